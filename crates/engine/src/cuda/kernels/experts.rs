@@ -41,6 +41,7 @@ use cudarc::driver::{
 };
 use half::bf16;
 
+use self::ExpertKernel::{Few, Tiles, Wide};
 use super::{
     launch::{Address, ByValue, Kernels, launch, require},
     tensor_map::TensorLayout,
@@ -52,6 +53,7 @@ use crate::{
         tensor::{E4m3Rows, MatrixShape, ScaledRows, StridedRows, WeightPointer},
     },
     model::TextConfig,
+    network::format::Number,
 };
 
 /// The most experts of a layer: a set of them is a 64-bit word.
@@ -71,16 +73,63 @@ const WIDE_SHARED_BYTES: usize = 4 * (TILE_ROWS + WIDE_OUTPUTS) * WIDE_DEPTH;
 /// Up to this number of rows, reading the weights limits the speed, and one block routes all of them.
 const FEW_ROWS: usize = 32;
 
+/// What products of experts multiply, and the kernels that do.
+struct ExpertFormat {
+    weight: Number,
+    input: Number,
+    /// What the names of its kernels end with, but for `experts_wide`.
+    suffix: &'static str,
+    kernels: &'static [ExpertKernel],
+}
+
+impl ExpertFormat {
+    const ALL: [Self; 3] = [
+        Self::new(Number::Bf16, Number::Bf16, "", &Self::ANY_ROWS),
+        Self::new(Number::E4m3, Number::Bf16, "_e4m3", &Self::ANY_ROWS),
+        Self::new(Number::E4m3, Number::E4m3, "_in_e4m3", &[Tiles, Wide]),
+    ];
+    const ANY_ROWS: [ExpertKernel; 2] = [Few, Tiles];
+
+    const fn new(
+        weight: Number,
+        input: Number,
+        suffix: &'static str,
+        kernels: &'static [ExpertKernel],
+    ) -> Self {
+        Self {
+            weight,
+            input,
+            suffix,
+            kernels,
+        }
+    }
+
+    fn of(weight: Number, input: Number, kernel: ExpertKernel) -> Result<&'static Self, CudaError> {
+        let mut formats = const { &Self::ALL }.iter();
+        let found = formats.find(|format| {
+            format.weight == weight && format.input == input && format.kernels.contains(&kernel)
+        });
+        found.ok_or_else(|| {
+            CudaError::Shape(format!(
+                "experts in {weight:?} have no kernel {kernel:?} for inputs in {input:?}"
+            ))
+        })
+    }
+
+    /// Of the stages of `experts_product`.
+    fn tile_shared_bytes(&self) -> usize {
+        (self.weight.bytes() + self.input.bytes()) * STAGE_VALUES
+    }
+}
+
 /// The kernels with dynamic shared memory, and its bytes.
 pub(super) fn shared_bytes() -> impl Iterator<Item = (String, usize)> {
-    // Bytes of an input and a weight.
-    let formats = [("", 4), ("_e4m3", 3), ("_in_e4m3", 2)];
-    ["experts_up", "experts_down"]
-        .into_iter()
-        .flat_map(move |name| {
-            formats.map(|(suffix, bytes)| (format!("{name}{suffix}"), bytes * STAGE_VALUES))
-        })
-        .chain(["up", "down"].map(|part| (format!("experts_wide_{part}"), WIDE_SHARED_BYTES)))
+    let parts = ["up", "down"];
+    let tiles = const { &ExpertFormat::ALL }.iter().flat_map(move |format| {
+        let name = |part| format!("experts_{part}{}", format.suffix);
+        parts.map(|part| (name(part), format.tile_shared_bytes()))
+    });
+    tiles.chain(parts.map(|part| (format!("experts_wide_{part}"), WIDE_SHARED_BYTES)))
 }
 
 /// Sizes of a layer of experts.
@@ -315,7 +364,7 @@ impl Kernels {
         )
     }
 
-    /// `experts_few.cu` or `experts_product.cu`: a product of the experts of `rows` routed rows.
+    /// A product of the experts of `rows` routed rows.
     pub fn expert_product(
         &self,
         kernel: ExpertKernel,
@@ -323,161 +372,37 @@ impl Kernels {
         product: &ExpertProduct,
         rows: usize,
     ) -> Result<(), CudaError> {
-        let ExpertShape {
-            experts,
-            active,
-            width,
-            inner,
-        } = routing.shape;
-        let &ExpertProduct {
-            part,
-            weights,
-            x,
-            out,
-        } = product;
-        let slots = rows * active;
-        // Rows of w of an expert, values of a result, summed values, and rows of x.
-        let (w_rows, outputs, depth, x_rows) = match (part, kernel) {
-            (ExpertPart::Up, ExpertKernel::Wide) => (2 * inner, inner, width, slots),
-            (ExpertPart::Up, _) => (2 * inner, inner, width, rows),
-            (ExpertPart::Down, _) => (width, width, inner, slots),
-        };
-        let (suffix, values, values_len, scales, scales_len) = match weights {
-            WeightPointer::Bf16(values) => ("", values.address(), values.len(), 0, usize::MAX),
-            WeightPointer::ExpertE4m3(ScaledRows { values, scales }) => (
-                "_e4m3",
-                values.start.address(),
-                values.start.len(),
-                scales.address(),
-                scales.len(),
-            ),
-            _ => {
-                return Err(CudaError::Shape(
-                    "experts are in bf16, or in e4m3 with a scale of each output".into(),
-                ));
-            }
-        };
-        let (suffix, x, x_stride, x_scale, has_x) = match x {
-            ExpertInputs::Bf16(x) => {
-                require(
-                    kernel != ExpertKernel::Wide,
-                    "experts: products of warpgroups have inputs in e4m3",
-                )?;
-                let has_x = x.stride.is_multiple_of(8) && x.has_room_for(x_rows, depth);
-                (suffix, x.start.address(), x.stride, 0, has_x)
-            }
-            ExpertInputs::E4m3(x) => {
-                require(
-                    suffix == "_e4m3" && kernel != ExpertKernel::Few,
-                    "experts: inputs in e4m3 are for many rows and weights in e4m3",
-                )?;
-                let ScaledRows { values, scales } = x;
-                let has_x = values.stride.is_multiple_of(16) && x.has_room_for(x_rows, depth);
-                (
-                    "_in_e4m3",
-                    values.start.address(),
-                    values.stride,
-                    scales.address(),
-                    has_x,
-                )
-            }
-        };
+        let (weights, x) = (Operand::of_weights(product.weights)?, product.x.operand());
+        let format = ExpertFormat::of(weights.number, x.number, kernel)?;
+        let size = ProductSize::new(routing.shape, product.part, kernel, rows);
         require(
-            has_x,
+            x.starts_at_units() && x.has_room_for(size.x_rows, size.depth),
             "experts: rows begin at multiples of 16 bytes and are within their buffer",
         )?;
+        let w_rows = routing.shape.experts * size.w_rows;
         require(
             routing.has_room_for(rows)
-                && out.len() >= slots * outputs
-                && values_len >= experts * w_rows * depth
-                && scales_len >= experts * w_rows,
+                && product.out.len() >= size.slots * size.outputs
+                && weights.has_room_for(w_rows, size.depth),
             "experts: a buffer is too small",
         )?;
         if rows == 0 {
             return Ok(());
         }
-        // Of up, a unit or a tile has both halves of its outputs.
-        let (part, unit, tile_results) = match part {
-            ExpertPart::Up => ("up", 8, TILE_OUTPUTS / 2),
-            ExpertPart::Down => ("down", 16, TILE_OUTPUTS),
+        let launch = ExpertLaunch {
+            kernels: self,
+            routing,
+            part: product.part.name(),
+            suffix: format.suffix,
+            weights,
+            x,
+            out: product.out,
+            size,
         };
-        let tiles = row_tiles_max(experts, slots) * outputs.div_ceil(tile_results);
-        let (x, values, scales) = (Address(x), Address(values), Address(scales));
-        let (offset, slot_row) = (routing.offset.start(), routing.slot_row.start());
         match kernel {
-            ExpertKernel::Few => {
-                launch!(
-                    self,
-                    &format!("experts_few_{part}{suffix}"),
-                    (outputs / unit, experts.min(slots), 1),
-                    256,
-                    [
-                        x,
-                        values,
-                        scales,
-                        offset,
-                        slot_row,
-                        routing.used.start(),
-                        out,
-                        outputs,
-                        depth,
-                        x_stride
-                    ]
-                )
-            }
-            ExpertKernel::Tiles => {
-                launch!(
-                    self,
-                    &format!("experts_{part}{suffix}"),
-                    (tiles, 1, 1),
-                    128,
-                    [
-                        x,
-                        values,
-                        scales,
-                        offset,
-                        slot_row,
-                        out,
-                        outputs,
-                        depth,
-                        x_stride,
-                        experts,
-                        Address(x_scale)
-                    ]
-                )
-            }
-            ExpertKernel::Wide => {
-                let map = |address, sizes: [usize; 3], stride: usize, box_rows| {
-                    TensorLayout {
-                        address,
-                        number: CU_TENSOR_MAP_DATA_TYPE_UINT8,
-                        sizes,
-                        stride_bytes: [stride, stride * sizes[1]],
-                        box_sizes: [WIDE_DEPTH, box_rows, 1],
-                        swizzle: CU_TENSOR_MAP_SWIZZLE_128B,
-                    }
-                    .encode()
-                };
-                let x_map = map(x.0, [depth, slots, 1], x_stride, TILE_ROWS)?;
-                let w_map = map(values.0, [depth, w_rows, experts], depth, WIDE_OUTPUTS / 2)?;
-                launch!(
-                    self,
-                    &format!("experts_wide_{part}"),
-                    (tiles.min(self.multiprocessors), 1, 1),
-                    WIDE_THREADS,
-                    [
-                        ByValue(x_map),
-                        ByValue(w_map),
-                        Address(x_scale),
-                        scales,
-                        offset,
-                        out,
-                        outputs,
-                        depth,
-                        experts
-                    ]
-                )
-            }
+            Few => launch.few(),
+            Tiles => launch.tiles(),
+            Wide => launch.wide(),
         }
     }
 
@@ -593,6 +518,243 @@ impl Kernels {
                 width,
                 to.stride,
                 active
+            ]
+        )
+    }
+}
+
+/// A matrix that a product reads.
+struct Operand {
+    number: Number,
+    values: u64,
+    /// Values that its buffer has, and those from row to row.
+    len: usize,
+    stride: usize,
+    /// Numbers without scales have none.
+    scales: Option<Scaling>,
+}
+
+/// A scale for each row.
+struct Scaling {
+    at: u64,
+    len: usize,
+}
+
+impl Operand {
+    fn plain(rows: StridedRows) -> Self {
+        Self {
+            number: Number::Bf16,
+            values: rows.start.address(),
+            len: rows.start.len(),
+            stride: rows.stride,
+            scales: None,
+        }
+    }
+
+    fn scaled<T: Copy>(number: Number, rows: ScaledRows<T>) -> Self {
+        let ScaledRows { values, scales } = rows;
+        Self {
+            number,
+            values: values.start.address(),
+            len: values.start.len(),
+            stride: values.stride,
+            scales: Some(Scaling {
+                at: scales.address(),
+                len: scales.len(),
+            }),
+        }
+    }
+
+    fn of_weights(weights: WeightPointer) -> Result<Self, CudaError> {
+        match weights {
+            WeightPointer::Bf16(values) => Ok(Self::plain(StridedRows::packed(values, 0))),
+            WeightPointer::ExpertE4m3(rows) => Ok(Self::scaled(Number::E4m3, rows)),
+            _ => Err(CudaError::Shape(
+                "weights of one layer are where those of experts must be".into(),
+            )),
+        }
+    }
+
+    /// True when each row begins at a multiple of 16 bytes.
+    fn starts_at_units(&self) -> bool {
+        (self.stride * self.number.bytes()).is_multiple_of(16)
+    }
+
+    fn has_room_for(&self, rows: usize, depth: usize) -> bool {
+        let values = rows.saturating_sub(1) * self.stride.max(depth) + depth;
+        rows == 0
+            || self.len >= values && self.scales.as_ref().is_none_or(|scales| scales.len >= rows)
+    }
+
+    fn scales(&self) -> Address {
+        Address(self.scales.as_ref().map_or(0, |scales| scales.at))
+    }
+}
+
+impl ExpertInputs {
+    fn operand(self) -> Operand {
+        match self {
+            Self::Bf16(rows) => Operand::plain(rows),
+            Self::E4m3(rows) => Operand::scaled(Number::E4m3, rows),
+        }
+    }
+}
+
+impl ExpertPart {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Down => "down",
+        }
+    }
+}
+
+/// Sizes of a product.
+struct ProductSize {
+    experts: usize,
+    slots: usize,
+    /// Rows of w of an expert.
+    w_rows: usize,
+    x_rows: usize,
+    /// Values of a result.
+    outputs: usize,
+    /// Summed values.
+    depth: usize,
+    /// Outputs of a block of `experts_few`, and of a tile. Of up, both have as many of h and of g.
+    unit: usize,
+    tile_outputs: usize,
+}
+
+impl ProductSize {
+    fn new(shape: ExpertShape, part: ExpertPart, kernel: ExpertKernel, rows: usize) -> Self {
+        let ExpertShape {
+            experts,
+            active,
+            width,
+            inner,
+        } = shape;
+        let slots = rows * active;
+        let half = match part {
+            ExpertPart::Up => 2,
+            ExpertPart::Down => 1,
+        };
+        let (outputs, depth) = match part {
+            ExpertPart::Up => (inner, width),
+            ExpertPart::Down => (width, inner),
+        };
+        Self {
+            experts,
+            slots,
+            w_rows: half * outputs,
+            x_rows: match (part, kernel) {
+                (ExpertPart::Up, Few | Tiles) => rows,
+                _ => slots,
+            },
+            outputs,
+            depth,
+            unit: 16 / half,
+            tile_outputs: TILE_OUTPUTS / half,
+        }
+    }
+
+    /// The most tiles.
+    fn tiles(&self) -> usize {
+        row_tiles_max(self.experts, self.slots) * self.outputs.div_ceil(self.tile_outputs)
+    }
+}
+
+/// A product with all that its kernel reads, checked.
+struct ExpertLaunch<'a> {
+    kernels: &'a Kernels,
+    routing: &'a Routing,
+    part: &'static str,
+    suffix: &'static str,
+    weights: Operand,
+    x: Operand,
+    out: Pointer<bf16>,
+    size: ProductSize,
+}
+
+impl ExpertLaunch<'_> {
+    fn few(&self) -> Result<(), CudaError> {
+        let (size, routing) = (&self.size, self.routing);
+        launch!(
+            self.kernels,
+            &format!("experts_few_{}{}", self.part, self.suffix),
+            (size.outputs / size.unit, size.experts.min(size.slots), 1),
+            256,
+            [
+                Address(self.x.values),
+                Address(self.weights.values),
+                self.weights.scales(),
+                routing.offset.start(),
+                routing.slot_row.start(),
+                routing.used.start(),
+                self.out,
+                size.outputs,
+                size.depth,
+                self.x.stride
+            ]
+        )
+    }
+
+    fn tiles(&self) -> Result<(), CudaError> {
+        let (size, routing) = (&self.size, self.routing);
+        launch!(
+            self.kernels,
+            &format!("experts_{}{}", self.part, self.suffix),
+            (size.tiles(), 1, 1),
+            128,
+            [
+                Address(self.x.values),
+                Address(self.weights.values),
+                self.weights.scales(),
+                routing.offset.start(),
+                routing.slot_row.start(),
+                self.out,
+                size.outputs,
+                size.depth,
+                self.x.stride,
+                size.experts,
+                self.x.scales()
+            ]
+        )
+    }
+
+    fn wide(&self) -> Result<(), CudaError> {
+        let size = &self.size;
+        let map = |address, sizes: [usize; 3], stride: usize, box_rows| {
+            TensorLayout {
+                address,
+                number: CU_TENSOR_MAP_DATA_TYPE_UINT8,
+                sizes,
+                stride_bytes: [stride, stride * sizes[1]],
+                box_sizes: [WIDE_DEPTH, box_rows, 1],
+                swizzle: CU_TENSOR_MAP_SWIZZLE_128B,
+            }
+            .encode()
+        };
+        let (x_sizes, w_sizes) = (
+            [size.depth, size.slots, 1],
+            [size.depth, size.w_rows, size.experts],
+        );
+        let x_map = map(self.x.values, x_sizes, self.x.stride, TILE_ROWS)?;
+        let w_map = map(self.weights.values, w_sizes, size.depth, WIDE_OUTPUTS / 2)?;
+        launch!(
+            self.kernels,
+            &format!("experts_wide_{}", self.part),
+            (size.tiles().min(self.kernels.multiprocessors), 1, 1),
+            WIDE_THREADS,
+            [
+                ByValue(x_map),
+                ByValue(w_map),
+                self.x.scales(),
+                self.weights.scales(),
+                self.routing.offset.start(),
+                self.out,
+                size.outputs,
+                size.depth,
+                size.experts
             ]
         )
     }
