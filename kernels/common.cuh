@@ -9,6 +9,10 @@ typedef unsigned char e4m3;
 typedef signed char s8;
 typedef unsigned int u32;
 typedef unsigned long long u64;
+// Eight int4 values, each plus 8: of the low half 0, 2, 4, 6 from the lowest bits on, of the high half 1, 3, 5, 7.
+struct s4x8 {
+    u32 raw;
+};
 
 #define WARP_ALL 0xffffffffu
 #define DEVICE __device__ __forceinline__
@@ -88,6 +92,20 @@ DEVICE void bf16_from_s8(u32& low, u32& high, u32 four) {
         asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(to[i]) : "r"(plus), "r"(0x3f803f80u), "r"(minus));
     }
     low = to[0], high = to[1];
+}
+DEVICE void bf16_from_four(u32& low, u32& high, u32 four, s8) { bf16_from_s8(low, high, four); }
+DEVICE void bf16_from_four(u32& low, u32& high, u32 four, e4m3) { bf16_from_e4m3(low, high, four); }
+// a * b + c of two pairs.
+DEVICE u32 fma_pair(u32 a, u32 b, u32 c) {
+    u32 to;
+    asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(to) : "r"(a), "r"(b), "r"(c));
+    return to;
+}
+// Eight int4 values in bf16, which represents each exactly: four bits behind 128, of which 136 is subtracted.
+DEVICE uint4 bf16_from_s4(u32 eight) {
+    u32 to[4];
+    for (int i = 0; i < 4; i++) to[i] = fma_pair((eight >> i * 4 & 0x000f000f) | 0x43004300, 0x3f803f80, 0xc308c308);
+    return make_uint4(to[0], to[1], to[2], to[3]);
 }
 // Rounds to nearest, ties to even; values that are too large become infinite.
 DEVICE u32 f16_pair(float low, float high) {
@@ -193,6 +211,13 @@ DEVICE uint4 stream_16(const void* from) {
     return r;
 }
 
+// The same of 8 bytes.
+DEVICE uint2 stream_8(const void* from) {
+    uint2 r;
+    asm volatile("ld.global.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(r.x), "=r"(r.y) : "l"(from) : "memory");
+    return r;
+}
+
 // Prefetches 128 bytes into the L2.
 DEVICE void prefetch_line(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
@@ -248,6 +273,14 @@ DEVICE void mma_16_8_32_e4m3(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #endif
 }
+// c += a b with a 16x32, b 32x8, c 16x8, all int8 to int32. With g = lane / 4 and t = lane % 4:
+//   a[0], a[2]: row g, columns 4t.. and 4t+16..; a[1], a[3]: row g+8    b0, b1: rows 4t.. and 4t+16.., column g
+//   c[0], c[1]: row g, columns 2t, 2t+1;         c[2], c[3]: row g+8
+DEVICE void mma_16_8_32_s8(int (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
 // mma_16_8_16 with a 16x8 and b 8x8.
 DEVICE void mma_16_8_8(float (&c)[4], const u32 (&a)[2], u32 b0) {
     asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
@@ -277,15 +310,21 @@ template <> struct LaneValues<bf16> {
     DEVICE void stream(const bf16* from) { raw[0] = stream_16(from), raw[1] = stream_16(from + 8); }
     DEVICE uint4 eight(int half) const { return raw[half]; }
 };
-template <> struct LaneValues<e4m3> {
+// Of numbers in 8 bits.
+template <typename T> struct LaneValues {
     uint4 raw;
-    DEVICE void stream(const e4m3* from) { raw = stream_16(from); }
+    DEVICE void stream(const T* from) { raw = stream_16(from); }
     DEVICE uint4 eight(int half) const {
         uint4 to;
-        bf16_from_e4m3(to.x, to.y, half ? raw.z : raw.x);
-        bf16_from_e4m3(to.z, to.w, half ? raw.w : raw.y);
+        bf16_from_four(to.x, to.y, half ? raw.z : raw.x, T());
+        bf16_from_four(to.z, to.w, half ? raw.w : raw.y, T());
         return to;
     }
+};
+template <> struct LaneValues<s4x8> {
+    uint2 raw;
+    DEVICE void stream(const s4x8* from) { raw = stream_8(from); }
+    DEVICE uint4 eight(int half) const { return bf16_from_s4(half ? raw.y : raw.x); }
 };
 
 // The KV cache, bf16. A page holds 16 positions of all layers:

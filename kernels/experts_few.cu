@@ -24,7 +24,7 @@ DEVICE void experts_few(const bf16* x, const W* w, const float* scales, const in
     // Rows of w of an expert; `outputs` are those of out.
     const int w_rows = UP ? 2 * outputs : outputs, first = blockIdx.x * (UP ? 8 : 16), apart = UP ? outputs : 8;
     const size_t upper_row = size_t(expert) * w_rows + first + g;
-    const W *upper = w + upper_row * depth, *lower = upper + size_t(apart) * depth;
+    const W *upper = w + upper_row * depth / VALUES<W>, *lower = upper + size_t(apart) * depth / VALUES<W>;
     // A used expert has a slot at least: its weights are requested before the number of its slots is known.
     int from_slot = 0;
     do {
@@ -32,13 +32,18 @@ DEVICE void experts_few(const bf16* x, const W* w, const float* scales, const in
         for (int from = warp * 64; from < depth; from += STAGE * 512) {
             LaneValues<W> a[STAGE], b[STAGE];
             LaneValues<bf16> v[STAGE];
+            bf16 upper_scale[STAGE], lower_scale[STAGE];
             // Beyond the end the first weights are read and multiplied with zeros.
             auto column_of = [&](int stage) { return from + stage * 512 + t * 16; };
             auto inside = [&](int stage) { return column_of(stage) < depth ? column_of(stage) : 0; };
 #pragma unroll
             for (int stage = 0; stage < STAGE; stage++) {
-                a[stage].stream(upper + inside(stage));
-                b[stage].stream(lower + inside(stage));
+                a[stage].stream(upper + inside(stage) / VALUES<W>);
+                b[stage].stream(lower + inside(stage) / VALUES<W>);
+                if constexpr (IS_GROUPED<W>) {
+                    upper_scale[stage] = group_scale(scales, upper_row, depth, inside(stage));
+                    lower_scale[stage] = group_scale(scales, upper_row + apart, depth, inside(stage));
+                }
             }
             const bool there = from_slot + g < slots;
             const int slot = first_slot + from_slot + (there ? g : 0);
@@ -52,12 +57,18 @@ DEVICE void experts_few(const bf16* x, const W* w, const float* scales, const in
             __syncwarp();
 #pragma unroll
             for (int stage = 0; stage < STAGE; stage++) {
+                float of_group[4] = {};
+                float(&sum)[4] = IS_GROUPED<W> ? of_group : c;
 #pragma unroll
                 for (int i = 0; i < 2; i++) {
                     const uint4 wa = a[stage].eight(i), wb = b[stage].eight(i), x8 = v[stage].eight(i);
                     const u32 low[4] = {wa.x, wb.x, wa.y, wb.y}, high[4] = {wa.z, wb.z, wa.w, wb.w};
-                    mma_16_8_16(c, low, x8.x, x8.y);
-                    mma_16_8_16(c, high, x8.z, x8.w);
+                    mma_16_8_16(sum, low, x8.x, x8.y);
+                    mma_16_8_16(sum, high, x8.z, x8.w);
+                }
+                if constexpr (IS_GROUPED<W>) {
+                    const float scale[2] = {f32_from_bf16(upper_scale[stage]), f32_from_bf16(lower_scale[stage])};
+                    for (int i = 0; i < 4; i++) c[i] += of_group[i] * scale[i / 2];
                 }
             }
         }
@@ -85,5 +96,9 @@ DEVICE void experts_few(const bf16* x, const W* w, const float* scales, const in
 // `outputs` are those of out: inner of up, width of down; `depth` is the summed dimension.
 extern "C" __global__ void __launch_bounds__(256) experts_few_up(ARGUMENTS(bf16)) { experts_few<true, 4>(PASS); }
 extern "C" __global__ void __launch_bounds__(256) experts_few_up_e4m3(ARGUMENTS(e4m3)) { experts_few<true, 4>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) experts_few_up_int8(ARGUMENTS(s8)) { experts_few<true, 4>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) experts_few_up_int4(ARGUMENTS(s4x8)) { experts_few<true, 4>(PASS); }
 extern "C" __global__ void __launch_bounds__(256) experts_few_down(ARGUMENTS(bf16)) { experts_few<false, 2>(PASS); }
 extern "C" __global__ void __launch_bounds__(256) experts_few_down_e4m3(ARGUMENTS(e4m3)) { experts_few<false, 2>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) experts_few_down_int8(ARGUMENTS(s8)) { experts_few<false, 2>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) experts_few_down_int4(ARGUMENTS(s4x8)) { experts_few<false, 2>(PASS); }

@@ -4,16 +4,17 @@
 //   w, scales, offset, slot_row   as in experts.cuh
 //   out       up: [slots, inner], down: [slots, width] bf16
 //   Kernels named _in_e4m3 (sm_89 and newer) have x and w in e4m3: a value of x is the number times x_scale, [rows] or [slots]. sm_89 and
-//   sm_120 multiply e4m3 twice as fast as bf16; for sm_90 the compiler converts it to f16, which gains nothing.
+//   sm_120 multiply e4m3 twice as fast as bf16; for sm_90 the compiler converts it to f16, which gains nothing. Those named _in_int8 have both
+//   in int8, with x_scale too.
 //
 // Grid (at most as many tiles of rows as slots allow * tiles of outputs), 128 threads. A tile is up to 128 slots of one expert by 128 rows of w:
 // of up 64 of h and the same 64 of g. Every warp finds its block's tile from `offset`, blocks behind the last tile end at once. The tiles
 // of rows of an expert are neighbours, so they share its weights in the L2. A warp computes all rows by 32 outputs, so each weight is
 // converted to bf16 once in a block, and sixteen rows at a time are left out where the expert has no more.
-// Dynamic shared memory: three stages of 64 values of 128 rows of x and 128 rows of w, 96 KiB, 72 with w in e4m3, 48 with both, so that two
-// blocks fit where a multiprocessor has 227 KiB. In rows of 128 bytes, units of 16 bytes are exchanged with their neighbours in odd rows, so that the
+// Dynamic shared memory: three stages of 64 values of 128 rows of x and 128 rows of w, 96 KiB, 72 with w in e4m3, 60 in int4, 48 with both in 8
+// bits, so that two blocks fit where a multiprocessor has 227 KiB. In rows of 128 bytes, units of 16 bytes are exchanged with their neighbours in odd rows, so that the
 // eight lanes of a load are in different banks. Values of a lane as in experts.cuh; x is the 16-row operand.
-// f32 sums in the tensor core, in e4m3 with as many bits as it has. A result depends on its row and its expert alone, not on the other rows.
+// f32 sums in the tensor core, in e4m3 with as many bits as it has; of int8 exact in int32. Weights in int4 are rounded to bf16 with their scales. A result depends on its row and its expert alone, not on the other rows.
 // Reference: cuda/tests/experts.rs. Launched by cuda/kernels/experts.rs.
 #include "experts.cuh"
 
@@ -21,30 +22,62 @@ constexpr int TILE_ROWS = 128, TILE_OUTPUTS = 128, DEPTH = 64, STAGES = 3;
 
 // Rows of 64 values in shared memory.
 template <typename T> struct StageRows {
-    static constexpr int UNITS = DEPTH * sizeof(T) / 16, BYTES = 128 * DEPTH * sizeof(T);
-    static DEVICE int at(int row, int unit) { return (row * UNITS + (UNITS == 8 ? unit ^ row % 2 : unit)) * 16; }
+    static constexpr int ROW = DEPTH * sizeof(T) / VALUES<T>, UNITS = ROW / 16, BYTES = 128 * ROW, UNIT_VALUES = DEPTH / UNITS;
+    static DEVICE int at(int row, int unit) { return row * ROW + (UNITS == 8 ? unit ^ row % 2 : unit) * 16; }
     // The values of lane t of a row.
     static DEVICE LaneValues<T> values(const unsigned char* rows, int row, int t) {
         LaneValues<T> values;
         auto unit = [&](int i) { return *reinterpret_cast<const uint4*>(rows + at(row, i)); };
         if constexpr (UNITS == 8) {
             values.raw[0] = unit(t * 2), values.raw[1] = unit(t * 2 + 1);
-        } else {
+        } else if constexpr (UNITS == 4) {
             values.raw = unit(t);
+        } else {
+            values.raw = *reinterpret_cast<const uint2*>(rows + row * ROW + t * 8);
         }
         return values;
     }
 };
 
-// What a lane has of a step of the tensor core: of 64 values, bf16 has two halves of two steps each, e4m3 two steps.
+// What a lane has of a step of the tensor core: of 64 values, bf16 has two halves of two steps each, 8 bits have two steps.
 template <typename X> constexpr int HALVES = sizeof(X);
+template <typename T> DEVICE uint4 operand(const LaneValues<T>& values, int half, bf16) { return values.eight(half); }
+template <typename T> DEVICE uint4 operand(const LaneValues<T>& values, int, T) { return values.raw; }
 DEVICE uint4 operand(const LaneValues<bf16>& values, int half, bf16) { return values.eight(half); }
-DEVICE uint4 operand(const LaneValues<e4m3>& values, int half, bf16) { return values.eight(half); }
-DEVICE uint4 operand(const LaneValues<e4m3>& values, int, e4m3) { return values.raw; }
 DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, bf16) { mma_16_8_16(c, a, b0, b1); }
 DEVICE void multiply(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, e4m3) { mma_16_8_32_e4m3(c, a, b0, b1); }
+DEVICE void multiply(int (&c)[4], const u32 (&a)[4], u32 b0, u32 b1, s8) { mma_16_8_32_s8(c, a, b0, b1); }
+template <typename X> DEVICE float row_scale(const float* scales, int row, X) { return scales[row]; }
 DEVICE float row_scale(const float*, int, bf16) { return 1.0f; }
-DEVICE float row_scale(const float* scales, int row, e4m3) { return scales[row]; }
+// What is summed up in.
+template <typename X> struct SumOf {
+    typedef float Type;
+};
+template <> struct SumOf<s8> {
+    typedef int Type;
+};
+
+// The scales of a lane's four rows of w, by group.
+struct LaneScales {
+    const float* scales;
+    int depth;
+    size_t row[4];
+    bf16 now[4], next[4];
+
+    // Requests those of the group of this input.
+    DEVICE void request(int input) {
+        for (int n = 0; n < 4; n++) next[n] = group_scale(scales, row[n], depth, min(input, depth - 1));
+    }
+    // At the beginning of a group: takes what was requested, and requests what comes next.
+    DEVICE void advance(int input) {
+        for (int n = 0; n < 4; n++) now[n] = next[n];
+        request(input + GROUP);
+    }
+    DEVICE uint4 scaled(uint4 eight, int n) const {
+        const u32 pair = now[n] * 0x10001u, none = 0x80008000;
+        return make_uint4(fma_pair(eight.x, pair, none), fma_pair(eight.y, pair, none), fma_pair(eight.z, pair, none), fma_pair(eight.w, pair, none));
+    }
+};
 
 struct ExpertTile {
     int expert, first_slot, rows, outputs;  // `outputs`: number of the tile of outputs; `rows` 0: there is no tile
@@ -87,12 +120,12 @@ DEVICE void experts_product(const X* x, const W* w, const float* scales, const i
 
     source[threadIdx.x] = int(threadIdx.x) < tile.rows ? (UP ? slot_row[tile.first_slot + threadIdx.x] : tile.first_slot + int(threadIdx.x)) : 0;
     __syncthreads();
-    // A thread copies a unit of every 16th row, in e4m3 of every 32nd.
+    // A thread copies a unit of every 16th row, in 8 bits of every 32nd, in int4 of every 64th.
     auto copy_stage = [&](int stage_depth) {
         unsigned char* into = shared + stage_depth % STAGES * STAGE_BYTES;
         {
             constexpr int UNITS = StageRows<X>::UNITS;
-            const int unit = threadIdx.x % UNITS, column = stage_depth * DEPTH + unit * int(16 / sizeof(X));
+            const int unit = threadIdx.x % UNITS, column = stage_depth * DEPTH + unit * StageRows<X>::UNIT_VALUES;
             for (int row = threadIdx.x / UNITS; row < blocks * 16; row += 128 / UNITS) {
                 const bool there = column < depth && row < tile.rows;
                 copy_async_16(into + StageRows<X>::at(row, unit), x + size_t(source[row]) * x_stride + (there ? column : 0), there);
@@ -100,16 +133,24 @@ DEVICE void experts_product(const X* x, const W* w, const float* scales, const i
         }
         into += StageRows<X>::BYTES;
         constexpr int UNITS = StageRows<W>::UNITS;
-        const int unit = threadIdx.x % UNITS, column = stage_depth * DEPTH + unit * int(16 / sizeof(W));
+        const int unit = threadIdx.x % UNITS, column = stage_depth * DEPTH + unit * StageRows<W>::UNIT_VALUES;
 #pragma unroll
         for (int i = 0; i < UNITS; i++) {
             const int row = threadIdx.x / UNITS + i * (128 / UNITS);
             const bool there = column < depth && result_of(row) < outputs;
-            copy_async_16(into + StageRows<W>::at(row, unit), w + (there ? w_row_of(row) * depth + column : 0), there);
+            copy_async_16(into + StageRows<W>::at(row, unit), w + (there ? (w_row_of(row) * depth + column) / VALUES<W> : 0), there);
         }
     };
 
-    float c[TILE_ROWS / 16][4][4] = {};
+    typename SumOf<X>::Type c[TILE_ROWS / 16][4][4] = {};
+    LaneScales lane_scales{scales, depth};
+    if constexpr (IS_GROUPED<W>) {
+        for (int n = 0; n < 4; n++) {
+            const int row = warp * 32 + n * 8 + g;
+            lane_scales.row[n] = result_of(row) < outputs ? w_row_of(row) : w_first;
+        }
+        lane_scales.request(0);
+    }
 #pragma unroll
     for (int i = 0; i < STAGES - 1; i++) {
         if (i < depths) copy_stage(i);
@@ -123,11 +164,17 @@ DEVICE void experts_product(const X* x, const W* w, const float* scales, const i
         copy_async_commit();
         const unsigned char *xs = shared + i % STAGES * STAGE_BYTES, *ws = xs + StageRows<X>::BYTES;
         uint4 b[4][HALVES<X>];
+        if constexpr (IS_GROUPED<W>) {
+            if (i * DEPTH % GROUP == 0) lane_scales.advance(i * DEPTH);
+        }
 #pragma unroll
         for (int n = 0; n < 4; n++) {
             const LaneValues<W> values = StageRows<W>::values(ws, warp * 32 + n * 8 + g, t);
 #pragma unroll
-            for (int half = 0; half < HALVES<X>; half++) b[n][half] = operand(values, half, X());
+            for (int half = 0; half < HALVES<X>; half++) {
+                b[n][half] = operand(values, half, X());
+                if constexpr (IS_GROUPED<W>) b[n][half] = lane_scales.scaled(b[n][half], n);
+            }
         }
 #pragma unroll
         for (int m = 0; m < TILE_ROWS / 16; m++) {
@@ -159,10 +206,10 @@ DEVICE void experts_product(const X* x, const W* w, const float* scales, const i
                 const int row = m * 16 + g + half * 8;
                 if (row >= tile.rows) continue;
                 const float of_row = row_scale(x_scale, source[row], X());
-                float low = c[m][n][half * 2] * (of_row * scale[0]), high = c[m][n][half * 2 + 1] * (of_row * scale[1]);
+                float low = float(c[m][n][half * 2]) * (of_row * scale[0]), high = float(c[m][n][half * 2 + 1]) * (of_row * scale[1]);
                 if constexpr (UP) {
-                    low = gated(low, c[m][n + 2][half * 2] * (of_row * gate_scale[0]));
-                    high = gated(high, c[m][n + 2][half * 2 + 1] * (of_row * gate_scale[1]));
+                    low = gated(low, float(c[m][n + 2][half * 2]) * (of_row * gate_scale[0]));
+                    high = gated(high, float(c[m][n + 2][half * 2 + 1]) * (of_row * gate_scale[1]));
                 }
                 store_two(out + size_t(tile.first_slot + row) * outputs + result, low, high, 1.0f);
             }
@@ -177,6 +224,10 @@ DEVICE void experts_product(const X* x, const W* w, const float* scales, const i
 KERNEL experts_up(const bf16* x, const bf16* w, ARGUMENTS) { experts_product<true>(PASS); }
 KERNEL experts_up_e4m3(const bf16* x, const e4m3* w, ARGUMENTS) { experts_product<true>(PASS); }
 KERNEL experts_up_in_e4m3(const e4m3* x, const e4m3* w, ARGUMENTS) { experts_product<true>(PASS); }
+KERNEL experts_up_in_int8(const s8* x, const s8* w, ARGUMENTS) { experts_product<true>(PASS); }
+KERNEL experts_up_int4(const bf16* x, const s4x8* w, ARGUMENTS) { experts_product<true>(PASS); }
 KERNEL experts_down(const bf16* x, const bf16* w, ARGUMENTS) { experts_product<false>(PASS); }
 KERNEL experts_down_e4m3(const bf16* x, const e4m3* w, ARGUMENTS) { experts_product<false>(PASS); }
 KERNEL experts_down_in_e4m3(const e4m3* x, const e4m3* w, ARGUMENTS) { experts_product<false>(PASS); }
+KERNEL experts_down_in_int8(const s8* x, const s8* w, ARGUMENTS) { experts_product<false>(PASS); }
+KERNEL experts_down_int4(const bf16* x, const s4x8* w, ARGUMENTS) { experts_product<false>(PASS); }

@@ -18,15 +18,6 @@
 constexpr int TILE_ROWS = 128, TILE_OUTPUTS = 128, DEPTH = 64, STAGES = 3;
 constexpr int STAGE_BYTES = (TILE_ROWS + TILE_OUTPUTS) * DEPTH;
 
-// c += a b with a 16x32, b 32x8, c 16x8, all int8 to int32. With g = lane / 4 and t = lane % 4:
-//   a[0], a[2]: row g, columns 4t.. and 4t+16..; a[1], a[3]: row g+8    b0, b1: rows 4t.. and 4t+16.., column g
-//   c[0], c[1]: row g, columns 2t, 2t+1;         c[2], c[3]: row g+8
-DEVICE void mma_16_8_32(int (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
 // Where a unit of 16 bytes of a row is in a stage.
 DEVICE int unit_at(int row, int unit) { return row * DEPTH + (unit ^ row / 2 % 4) * 16; }
 
@@ -46,8 +37,8 @@ struct Fragments {
         for (int n = 0; n < 4; n++) {
 #pragma unroll
             for (int m = 0; m < 4; m++) {
-                mma_16_8_32(c[m][n * 2], a[m], b[n][0], b[n][1]);
-                mma_16_8_32(c[m][n * 2 + 1], a[m], b[n][2], b[n][3]);
+                mma_16_8_32_s8(c[m][n * 2], a[m], b[n][0], b[n][1]);
+                mma_16_8_32_s8(c[m][n * 2 + 1], a[m], b[n][2], b[n][3]);
             }
         }
     }

@@ -26,8 +26,6 @@ template <> struct LaneWeights<bf16> {
     }
     DEVICE uint4 eight(int half) const { return raw[half]; }
 };
-DEVICE void bf16_from_four(u32& low, u32& high, u32 four, s8) { bf16_from_s8(low, high, four); }
-DEVICE void bf16_from_four(u32& low, u32& high, u32 four, e4m3) { bf16_from_e4m3(low, high, four); }
 // Of 8-bit weights.
 template <typename W> struct LaneWeights {
     uint4 raw;
@@ -133,9 +131,11 @@ extern "C" __global__ void __launch_bounds__(256) skinny_16_to_f32(ARGUMENTS(bf1
 extern "C" __global__ void __launch_bounds__(256) skinny_16_add_to(ARGUMENTS(bf16)) { skinny<2, ADD_TO>(PASS); }
 extern "C" __global__ void __launch_bounds__(256) skinny_16_gelu_from(ARGUMENTS(bf16)) { skinny<2, GELU_FROM>(PASS); }
 extern "C" __global__ void __launch_bounds__(256) skinny_8_to_bf16_int8(ARGUMENTS(s8)) { skinny<1, TO_BF16>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) skinny_8_to_f32_int8(ARGUMENTS(s8)) { skinny<1, TO_F32>(PASS); }
 extern "C" __global__ void __launch_bounds__(256) skinny_8_add_to_int8(ARGUMENTS(s8)) { skinny<1, ADD_TO>(PASS); }
 extern "C" __global__ void __launch_bounds__(256) skinny_8_gelu_from_int8(ARGUMENTS(s8)) { skinny<1, GELU_FROM>(PASS); }
 extern "C" __global__ void __launch_bounds__(256) skinny_16_to_bf16_int8(ARGUMENTS(s8)) { skinny<2, TO_BF16>(PASS); }
+extern "C" __global__ void __launch_bounds__(256) skinny_16_to_f32_int8(ARGUMENTS(s8)) { skinny<2, TO_F32>(PASS); }
 extern "C" __global__ void __launch_bounds__(256) skinny_16_add_to_int8(ARGUMENTS(s8)) { skinny<2, ADD_TO>(PASS); }
 extern "C" __global__ void __launch_bounds__(256) skinny_16_gelu_from_int8(ARGUMENTS(s8)) { skinny<2, GELU_FROM>(PASS); }
 extern "C" __global__ void __launch_bounds__(256) skinny_8_to_bf16_e4m3(ARGUMENTS(e4m3)) { skinny<1, TO_BF16>(PASS); }

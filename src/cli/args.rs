@@ -36,7 +36,7 @@ const DEVICES: [OptionWord<DevicePreference>; 3] = [
     ("cpu", "The CPU", DevicePreference::Cpu),
     ("cuda", "The GPU; fail without one", DevicePreference::Cuda),
 ];
-pub const PRECISIONS: [OptionWord<PrecisionSetting>; 4] = [
+pub const PRECISIONS: [OptionWord<PrecisionSetting>; 5] = [
     (
         "auto",
         "The fastest on the GPU that fits into its memory",
@@ -52,6 +52,11 @@ pub const PRECISIONS: [OptionWord<PrecisionSetting>; 4] = [
         "int8",
         "8-bit integers in large matrix products",
         Some(GpuPrecision::Int8),
+    ),
+    (
+        "int4",
+        "The same with 4-bit experts, for models that have some",
+        Some(GpuPrecision::Int4),
     ),
 ];
 const LENGTHS: [OptionWord<CaptionLength>; 3] = [
@@ -299,7 +304,7 @@ pub struct ModelArgs {
     /// Device; auto uses the GPU if it works, else the CPU
     #[arg(long, value_parser = one_of(DEVICES), default_value = "auto")]
     pub device: DevicePreference,
-    /// Arithmetic on a GPU, and with int8 on the CPU; fp8 needs compute capability 8.9 or later (Ada, Hopper). Others than bf16 are
+    /// Arithmetic on a GPU, and with int8 on the CPU; int4 is for models with experts; fp8 needs compute capability 8.9 or later (Ada, Hopper). Others than bf16 are
     /// faster and can change answers
     #[arg(long, value_parser = one_of(PRECISIONS), default_value = "bf16")]
     pub precision: PrecisionSetting,

@@ -179,7 +179,7 @@ impl Evaluation {
 #[derive(Debug, Serialize)]
 struct LabelReport {
     model: String,
-    /// `f32`, `bf16`, `fp8` or `int8`.
+    /// `f32`, `bf16`, `fp8`, `int8` or `int4`.
     precision: String,
     pictures: usize,
     prompts: Vec<EvaluatedPrompt>,

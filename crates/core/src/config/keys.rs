@@ -402,8 +402,8 @@ sections! {
         GPUS: CustomForm = "gpus", CustomForm("list of GPU indices, 0 to 63, each once", "`[0]`"), "gpus = [0, 1]",
             "GPUs to use. Each GPU runs one engine; several engines run in separate processes and share the cameras.";
         PRECISION: WordForm<PrecisionSetting> = "precision",
-            WordForm(&[("auto", None), ("bf16", Some(GpuPrecision::Bf16)), ("fp8", Some(GpuPrecision::Fp8)), ("int8", Some(GpuPrecision::Int8))], Some(GpuPrecision::Bf16)), "precision = \"int8\"",
-            "Arithmetic on the GPU, and with `int8` also on the CPU, which otherwise computes in f32. `fp8` is faster and requires compute capability 8.9 or newer. `int8` halves the memory of the weights. Both can change answers. `auto` measures a product of the model's size at each start and takes the fastest that fits into the memory: `fp8` or `int8` only when it is at least 15 % faster than `bf16`.";
+            WordForm(&[("auto", None), ("bf16", Some(GpuPrecision::Bf16)), ("fp8", Some(GpuPrecision::Fp8)), ("int8", Some(GpuPrecision::Int8)), ("int4", Some(GpuPrecision::Int4))], Some(GpuPrecision::Bf16)), "precision = \"int8\"",
+            "Arithmetic on the GPU, and with `int8` also on the CPU, which otherwise computes in f32. `fp8` is faster and requires compute capability 8.9 or newer. `int8` halves the memory of the weights. `int4` is `int8` with experts in 4 bits, for models with experts (Moondream 3) on a GPU. All of them can change answers. `auto` measures products of the model's sizes at each start and takes the fastest that fits into the memory: `fp8` or `int8` only when it is at least 15 % faster than `bf16`, `int4` only when it is 15 % faster than these, or nothing else fits.";
         MEMORY: CustomForm = "memory", CustomForm("size with unit, 1GiB to 1024GiB", "what is free, less a sixteenth of the GPU's memory"),
             "memory = \"6GiB\"",
             "The most GPU memory that an engine may take. Set it where other programs share the GPU. With less memory, a step has fewer images. See [Memory](gpu.md#memory).";

@@ -303,6 +303,8 @@ pub enum GpuPrecision {
     Fp8,
     /// 8-bit weights, and 8-bit products of many rows.
     Int8,
+    /// The same with experts in 4 bits.
+    Int4,
 }
 
 /// `None`: the fastest on the GPU that fits into its memory.
@@ -315,6 +317,7 @@ impl GpuPrecision {
             Self::Bf16 => "bf16",
             Self::Fp8 => "fp8",
             Self::Int8 => "int8",
+            Self::Int4 => "int4",
         }
     }
 }

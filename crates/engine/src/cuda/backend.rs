@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     model::{self, Formats, ModelConfig, Tiling, view_tiling},
-    network::format::Number,
+    network::format::{INT4_GROUP, Number},
     scheduler::backend::{
         Backend, BackendError, BackendLimits, GraphUse, PickResult, RowMask, SlotId, Step,
         StepResult,
@@ -149,6 +149,9 @@ impl CudaBackend {
             Number::E4m3 => fp8::supported(config, &gpu)?,
             Number::Int8 => int8_supported(config)?,
             _ => {}
+        }
+        if formats.experts.weight == Number::Int4 {
+            int4_supported(config)?;
         }
         let streams = Streams::new(&gpu.context)?;
         let stream = &streams.compute;
@@ -567,6 +570,18 @@ pub(super) fn int8_supported(config: &ModelConfig) -> Result<(), CudaError> {
         ("vision.proj_inner_dim", vision.proj_inner_dim),
     ];
     require_multiples(&widths, 16).map_err(CudaError::Int8)
+}
+
+/// Groups of inputs of experts are whole.
+pub(super) fn int4_supported(config: &ModelConfig) -> Result<(), CudaError> {
+    let Some(shape) = ExpertShape::of(&config.text) else {
+        return Err(CudaError::Int4("it has no experts".into()));
+    };
+    let widths = [
+        ("text.dim", shape.width),
+        ("text.moe.expert_inner_dim", shape.inner),
+    ];
+    require_multiples(&widths, INT4_GROUP).map_err(CudaError::Int4)
 }
 
 /// Bytes of the frames of a step.

@@ -35,7 +35,7 @@ macro_rules! source {
     };
 }
 
-pub const SOURCES: [KernelSource; 20] = [
+pub const SOURCES: [KernelSource; 21] = [
     source!("attend_dense.cu"),
     source!("attend_rows.cu"),
     source!("attend_wide.cu"),
@@ -52,6 +52,7 @@ pub const SOURCES: [KernelSource; 20] = [
     source!("int8_wide.cu"),
     source!("layer_norm.cu"),
     source!("quantise.cu"),
+    source!("quantise_experts.cu"),
     source!("rope_scatter.cu"),
     source!("route.cu"),
     source!("skinny_product.cu"),

@@ -36,6 +36,9 @@ pub enum CudaError {
     /// The model does not support int8.
     #[error("this model does not run in int8: {0}; set precision = \"bf16\"")]
     Int8(String),
+    /// The model does not support int4.
+    #[error("this model does not run in int4: {0}; set precision = \"int8\"")]
+    Int4(String),
     /// The file of the weights cannot be read.
     #[error(transparent)]
     Weights(#[from] WeightsError),

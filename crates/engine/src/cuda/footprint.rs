@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     model::{Formats, LayerShape, ModelConfig},
-    network::format::{Format, Number, Scales},
+    network::format::{Format, Number},
 };
 
 /// What takes the memory, in bytes.
@@ -111,11 +111,7 @@ fn layer_bytes(format: Format, shape: LayerShape) -> usize {
         Number::Int8 => Int8Rows::stride_of(inner),
         _ => inner,
     };
-    let scale = match format.scales {
-        Scales::Output => size_of::<f32>(),
-        Scales::None | Scales::Tensor => 0,
-    };
-    outputs * (stride * format.weight.bytes() + scale)
+    outputs * (stride * format.weight.bits() / 8 + format.scales.output_bytes(inner))
 }
 
 fn weight_bytes(config: &ModelConfig, formats: Formats<'_>) -> usize {
@@ -124,6 +120,7 @@ fn weight_bytes(config: &ModelConfig, formats: Formats<'_>) -> usize {
     let large = large.map(|(layer, shape)| {
         layer_bytes(formats.of(Some(layer)), shape) + shape.outputs * BIAS_BYTES
     });
+    let lm_head = network.layers.text.lm_head.name.clone();
     let (layers, plain) = network.layers.into_parts();
     let others = layers.iter().filter(|layer| layer.large.is_none());
     let others = others.map(|layer| {
@@ -136,7 +133,11 @@ fn weight_bytes(config: &ModelConfig, formats: Formats<'_>) -> usize {
         } else {
             0
         };
-        layer_bytes(formats.of_spec(layer), shape) + bias
+        let format = match layer.name == lm_head {
+            true => formats.lm_head,
+            false => formats.of_spec(layer),
+        };
+        layer_bytes(format, shape) + bias
     });
     let plain = plain
         .iter()

@@ -22,6 +22,7 @@ mod frames;
 mod int8;
 mod launch;
 mod layers;
+mod quantise_experts;
 mod skinny;
 mod tensor_map;
 

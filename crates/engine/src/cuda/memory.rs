@@ -183,6 +183,17 @@ impl<T> Pointer<T> {
     }
 }
 
+impl Pointer<u8> {
+    /// The same bytes as numbers with signs.
+    pub fn as_i8(&self) -> Pointer<i8> {
+        Pointer {
+            address: self.address,
+            len: self.len,
+            of: PhantomData,
+        }
+    }
+}
+
 impl<T: DeviceRepr + ValidAsZeroBits> Buffer<T> {
     /// `len` zeros. Waits until they are written.
     pub fn zeros(stream: &Arc<CudaStream>, len: usize) -> Result<Self, CudaError> {

@@ -13,7 +13,10 @@ use super::{
     error::CudaError,
     memory::{Buffer, Pointer},
 };
-use crate::network::{Mlp, Norm, Tau, TextBlock, TextMlp, VisionBlock, format::Number};
+use crate::network::{
+    Mlp, Norm, Tau, TextBlock, TextMlp, VisionBlock,
+    format::{INT4_GROUP, Number},
+};
 
 /// Positions of a page of the cache (`kernels/common.cuh`).
 pub const PAGE: usize = 16;
@@ -101,6 +104,36 @@ impl<T: Copy> ScaledRows<T> {
 
     pub fn has_room_for(&self, rows: usize, width: usize) -> bool {
         self.values.has_room_for(rows, width) && self.scales.len() >= rows
+    }
+}
+
+/// Rows in int4, eight values in 32 bits (`s4x8` of `kernels/common.cuh`): a value is the number times the scale of its group.
+#[derive(Clone, Copy, Debug)]
+pub struct Int4Rows {
+    /// `[rows, width / 8]`
+    pub values: Pointer<u32>,
+    /// `[rows, width / INT4_GROUP]`
+    pub scales: Pointer<bf16>,
+    pub width: usize,
+}
+
+impl Int4Rows {
+    /// Values in 32 bits.
+    pub const PACKED: usize = 8;
+
+    /// The rows from `row` on.
+    pub fn from(self, row: usize) -> Self {
+        Self {
+            values: self.values.at(row * self.width / Self::PACKED),
+            scales: self.scales.at(row * self.width / INT4_GROUP),
+            ..self
+        }
+    }
+
+    pub fn has_room_for(&self, rows: usize, width: usize) -> bool {
+        width <= self.width
+            && self.values.len() * Self::PACKED >= rows * self.width
+            && self.scales.len() * INT4_GROUP >= rows * self.width
     }
 }
 
@@ -215,6 +248,7 @@ pub fn kernel_suffix(number: Number) -> &'static str {
     match number {
         Number::E4m3 => "_e4m3",
         Number::Int8 => "_int8",
+        Number::Int4 => "_int4",
         Number::F32 | Number::F16 | Number::Bf16 => "",
     }
 }
@@ -263,6 +297,9 @@ pub enum WeightPointer {
     },
     /// Of experts alone: each output has a scale.
     ExpertE4m3(E4m3Rows),
+    ExpertInt8(Int8Rows),
+    /// Of experts alone: each group of inputs has a scale.
+    ExpertInt4(Int4Rows),
 }
 
 /// Weights and bias of a linear layer. Those of experts are behind each other, without biases.
@@ -307,9 +344,13 @@ impl GpuLinear {
         }
     }
 
-    /// True for weights of experts in 8 bits.
+    /// True for weights of experts in 8 or 4 bits.
     pub fn is_experts(&self) -> bool {
-        matches!(self.at.weight, WeightPointer::ExpertE4m3(_))
+        use WeightPointer::{ExpertE4m3, ExpertInt4, ExpertInt8};
+        matches!(
+            self.at.weight,
+            ExpertE4m3(_) | ExpertInt8(_) | ExpertInt4(_)
+        )
     }
 
     /// True for the same layer or parts of one.
@@ -380,6 +421,12 @@ impl LinearRef {
                 WeightPointer::ExpertE4m3(rows) => {
                     WeightPointer::ExpertE4m3(rows.from(range.start))
                 }
+                WeightPointer::ExpertInt8(rows) => {
+                    WeightPointer::ExpertInt8(rows.from(range.start))
+                }
+                WeightPointer::ExpertInt4(rows) => {
+                    WeightPointer::ExpertInt4(rows.from(range.start))
+                }
                 WeightPointer::E4m3 {
                     values,
                     scale,
@@ -401,7 +448,8 @@ impl LinearRef {
     pub fn number(&self) -> Number {
         match self.weight {
             WeightPointer::Bf16(_) => Number::Bf16,
-            WeightPointer::Int8(_) => Number::Int8,
+            WeightPointer::Int8(_) | WeightPointer::ExpertInt8(_) => Number::Int8,
+            WeightPointer::ExpertInt4(_) => Number::Int4,
             WeightPointer::E4m3 { .. } | WeightPointer::ExpertE4m3(_) => Number::E4m3,
         }
     }
@@ -450,8 +498,11 @@ impl LinearRef {
         match self.weight {
             WeightPointer::Bf16(weight) => weight.len() >= values,
             WeightPointer::E4m3 { values: at, .. } => at.len() >= values,
-            WeightPointer::Int8(rows) => rows.has_room_for(self.outputs, self.inner),
+            WeightPointer::Int8(rows) | WeightPointer::ExpertInt8(rows) => {
+                rows.has_room_for(self.outputs, self.inner)
+            }
             WeightPointer::ExpertE4m3(rows) => rows.has_room_for(self.outputs, self.inner),
+            WeightPointer::ExpertInt4(rows) => rows.has_room_for(self.outputs, self.inner),
         }
     }
 }

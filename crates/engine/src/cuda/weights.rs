@@ -1,7 +1,7 @@
-//! The model's weights on the GPU, in bf16, int8 or e4m3, in the layout that the network reads. The GPU has one copy of each.
+//! The model's weights on the GPU, in bf16, int8, e4m3 or int4, in the layout that the network reads. The GPU has one copy of each.
 //!
 //! In int8 are the large layers: those of the blocks of encoder and decoder, and the projection, but for those with large errors. Each is
-//! converted when it is copied.
+//! converted when it is copied. Where experts are in int4, `lm_head` is in int8 too.
 //! In e4m3 are those of the blocks, converted layer by layer when their inputs have been measured in bf16 (`fp8`).
 
 use std::rc::Rc;
@@ -76,7 +76,7 @@ impl GpuWeights {
                         .map(|block| loader.text_block(block))
                         .collect::<Result<_, _>>()?,
                     post_ln: text.post_ln.try_map(|tensor| loader.plain(tensor))?,
-                    lm_head: loader.layer(text.lm_head)?,
+                    lm_head: loader.lm_head(text.lm_head)?,
                 },
                 coord_or_end,
                 region: region.try_map(&mut Frequencies(&mut loader))?,

@@ -1,5 +1,10 @@
 //! What the layers of a network are stored and multiplied in. Pure.
 
+use half::bf16;
+
+/// Inputs that share a scale in int4.
+pub const INT4_GROUP: usize = 128;
+
 /// A format of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Number {
@@ -12,16 +17,23 @@ pub enum Number {
     /// 4 exponent bits, 3 of mantissa; no infinity.
     E4m3,
     Int8,
+    /// -8 to 7.
+    Int4,
 }
 
 impl Number {
-    /// Bytes of one value.
-    pub fn bytes(self) -> usize {
+    pub fn bits(self) -> usize {
         match self {
-            Self::F32 => 4,
-            Self::F16 | Self::Bf16 => 2,
-            Self::E4m3 | Self::Int8 => 1,
+            Self::F32 => 32,
+            Self::F16 | Self::Bf16 => 16,
+            Self::E4m3 | Self::Int8 => 8,
+            Self::Int4 => 4,
         }
+    }
+
+    /// Bytes of a value alone.
+    pub fn bytes(self) -> usize {
+        self.bits().div_ceil(8)
     }
 }
 
@@ -34,6 +46,19 @@ pub enum Scales {
     Tensor,
     /// One for the weights of each output.
     Output,
+    /// One in bf16 for so many neighbouring inputs of an output.
+    Group(usize),
+}
+
+impl Scales {
+    /// Bytes of those of an output with `inner` inputs.
+    pub fn output_bytes(self, inner: usize) -> usize {
+        match self {
+            Self::None | Self::Tensor => 0,
+            Self::Output => size_of::<f32>(),
+            Self::Group(inputs) => inner / inputs * size_of::<bf16>(),
+        }
+    }
 }
 
 /// Of a layer.
@@ -64,6 +89,13 @@ impl Format {
     pub const E4M3_BY_OUTPUT: Self = Self {
         weight: Number::E4m3,
         scales: Scales::Output,
+        input: Number::Bf16,
+    };
+
+    /// Of experts, whose inputs stay in bf16.
+    pub const INT4: Self = Self {
+        weight: Number::Int4,
+        scales: Scales::Group(INT4_GROUP),
         input: Number::Bf16,
     };
 

@@ -46,6 +46,9 @@ const TEGRA: &str = "nvidia,tegra";
 const NO_CALIBRATION: &str =
     "model.precision = \"fp8\" needs calibration pictures and this program passes none; use bf16";
 
+const NO_EXPERTS: &str = "model.precision = \"int4\" is for models with experts, such as Moondream 3; \
+    this model has none; set \"int8\"";
+
 /// Pictures from which fp8 learns the ranges of the model's values; called for fp8 alone, which is refused without any
 /// (`Vec::new`). A few of the kind that the cameras deliver are enough. They must be the same at every start for the answers to be the same.
 pub type CalibrationPictures = fn() -> Vec<Picture>;
@@ -65,7 +68,7 @@ pub struct ModelToPlace<'a> {
 /// A device with a model on it.
 pub struct LoadedDevice {
     pub backend: Box<dyn Backend>,
-    /// `f32`, `bf16`, `fp8` or `int8`.
+    /// `f32`, `bf16`, `fp8`, `int8` or `int4`.
     pub precision: &'static str,
     /// Which layers are in 8 bits, and with which scales; `None` when none are.
     pub layers: Option<String>,
@@ -184,6 +187,10 @@ impl ModelDevice {
 
     /// Puts the model there. Blocks while weights are converted or copied.
     pub fn place(self, model: ModelToPlace<'_>) -> Result<LoadedDevice, String> {
+        let is_int4 = model.settings.precision == Some(GpuPrecision::Int4);
+        if is_int4 && !model.weights.has_experts() {
+            return Err(NO_EXPERTS.into());
+        }
         let label = self.label();
         match self {
             Self::Cpu(device) => place_on_cpu(label, device, model),
@@ -263,7 +270,7 @@ fn place_on_gpu(
     let mut pictures = Vec::new();
     let layers = match chosen.precision {
         GpuPrecision::Bf16 => None,
-        GpuPrecision::Int8 => Some(measured.about_int8("bf16")),
+        GpuPrecision::Int8 | GpuPrecision::Int4 => Some(measured.about_int8("bf16")),
         GpuPrecision::Fp8 => {
             pictures = calibration();
             if pictures.is_empty() {
@@ -312,6 +319,10 @@ fn cpu_formats<'a>(
 ) -> Formats<'a> {
     match settings.precision {
         Some(GpuPrecision::Int8) => Formats::F32.with_large(Format::INT8, measured),
+        Some(GpuPrecision::Int4) => {
+            tracing::warn!("precision = \"int4\" is for GPUs; the model runs in int8 on the CPU");
+            Formats::F32.with_large(Format::INT8, measured)
+        }
         Some(GpuPrecision::Fp8) => {
             tracing::warn!("precision = \"fp8\" is for GPUs; the model runs in f32 on the CPU");
             Formats::F32
@@ -410,7 +421,8 @@ pub fn gpu_permits(images: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spotter_core::config::ModelSource;
+    use crate::testing::{golden_model, golden_set};
+    use spotter_core::{ManualClock, config::ModelSource};
 
     /// More GPUs than any machine has.
     const ABSENT: u32 = 4000;
@@ -429,6 +441,35 @@ mod tests {
             panic!("no machine has so many GPUs");
         };
         assert!(error.starts_with("GPU 4000 of model.gpus: "), "{error}");
+    }
+
+    #[test]
+    fn int4_is_for_models_with_experts_and_int8_on_the_cpu() {
+        let settings = config::ModelSettings {
+            precision: Some(GpuPrecision::Int4),
+            ..settings(config::DevicePreference::Cpu, &[])
+        };
+        let placed = |set: &str| {
+            let set = golden_set(set);
+            let config = golden_model::config(&set);
+            let model = ModelToPlace {
+                settings: &settings,
+                config: &config,
+                weights: golden_model::weights(&set, &config),
+                measured: &CalibrationState::Missing,
+                bounds: Bounds {
+                    max_objects: 50,
+                    max_tokens: 128,
+                },
+                calibration: Vec::new,
+                clock: Arc::new(ManualClock::default()),
+            };
+            ModelDevice::Cpu("cpu".into()).place(model)
+        };
+        let error = placed("md2-micro").map(|_| ()).unwrap_err();
+        assert!(error.ends_with("set \"int8\""), "{error}");
+        let device = placed("md3-ln-tiny").map_err(|error| error.to_string());
+        assert_eq!(device.map(|device| device.precision), Ok("int8"));
     }
 
     #[test]

@@ -78,6 +78,7 @@ impl ModelCard {
         match &*self.precision {
             "fp8" => GpuPrecision::Fp8,
             "int8" => GpuPrecision::Int8,
+            "int4" => GpuPrecision::Int4,
             _ => GpuPrecision::Bf16,
         }
     }

@@ -280,7 +280,9 @@ fn linear_words(linear: &LinearRef) -> Result<[u64; 4], CudaError> {
             let of_sum = input.value * scale.value;
             (values.address(), 0, input.value.recip(), of_sum)
         }
-        WeightPointer::ExpertE4m3(_) => return Err(not_of_experts()),
+        WeightPointer::ExpertE4m3(_)
+        | WeightPointer::ExpertInt8(_)
+        | WeightPointer::ExpertInt4(_) => return Err(not_of_experts()),
     };
     let factors = u64::from(f32::to_bits(of_input)) | u64::from(f32::to_bits(of_sum)) << 32;
     Ok([weight, linear.bias.address(), by_output, factors])

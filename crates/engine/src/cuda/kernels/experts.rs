@@ -30,6 +30,10 @@
 //!
 //! With inputs in e4m3 too, each row with a scale of its own, the same tiles take half of the tensor cores' time on sm_89 and sm_120. The compiler
 //! converts e4m3 to f16 for `mma.sync` on sm_90 (seen in its code), so an H100 has products of warpgroups (`experts_wide.cu`).
+//!
+//! Weights in int8 are beside inputs in int8, each row with a scale, or of few rows in bf16. Those in int4 are beside inputs in bf16. Few rows are
+//! summed by group and then scaled; in a tile the weights are rounded to bf16 with their scales, once for all its rows.
+
 use std::sync::Arc;
 
 use cudarc::driver::{
@@ -50,10 +54,12 @@ use crate::{
     cuda::{
         error::CudaError,
         memory::{Buffer, Pointer},
-        tensor::{E4m3Rows, MatrixShape, ScaledRows, StridedRows, WeightPointer},
+        tensor::{
+            E4m3Rows, Int4Rows, Int8Rows, MatrixShape, ScaledRows, StridedRows, WeightPointer,
+        },
     },
     model::TextConfig,
-    network::format::Number,
+    network::format::{INT4_GROUP, Number},
 };
 
 /// The most experts of a layer: a set of them is a 64-bit word.
@@ -83,10 +89,13 @@ struct ExpertFormat {
 }
 
 impl ExpertFormat {
-    const ALL: [Self; 3] = [
+    const ALL: [Self; 6] = [
         Self::new(Number::Bf16, Number::Bf16, "", &Self::ANY_ROWS),
         Self::new(Number::E4m3, Number::Bf16, "_e4m3", &Self::ANY_ROWS),
         Self::new(Number::E4m3, Number::E4m3, "_in_e4m3", &[Tiles, Wide]),
+        Self::new(Number::Int8, Number::Bf16, "_int8", &[Few]),
+        Self::new(Number::Int8, Number::Int8, "_in_int8", &[Tiles]),
+        Self::new(Number::Int4, Number::Bf16, "_int4", &Self::ANY_ROWS),
     ];
     const ANY_ROWS: [ExpertKernel; 2] = [Few, Tiles];
 
@@ -118,14 +127,16 @@ impl ExpertFormat {
 
     /// Of the stages of `experts_product`.
     fn tile_shared_bytes(&self) -> usize {
-        (self.weight.bytes() + self.input.bytes()) * STAGE_VALUES
+        (self.weight.bits() + self.input.bits()) * STAGE_VALUES / 8
     }
 }
 
 /// The kernels with dynamic shared memory, and its bytes.
 pub(super) fn shared_bytes() -> impl Iterator<Item = (String, usize)> {
     let parts = ["up", "down"];
-    let tiles = const { &ExpertFormat::ALL }.iter().flat_map(move |format| {
+    let formats = const { &ExpertFormat::ALL }.iter();
+    let with_tiles = formats.filter(|format| format.kernels.contains(&Tiles));
+    let tiles = with_tiles.flat_map(move |format| {
         let name = |part| format!("experts_{part}{}", format.suffix);
         parts.map(|part| (name(part), format.tile_shared_bytes()))
     });
@@ -202,6 +213,8 @@ pub enum ExpertInputs {
     Bf16(StridedRows),
     /// Beside weights in e4m3, for many rows, on GPUs that have it.
     E4m3(E4m3Rows),
+    /// Beside weights in int8, for many rows.
+    Int8(Int8Rows),
 }
 
 /// A product of experts.
@@ -534,10 +547,21 @@ struct Operand {
     scales: Option<Scaling>,
 }
 
-/// A scale for each row.
+/// Scales of a row, each of so many values.
 struct Scaling {
     at: u64,
     len: usize,
+    values: usize,
+}
+
+impl Scaling {
+    /// One for a row.
+    const OF_ROW: usize = usize::MAX;
+
+    fn has_room_for(&self, rows: usize, depth: usize) -> bool {
+        let is_whole = self.values == Self::OF_ROW || depth.is_multiple_of(self.values);
+        is_whole && self.len >= rows * depth.div_ceil(self.values)
+    }
 }
 
 impl Operand {
@@ -561,6 +585,21 @@ impl Operand {
             scales: Some(Scaling {
                 at: scales.address(),
                 len: scales.len(),
+                values: Scaling::OF_ROW,
+            }),
+        }
+    }
+
+    fn grouped(rows: Int4Rows) -> Self {
+        Self {
+            number: Number::Int4,
+            values: rows.values.address(),
+            len: rows.values.len() * Int4Rows::PACKED,
+            stride: rows.width,
+            scales: Some(Scaling {
+                at: rows.scales.address(),
+                len: rows.scales.len(),
+                values: INT4_GROUP,
             }),
         }
     }
@@ -569,6 +608,8 @@ impl Operand {
         match weights {
             WeightPointer::Bf16(values) => Ok(Self::plain(StridedRows::packed(values, 0))),
             WeightPointer::ExpertE4m3(rows) => Ok(Self::scaled(Number::E4m3, rows)),
+            WeightPointer::ExpertInt8(rows) => Ok(Self::scaled(Number::Int8, rows)),
+            WeightPointer::ExpertInt4(rows) => Ok(Self::grouped(rows)),
             _ => Err(CudaError::Shape(
                 "weights of one layer are where those of experts must be".into(),
             )),
@@ -577,13 +618,14 @@ impl Operand {
 
     /// True when each row begins at a multiple of 16 bytes.
     fn starts_at_units(&self) -> bool {
-        (self.stride * self.number.bytes()).is_multiple_of(16)
+        (self.stride * self.number.bits()).is_multiple_of(128)
     }
 
     fn has_room_for(&self, rows: usize, depth: usize) -> bool {
         let values = rows.saturating_sub(1) * self.stride.max(depth) + depth;
-        rows == 0
-            || self.len >= values && self.scales.as_ref().is_none_or(|scales| scales.len >= rows)
+        let scales = self.scales.as_ref();
+        let has_scales = scales.is_none_or(|scales| scales.has_room_for(rows, depth));
+        rows == 0 || self.len >= values && has_scales
     }
 
     fn scales(&self) -> Address {
@@ -596,6 +638,7 @@ impl ExpertInputs {
         match self {
             Self::Bf16(rows) => Operand::plain(rows),
             Self::E4m3(rows) => Operand::scaled(Number::E4m3, rows),
+            Self::Int8(rows) => Operand::scaled(Number::Int8, rows),
         }
     }
 }

@@ -93,7 +93,9 @@ impl Kernels {
             WeightPointer::Int8(ScaledRows { values, scales }) => {
                 (values.start.address(), scales.address(), values.stride)
             }
-            WeightPointer::ExpertE4m3(_) => return Err(not_of_experts()),
+            WeightPointer::ExpertE4m3(_)
+            | WeightPointer::ExpertInt8(_)
+            | WeightPointer::ExpertInt4(_) => return Err(not_of_experts()),
         };
         let suffix = kernel_suffix(linear.number());
         let most = if rows > 8 { 16 } else { 8 };

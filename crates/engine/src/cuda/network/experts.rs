@@ -13,10 +13,7 @@ use crate::{
             RoutedRows, Routing,
         },
         memory::{Buffer, Pointer},
-        tensor::{
-            Activations, E4m3Rows, GpuLinear, MatrixShape, ScaledRows, StridedRows, WeightPointer,
-            bucket,
-        },
+        tensor::{Activations, GpuLinear, MatrixShape, ScaledRows, StridedRows, bucket},
     },
     network::{Experts, format::Number},
 };
@@ -31,8 +28,8 @@ pub struct ExpertBuffers {
     inner: Buffer<bf16>,
     /// `[slots, width]`
     results: Buffer<bf16>,
-    /// Inputs of either product in e4m3, and the scale of each; empty where they stay in bf16.
-    in_e4m3: Buffer<u8>,
+    /// Inputs of either product in e4m3 or int8, and the scale of each; empty where they stay in bf16.
+    in_8_bits: Buffer<u8>,
     scales: Buffer<f32>,
 }
 
@@ -67,7 +64,7 @@ impl ExpertRoom {
     fn lengths(&self) -> [usize; 5] {
         let (shape, slots) = (self.shape, self.rows_at_once * self.shape.active);
         let rounded = match self.input {
-            Number::E4m3 => slots,
+            Number::E4m3 | Number::Int8 => slots,
             _ => 0,
         };
         [
@@ -81,10 +78,10 @@ impl ExpertRoom {
 
     /// Bytes of the buffers.
     pub fn bytes(&self) -> usize {
-        let [logits, inner, results, in_e4m3, scales] = self.lengths();
+        let [logits, inner, results, in_8_bits, scales] = self.lengths();
         Routing::bytes(self.shape, self.rows_at_once)
             + (logits + inner + results) * size_of::<bf16>()
-            + in_e4m3
+            + in_8_bits
             + scales * size_of::<f32>()
     }
 }
@@ -105,14 +102,14 @@ impl RowsForExperts {
 
 impl ExpertBuffers {
     pub fn new(stream: &Arc<CudaStream>, room: ExpertRoom) -> Result<Self, CudaError> {
-        let [logits, inner, results, in_e4m3, scales] = room.lengths();
+        let [logits, inner, results, in_8_bits, scales] = room.lengths();
         Ok(Self {
             routing: Routing::new(stream, room.shape, room.rows_at_once)?,
             room,
             logits: Buffer::zeros(stream, logits)?,
             inner: Buffer::zeros(stream, inner)?,
             results: Buffer::zeros(stream, results)?,
-            in_e4m3: Buffer::zeros(stream, in_e4m3)?,
+            in_8_bits: Buffer::zeros(stream, in_8_bits)?,
             scales: Buffer::zeros(stream, scales)?,
         })
     }
@@ -153,7 +150,7 @@ impl ExpertBuffers {
             flagged: rows.flagged,
         };
         kernels.route(&self.routing, from)?;
-        let kernel = self.kernel(kernels, experts, count);
+        let kernel = self.kernel(kernels, count);
         let product = |part, layer: &GpuLinear, x, out: &Buffer<bf16>| {
             let product = ExpertProduct {
                 part,
@@ -163,8 +160,8 @@ impl ExpertBuffers {
             };
             kernels.expert_product(kernel, &self.routing, &product, count)
         };
-        let x = match (kernel, self.rounded(kernel, experts, width)) {
-            (ExpertKernel::Wide, Some(to)) => {
+        let x = match (kernel, self.rounded(kernel, width)) {
+            (ExpertKernel::Wide, Some(ExpertInputs::E4m3(to))) => {
                 kernels.quantise_slots_e4m3(&self.routing, rows.x, to, count)?;
                 ExpertInputs::E4m3(to)
             }
@@ -172,7 +169,7 @@ impl ExpertBuffers {
         };
         product(ExpertPart::Up, &experts.up, x, &self.inner)?;
         let gated = StridedRows::packed(self.inner.start(), inner);
-        let (to, slots) = (self.rounded(kernel, experts, inner), count * experts.active);
+        let (to, slots) = (self.rounded(kernel, inner), count * experts.active);
         let x = inputs(kernels, gated, to, slots, inner)?;
         product(ExpertPart::Down, &experts.down, x, &self.results)?;
         let to = StridedRows::packed(rows.hidden, width);
@@ -180,28 +177,30 @@ impl ExpertBuffers {
     }
 
     /// The fastest for so many rows.
-    fn kernel(&self, kernels: &Kernels, experts: &Experts<GpuLinear>, rows: usize) -> ExpertKernel {
+    fn kernel(&self, kernels: &Kernels, rows: usize) -> ExpertKernel {
         let kernel = ExpertKernel::for_rows(rows);
-        let is_rounded = self.rounded(kernel, experts, 1).is_some();
-        match is_rounded && kernels.has_wide_experts() {
+        let inputs = self.rounded(kernel, 1);
+        match matches!(inputs, Some(ExpertInputs::E4m3(_))) && kernels.has_wide_experts() {
             true => ExpertKernel::Wide,
             false => kernel,
         }
     }
 
-    /// Where inputs of that width are in e4m3, if that product reads them so.
-    fn rounded(
-        &self,
-        kernel: ExpertKernel,
-        experts: &Experts<GpuLinear>,
-        width: usize,
-    ) -> Option<E4m3Rows> {
-        let is_e4m3 = matches!(experts.up.at.weight, WeightPointer::ExpertE4m3(_));
-        let is_e4m3 = is_e4m3 && self.room.input == Number::E4m3;
-        (is_e4m3 && kernel != ExpertKernel::Few).then(|| ScaledRows {
-            values: StridedRows::packed(self.in_e4m3.start(), width),
-            scales: self.scales.start(),
-        })
+    /// Where inputs of that width are in 8 bits, if that product reads them so.
+    fn rounded(&self, kernel: ExpertKernel, width: usize) -> Option<ExpertInputs> {
+        let (values, scales) = (self.in_8_bits.start(), self.scales.start());
+        match self.room.input {
+            _ if kernel == ExpertKernel::Few => None,
+            Number::E4m3 => Some(ExpertInputs::E4m3(ScaledRows {
+                values: StridedRows::packed(values, width),
+                scales,
+            })),
+            Number::Int8 => Some(ExpertInputs::Int8(ScaledRows {
+                values: StridedRows::packed(values.as_i8(), width),
+                scales,
+            })),
+            _ => None,
+        }
     }
 }
 
@@ -209,13 +208,15 @@ impl ExpertBuffers {
 fn inputs(
     kernels: &Kernels,
     x: StridedRows,
-    to: Option<E4m3Rows>,
+    to: Option<ExpertInputs>,
     rows: usize,
     width: usize,
 ) -> Result<ExpertInputs, CudaError> {
-    let Some(to) = to else {
-        return Ok(ExpertInputs::Bf16(x));
-    };
-    kernels.quantise_rows_e4m3(x, to, MatrixShape { rows, width })?;
-    Ok(ExpertInputs::E4m3(to))
+    let shape = MatrixShape { rows, width };
+    match to {
+        Some(ExpertInputs::E4m3(to)) => kernels.quantise_rows_e4m3(x, to, shape)?,
+        Some(ExpertInputs::Int8(to)) => kernels.quantise_rows(x, to, shape)?,
+        Some(ExpertInputs::Bf16(_)) | None => {}
+    }
+    Ok(to.unwrap_or(ExpertInputs::Bf16(x)))
 }

@@ -81,7 +81,7 @@ impl LayerRunner {
 
     /// Queues a product: few rows by a kernel that reads the weights at the memory's speed, more by cuBLASLt or, with weights in
     /// int8, by a kernel in int8, before which each row of inputs in bf16 is converted with a scale of its own. With weights in e4m3,
-    /// inputs in bf16 are of few rows.
+    /// inputs in bf16 are of few rows. Results in f32 of weights in int8 are those of the vocabulary, of rows that are often few.
     pub fn product(&self, product: &Product) -> Result<(), CudaError> {
         let &Product {
             ref linear,
@@ -99,9 +99,11 @@ impl LayerRunner {
             (Activations::Int8(x), Activations::Bf16(out)) => {
                 return self.kernels.int8_product(linear, x, out, rows, epilogue);
             }
-            (Activations::Bf16(x), Activations::F32(out)) if Kernels::is_skinny(linear, rows) => {
+            (Activations::Bf16(x), Activations::F32(out))
+                if Kernels::is_skinny(linear, rows) || linear.number() == Number::Int8 =>
+            {
                 let to = SkinnyOutput::F32(out.start);
-                return self.kernels.skinny(linear, x, to, rows);
+                return self.kernels.skinny_in_parts(linear, x, to, rows);
             }
             _ => return self.product_by_library(product),
         };

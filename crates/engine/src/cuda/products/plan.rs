@@ -85,6 +85,7 @@ fn kind(number: Number) -> Kind {
         Number::Bf16 => Kind::CUDA_R_16BF,
         Number::E4m3 => Kind::CUDA_R_8F_E4M3,
         Number::Int8 => Kind::CUDA_R_8I,
+        Number::Int4 => Kind::CUDA_R_4I,
     }
 }
 

@@ -1,15 +1,20 @@
-//! Mixture of experts against its formula in plain f32: the choice, the slots, and the products in both formats by both kernels.
+//! Mixture of experts against its formula in plain f32: the choice, the slots, and the products in all formats by all kernels.
+
+use std::any::Any;
 
 use cudarc::driver::sys::CUevent_flags;
 use half::bf16;
 
 use super::{Random, Rig, assert_close, f32s, fp8, rig};
-use crate::cuda::{
-    kernels::{
-        ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertShape, RoutedRows, Routing,
+use crate::{
+    cuda::{
+        kernels::{
+            ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertShape, RoutedRows, Routing,
+        },
+        memory::{Buffer, wait_between},
+        tensor::{Int4Rows, MatrixShape, ScaledRows, StridedRows, WeightPointer},
     },
-    memory::{Buffer, wait_between},
-    tensor::{MatrixShape, ScaledRows, StridedRows, WeightPointer},
+    network::format::INT4_GROUP,
 };
 
 /// Of Moondream 3.
@@ -209,23 +214,58 @@ enum Format {
     E4m3,
     /// Inputs too, where products are of tiles.
     InE4m3,
+    /// The same.
+    Int8,
+    /// Beside inputs in bf16.
+    Int4,
 }
 
-/// A row of inputs as its numbers in e4m3 stand for it.
-fn rounded(row: &[f32]) -> Vec<f32> {
-    let most = row.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
-    let scale = if most > 0.0 { most / 448.0 } else { 1.0 };
-    let number = |x: &f32| fp8::value(fp8::rounded(x / scale)) * scale;
-    row.iter().map(number).collect()
+impl Format {
+    /// Sizes of layers that it supports, which differ in all that kernels divide.
+    fn shapes(self) -> [ExpertShape; 3] {
+        if self != Self::Int4 {
+            return [NARROW, ODD, ONE_ACTIVE];
+        }
+        let inner = 2 * INT4_GROUP;
+        let odd = ExpertShape {
+            width: INT4_GROUP,
+            inner: 3 * INT4_GROUP,
+            ..ODD
+        };
+        [
+            ExpertShape { inner, ..NARROW },
+            odd,
+            ExpertShape {
+                inner,
+                ..ONE_ACTIVE
+            },
+        ]
+    }
+
+    /// A row of inputs as its numbers in this format stand for it.
+    fn rounded(self, row: &[f32]) -> Vec<f32> {
+        let most = row.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+        if most == 0.0 {
+            return row.to_vec();
+        }
+        let number = |x: &f32| match self {
+            Self::Int8 => (x * (127.0 / most)).round_ties_even() * (most / 127.0),
+            _ => fp8::value(fp8::rounded(x / (most / 448.0))) * (most / 448.0),
+        };
+        row.iter().map(number).collect()
+    }
 }
 
 /// Weights on the GPU whose values repeat, so that the host need not have them all.
 struct Weights {
+    /// Of which each, but for a period, is the number times a scale.
     numbers: Vec<f32>,
     scales: Vec<f32>,
+    /// Inputs that share a scale.
+    group: usize,
     depth: usize,
-    bf16: Option<Buffer<bf16>>,
-    e4m3: Option<(Buffer<u8>, Buffer<f32>)>,
+    at: WeightPointer,
+    _memory: Box<dyn Any>,
 }
 
 /// A prime, so that no two rows of weights are equal.
@@ -233,58 +273,114 @@ const PERIOD: usize = 1_000_003;
 
 impl Weights {
     /// Of `outputs` outputs of all experts together. Results are as large as inputs.
-    fn new(rig: &Rig, random: &mut Random, outputs: usize, depth: usize, is_e4m3: bool) -> Self {
+    fn new(rig: &Rig, random: &mut Random, outputs: usize, depth: usize, format: Format) -> Self {
         let size = (depth as f32).sqrt().recip();
         let count = outputs * depth;
-        if !is_e4m3 {
-            let values: Vec<bf16> = random
-                .values(PERIOD)
-                .iter()
-                .map(|x| bf16::from_f32(x.to_f32() * size))
-                .collect();
-            let all: Vec<bf16> = values.iter().copied().cycle().take(count).collect();
-            return Self {
-                numbers: f32s(&values),
-                scales: vec![1.0; outputs],
-                depth,
-                bf16: Some(rig.up(&all)),
-                e4m3: None,
-            };
-        }
-        // All codes but those of NaN; their rms is about 130.
-        let codes: Vec<u8> = (0..PERIOD)
-            .map(|_| random.below(255) as u8)
-            .map(|code| code - u8::from(code & 0x7f == 0x7f))
-            .collect();
-        let all: Vec<u8> = codes.iter().copied().cycle().take(count).collect();
-        let scales: Vec<f32> = (0..outputs)
-            .map(|_| (0.5 + random.unit()) * size / 130.0)
-            .collect();
-        Self {
-            numbers: codes.iter().map(|&code| fp8::value(code)).collect(),
-            depth,
-            bf16: None,
-            e4m3: Some((rig.bytes(&all), rig.floats(&scales))),
-            scales,
-        }
-    }
-
-    fn at(&self) -> WeightPointer {
-        match (&self.bf16, &self.e4m3) {
-            (Some(values), _) => WeightPointer::Bf16(values.start()),
-            (None, Some((values, scales))) => WeightPointer::ExpertE4m3(ScaledRows {
-                values: StridedRows::packed(values.start(), self.depth),
-                scales: scales.start(),
-            }),
-            (None, None) => panic!("no weights"),
+        let mut below = |bound| (0..PERIOD).map(|_| random.below(bound) as u8).collect();
+        match format {
+            Format::Bf16 => {
+                let one = |x: &bf16| bf16::from_f32(x.to_f32() * size);
+                let values: Vec<bf16> = random.values(PERIOD).iter().map(one).collect();
+                let all: Vec<bf16> = values.iter().copied().cycle().take(count).collect();
+                let memory = rig.up(&all);
+                Self {
+                    numbers: f32s(&values),
+                    scales: vec![1.0; outputs],
+                    group: depth,
+                    depth,
+                    at: WeightPointer::Bf16(memory.start()),
+                    _memory: Box::new(memory),
+                }
+            }
+            Format::E4m3 | Format::InE4m3 | Format::Int8 => {
+                let codes: Vec<u8> = below(255);
+                let is_int8 = format == Format::Int8;
+                // All codes but those of NaN in e4m3, and -128; their rms is about 130 and 73.
+                let (skipped, rms) = if is_int8 { (0x80, 73.0) } else { (0x7f, 130.0) };
+                let kept = |code: u8| match is_int8 {
+                    true => code + u8::from(code >= skipped),
+                    false => code - u8::from(code & 0x7f == skipped),
+                };
+                let codes: Vec<u8> = codes.into_iter().map(kept).collect();
+                let number = |&code: &u8| match is_int8 {
+                    true => f32::from(code.cast_signed()),
+                    false => fp8::value(code),
+                };
+                let all: Vec<u8> = codes.iter().copied().cycle().take(count).collect();
+                let scale = |_| (0.5 + random.unit()) * size / rms;
+                let scales: Vec<f32> = (0..outputs).map(scale).collect();
+                let memory = (rig.bytes(&all), rig.floats(&scales));
+                let (values, scales_at) = (memory.0.start(), memory.1.start());
+                let at = match is_int8 {
+                    true => WeightPointer::ExpertInt8(ScaledRows {
+                        values: StridedRows::packed(values.as_i8(), depth),
+                        scales: scales_at,
+                    }),
+                    false => WeightPointer::ExpertE4m3(ScaledRows {
+                        values: StridedRows::packed(values, depth),
+                        scales: scales_at,
+                    }),
+                };
+                Self {
+                    numbers: codes.iter().map(number).collect(),
+                    scales,
+                    group: depth,
+                    depth,
+                    at,
+                    _memory: Box::new(memory),
+                }
+            }
+            Format::Int4 => {
+                // Plus 8; their rms is 4.6.
+                let codes: Vec<u8> = below(16);
+                let mut all = codes.iter().copied().cycle();
+                let mut eight = || pack_int4(std::array::from_fn(|_| all.next().unwrap()));
+                let packed: Vec<u32> = (0..count / Int4Rows::PACKED).map(|_| eight()).collect();
+                // Some are negative.
+                let scale = |_| bf16::from_f32((0.8 - random.unit()) * 2.0 * size / 4.6);
+                let scales: Vec<bf16> = (0..count / INT4_GROUP).map(scale).collect();
+                let packed = Buffer::from_host(&rig.stream, &packed).unwrap();
+                let memory = (packed, rig.up(&scales));
+                let at = Int4Rows {
+                    values: memory.0.start(),
+                    scales: memory.1.start(),
+                    width: depth,
+                };
+                Self {
+                    numbers: codes.iter().map(|&code| f32::from(code) - 8.0).collect(),
+                    scales: f32s(&scales),
+                    group: INT4_GROUP,
+                    depth,
+                    at: WeightPointer::ExpertInt4(at),
+                    _memory: Box::new(memory),
+                }
+            }
         }
     }
 
     fn product(&self, x: &[f32], output: usize) -> f32 {
         let first = output * self.depth;
-        let numbers = (first..first + self.depth).map(|i| self.numbers[i % PERIOD]);
-        numbers.zip(x).map(|(w, x)| w * x).sum::<f32>() * self.scales[output]
+        let groups = x.chunks(self.group).enumerate();
+        let of_group = |(group, x): (usize, &[f32])| {
+            let first = first + group * self.group;
+            let numbers = (first..).map(|i| self.numbers[i % PERIOD]);
+            numbers.zip(x).map(|(w, x)| w * x).sum::<f32>() * self.scales[first / self.group]
+        };
+        groups.map(of_group).sum()
     }
+}
+
+/// As `s4x8` of `kernels/common.cuh` has them: values plus 8.
+fn pack_int4(codes: [u8; 8]) -> u32 {
+    let place = |i: usize| i / 2 * 4 + i % 2 * 16;
+    let codes = codes.into_iter().enumerate();
+    codes.fold(0, |packed, (i, code)| packed | u32::from(code) << place(i))
+}
+
+#[test]
+fn int4_values_of_a_pair_are_in_both_halves() {
+    let packed = pack_int4([0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(packed, 0x7531_6420);
 }
 
 /// A layer on the GPU.
@@ -319,19 +415,18 @@ impl Layer {
             inner,
             ..
         } = shape;
-        let is_e4m3 = format != Format::Bf16;
         Self {
             shape,
             format,
-            up: Weights::new(rig, random, experts * 2 * inner, width, is_e4m3),
-            down: Weights::new(rig, random, experts * width, inner, is_e4m3),
+            up: Weights::new(rig, random, experts * 2 * inner, width, format),
+            down: Weights::new(rig, random, experts * width, inner, format),
         }
     }
 
     /// The experts' part of a row.
     fn row(&self, kernel: ExpertKernel, x: &[f32], experts: &[(usize, f32)]) -> Vec<f32> {
         let input = |row: &[f32]| match self.is_rounded(kernel) {
-            true => rounded(row),
+            true => self.format.rounded(row),
             false => row.to_vec(),
         };
         let x = &input(x);
@@ -351,7 +446,8 @@ impl Layer {
     }
 
     fn is_rounded(&self, kernel: ExpertKernel) -> bool {
-        self.format == Format::InE4m3 && kernel != ExpertKernel::Few
+        let is_for_tiles = matches!(self.format, Format::InE4m3 | Format::Int8);
+        is_for_tiles && kernel != ExpertKernel::Few
     }
 
     fn queue(&self, rig: &Rig, kernel: ExpertKernel, routing: &Routing, at: &LayerRows) {
@@ -365,13 +461,24 @@ impl Layer {
             values: StridedRows::packed(at.numbers.start(), width),
             scales: at.scales.start(),
         };
-        // Rows of inputs, in e4m3 where the product wants it.
-        let inputs = |x: StridedRows, rows, width| match self.is_rounded(kernel) {
-            false => ExpertInputs::Bf16(x),
-            true => {
-                let (to, shape) = (scaled(width), MatrixShape { rows, width });
-                rig.kernels.quantise_rows_e4m3(x, to, shape).unwrap();
-                ExpertInputs::E4m3(to)
+        // Rows of inputs, in 8 bits where the product wants it.
+        let inputs = |x: StridedRows, rows, width| {
+            let shape = MatrixShape { rows, width };
+            match (self.is_rounded(kernel), self.format) {
+                (false, _) => ExpertInputs::Bf16(x),
+                (true, Format::Int8) => {
+                    let to = ScaledRows {
+                        values: StridedRows::packed(at.numbers.start().as_i8(), width),
+                        scales: at.scales.start(),
+                    };
+                    rig.kernels.quantise_rows(x, to, shape).unwrap();
+                    ExpertInputs::Int8(to)
+                }
+                (true, _) => {
+                    let to = scaled(width);
+                    rig.kernels.quantise_rows_e4m3(x, to, shape).unwrap();
+                    ExpertInputs::E4m3(to)
+                }
             }
         };
         let run = |part, weights, x, out| {
@@ -396,10 +503,10 @@ impl Layer {
             }
             _ => inputs(x, at.rows, width),
         };
-        run(ExpertPart::Up, self.up.at(), x, at.values.start());
+        run(ExpertPart::Up, self.up.at, x, at.values.start());
         let values = StridedRows::packed(at.values.start(), inner);
         let values = inputs(values, at.rows * active, inner);
-        run(ExpertPart::Down, self.down.at(), values, at.results.start());
+        run(ExpertPart::Down, self.down.at, values, at.results.start());
         let to = StridedRows::packed(at.hidden.start(), width + 8);
         rig.kernels
             .add_experts(routing, at.results.start(), to, at.rows)
@@ -414,7 +521,7 @@ struct LayerRows {
     values: Buffer<bf16>,
     results: Buffer<bf16>,
     hidden: Buffer<bf16>,
-    /// Inputs of either product in e4m3.
+    /// Inputs of either product in 8 bits.
     numbers: Buffer<u8>,
     scales: Buffer<f32>,
 }
@@ -496,8 +603,8 @@ fn layer_is_that_of_the_formula(
 
 fn layers_are_those_of_the_formula(formats: &[Format]) {
     let (rig, mut random) = (rig(), Random::new(82));
-    for shape in [NARROW, ODD, ONE_ACTIVE] {
-        for &format in formats {
+    for &format in formats {
+        for shape in format.shapes() {
             let layer = Layer::new(&rig, &mut random, shape, format);
             for rows in ROWS {
                 for kind in Logits::ALL {
@@ -510,8 +617,76 @@ fn layers_are_those_of_the_formula(formats: &[Format]) {
 
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
-fn experts_in_both_formats_are_those_of_the_formula() {
-    layers_are_those_of_the_formula(&[Format::Bf16, Format::E4m3]);
+fn experts_in_all_formats_are_those_of_the_formula() {
+    let formats = [Format::Bf16, Format::E4m3, Format::Int8, Format::Int4];
+    layers_are_those_of_the_formula(&formats);
+}
+
+/// The error of a group is no larger than with the scale by which its largest value becomes 7.
+#[test]
+#[ignore = "needs a GPU; run make test-gpu"]
+fn weights_in_int4_are_near_those_of_the_file() {
+    let (rig, mut random) = (rig(), Random::new(85));
+    for (rows, width) in [(192, 1024), (64, 3 * INT4_GROUP)] {
+        let mut x = random.values(rows * width);
+        x[..INT4_GROUP].fill(bf16::ZERO);
+        let row_scales: Vec<f32> = (0..rows).map(|_| 0.01 + random.unit()).collect();
+        let (x_at, scales_at) = (rig.up(&x), rig.floats(&row_scales));
+        let values = Buffer::zeros(&rig.stream, rows * width / Int4Rows::PACKED).unwrap();
+        let scales = rig.room(rows * width / INT4_GROUP);
+        let to = Int4Rows {
+            values: values.start(),
+            scales: scales.start(),
+            width,
+        };
+        let shape = MatrixShape { rows, width };
+        let kernels = &rig.kernels;
+        let queued = kernels.quantise_groups(x_at.start(), Some(scales_at.start()), to, shape);
+        queued.unwrap();
+        let (packed, scales) = (values.to_host(&rig.stream).unwrap(), rig.down(&scales));
+        let number = |i: usize| {
+            let (word, i) = (packed[i / 8], i % 8);
+            (word >> (i / 2 * 4 + i % 2 * 16) & 15) as f32 - 8.0
+        };
+        let wanted = |i: usize| x[i].to_f32() * row_scales[i / width];
+        let (mut off, mut all) = (0.0, 0.0);
+        for (group, &scale) in scales.iter().enumerate() {
+            let group = group * INT4_GROUP..(group + 1) * INT4_GROUP;
+            let most = group
+                .clone()
+                .fold(0.0_f32, |most, i| most.max(wanted(i).abs()));
+            let plain = bf16::from_f32(most / 7.0).to_f32();
+            let error = |of: &dyn Fn(usize) -> f32| -> f32 {
+                let off = |i: usize| (of(i) - wanted(i)).powi(2);
+                group.clone().map(off).sum()
+            };
+            let of_plain = error(&|i| match plain {
+                0.0 => 0.0,
+                _ => (wanted(i) / plain).round_ties_even().clamp(-8.0, 7.0) * plain,
+            });
+            let found = error(&|i| number(i) * scale);
+            assert!(found <= of_plain * 1.001, "{found} {of_plain}");
+            (off, all) = (off + found, all + error(&|_| 0.0));
+        }
+        let share = (off / all).sqrt();
+        println!("int4, {rows} x {width}: error {share:.2e}");
+        assert!(share < 0.1, "{share}");
+    }
+}
+
+#[test]
+#[ignore = "needs a GPU; run make test-gpu"]
+fn experts_in_e4m3_are_unpacked_exactly() {
+    let rig = rig();
+    let codes: Vec<u8> = (0..255).filter(|code| code & 0x7f != 0x7f).collect();
+    let codes: Vec<u8> = codes.into_iter().cycle().take(16 * 300).collect();
+    let (from, to) = (rig.bytes(&codes), rig.room(codes.len()));
+    let unpacked = rig
+        .kernels
+        .e4m3_to_bf16(from.start(), to.start(), codes.len());
+    unpacked.unwrap();
+    let wanted: Vec<f32> = codes.iter().map(|&code| fp8::value(code)).collect();
+    assert_eq!(rig.down(&to), wanted);
 }
 
 #[test]
@@ -525,7 +700,13 @@ fn experts_with_inputs_in_e4m3_are_those_of_the_formula() {
 #[ignore = "needs a GPU with fp8; run make test-gpu"]
 fn experts_of_true_width_are_those_of_the_formula() {
     let (rig, mut random) = (rig(), Random::new(83));
-    for format in [Format::Bf16, Format::E4m3, Format::InE4m3] {
+    for format in [
+        Format::Bf16,
+        Format::E4m3,
+        Format::InE4m3,
+        Format::Int8,
+        Format::Int4,
+    ] {
         let layer = Layer::new(&rig, &mut random, TRUE, format);
         for rows in ROWS {
             if [8, 740].contains(&rows) {

@@ -323,7 +323,12 @@ fn compare(name: &str, expected: &Value, found: &SequenceOutput, most: f64) -> u
 #[ignore = "needs a GPU with fp8; run make test-gpu"]
 fn allocated_memory_is_the_planned_one() {
     let with_experts = few_layers_with_experts();
-    for precision in [GpuPrecision::Bf16, GpuPrecision::Fp8, GpuPrecision::Int8] {
+    for precision in [
+        GpuPrecision::Bf16,
+        GpuPrecision::Fp8,
+        GpuPrecision::Int8,
+        GpuPrecision::Int4,
+    ] {
         assert_allocates_planned_memory(&with_experts, precision, None);
     }
     let config = few_layers();

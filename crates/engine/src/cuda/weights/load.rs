@@ -1,11 +1,11 @@
-//! From tensors of a file to the GPU, in bf16 or 8 bits, piece by piece: neither the host nor the GPU has a layer twice.
+//! From tensors of a file to the GPU, in bf16 or fewer bits, piece by piece: neither the host nor the GPU has a layer twice.
 //!
 //! ```text
 //!   file ─▶ some rows in pinned memory, in bf16 and in their order ─┬─▶ the layer's weights
-//!                                                                   └─▶ a piece on the GPU ─▶ the layer's weights in 8 bits
+//!                                                                   └─▶ a piece on the GPU ─▶ the layer's weights in 8 or 4 bits
 //! ```
 //!
-//! Experts that a file has in e4m3 are copied as they are.
+//! Experts that a file has in e4m3 are copied as they are, and unpacked on the GPU where they are wanted in another format.
 
 use std::{any::Any, cell::RefCell, ops::Range, rc::Rc, sync::Arc};
 
@@ -19,12 +19,15 @@ use crate::{
         kernels::Kernels,
         memory::{Buffer, PinnedBuffer, Pointer, upload, wait_for_stream},
         tensor::{
-            GpuLinear, GpuTau, GpuTextBlock, Int8Rows, LinearRef, MatrixShape, ScaledRows,
-            StridedRows, TEXT_HEAD, WeightPointer,
+            GpuLinear, GpuTau, GpuTextBlock, Int4Rows, Int8Rows, LinearRef, MatrixShape,
+            ScaledRows, StridedRows, TEXT_HEAD, WeightPointer,
         },
     },
     model::{Formats, LargeLayer, LinearWeights, Tensor},
-    network::{Experts, PartMap, Tau, TextBlock, TextMlp, format::Number},
+    network::{
+        Experts, PartMap, Tau, TextBlock, TextMlp,
+        format::{Format, INT4_GROUP, Number},
+    },
 };
 
 /// Copies weights to the GPU.
@@ -38,6 +41,8 @@ pub struct GpuLoader<'a> {
     bytes: RefCell<PinnedBuffer<u8>>,
     /// A piece on the GPU before it is converted; empty where none is.
     unconverted: Buffer<bf16>,
+    /// The same of experts that the file has in e4m3.
+    in_e4m3: Buffer<u8>,
 }
 
 impl PartMap<LinearWeights, Tensor> for GpuLoader<'_> {
@@ -86,6 +91,10 @@ impl<'a> GpuLoader<'a> {
             false => 0,
         };
         let bytes = if experts.is_some() { PIECE_VALUES } else { 0 };
+        let in_e4m3 = match (converts_experts, experts) {
+            (true, Some(Number::E4m3)) => PIECE_VALUES,
+            _ => 0,
+        };
         Ok(Self {
             stream: &kernels.stream,
             formats,
@@ -93,6 +102,7 @@ impl<'a> GpuLoader<'a> {
             piece: RefCell::new(PinnedBuffer::zeros(PIECE_VALUES)?),
             bytes: RefCell::new(PinnedBuffer::zeros(bytes)?),
             unconverted: Buffer::zeros(&kernels.stream, converted)?,
+            in_e4m3: Buffer::zeros(&kernels.stream, in_e4m3)?,
         })
     }
 
@@ -141,49 +151,41 @@ impl<'a> GpuLoader<'a> {
         let [count, outputs, inner] = layer.weight.shape[..] else {
             return Err(CudaError::Shape("its experts are no matrices".into()));
         };
-        let rows = WeightRows::of(&layer.weight, inner);
-        let (weight, memory): (_, Rc<dyn Any>) = match self.formats.experts.weight {
-            Number::E4m3 => {
-                let values = Buffer::zeros(self.stream, count * outputs * inner)?;
-                let at = StridedRows::packed(values.start(), inner);
-                let scales = match &layer.row_scales {
-                    Some(scales) => {
-                        self.copy_bytes(&layer.weight, values.start())?;
-                        Buffer::from_host(self.stream, &scales.to_f32()?)?
-                    }
-                    None => {
-                        let scales = Buffer::zeros(self.stream, count * outputs)?;
-                        let to = ScaledRows {
-                            values: at,
-                            scales: scales.start(),
-                        };
-                        self.converted(
-                            &rows,
-                            "converting experts to e4m3",
-                            |from, first, shape| {
-                                let to = to.from(first);
-                                self.kernels.quantise_rows_e4m3(from, to, shape)
-                            },
-                        )?;
-                        scales
-                    }
-                };
-                let rows = ScaledRows {
-                    values: at,
-                    scales: scales.start(),
-                };
-                (WeightPointer::ExpertE4m3(rows), Rc::new((values, scales)))
-            }
-            _ if layer.row_scales.is_some() => {
-                return Err(CudaError::Shape(
-                    "its experts are in e4m3, which they stay in".into(),
-                ));
-            }
-            _ => {
-                let values = self.in_bf16(&rows)?;
-                (WeightPointer::Bf16(values.start()), Rc::new(values))
-            }
-        };
+        let (weight, memory): (_, Rc<dyn Any>) =
+            match (self.formats.experts.weight, &layer.row_scales) {
+                (Number::E4m3, Some(scales)) => {
+                    let values = Buffer::zeros(self.stream, count * outputs * inner)?;
+                    self.copy_bytes(&layer.weight, values.start())?;
+                    let scales = Buffer::from_host(self.stream, &scales.to_f32()?)?;
+                    let rows = packed(values.start(), scales.start(), inner);
+                    (WeightPointer::ExpertE4m3(rows), Rc::new((values, scales)))
+                }
+                (Number::E4m3, None) => {
+                    let (values, scales) = self.experts_in_e4m3(&layer.weight, inner)?;
+                    let rows = packed(values.start(), scales.start(), inner);
+                    (WeightPointer::ExpertE4m3(rows), Rc::new((values, scales)))
+                }
+                (Number::Int8, scales) => {
+                    let (values, scales) =
+                        self.experts_in_int8(&layer.weight, scales.as_ref(), inner)?;
+                    let rows = packed(values.start(), scales.start(), inner);
+                    (WeightPointer::ExpertInt8(rows), Rc::new((values, scales)))
+                }
+                (Number::Int4, scales) => {
+                    let (rows, memory) =
+                        self.experts_in_int4(&layer.weight, scales.as_ref(), inner)?;
+                    (WeightPointer::ExpertInt4(rows), memory)
+                }
+                (_, Some(_)) => {
+                    return Err(CudaError::Shape(
+                        "its experts are in e4m3, and bf16 is wanted".into(),
+                    ));
+                }
+                (_, None) => {
+                    let values = self.in_bf16(&WeightRows::of(&layer.weight, inner))?;
+                    (WeightPointer::Bf16(values.start()), Rc::new(values))
+                }
+            };
         let no_bias = (
             Buffer::zeros(self.stream, 0)?,
             Buffer::zeros(self.stream, 0)?,
@@ -201,6 +203,75 @@ impl<'a> GpuLoader<'a> {
             bias: Rc::new(no_bias),
             largest_input: None,
         })
+    }
+
+    fn experts_in_e4m3(
+        &self,
+        weight: &Tensor,
+        inner: usize,
+    ) -> Result<(Buffer<u8>, Buffer<f32>), CudaError> {
+        let values = Buffer::zeros(self.stream, weight.len())?;
+        let scales = Buffer::zeros(self.stream, weight.len() / inner)?;
+        let all = packed(values.start(), scales.start(), inner);
+        self.converted_experts(weight, inner, |from, first, shape| {
+            let from = StridedRows::packed(from, inner);
+            self.kernels
+                .quantise_rows_e4m3(from, all.from(first), shape)
+        })?;
+        Ok((values, scales))
+    }
+
+    /// Numbers with `row_scales` are converted without them; the new scales are multiplied with them.
+    fn experts_in_int8(
+        &self,
+        weight: &Tensor,
+        row_scales: Option<&Tensor>,
+        inner: usize,
+    ) -> Result<(Buffer<i8>, Buffer<f32>), CudaError> {
+        let values = Buffer::zeros(self.stream, weight.len())?;
+        let scales = Buffer::zeros(self.stream, weight.len() / inner)?;
+        let all = packed(values.start(), scales.start(), inner);
+        self.converted_experts(weight, inner, |from, first, shape| {
+            let from = StridedRows::packed(from, inner);
+            self.kernels.quantise_rows(from, all.from(first), shape)
+        })?;
+        let Some(row_scales) = row_scales else {
+            return Ok((values, scales));
+        };
+        let (of_numbers, of_rows) = (scales.to_host(self.stream)?, row_scales.to_f32()?);
+        let both = of_numbers.iter().zip(&of_rows).map(|(a, b)| a * b);
+        let both: Vec<f32> = both.collect();
+        Ok((values, Buffer::from_host(self.stream, &both)?))
+    }
+
+    fn experts_in_int4(
+        &self,
+        weight: &Tensor,
+        row_scales: Option<&Tensor>,
+        inner: usize,
+    ) -> Result<(Int4Rows, Rc<dyn Any>), CudaError> {
+        let values = Buffer::zeros(self.stream, weight.len() / Int4Rows::PACKED)?;
+        let scales = Buffer::zeros(self.stream, weight.len() / INT4_GROUP)?;
+        let all = Int4Rows {
+            values: values.start(),
+            scales: scales.start(),
+            width: inner,
+        };
+        let row_scales = row_scales
+            .map(|scales| Buffer::from_host(self.stream, &scales.to_f32()?))
+            .transpose()?;
+        self.converted_experts(weight, inner, |from, first, shape| {
+            let of_rows = row_scales.as_ref().map(|scales| scales.start().at(first));
+            self.kernels
+                .quantise_groups(from, of_rows, all.from(first), shape)
+        })?;
+        Ok((all, Rc::new((values, scales))))
+    }
+
+    pub fn lm_head(&self, layer: LinearWeights) -> Result<GpuLinear, CudaError> {
+        let bias = layer.bias.into_f32()?;
+        let rows = WeightRows::padded(&layer.weight, layer.weight.len() / bias.len());
+        self.linear_in(self.formats.lm_head, &rows, &bias, None)
     }
 
     /// Some outputs of a layer.
@@ -249,7 +320,16 @@ impl<'a> GpuLoader<'a> {
         bias: &[f32],
         large: Option<LargeLayer>,
     ) -> Result<GpuLinear, CudaError> {
-        let format = self.formats.of(large);
+        self.linear_in(self.formats.of(large), weight, bias, large)
+    }
+
+    fn linear_in(
+        &self,
+        format: Format,
+        weight: &WeightRows<'_>,
+        bias: &[f32],
+        large: Option<LargeLayer>,
+    ) -> Result<GpuLinear, CudaError> {
         let (at, memory): (_, Rc<dyn Any>) = match format.weight {
             Number::Int8 => {
                 let (values, scales) = self.in_int8(weight)?;
@@ -330,6 +410,38 @@ impl<'a> GpuLoader<'a> {
         Ok(())
     }
 
+    /// The same of experts. What a file has in e4m3 is copied so and unpacked on the GPU, without the scales of its rows.
+    fn converted_experts(
+        &self,
+        weight: &Tensor,
+        width: usize,
+        convert: impl Fn(Pointer<bf16>, usize, MatrixShape) -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        const WHAT: &str = "converting experts";
+        if weight.number() != Number::E4m3 {
+            let rows = WeightRows::of(weight, width);
+            return self.converted(&rows, WHAT, |from, first, shape| {
+                convert(from.start, first, shape)
+            });
+        }
+        let (packed, piece) = (self.in_e4m3.start(), self.unconverted.start());
+        for rows in WeightRows::of(weight, width).pieces() {
+            let (first, count) = (rows.start * width, rows.len() * width);
+            let mut bytes = self.bytes.borrow_mut();
+            let room = bytes.as_mut_slice().get_mut(..count);
+            weight.read_e4m3(first, room.ok_or_else(|| too_wide(width))?)?;
+            upload(self.stream, &bytes, 0..count, packed)?;
+            self.kernels.e4m3_to_bf16(packed, piece, count)?;
+            let shape = MatrixShape {
+                rows: rows.len(),
+                width,
+            };
+            convert(piece, rows.start, shape)?;
+            wait_for_stream(self.stream, WHAT)?;
+        }
+        Ok(())
+    }
+
     /// Copies the bytes of a tensor in e4m3 as they are. Waits for the stream.
     fn copy_bytes(&self, tensor: &Tensor, to: Pointer<u8>) -> Result<(), CudaError> {
         let mut piece = self.bytes.borrow_mut();
@@ -352,15 +464,24 @@ impl<'a> GpuLoader<'a> {
         let mut piece = self.piece.borrow_mut();
         let values = rows.len() * weight.width;
         let room = piece.as_mut_slice().get_mut(..values);
-        let room = room.ok_or_else(|| {
-            CudaError::Shape(format!(
-                "a layer has {} inputs, more than {} are not supported",
-                weight.width,
-                PIECE_VALUES / TEXT_HEAD
-            ))
-        })?;
+        let room = room.ok_or_else(|| too_wide(weight.width))?;
         weight.read(rows, room)?;
         upload(self.stream, &piece, 0..values, to)?;
         wait_for_stream(self.stream, "copying weights to the GPU")
     }
+}
+
+/// Experts' rows behind each other, in 8 bits.
+fn packed<T: Copy>(values: Pointer<T>, scales: Pointer<f32>, width: usize) -> ScaledRows<T> {
+    ScaledRows {
+        values: StridedRows::packed(values, width),
+        scales,
+    }
+}
+
+fn too_wide(inputs: usize) -> CudaError {
+    CudaError::Shape(format!(
+        "a layer has {inputs} inputs, more than {} are not supported",
+        PIECE_VALUES / TEXT_HEAD
+    ))
 }
