@@ -32,11 +32,11 @@ pub struct Footprint {
     pub kept: usize,
     /// All that is allocated while fp8 is calibrated in bf16, before the rest; 0 otherwise.
     pub calibration: usize,
-    /// What the driver keeps of the freed bf16 weights after fp8 was calibrated; 0 otherwise.
+    /// What the driver keeps of the bf16 weights that are freed after fp8 was calibrated; 0 otherwise.
     pub unreturned: usize,
 }
 
-/// Share of the bf16 weights that the driver keeps: of Moondream 2 on an H100 727 to 960 MiB of 3.6 GiB.
+/// Share of the bf16 weights of layers that are converted that the driver keeps: of Moondream 2 on an H100 727 to 960 MiB of 3.6 GiB.
 const UNRETURNED_SHARE: usize = 3;
 
 impl Footprint {
@@ -53,8 +53,10 @@ impl Footprint {
                     experts: formats.experts,
                     ..Formats::BF16
                 };
+                // Experts are in their format from the beginning.
+                let freed = weight_bytes(config, in_bf16) - expert_bytes(config, in_bf16);
                 let in_bf16 = Self::of(config, in_bf16, capacity)?;
-                (in_bf16.steady(), in_bf16.weights / UNRETURNED_SHARE)
+                (in_bf16.steady(), freed / UNRETURNED_SHARE)
             }
             _ => (0, 0),
         };
@@ -114,6 +116,19 @@ fn layer_bytes(format: Format, shape: LayerShape) -> usize {
     outputs * (stride * format.weight.bits() / 8 + format.scales.output_bytes(inner))
 }
 
+fn expert_bytes(config: &ModelConfig, formats: Formats<'_>) -> usize {
+    let (layers, _) = config.network().layers.into_parts();
+    let experts = layers.iter().filter(|layer| layer.count > 1);
+    let bytes = experts.map(|layer| {
+        let shape = LayerShape {
+            outputs: layer.count * layer.outputs,
+            inner: layer.inner,
+        };
+        layer_bytes(formats.experts, shape)
+    });
+    bytes.sum()
+}
+
 fn weight_bytes(config: &ModelConfig, formats: Formats<'_>) -> usize {
     let network = config.network();
     let large = network.large_layers().into_iter();
@@ -123,32 +138,27 @@ fn weight_bytes(config: &ModelConfig, formats: Formats<'_>) -> usize {
     let lm_head = network.layers.text.lm_head.name.clone();
     let (layers, plain) = network.layers.into_parts();
     let others = layers.iter().filter(|layer| layer.large.is_none());
-    let others = others.map(|layer| {
+    let others = others.filter(|layer| layer.count == 1).map(|layer| {
         let shape = LayerShape {
-            outputs: layer.count * layer.outputs,
+            outputs: layer.outputs,
             inner: layer.inner.next_multiple_of(8),
-        };
-        let bias = if layer.has_bias {
-            shape.outputs * BIAS_BYTES
-        } else {
-            0
         };
         let format = match layer.name == lm_head {
             true => formats.lm_head,
-            false => formats.of_spec(layer),
+            false => formats.others,
         };
-        layer_bytes(format, shape) + bias
+        layer_bytes(format, shape) + shape.outputs * BIAS_BYTES
     });
     let plain = plain
         .iter()
         .map(|tensor| tensor.values() * size_of::<bf16>());
-    large.chain(others).chain(plain).sum()
+    expert_bytes(config, formats) + large.chain(others).chain(plain).sum::<usize>()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cuda::pages_min;
+    use crate::{cuda::pages_min, model::released_config};
     use spotter_core::config::GpuPrecision;
 
     #[test]
@@ -162,6 +172,26 @@ mod tests {
             precisions.map(bytes),
             [3_857_389_472, 2_238_359_456, 2_206_901_600]
         );
+    }
+
+    #[test]
+    fn weights_of_moondream_3_take_known_bytes() {
+        let config = released_config("moondream3.1").unwrap();
+        let of = |precision| {
+            let formats = Formats::on_gpu(precision, None, Some(Number::E4m3));
+            (
+                expert_bytes(&config, formats),
+                weight_bytes(&config, formats),
+            )
+        };
+        // 20 layers of 64 experts, each of three matrices of 2048 x 1024.
+        let values = 20 * 64 * 3 * 2048 * 1024;
+        let scales = 20 * 64 * (2 * 1024 + 2048) * size_of::<f32>();
+        assert_eq!(of(GpuPrecision::Bf16), (values + scales, 10_507_443_104));
+        assert_eq!(of(GpuPrecision::Fp8), (values + scales, 9_559_501_728));
+        assert_eq!(of(GpuPrecision::Int8), (values + scales, 9_527_388_512));
+        let in_int4 = values / 2 + values / 128 * 2;
+        assert_eq!(of(GpuPrecision::Int4), (in_int4, 5_501_061_472));
     }
 
     #[test]

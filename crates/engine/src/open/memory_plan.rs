@@ -243,7 +243,12 @@ fn does_not_fit(inputs: &PlanInputs<'_>) -> String {
             "{free} are free, of which {usable} can be used beside decoders and other programs"
         ),
     };
-    let others = [GpuPrecision::Bf16, GpuPrecision::Fp8, GpuPrecision::Int8];
+    let others = [
+        GpuPrecision::Bf16,
+        GpuPrecision::Fp8,
+        GpuPrecision::Int8,
+        GpuPrecision::Int4,
+    ];
     let mut remedies: Vec<String> = others
         .into_iter()
         .filter_map(|precision| remedy(inputs, precision))
@@ -276,7 +281,11 @@ fn smallest(inputs: &PlanInputs<'_>, precision: GpuPrecision) -> Result<MemoryPl
 
 /// What to write for a precision in which the model fits.
 fn remedy(inputs: &PlanInputs<'_>, precision: GpuPrecision) -> Option<String> {
-    let is_supported = precision != GpuPrecision::Fp8 || inputs.has_fp8;
+    let is_supported = match precision {
+        GpuPrecision::Bf16 | GpuPrecision::Int8 => true,
+        GpuPrecision::Fp8 => inputs.has_fp8,
+        GpuPrecision::Int4 => inputs.experts.is_some(),
+    };
     let needed = smallest(inputs, precision).ok()?.total();
     let name = precision.name();
     (is_supported && needed <= inputs.memory.usable()).then(|| {

@@ -1,15 +1,15 @@
 use std::{fmt::Write as _, fs, path::Path};
 
 use super::*;
-use crate::model::{LargeLayer, LayerRange};
+use crate::model::{LargeLayer, LayerRange, released_config};
 
 const GIB: usize = 1 << 30;
 const PRECISIONS: [GpuPrecision; 3] = [GpuPrecision::Bf16, GpuPrecision::Fp8, GpuPrecision::Int8];
 /// Of a GPU's memory, what the driver and a desktop leave.
 const FREE_PERCENT: usize = 93;
 /// The beginning of the table in `docs/gpu.md`, up to its rows.
-const TABLE: &str = "| card | precision | images a step | looks in flight | weights | buffers | KV cache | kept crops | left | strips |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+const TABLE: &str = "| model | card | precision | images a step | looks in flight | weights | buffers | KV cache | kept crops | left | strips |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 ";
 
 fn plan_of(precision: GpuPrecision, memory: GpuMemory) -> Result<MemoryPlan, String> {
@@ -42,6 +42,45 @@ fn card(gib: usize) -> GpuMemory {
     }
 }
 
+/// With experts in e4m3, as released files have them.
+fn with_experts(
+    config: &ModelConfig,
+    precision: GpuPrecision,
+    memory: GpuMemory,
+) -> PlanInputs<'_> {
+    PlanInputs {
+        experts: Some(Number::E4m3),
+        ..inputs(config, precision, memory)
+    }
+}
+
+fn moondream_3() -> ModelConfig {
+    released_config("moondream3.1").unwrap()
+}
+
+/// The plan's columns of a row of the table in `docs/gpu.md`.
+fn table_row(inputs: PlanInputs<'_>) -> String {
+    let Ok(plan) = MemoryPlan::new(inputs) else {
+        return "does not fit | – | – | – | – | – | – | –".to_owned();
+    };
+    let part = plan.footprint;
+    let left = inputs.memory.free - part.running() - DRIVER_BYTES;
+    let with_strips = MemoryPlan::new(PlanInputs {
+        keeps_frames: true,
+        ..inputs
+    });
+    let sizes = [
+        part.weights,
+        part.scratch,
+        part.cache,
+        part.kept,
+        left,
+        with_strips.unwrap().strips,
+    ];
+    let (images, looks) = (plan.capacity.images, plan.permits());
+    format!("{images} | {looks} | {}", sizes.map(shown).join(" | "))
+}
+
 /// Of a large GPU with `model.memory`.
 fn limited(limit: usize) -> GpuMemory {
     GpuMemory {
@@ -60,6 +99,33 @@ fn moondream_2_fits_into_its_smallest_gpus() {
         let plan = plan_of(precision, limited(gib * GIB)).unwrap();
         assert!(plan.total() <= gib * GIB, "{plan}");
     }
+}
+
+#[test]
+fn moondream_3_fits_into_its_smallest_gpus() {
+    let config = moondream_3();
+    for (precision, gib) in [
+        (GpuPrecision::Bf16, 16),
+        (GpuPrecision::Fp8, 16),
+        (GpuPrecision::Int8, 12),
+        (GpuPrecision::Int4, 8),
+    ] {
+        let plan = MemoryPlan::new(with_experts(&config, precision, limited(gib * GIB))).unwrap();
+        assert!(plan.total() <= gib * GIB, "{plan}");
+    }
+}
+
+#[test]
+fn int4_is_a_remedy_for_models_with_experts_alone() {
+    let config = moondream_3();
+    let error = MemoryPlan::new(with_experts(&config, GpuPrecision::Bf16, limited(8 * GIB)));
+    let error = error.unwrap_err();
+    assert!(
+        error.contains("set model.precision = \"int4\", which needs "),
+        "{error}"
+    );
+    let error = plan_of(GpuPrecision::Bf16, limited(4 * GIB)).unwrap_err();
+    assert!(!error.contains("int4"), "{error}");
 }
 
 #[test]
@@ -222,32 +288,27 @@ fn model_that_does_not_fit_is_an_error_with_remedies() {
 #[test]
 fn table_of_the_documentation_is_that_of_the_plan() {
     let mut table = TABLE.to_owned();
-    for gib_of_card in [6, 8, 12, 16, 24] {
-        for precision in PRECISIONS {
-            let memory = card(gib_of_card);
-            let name = precision.name();
-            let row = match plan_of(precision, memory) {
-                Ok(plan) => {
-                    let part = plan.footprint;
-                    let left = memory.free - part.running() - DRIVER_BYTES;
-                    let strips = plan_with_strips(precision, memory).unwrap().strips;
-                    let sizes = [
-                        part.weights,
-                        part.scratch,
-                        part.cache,
-                        part.kept,
-                        left,
-                        strips,
-                    ]
-                    .map(shown);
-                    let (images, looks) = (plan.capacity.images, plan.permits());
-                    format!("{images} | {looks} | {}", sizes.join(" | "))
+    let [old, new] = [ModelConfig::default(), moondream_3()];
+    let mut rows =
+        |model, of_model: PlanInputs<'_>, cards: &[usize], precisions: &[GpuPrecision]| {
+            for &gib_of_card in cards {
+                for &precision in precisions {
+                    let inputs = PlanInputs {
+                        precision,
+                        memory: card(gib_of_card),
+                        ..of_model
+                    };
+                    let (name, row) = (precision.name(), table_row(inputs));
+                    let _ = writeln!(table, "| {model} | {gib_of_card} GB | {name} | {row} |");
                 }
-                Err(_) => "does not fit | – | – | – | – | – | – | –".to_owned(),
-            };
-            let _ = writeln!(table, "| {gib_of_card} GB | {name} | {row} |");
-        }
-    }
+            }
+        };
+    let any = card(0);
+    let old = inputs(&old, GpuPrecision::Bf16, any);
+    rows("Moondream 2", old, &[6, 8, 12, 16, 24], &PRECISIONS);
+    let precisions = [&PRECISIONS[..], &[GpuPrecision::Int4]].concat();
+    let new = with_experts(&new, GpuPrecision::Bf16, any);
+    rows("Moondream 3.1", new, &[8, 12, 16, 24], &precisions);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/gpu.md");
     let page = fs::read_to_string(&path).unwrap();
     let start = page
