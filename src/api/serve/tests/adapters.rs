@@ -44,6 +44,7 @@ async fn play_engine(queue: Arc<RequestQueue>) {
                 reason: "its file is cut off".into(),
             }),
             adapter => Ok(RequestNews::Answer(Answer {
+                reasoning: None,
                 prompt,
                 region: None,
                 body: AnswerBody::Text {
