@@ -33,7 +33,8 @@ pub use dense::DenseAttention;
 #[cfg(test)]
 pub use dense::DenseKernel;
 pub use experts::{
-    ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertShape, RoutedRows, Routing,
+    EXPERTS_FEW_ROWS, ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertShape,
+    RoutedRows, Routing,
 };
 pub use frames::{PatchInputs, PixelSize, PlanarFrame, ScalePass, ShrunkPlane, TapTables};
 pub use launch::Kernels;

@@ -253,6 +253,7 @@ pub fn record(event: &CudaEvent, stream: &CudaStream) -> Result<(), CudaError> {
     event.record(stream).map_err(tried("recording an event"))
 }
 
-fn wait(stream: &CudaStream, event: &CudaEvent) -> Result<(), CudaError> {
+/// Work that is queued on the stream from now on is behind the event.
+pub fn wait(stream: &CudaStream, event: &CudaEvent) -> Result<(), CudaError> {
     stream.wait(event).map_err(tried("ordering two streams"))
 }

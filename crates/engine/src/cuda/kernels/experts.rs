@@ -77,7 +77,7 @@ const WIDE_OUTPUTS: usize = 256;
 const WIDE_DEPTH: usize = 128;
 const WIDE_SHARED_BYTES: usize = 4 * (TILE_ROWS + WIDE_OUTPUTS) * WIDE_DEPTH;
 /// Up to this number of rows, reading the weights limits the speed, and one block routes all of them.
-const FEW_ROWS: usize = 32;
+pub const EXPERTS_FEW_ROWS: usize = 32;
 
 /// What products of experts multiply, and the kernels that do.
 struct ExpertFormat {
@@ -201,7 +201,7 @@ impl ExpertKernel {
     /// The faster one for inputs in bf16.
     pub fn for_rows(rows: usize) -> Self {
         match rows {
-            0..=FEW_ROWS => Self::Few,
+            0..=EXPERTS_FEW_ROWS => Self::Few,
             _ => Self::Tiles,
         }
     }
@@ -319,7 +319,7 @@ impl Kernels {
             return Ok(());
         }
         let (expert, chosen) = (routing.expert.start(), routing.chosen.start());
-        if rows <= FEW_ROWS {
+        if rows <= EXPERTS_FEW_ROWS {
             return launch!(
                 self,
                 "route_few",

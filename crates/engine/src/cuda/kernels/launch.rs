@@ -22,7 +22,7 @@ use crate::cuda::{
 pub struct Kernels {
     pub stream: Arc<CudaStream>,
     pub multiprocessors: usize,
-    by_name: HashMap<&'static str, LoadedKernel>,
+    by_name: Arc<HashMap<&'static str, LoadedKernel>>,
 }
 
 struct LoadedKernel {
@@ -252,18 +252,28 @@ impl Kernels {
         Ok(Self {
             stream,
             multiprocessors: gpu.multiprocessors,
-            by_name,
+            by_name: Arc::new(by_name),
         })
+    }
+
+    /// The same kernels on another stream.
+    pub fn on(&self, stream: Arc<CudaStream>) -> Self {
+        Self {
+            stream,
+            multiprocessors: self.multiprocessors,
+            by_name: Arc::clone(&self.by_name),
+        }
     }
 
     pub fn has(&self, name: &str) -> bool {
         self.by_name.contains_key(name)
     }
 
-    /// Allows blocks of the kernel, if it is loaded, `bytes` of dynamic shared memory; more than 48 KB requires this.
+    /// Before they are on a second stream: allows blocks of the kernel, if it is loaded, `bytes` of dynamic shared memory; more than 48 KB requires this.
     /// An error beyond `most`, which is less than the GPU has where the limits of an older one are wanted.
     pub fn allow_shared(&mut self, name: &str, bytes: usize, most: usize) -> Result<(), CudaError> {
-        let Some(kernel) = self.by_name.get_mut(name) else {
+        let by_name = Arc::get_mut(&mut self.by_name);
+        let Some(kernel) = by_name.and_then(|by_name| by_name.get_mut(name)) else {
             return Ok(());
         };
         require(

@@ -11,7 +11,7 @@ use super::{
 use crate::{
     cuda::{
         error::CudaError,
-        kernels::{CachedAttention, DenseAttention, Kernels, LayerCache},
+        kernels::{CachedAttention, DenseAttention, EXPERTS_FEW_ROWS, Kernels, LayerCache},
         memory::{Buffer, Pointer},
         tensor::{
             Activations, Epilogue, GpuLinear, GpuTextBlock, GpuVisionBlock, LinearRef, MatrixShape,
@@ -237,6 +237,10 @@ impl DecoderOps for CudaOps<'_, DecoderStep<'_>> {
         layer: usize,
         block: &GpuTextBlock,
     ) -> Result<GpuRows, CudaError> {
+        if let Some(experts) = self.attention.experts {
+            self.pass
+                .launch(|kernels| experts.begin_beside(&kernels.stream, x.rows))?;
+        }
         self.queries(x, &block.qkv)?;
         if let Some(attention) = self.attention.attention {
             let (attention, tau) = (of_layer(attention, layer), block.tau.as_ref());
@@ -272,6 +276,22 @@ impl DecoderOps for CudaOps<'_, DecoderStep<'_>> {
         let rows = run.outputs;
         let missing = || CudaError::Shape("it has experts and no buffers for them".into());
         let buffers = self.attention.experts.ok_or_else(missing)?;
+        let counts = self.attention.attention.map(|of| of.tables.counts);
+        let rows_of = |x| RowsForExperts {
+            x,
+            hidden: hidden.start,
+            width: experts.router.inner,
+            rows,
+            is_zombie: self.attention.is_zombie,
+            flagged: counts.map_or(0, |counts| rows.min(counts.row_positions)),
+        };
+        let x_is_few = x.rows <= EXPERTS_FEW_ROWS;
+        if let (Pass::Run(runner), Activations::Bf16(x)) = (self.pass, x.x)
+            && x_is_few
+            && buffers.add_beside(&runner.kernels.stream, &rows_of(x), experts)?
+        {
+            return Ok(());
+        }
         // The router reads bf16, and what it chose is not found again in rounder numbers.
         let x = match (x.x, x.source) {
             (Activations::Bf16(_), _) | (_, None) => x.x,
@@ -281,19 +301,11 @@ impl DecoderOps for CudaOps<'_, DecoderStep<'_>> {
             .router
             .product(x, buffers.logits(), rows, Epilogue::Bias);
         self.pass.product(logits)?;
-        let (Activations::Bf16(x), Some(attention)) = (x, self.attention.attention) else {
+        let Activations::Bf16(x) = x else {
             return Ok(());
         };
-        let rows = RowsForExperts {
-            x,
-            hidden: hidden.start,
-            width: experts.router.inner,
-            rows,
-            is_zombie: self.attention.is_zombie,
-            flagged: rows.min(attention.tables.counts.row_positions),
-        };
         self.pass
-            .launch(|kernels| buffers.add(kernels, &rows, experts))
+            .launch(|kernels| buffers.add(kernels, &rows_of(x), experts))
     }
 }
 

@@ -1,25 +1,47 @@
 //! What experts make of rows, and the buffers for it.
 
-use std::sync::Arc;
-
-use cudarc::driver::CudaStream;
+use cudarc::driver::{CudaEvent, CudaStream};
 use half::bf16;
 
 use crate::{
     cuda::{
-        error::CudaError,
+        error::{CudaError, tried},
         kernels::{
-            ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertShape, Kernels,
-            RoutedRows, Routing,
+            EXPERTS_FEW_ROWS, ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertShape,
+            Kernels, RoutedRows, Routing, SkinnyOutput,
         },
         memory::{Buffer, Pointer},
+        slot::{record, wait},
         tensor::{Activations, GpuLinear, MatrixShape, ScaledRows, StridedRows, bucket},
     },
     network::{Experts, format::Number},
 };
 
+/// In steps of few rows, attention and experts each leave most of a GPU idle: experts are on a stream of their own meanwhile.
+struct SideStream {
+    kernels: Kernels,
+    /// On the network's stream: the rows that experts read are made.
+    normed: CudaEvent,
+    /// On this one: the results are added.
+    added: CudaEvent,
+}
+
+impl SideStream {
+    fn new(kernels: &Kernels) -> Result<Self, CudaError> {
+        let context = kernels.stream.context();
+        let stream = context.new_stream().map_err(tried("making a stream"))?;
+        let event = || context.new_event(None).map_err(tried("making an event"));
+        Ok(Self {
+            kernels: kernels.on(stream),
+            normed: event()?,
+            added: event()?,
+        })
+    }
+}
+
 /// Between the products of a layer of experts.
 pub struct ExpertBuffers {
+    side: SideStream,
     routing: Routing,
     room: ExpertRoom,
     /// `[rows, experts]`
@@ -101,9 +123,11 @@ impl RowsForExperts {
 }
 
 impl ExpertBuffers {
-    pub fn new(stream: &Arc<CudaStream>, room: ExpertRoom) -> Result<Self, CudaError> {
+    pub fn new(kernels: &Kernels, room: ExpertRoom) -> Result<Self, CudaError> {
+        let stream = &kernels.stream;
         let [logits, inner, results, in_8_bits, scales] = room.lengths();
         Ok(Self {
+            side: SideStream::new(kernels)?,
             routing: Routing::new(stream, room.shape, room.rows_at_once)?,
             room,
             logits: Buffer::zeros(stream, logits)?,
@@ -117,6 +141,36 @@ impl ExpertBuffers {
     /// Where the router's logits go.
     pub fn logits(&self) -> Activations {
         Activations::bf16(self.logits.start(), self.routing.shape.experts)
+    }
+
+    /// Notes that `rows` rows are normed, which [`ExpertBuffers::add_beside`] reads.
+    pub fn begin_beside(&self, stream: &CudaStream, rows: usize) -> Result<(), CudaError> {
+        match rows <= EXPERTS_FEW_ROWS {
+            true => record(&self.side.normed, stream),
+            false => Ok(()),
+        }
+    }
+
+    /// The same as the router's product and [`ExpertBuffers::add`] for few rows, beside what was queued on `stream` since they were normed.
+    /// False: nothing is queued.
+    pub fn add_beside(
+        &self,
+        stream: &CudaStream,
+        rows: &RowsForExperts,
+        experts: &Experts<GpuLinear>,
+    ) -> Result<bool, CudaError> {
+        if !Kernels::is_skinny(&experts.router, 1) {
+            return Ok(false);
+        }
+        let (side, kernels) = (&self.side, &self.side.kernels);
+        wait(&kernels.stream, &side.normed)?;
+        let logits = StridedRows::packed(self.logits.start(), self.routing.shape.experts);
+        let logits = SkinnyOutput::Bf16(logits);
+        kernels.skinny_in_parts(&experts.router, rows.x, logits, rows.rows)?;
+        self.add(kernels, rows, experts)?;
+        record(&side.added, &kernels.stream)?;
+        wait(stream, &side.added)?;
+        Ok(true)
     }
 
     /// Queues all that is behind the router's product.

@@ -107,7 +107,7 @@ impl TextDecoder {
         let input = blocks.first().map_or(Number::Bf16, |b| b.qkv.number());
         let [normed_e4m3, proj_fc2_in_e4m3] = e4m3_lengths(text, layout, input);
         let experts = expert_room(text, layout, weights.expert_input)
-            .map(|room| ExpertBuffers::new(stream, room))
+            .map(|room| ExpertBuffers::new(kernels, room))
             .transpose()?;
         let rope = rope_cos_sin(config.network().rope, config.context());
         Ok(Self {
