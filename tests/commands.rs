@@ -458,6 +458,23 @@ fn an_answer_is_one_of_the_choices() {
 }
 
 #[test]
+fn question_is_about_places_in_the_picture() {
+    let moment = Moment::drawn();
+    let found = moment.ask_json("query", &["Is there a dog?", "--ref", "0.5,0.25"]);
+    assert!(found["answer"].is_string(), "{found}");
+    for (place, part) in [
+        ("0.5", "a place has 2 numbers"),
+        ("0.5,1.5", "each number must be between 0 and 1"),
+        ("0.5,0.5,0.4,0.9", "x0 < x1"),
+        ("left", "write 0.4,0.5 for a point"),
+    ] {
+        let arguments = ["query", moment.png(), "Is there a dog?", "--ref", place];
+        let ended = spotter(arguments).expect(FAILED);
+        assert!(ended.stderr.contains(part), "{ended:#?}");
+    }
+}
+
+#[test]
 fn found_objects_are_drawn_into_the_picture() {
     let moment = Moment::drawn();
     let drawn = moment.png.with_file_name("drawn.png");

@@ -167,6 +167,10 @@ struct WireStrip {
 
 /// A message of the engine.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are of the large variant, and one is in memory at a time"
+)]
 pub enum WireNews {
     Look {
         id: u64,
