@@ -26,7 +26,7 @@ pub enum RequestNews {
     /// Before the answer, if the look is in pieces.
     Piece(AnswerPiece),
     /// Nothing follows.
-    Answer(Answer),
+    Answer(Box<Answer>),
 }
 
 /// Why a request has no answer.
@@ -100,15 +100,15 @@ struct WaitingRequest {
 #[derive(Debug)]
 pub struct BegunRequest {
     pub look: Look,
-    /// Closed when the client has disconnected. It holds what a slow client has not read: at most one answer.
-    pub reply: mpsc::UnboundedSender<RequestReply>,
+    /// Has room for the whole answer, so that nothing waits for a slow client. Closed when the client has disconnected.
+    pub reply: mpsc::Sender<RequestReply>,
 }
 
 /// A request that an engine has begun, for its client. Dropping it cancels the request.
 #[derive(Debug)]
 pub struct AskedRequest {
     queue: Arc<RequestQueue>,
-    replies: mpsc::UnboundedReceiver<RequestReply>,
+    replies: mpsc::Receiver<RequestReply>,
 }
 
 impl AskedRequest {
@@ -128,7 +128,7 @@ impl AskedRequest {
     pub async fn answer(mut self) -> Result<Answer, UnansweredRequest> {
         loop {
             if let RequestNews::Answer(answer) = self.next().await? {
-                return Ok(answer);
+                return Ok(*answer);
             }
         }
     }
@@ -200,7 +200,7 @@ impl RequestQueue {
         look: Look,
         wait: Duration,
     ) -> Result<AskedRequest, UnansweredRequest> {
-        let (reply, replies) = mpsc::unbounded_channel();
+        let (reply, replies) = mpsc::channel(AnswerPiece::MAX + 1);
         let (begun, is_begun) = oneshot::channel();
         let _place = self.push(BegunRequest { look, reply }, begun)?;
         match timeout(wait, is_begun).await {

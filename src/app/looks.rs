@@ -173,19 +173,19 @@ async fn answer(permit: Permit, request: BegunRequest, mut inside: RequestInside
             match news {
                 LookNews::Answer { answer, .. } => found = Some(answer),
                 LookNews::Piece { piece, .. } => {
-                    let _ = reply.send(Ok(RequestNews::Piece(piece)));
+                    let _ = reply.try_send(Ok(RequestNews::Piece(piece)));
                 }
                 LookNews::ShortAnswered(_) => inside.gave_permit_back(),
                 LookNews::Ended(outcome) => {
                     let answer = match outcome {
                         Outcome::Answered(_) => found
-                            .map(RequestNews::Answer)
+                            .map(|answer| RequestNews::Answer(Box::new(answer)))
                             .ok_or(UnansweredRequest::EngineLost),
                         Outcome::Late(_) => Err(UnansweredRequest::NoRoom),
                         Outcome::Failed(_, why) => Err(why.into()),
                     };
                     // The client may have disconnected.
-                    let _ = reply.send(answer);
+                    let _ = reply.try_send(answer);
                     return;
                 }
             }

@@ -271,6 +271,11 @@ pub enum AnswerPiece {
     Text(String),
 }
 
+impl AnswerPiece {
+    /// More than an answer has pieces: each is a token at least, and no model has a context of so many.
+    pub const MAX: usize = 4096;
+}
+
 /// What becomes of a look: each answer as soon as its prompt is finished, then one end.
 #[derive(Clone, Debug)]
 pub enum LookNews {

@@ -110,7 +110,7 @@ fn piece(text: &str) -> Result<RequestNews, UnansweredRequest> {
 }
 
 fn answer(look: &Look, text: &str) -> Result<RequestNews, UnansweredRequest> {
-    Ok(RequestNews::Answer(Answer {
+    Ok(RequestNews::Answer(Box::new(Answer {
         prompt: Arc::clone(&look.prompts[0]),
         region: None,
         body: AnswerBody::Text {
@@ -126,7 +126,7 @@ fn answer(look: &Look, text: &str) -> Result<RequestNews, UnansweredRequest> {
             answer: 3,
         },
         marks: StageTimes::default(),
-    }))
+    })))
 }
 
 /// The last part of a body that is complete.
@@ -148,7 +148,7 @@ async fn text_is_sent_piece_by_piece_in_both_shapes() {
         assert!(look.in_pieces);
         // Each arrives before the next is there.
         for text in ["two", " cars"] {
-            reply.send(piece(text)).unwrap();
+            reply.try_send(piece(text)).unwrap();
             assert!(
                 client.until(&format!("\"{text}\"")).await,
                 "{}",
@@ -156,7 +156,7 @@ async fn text_is_sent_piece_by_piece_in_both_shapes() {
             );
             assert!(!client.answer.contains(last));
         }
-        reply.send(answer(&look, "two cars")).unwrap();
+        reply.try_send(answer(&look, "two cars")).unwrap();
         assert!(client.until(END).await, "{}", client.answer);
         assert!(client.answer.contains(last), "{}", client.answer);
         assert!(client.answer.starts_with("HTTP/1.1 200 OK\r\n"));
@@ -191,7 +191,7 @@ async fn thoughts_come_before_the_answer_with_their_points() {
         };
         assert!(options.reasoning);
         if is_streamed {
-            reply.send(thought("two")).unwrap();
+            reply.try_send(thought("two")).unwrap();
             let part = "data: {\"reasoning\":{\"chunk\":\"two\"}}\n\n";
             assert!(client.until(part).await, "{}", client.answer);
         }
@@ -199,7 +199,7 @@ async fn thoughts_come_before_the_answer_with_their_points() {
             panic!("an answer");
         };
         whole.reasoning = Some(reasoning.clone());
-        reply.send(Ok(RequestNews::Answer(whole))).unwrap();
+        reply.try_send(Ok(RequestNews::Answer(whole))).unwrap();
         assert!(
             client.until(&expected.to_string()).await,
             "{}",
@@ -214,7 +214,7 @@ async fn client_that_leaves_a_stream_gives_back_its_place() {
     let api = served().await;
     let mut client = StreamClient::query(&api).await;
     let BegunRequest { reply, .. } = within(api.queue().next()).await;
-    reply.send(piece("two")).unwrap();
+    reply.try_send(piece("two")).unwrap();
     assert!(client.until("two").await);
     assert_eq!(api.facts().open, 1, "until its end");
     drop(client);
@@ -231,7 +231,7 @@ async fn failure_before_the_first_piece_has_its_status() {
     let mut client = StreamClient::query(&api).await;
     let BegunRequest { reply, .. } = within(api.queue().next()).await;
     let why = UnansweredRequest::Unfit("the text has 3000 tokens".into());
-    reply.send(Err(why)).unwrap();
+    reply.try_send(Err(why)).unwrap();
     assert!(client.until("3000 tokens").await);
     assert!(
         client.answer.starts_with("HTTP/1.1 400"),
@@ -250,7 +250,7 @@ async fn late_failure_is_an_event_and_cuts_the_body() {
             true => StreamClient::chat(&api).await,
         };
         let BegunRequest { reply, .. } = within(api.queue().next()).await;
-        reply.send(piece("two")).unwrap();
+        reply.try_send(piece("two")).unwrap();
         assert!(client.until("two").await);
         // The engine is lost.
         drop(reply);

@@ -24,12 +24,10 @@ use super::{
     places::{Place, Places},
     requests::{RequestMaker, ViewRequests},
 };
-use spotter_core::{Look, LookFailure, LookNews, Outcome, WholeLook};
+use spotter_core::{AnswerPiece, Look, LookFailure, LookNews, Outcome, WholeLook};
 
 /// News of a look that is of no prompt: that the short answers are there, and the end.
 const OTHER_NEWS: usize = 2;
-/// More than an answer has tokens, each of which can be a piece; memory is taken for those that wait.
-const PIECES_MAX: usize = 4096;
 
 /// A look, and who waits for its news. Dropping it before the end says that the engine has stopped.
 pub(super) struct LookSubmission {
@@ -221,7 +219,8 @@ impl Permit {
             maker,
             requests,
         } = self;
-        let of_prompt = 1 + usize::from(look.in_pieces) * PIECES_MAX;
+        // Memory is taken for news that wait.
+        let of_prompt = 1 + usize::from(look.in_pieces) * AnswerPiece::MAX;
         let (sender, news) = news::channel(look.prompts.len() * of_prompt + OTHER_NEWS);
         let unanswered = Some(look.clone());
         let submission = LookSubmission {

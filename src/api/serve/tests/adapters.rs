@@ -43,7 +43,7 @@ async fn play_engine(queue: Arc<RequestQueue>) {
                 id,
                 reason: "its file is cut off".into(),
             }),
-            adapter => Ok(RequestNews::Answer(Answer {
+            adapter => Ok(RequestNews::Answer(Box::new(Answer {
                 reasoning: None,
                 prompt,
                 region: None,
@@ -56,9 +56,9 @@ async fn play_engine(queue: Arc<RequestQueue>) {
                 unchanged: false,
                 tokens: TokenCounts::default(),
                 marks: StageTimes::default(),
-            })),
+            }))),
         };
-        let _ = begun.reply.send(reply);
+        let _ = begun.reply.try_send(reply);
     }
 }
 
