@@ -79,7 +79,7 @@ async fn camera_is_contacted_without_the_proxy_of_the_web() {
 
 #[test]
 fn each_command_explains_its_options() {
-    let commands: [(&str, &[&str]); 10] = [
+    let commands: [(&str, &[&str]); 11] = [
         ("run", &["--config", "--json", "--verbose"]),
         ("check", &["<FILE>", "--probe"]),
         ("discover", &["--user", "--address", "--write", "--json"]),
@@ -102,6 +102,10 @@ fn each_command_explains_its_options() {
                 "<PROMPT>",
             ],
         ),
+        (
+            "segment",
+            &["--box", "--draw", "--json", "--model", "<PROMPT>"],
+        ),
         ("caption", &["--json", "--length", "--model"]),
     ];
     let overview = spotter(["--help"]).expect(DONE).stdout;
@@ -119,6 +123,29 @@ fn wrong_usage_fails_with_a_hint() {
     for arguments in [&["bogus"][..], &["run"], &["detect"], &[]] {
         let ended = spotter(arguments).expect(FAILED);
         assert!(ended.stderr.contains("Usage: spotter"), "{ended:#?}");
+    }
+}
+
+#[test]
+fn segment_names_a_model_that_draws_outlines() {
+    let picture = checkout("tests/golden/md2-micro/images/small_50x40.png");
+    let model = checkout("tests/golden/md2-micro");
+    let paths = [&picture, &model].map(|path| path.to_str().expect("a path in UTF-8"));
+    let [picture, model] = paths;
+    let place = ["--box", "0.1,0.1,0.6,0.9"];
+    let arguments = [&["segment", picture, "cat", "--model", model][..], &place].concat();
+    let ended = spotter(arguments).expect(FAILED);
+    assert!(
+        ended.stderr.contains("Moondream 2 draws no outlines"),
+        "{ended:#?}"
+    );
+    assert!(
+        ended.stderr.contains("model get moondream3.1"),
+        "{ended:#?}"
+    );
+    for place in ["0.1,0.1", "0.5,0.1,0.4,0.9", "0,0,1,2"] {
+        let ended = spotter(["segment", picture, "cat", "--box", place]).expect(FAILED);
+        assert!(ended.stderr.contains("--box"), "{ended:#?}");
     }
 }
 

@@ -83,6 +83,13 @@ fn place(text: &str) -> Result<SpatialReference, String> {
     SpatialReference::from_shares(&shares).map_err(str::to_owned)
 }
 
+fn place_box(text: &str) -> Result<SpatialReference, String> {
+    match place(text)? {
+        area @ SpatialReference::Box(_) => Ok(area),
+        SpatialReference::Point { .. } => Err("write X0,Y0,X1,Y1, like 0.1,0.2,0.5,0.9".into()),
+    }
+}
+
 /// Watches cameras with a vision-language model and publishes detections over MQTT.
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true, max_term_width = 100)]
@@ -120,6 +127,8 @@ pub enum CliCommand {
     Point(AskArgs),
     /// Ask a question about a picture
     Query(QueryArgs),
+    /// Draw the outline of one object in a picture (Moondream 3)
+    Segment(SegmentArgs),
     /// Describe a picture
     Caption(CaptionArgs),
     /// An engine in a separate process; started by `run` and `demo`
@@ -623,7 +632,7 @@ impl AdapterArgs {
     }
 }
 
-/// `spotter detect|point`, and most of `spotter query`
+/// `spotter detect|point`, and most of `spotter query|segment`
 #[derive(Debug, Args)]
 pub struct AskArgs {
     /// A picture (PNG, JPEG) or a video, of which the first frame is used
@@ -641,6 +650,17 @@ pub struct AskArgs {
     pub adapter: AdapterArgs,
     #[command(flatten)]
     pub model: ModelArgs,
+}
+
+/// `spotter segment`
+#[derive(Debug, Args)]
+pub struct SegmentArgs {
+    /// The object and the picture
+    #[command(flatten)]
+    pub ask: AskArgs,
+    /// Where the object is, in shares of the picture from its top left corner
+    #[arg(long = "box", value_name = "X0,Y0,X1,Y1", value_parser = place_box)]
+    pub area: Option<SpatialReference>,
 }
 
 /// `spotter caption`

@@ -1,4 +1,4 @@
-//! `spotter detect | point | query | caption`: one question about one picture.
+//! `spotter detect | point | query | segment | caption`: one question about one picture.
 
 use std::{path::Path, sync::Arc};
 
@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::{
-    args::{AdapterArgs, AskArgs, CaptionArgs, ModelArgs, QueryArgs},
+    args::{AdapterArgs, AskArgs, CaptionArgs, ModelArgs, QueryArgs, SegmentArgs},
     out::{remark, say, say_part},
 };
 use crate::{
@@ -43,6 +43,14 @@ pub fn query(args: &QueryArgs) -> anyhow::Result<()> {
             places: args.places.clone(),
             reasoning: args.reasoning,
         },
+    };
+    ask(&args.ask, task)
+}
+
+pub fn segment(args: &SegmentArgs) -> anyhow::Result<()> {
+    let task = Task::Segment {
+        object: words(&args.ask)?,
+        places: args.area.into_iter().collect(),
     };
     ask(&args.ask, task)
 }

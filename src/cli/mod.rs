@@ -63,6 +63,7 @@ pub fn main() -> ExitCode {
         CliCommand::Detect(ask) => ask::detect(&ask),
         CliCommand::Point(ask) => ask::point(&ask),
         CliCommand::Query(ask) => ask::query(&ask),
+        CliCommand::Segment(segment) => ask::segment(&segment),
         CliCommand::Caption(caption) => ask::caption(&caption),
         CliCommand::Engine(engine) => app::serve(engine.verbose),
     };
