@@ -301,7 +301,11 @@ impl EventShape for ChatEvents {
     fn piece(&self, piece: &AnswerPiece) -> String {
         match piece {
             AnswerPiece::Text(text) => self.text(text),
-            AnswerPiece::Thought(_) | AnswerPiece::Box(_) | AnswerPiece::Point(_) => String::new(),
+            AnswerPiece::Thought(_)
+            | AnswerPiece::Box(_)
+            | AnswerPiece::Point(_)
+            | AnswerPiece::Bounds(_)
+            | AnswerPiece::Path(_) => String::new(),
         }
     }
 

@@ -191,6 +191,7 @@ fn routes(state: &Arc<ApiState>) -> Router {
         .route("/v1/query", post(query))
         .route("/v1/detect", post(detect))
         .route("/v1/point", post(point))
+        .route("/v1/segment", post(segment))
         .route("/v1/chat/completions", post(chat))
         .route("/v1/models", get(models))
         .route("/v1/cameras/{camera}/trigger/{trigger}", post(trigger))
@@ -208,6 +209,7 @@ fn endpoint(path: &str) -> &'static str {
         "/v1/query" => "query",
         "/v1/detect" => "detect",
         "/v1/point" => "point",
+        "/v1/segment" => "segment",
         "/v1/chat/completions" => "chat",
         "/v1/models" => "models",
         path if path.starts_with("/v1/cameras/") => "trigger",
@@ -500,6 +502,10 @@ async fn point(state: State<Arc<ApiState>>, request: Request) -> Result<Response
     skill(state, ApiSkill::Point, request).await
 }
 
+async fn segment(state: State<Arc<ApiState>>, request: Request) -> Result<Response, ApiError> {
+    skill(state, ApiSkill::Segment, request).await
+}
+
 async fn skill(
     State(state): State<Arc<ApiState>>,
     skill: ApiSkill,
@@ -604,7 +610,7 @@ async fn health(State(state): State<Arc<ApiState>>) -> Response {
 }
 
 async fn unknown_path() -> ApiError {
-    let text = "no such path; this API has /v1/caption, /v1/query, /v1/detect, /v1/point, /v1/chat/completions, /v1/models, /v1/cameras/NAME/trigger/NAME and /health";
+    let text = "no such path; this API has /v1/caption, /v1/query, /v1/detect, /v1/point, /v1/segment, /v1/chat/completions, /v1/models, /v1/cameras/NAME/trigger/NAME and /health";
     ApiError::new(StatusCode::NOT_FOUND, text)
 }
 

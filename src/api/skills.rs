@@ -1,4 +1,5 @@
-//! The four skills in the shape of Moondream Station: `/v1/caption`, `/v1/query`, `/v1/detect`, `/v1/point`. Pure.
+//! The skills in the shape of Moondream Station: `/v1/caption`, `/v1/query`, `/v1/detect`, `/v1/point`, and `/v1/segment` in that of
+//! Moondream's cloud. Pure.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -8,8 +9,8 @@ use super::{
     events::{EventShape, event},
 };
 use spotter_core::{
-    Answer, AnswerBody, AnswerPiece, CaptionLength, GroundedSpan, NormPoint, Outline, QueryOptions,
-    Reasoning, SpatialReference, Task,
+    Answer, AnswerBody, AnswerPiece, CaptionLength, GroundedSpan, NormBox, NormPoint, Outline,
+    QueryOptions, Reasoning, SpatialReference, Task,
 };
 
 /// The longest question or object, in characters: what fits beside a picture in the model's context.
@@ -21,6 +22,7 @@ pub enum ApiSkill {
     Query,
     Detect,
     Point,
+    Segment,
 }
 
 /// The body of a request. Other keys of Station's are ignored.
@@ -66,12 +68,18 @@ impl SkillRequest {
 
     pub fn task(&self, skill: ApiSkill) -> Result<Task, ApiError> {
         let object = || words("object", self.object.as_deref());
-        if skill != ApiSkill::Query && self.spatial_refs.is_some() {
-            return Err(ApiError::wrong("\"spatial_refs\" are for questions alone"));
+        let has_places = matches!(skill, ApiSkill::Query | ApiSkill::Segment);
+        if !has_places && self.spatial_refs.is_some() {
+            let text = "\"spatial_refs\" are for questions and outlines alone";
+            return Err(ApiError::wrong(text));
         }
         Ok(match skill {
             ApiSkill::Detect => Task::Detect { object: object()? },
             ApiSkill::Point => Task::Point { object: object()? },
+            ApiSkill::Segment => Task::Segment {
+                object: object()?,
+                places: self.places()?,
+            },
             ApiSkill::Query => Task::Query {
                 question: words("question", self.question.as_deref())?,
                 choices: Vec::new(),
@@ -109,8 +117,11 @@ impl SkillRequest {
     }
 
     pub fn is_streamed(&self, skill: ApiSkill) -> bool {
-        let is_text = matches!(skill, ApiSkill::Caption | ApiSkill::Query);
-        is_text && self.stream == Some(true)
+        let in_pieces = matches!(
+            skill,
+            ApiSkill::Caption | ApiSkill::Query | ApiSkill::Segment
+        );
+        in_pieces && self.stream == Some(true)
     }
 }
 
@@ -148,10 +159,7 @@ pub fn text(answer: &Answer) -> &str {
 pub fn answer(skill: ApiSkill, answer: &Answer, request_id: &str) -> Value {
     let (key, value) = match (&answer.body, skill) {
         (AnswerBody::Boxes(found), _) => {
-            let object = found.iter().map(|object| {
-                let place = object.place;
-                json!({"x_min": place.x0, "y_min": place.y0, "x_max": place.x1, "y_max": place.y1})
-            });
+            let object = found.iter().map(|object| box_json(&object.place));
             ("objects", object.collect())
         }
         (AnswerBody::Points(found), _) => {
@@ -185,10 +193,13 @@ pub fn reasoning_json(reasoning: &Reasoning) -> Value {
     json!({"text": reasoning.text, "grounding": grounding})
 }
 
+fn box_json(place: &NormBox) -> Value {
+    json!({"x_min": place.x0, "y_min": place.y0, "x_max": place.x1, "y_max": place.y1})
+}
+
 /// An outline as Moondream's cloud has it, and its polygons and score.
 pub fn outline_json(outline: &Outline) -> Value {
-    let bounds = (outline.bounds)
-        .map(|b| json!({"x_min": b.x0, "y_min": b.y0, "x_max": b.x1, "y_max": b.y1}));
+    let bounds = outline.bounds.as_ref().map(box_json);
     let ring = |ring: &Vec<NormPoint>| ring.iter().map(|p| json!([p.x, p.y])).collect();
     let polygons: Vec<Value> = outline.polygons.iter().map(ring).collect();
     let mut body = json!({
@@ -200,7 +211,7 @@ pub fn outline_json(outline: &Outline) -> Value {
     body
 }
 
-/// Station's events of a text.
+/// Events of a text as Station has them, of an outline as Moondream's cloud does.
 pub struct SkillEvents;
 
 impl EventShape for SkillEvents {
@@ -209,12 +220,23 @@ impl EventShape for SkillEvents {
             AnswerPiece::Text(text) => event(&json!({"chunk": text})),
             // Not beside the chunks of the answer, where clients take it for a part of that.
             AnswerPiece::Thought(text) => event(&json!({"reasoning": {"chunk": text}})),
+            AnswerPiece::Bounds(bounds) => {
+                event(&json!({"type": "bbox", "bbox": box_json(bounds)}))
+            }
+            AnswerPiece::Path(path) => {
+                event(&json!({"type": "path_delta", "chunk": path, "completed": false}))
+            }
             AnswerPiece::Box(_) | AnswerPiece::Point(_) => String::new(),
         }
     }
 
     fn end(&self, answer: &Answer) -> String {
-        let mut end = json!({"completed": true});
+        let mut end = json!({});
+        if let AnswerBody::Outline(outline) = &answer.body {
+            end = outline_json(outline);
+            end["type"] = json!("final");
+        }
+        end["completed"] = json!(true);
         if let Some(reasoning) = &answer.reasoning {
             end["reasoning"] = reasoning_json(reasoning);
         }
@@ -303,9 +325,15 @@ mod tests {
                 "{error:?}"
             );
         }
+        let segment = parse(json!({"object": "car", "spatial_refs": [[0.5, 0.5]], "stream": true}));
+        let places = vec![SpatialReference::from_shares(&[0.5, 0.5]).unwrap()];
+        let object = "car".into();
+        let outline = Task::Segment { object, places };
+        assert_eq!(segment.task(ApiSkill::Segment), Ok(outline));
+        assert!(segment.is_streamed(ApiSkill::Segment));
         let detect = json!({"object": "car", "spatial_refs": [[0.5, 0.5]]});
         let refused = parse(detect).task(ApiSkill::Detect).unwrap_err();
-        assert!(refused.message.contains("questions alone"), "{refused:?}");
+        assert!(refused.message.contains("outlines alone"), "{refused:?}");
     }
 
     #[test]

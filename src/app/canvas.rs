@@ -162,3 +162,32 @@ fn raster(letter: char) -> Option<RasterizedChar> {
 fn opaque(r: u8, g: u8, b: u8) -> PremultipliedColorU8 {
     PremultipliedColorU8::from_rgba(r, g, b, 255).unwrap_or(PremultipliedColorU8::TRANSPARENT)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shape_covers_its_inside_half_and_not_its_hole() {
+        let (width, height) = (96, 96);
+        let white = vec![255; 3 * width * height];
+        let mut canvas = Canvas::new(&white, width, height).expect("a canvas");
+        let square = |low: f64, high: f64| {
+            [(low, low), (high, low), (high, high), (low, high)]
+                .map(|(x, y)| NormPoint::new(x, y))
+                .to_vec()
+        };
+        // A square that runs in the other direction is a hole.
+        let mut hole = square(0.4, 0.6);
+        hole.reverse();
+        canvas.fill(0, &[square(0.1, 0.9), hole]);
+        let rgb = canvas.into_rgb();
+        let at = |x: usize, y: usize| &rgb[3 * (y * width + x)..][..3];
+        assert_eq!(at(2, 2), [255; 3], "outside");
+        assert_eq!(at(48, 48), [255; 3], "the hole");
+        let (r, g, b) = COLOURS[0];
+        let inside = at(24, 48);
+        assert!(inside[2] > b && inside[2] < 255, "{inside:?}");
+        assert!(inside[0] > r && inside[1] > g, "{inside:?}");
+    }
+}

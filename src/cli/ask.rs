@@ -160,6 +160,8 @@ fn printed_answer(
             // An empty line is between both.
             AnswerPiece::Text(text) if was_thinking => say_part(format_args!("\n\n{text}")),
             AnswerPiece::Text(text) => say_part(text),
+            // An outline is printed when it is complete.
+            AnswerPiece::Bounds(_) | AnswerPiece::Path(_) => Ok(()),
             AnswerPiece::Box(_) | AnswerPiece::Point(_) => {
                 objects += 1;
                 show_object(piece, objects, picture)
@@ -227,7 +229,7 @@ fn show_object(piece: &AnswerPiece, number: usize, picture: &Picture) -> anyhow:
                 p.y * height,
             ))
         }
-        AnswerPiece::Thought(_) | AnswerPiece::Text(_) => Ok(()),
+        _ => Ok(()),
     }
 }
 

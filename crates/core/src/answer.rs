@@ -269,6 +269,11 @@ pub enum AnswerPiece {
     Thought(String),
     /// The same of the text of the answer.
     Text(String),
+    /// The box of an outline, before its path.
+    Bounds(NormBox),
+    /// What the path of an outline goes on with, in shares of the box; never empty. A path that turns out to be malformed goes on no
+    /// further, and its answer has none.
+    Path(String),
 }
 
 impl AnswerPiece {

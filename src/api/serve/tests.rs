@@ -14,8 +14,8 @@ use tokio::{
 use super::*;
 use crate::api::{BegunRequest, RequestNews, UnansweredRequest};
 use spotter_core::{
-    Answer, AnswerBody, AnswerPiece, GroundedSpan, ManualClock, NormPoint, Reasoning, StageTimes,
-    TokenCounts,
+    Answer, AnswerBody, AnswerPiece, GroundedSpan, ManualClock, NormBox, NormPoint, Outline,
+    Reasoning, StageTimes, TokenCounts,
 };
 use spotter_pictures::{RgbPixels, png_file};
 
@@ -205,6 +205,63 @@ async fn thoughts_come_before_the_answer_with_their_points() {
             "{}",
             client.answer
         );
+    }
+    api.close().await;
+}
+
+#[tokio::test]
+async fn outline_is_sent_as_box_path_and_whole() {
+    let api = served().await;
+    let bounds = NormBox::from_corners(0.0, 0.25, 0.5, 1.0);
+    let outline = Outline {
+        bounds: Some(bounds),
+        path: "M 0 0 L 1 0 1 1".into(),
+        polygons: vec![vec![NormPoint::new(0.0, 0.25)]],
+        parse_error: None,
+        score: 0.5,
+    };
+    let bbox = json!({"x_min": 0.0, "y_min": 0.25, "x_max": 0.5, "y_max": 1.0});
+    for is_streamed in [false, true] {
+        let places = json!([[0.5, 0.5]]);
+        let body = json!({"image_url": picture(), "object": "cat", "spatial_refs": places, "stream": is_streamed});
+        let mut client = StreamClient::post(&api, "/v1/segment", body).await;
+        let BegunRequest { look, reply } = within(api.queue().next()).await;
+        assert_eq!(look.in_pieces, is_streamed);
+        assert!(matches!(&look.prompts[0].task, Task::Segment { places, .. } if places.len() == 1));
+        if is_streamed {
+            let path = AnswerPiece::Path("M 0 0".into());
+            for (piece, event) in [
+                (
+                    AnswerPiece::Bounds(bounds),
+                    json!({"type": "bbox", "bbox": bbox}),
+                ),
+                (
+                    path,
+                    json!({"type": "path_delta", "chunk": "M 0 0", "completed": false}),
+                ),
+            ] {
+                reply.send(Ok(RequestNews::Piece(piece))).await.unwrap();
+                let event = format!("data: {event}\n\n");
+                assert!(client.until(&event).await, "{}", client.answer);
+            }
+        }
+        let Ok(RequestNews::Answer(mut whole)) = answer(&look, "") else {
+            panic!("an answer");
+        };
+        whole.body = AnswerBody::Outline(outline.clone());
+        reply.send(Ok(RequestNews::Answer(whole))).await.unwrap();
+        let mut parts = vec![
+            "\"path\":\"M 0 0 L 1 0 1 1\"".to_owned(),
+            format!("\"bbox\":{bbox}"),
+            "\"polygons\":[[[0.0,0.25]]]".to_owned(),
+        ];
+        if is_streamed {
+            parts.extend(["\"type\":\"final\"", "\"completed\":true"].map(str::to_owned));
+        }
+        for part in parts {
+            assert!(client.until(&part).await, "{part}: {}", client.answer);
+        }
+        assert!(!client.answer.contains("parse_error"));
     }
     api.close().await;
 }

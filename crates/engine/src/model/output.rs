@@ -77,7 +77,9 @@ pub enum OutputPiece {
     Object(ObjectBins),
     /// Tokens of the thoughts that follow those of the pieces before; not empty.
     Thoughts(Vec<u32>),
-    /// The same of the answer.
+    /// Values of the answer, before the tokens that stand for them.
+    Values(Vec<ValueBins>),
+    /// Tokens of the answer.
     Tokens(Vec<u32>),
 }
 
@@ -86,6 +88,7 @@ pub enum OutputPiece {
 pub struct OutputLength {
     pub objects: usize,
     pub thoughts: usize,
+    pub values: usize,
     pub tokens: usize,
 }
 
@@ -95,6 +98,7 @@ impl OutputLength {
         Self {
             objects: self.objects.max(other.objects),
             thoughts: self.thoughts.max(other.thoughts),
+            values: self.values.max(other.values),
             tokens: self.tokens.max(other.tokens),
         }
     }
@@ -105,6 +109,7 @@ impl SequenceOutput {
         OutputLength {
             objects: self.objects.len(),
             thoughts: self.thoughts.tokens.len(),
+            values: self.values.len(),
             tokens: self.tokens.len(),
         }
     }
@@ -117,8 +122,10 @@ impl SequenceOutput {
             (!new.is_empty()).then(|| new.to_vec())
         };
         let thoughts = after(&self.thoughts.tokens, known.thoughts).map(OutputPiece::Thoughts);
+        let values = self.values.get(known.values..).unwrap_or_default();
+        let values = (!values.is_empty()).then(|| OutputPiece::Values(values.to_vec()));
         let tokens = after(&self.tokens, known.tokens).map(OutputPiece::Tokens);
         let objects = objects.copied().map(OutputPiece::Object);
-        objects.chain(thoughts).chain(tokens)
+        objects.chain(thoughts).chain(values).chain(tokens)
     }
 }

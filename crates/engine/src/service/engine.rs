@@ -12,7 +12,7 @@ use super::{
     adapters::{BrokenAdapter, EngineAdapters},
     open_look::OpenLook,
     open_views::{OpenViews, ViewEnd, ViewsNews},
-    outlines,
+    outlines::{self, WrittenOutline},
     requests::{RequestMaker, ViewRequests},
     views::LookView,
     written_text::WrittenText,
@@ -100,6 +100,7 @@ struct AdmittedViews {
 struct WrittenAnswer {
     thoughts: WrittenText,
     text: WrittenText,
+    outline: WrittenOutline,
 }
 
 impl Engine {
@@ -298,8 +299,16 @@ impl Engine {
         let index = *seen.prompts.get(prompt)?;
         let prompt = Arc::clone(look.prompts().get(index)?);
         let piece = match piece {
-            // Its box and its path come with the answer.
-            OutputPiece::Tokens(_) if matches!(prompt.task, Task::Segment { .. }) => return None,
+            OutputPiece::Values(values) => {
+                let outline = &mut written.entry(index).or_default().outline;
+                let bounds = outline.add_values(values, |found| self.maker.drawn(found))?;
+                let region = seen.region(look.frame().picture.size());
+                AnswerPiece::Bounds(region.map_or(bounds, |r| r.box_in_picture(&bounds)))
+            }
+            OutputPiece::Tokens(tokens) if matches!(prompt.task, Task::Segment { .. }) => {
+                let outline = &mut written.entry(index).or_default().outline;
+                AnswerPiece::Path(outline.add(tokens, |found| self.maker.drawn(found))?)
+            }
             // A text that cannot be decoded fails with its answer.
             OutputPiece::Thoughts(mut tokens) => {
                 let EngineModel {
@@ -326,7 +335,7 @@ impl Engine {
         Some((id, LookNews::Piece { prompt, piece }))
     }
 
-    /// What a complete text has behind its pieces.
+    /// What a complete text or path has behind its pieces.
     fn rest_of_text(&mut self, event: &LookEvent) -> Option<(LookId, LookNews)> {
         let LookEvent::Answer {
             look: view,
@@ -344,19 +353,20 @@ impl Engine {
             written,
         } = self.inside.get_mut(&id)?;
         let index = *views.seen(*view)?.prompts.get(*prompt)?;
-        let written = written.remove(&index)?.text;
-        let whole = self
-            .maker
-            .model
-            .tokenizer
-            .decode(&result.found.tokens)
-            .ok()?;
-        let rest = written.rest(&whole)?;
-        let piece = LookNews::Piece {
-            prompt: Arc::clone(look.prompts().get(index)?),
-            piece: AnswerPiece::Text(rest.to_owned()),
+        let mut written = written.remove(&index)?;
+        let prompt = Arc::clone(look.prompts().get(index)?);
+        let piece = match prompt.task {
+            Task::Segment { .. } => {
+                let path = self.maker.drawn(&result.found)?.path;
+                AnswerPiece::Path(written.outline.rest(&path)?)
+            }
+            _ => {
+                let tokenizer = &self.maker.model.tokenizer;
+                let whole = tokenizer.decode(&result.found.tokens).ok()?;
+                AnswerPiece::Text(written.text.rest(&whole)?.to_owned())
+            }
         };
-        Some((id, piece))
+        Some((id, LookNews::Piece { prompt, piece }))
     }
 
     /// A prompt of a view, given by its index there, is answered. An error when the answer is no text.

@@ -2,13 +2,68 @@
 
 use simplify_polyline::{Point, simplify};
 
-use crate::model::{DrawnOutline, Vertex};
+use crate::model::{DrawnOutline, SequenceOutput, ValueBins, Vertex};
 use spotter_core::{NormBox, NormPoint, Outline};
 
 /// Points of all polygons of an outline: enough for a shape, and few enough for a message.
 const POINTS_MAX: usize = 64;
 /// What an outline may differ by from its path, in shares of the picture: at first the side of a bin.
 const TOLERANCE: f64 = 1.0 / 1024.0;
+
+/// Tokens after which a path is shown again: not each one, because it is read from its beginning.
+const PIECE_TOKENS: usize = 4;
+
+/// An outline while its tokens are decided: its box as soon as it is known, then pieces of its path.
+#[derive(Default)]
+pub(super) struct WrittenOutline {
+    found: SequenceOutput,
+    has_bounds: bool,
+    /// Tokens of the path that is shown.
+    shown: usize,
+    /// What of it was handed out.
+    path: String,
+}
+
+impl WrittenOutline {
+    /// Takes the next values; `draw` reads the tokens and values so far. Returns the box when it becomes known.
+    pub fn add_values(
+        &mut self,
+        values: Vec<ValueBins>,
+        draw: impl FnOnce(&SequenceOutput) -> Option<DrawnOutline>,
+    ) -> Option<NormBox> {
+        self.found.values.extend(values);
+        if self.has_bounds {
+            return None;
+        }
+        let bounds = draw(&self.found)?.bounds;
+        self.has_bounds = bounds.is_some();
+        bounds
+    }
+
+    /// Takes the next tokens. Returns what the path goes on with, from time to time.
+    pub fn add(
+        &mut self,
+        tokens: Vec<u32>,
+        draw: impl FnOnce(&SequenceOutput) -> Option<DrawnOutline>,
+    ) -> Option<String> {
+        self.found.tokens.extend(tokens);
+        let count = self.found.tokens.len();
+        if !self.has_bounds || count < self.shown + PIECE_TOKENS {
+            return None;
+        }
+        self.shown = count;
+        let path = draw(&self.found)?.path;
+        self.rest(&path)
+    }
+
+    /// What a path has behind the pieces that were handed out.
+    pub fn rest(&mut self, path: &str) -> Option<String> {
+        let rest = path.strip_prefix(self.path.as_str())?;
+        let rest = (self.has_bounds && !rest.is_empty()).then(|| rest.to_owned())?;
+        self.path.push_str(&rest);
+        Some(rest)
+    }
+}
 
 /// The outline of an object in a picture of which the model saw `region`.
 pub fn outline(drawn: DrawnOutline, region: Option<NormBox>, score: f64) -> Outline {

@@ -466,6 +466,10 @@ pub fn checked_piece(prompt: &Prompt, piece: AnswerPiece) -> Result<AnswerPiece,
             | (Task::Point { .. }, AnswerPiece::Point(_))
             | (Task::Query { .. }, AnswerPiece::Thought(_))
             | (
+                Task::Segment { .. },
+                AnswerPiece::Bounds(_) | AnswerPiece::Path(_)
+            )
+            | (
                 Task::Query { .. } | Task::Caption { .. },
                 AnswerPiece::Text(_)
             )
@@ -505,7 +509,8 @@ fn piece_numbers(piece: &AnswerPiece) -> impl Iterator<Item = f64> {
     let numbers = match piece {
         AnswerPiece::Box(found) => box_numbers(found).to_vec(),
         AnswerPiece::Point(found) => point_numbers(found).to_vec(),
-        AnswerPiece::Thought(_) | AnswerPiece::Text(_) => Vec::new(),
+        AnswerPiece::Bounds(b) => vec![b.x0, b.y0, b.x1, b.y1],
+        AnswerPiece::Thought(_) | AnswerPiece::Text(_) | AnswerPiece::Path(_) => Vec::new(),
     };
     numbers.into_iter()
 }

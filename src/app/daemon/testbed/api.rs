@@ -253,7 +253,9 @@ async fn refuses_what_it_does_not_accept(client: &ApiCaller) {
             "longer than 1 MB",
         ),
         ("/v1/query", detect(&picture()), 400, "\"question\""),
-        ("/v1/segment", detect(&picture()), 404, "no such path"),
+        // The embedded model is a Moondream 2.
+        ("/v1/segment", detect(&picture()), 400, "draws no outlines"),
+        ("/v1/gaze", detect(&picture()), 404, "no such path"),
         ("/v1/models", json!({}), 405, "POST"),
     ] {
         let (found, answer) = client.post(path, body).await;

@@ -9,9 +9,11 @@ use crate::{
     model::{ModelConfig, SequenceOutput, Tokenizer, ValueBins, coord_from_bin, size_from_bin},
     scheduler::sequence::Bounds,
     service::{Engine, EngineModel},
-    testing::{self, golden_model::sequence, golden_set, golden_tests, whole_golden_set},
+    testing::{self, golden_model::sequence, golden_tests, whole_golden_set},
 };
-use spotter_core::{Answer, AnswerBody, GroundedSpan, Look, ManualClock, QueryOptions, Task};
+use spotter_core::{
+    AnswerBody, AnswerPiece, GroundedSpan, Look, LookNews, ManualClock, Task, WholeLook,
+};
 
 golden_tests!(every_case_gives_the_same_tokens_bins_and_text);
 
@@ -113,66 +115,59 @@ pub(super) fn compare(
     );
 }
 
-/// The answer of an engine to one task.
-fn answer(set: &Path, image: &str, task: Task) -> Answer {
-    let model = EngineModel {
-        config: config(set),
-        tokenizer: Tokenizer::open(&set.join("tokenizer.json")).unwrap(),
-        explains_strips: true,
-    };
-    let bounds = Bounds {
-        max_objects: 50,
-        max_tokens: 128,
-    };
-    let clock = Arc::new(ManualClock::default());
-    let mut engine = Engine::new(Box::new(backend(set)), model, bounds, clock);
-    let look = Look::still(picture(set, image), [task]).unwrap();
-    let answers = engine.look(look).unwrap().into_answers();
-    answers.unwrap().pop().unwrap()
-}
-
-#[test]
-fn engine_answers_a_reasoned_question_as_the_reference() {
-    let set = golden_set("md3-ln-tiny");
-    let cases = testing::json(&set.join("expected/cases.json"));
-    let case = &cases["reason_small_31x47"];
-    let task = Task::Query {
-        question: case["case"]["args"]["question"].as_str().unwrap().into(),
-        choices: Vec::new(),
-        options: QueryOptions {
-            places: Vec::new(),
-            reasoning: true,
-        },
-    };
-    assert!(task.is_free_text());
-    let answer = answer(&set, "small_31x47", task);
-    let wanted = &case["expected"]["output"];
-    let AnswerBody::Text { text, .. } = &answer.body else {
-        panic!("{:?}", answer.body);
-    };
-    assert_eq!(text, wanted["answer"].as_str().unwrap().trim());
-    let reasoning = answer.reasoning.unwrap();
-    assert_eq!(reasoning.text, wanted["reasoning"]["text"]);
-    assert_eq!(reasoning.grounding.len(), 2);
-    assert!(!answer.truncated);
-}
-
 #[test]
 #[ignore = "needs the whole golden data; run make test-full"]
 fn whole_golden_data_of_outlines_comes_out_of_the_engine() {
     let set = whole_golden_set("md3-segment-tiny");
     let cases = testing::json(&set.join("expected/cases.json"));
     let case = &cases["segment_leaf_48x55_66"];
+    let model = EngineModel {
+        config: config(&set),
+        tokenizer: Tokenizer::open(&set.join("tokenizer.json")).unwrap(),
+        explains_strips: true,
+    };
+    let bounds = Bounds {
+        max_objects: 50,
+        max_tokens: 5,
+    };
+    let clock = Arc::new(ManualClock::default());
+    let mut engine = Engine::new(Box::new(backend(&set)), model, bounds, clock);
     let task = Task::Segment {
         object: case["case"]["args"]["object"].as_str().unwrap().into(),
         places: Vec::new(),
     };
-    let answer = answer(&set, "leaf_48x55", task);
+    assert!(task.is_free_text());
+    let look = Look {
+        in_pieces: true,
+        ..Look::still(picture(&set, "leaf_48x55"), [task]).unwrap()
+    };
+    let mut whole = WholeLook::new(&look);
+    let (mut box_first, mut path) = (None, Vec::new());
+    engine.submit(look).unwrap();
+    while whole.outcome.is_none() {
+        for (_, news) in engine.turn().unwrap() {
+            match news {
+                LookNews::Piece { piece, .. } => match piece {
+                    AnswerPiece::Bounds(bounds) => assert_eq!(box_first.replace(bounds), None),
+                    AnswerPiece::Path(piece) => {
+                        assert!(box_first.is_some(), "the box comes first");
+                        path.push(piece);
+                    }
+                    other => panic!("{other:?}"),
+                },
+                news => whole.add(news),
+            }
+        }
+    }
+    let answer = whole.into_answers().unwrap().pop().unwrap();
     let AnswerBody::Outline(outline) = &answer.body else {
         panic!("{:?}", answer.body);
     };
     let of_1024 = &case["expected"]["variant_bin_over_1024"]["output"];
     assert_eq!(outline.path, of_1024["svg_path"]);
+    assert_eq!(path.concat(), outline.path);
+    assert!(path.len() > 1, "{path:?}");
+    assert_eq!(outline.bounds, box_first);
     let bounds = outline.bounds.unwrap();
     for (got, key) in [(bounds.x0, "x_min"), (bounds.y1, "y_max")] {
         assert!(

@@ -309,6 +309,7 @@ fn check(
                     match piece {
                         OutputPiece::Object(object) => shown.objects.push(object),
                         OutputPiece::Thoughts(tokens) => shown.thoughts.tokens.extend(tokens),
+                        OutputPiece::Values(values) => shown.values.extend(values),
                         OutputPiece::Tokens(tokens) => shown.tokens.extend(tokens),
                     }
                 }
