@@ -1,8 +1,6 @@
 //! What may follow what in an answer, and when it ends: plain data that a model family fills in ([`super::ModelFamily`]) and that
 //! the scheduler's sequences follow, so that no step asks the family.
 
-use super::prompt::DecoderInput;
-
 /// The kind of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Skill {
@@ -16,7 +14,7 @@ pub enum Skill {
 }
 
 /// The grammar of one prompt's answer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AnswerGrammar {
     /// Objects one after the other, until the model chooses the end instead of a further x.
     Objects {
@@ -28,8 +26,8 @@ pub enum AnswerGrammar {
     Reasoned {
         /// What ends them is not the end of the answer.
         thoughts: TextGrammar,
-        /// Fed between the thoughts and the answer, in place of what ended the thoughts.
-        then: Vec<DecoderInput>,
+        /// Tokens that are fed between the thoughts and the answer, in place of what ended the thoughts.
+        then: Vec<u32>,
         answer: TextGrammar,
     },
 }

@@ -319,7 +319,7 @@ impl Sequence {
         } = &self.grammar
             && (is_full || id == text.end)
         {
-            self.next.clone_from(then);
+            self.next = then.iter().copied().map(DecoderInput::Token).collect();
             return SequenceState::Answering { first: true };
         }
         thoughts.tokens.push(id);

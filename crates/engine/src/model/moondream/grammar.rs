@@ -3,7 +3,6 @@
 use crate::model::{
     family::ModelConfig,
     grammar::{AnswerGrammar, Skill, TextGrammar, ValueTokens},
-    prompt::DecoderInput,
 };
 
 /// The grammar of an answer of this kind.
@@ -28,9 +27,7 @@ pub fn grammar(skill: Skill, config: &ModelConfig) -> AnswerGrammar {
                     size: None,
                 },
             },
-            then: (ids.templates.query.suffix.iter().copied())
-                .map(DecoderInput::Token)
-                .collect(),
+            then: ids.templates.query.suffix.clone(),
             answer,
         },
         Skill::Segment => AnswerGrammar::Text(TextGrammar {
