@@ -1,5 +1,6 @@
 //! The speeds that a GPU sustains: large products in bf16 and fp8, and copies of its own memory. No model is faster than its arithmetic
-//! and its memory traffic at these speeds, so benchmarks print them beside every figure.
+//! and its memory traffic at these speeds, so benchmarks print them beside every figure. Layers of a model are timed in each precision, of which
+//! one is chosen.
 //!
 //! Sustained: a card at its power limit is faster in its first second than later, so only the last half of a load counts. Values are random, because multiplying zeros takes less power.
 
@@ -20,8 +21,14 @@ use super::{
         Activations, Epilogue, Int8Rows, LinearRef, Product, StridedRows, WeightPointer, bucket,
     },
 };
-use crate::{model::ModelConfig, network::format::Number};
+use crate::{
+    model::{Formats, ModelConfig},
+    network::format::Number,
+};
+use experts::ExpertLayer;
 use spotter_core::{Clock, Mono, config::GpuPrecision};
+
+mod experts;
 
 /// The products whose speed is a ceiling.
 const LARGE: ProductSize = ProductSize {
@@ -89,11 +96,13 @@ pub fn measure_ceilings(
     })
 }
 
-/// How fast GPU `index` multiplies in each precision that GPU and model support: a layer of the encoder over a picture's crops. Blocks
-/// for a second, for some more the first time on a GPU.
+/// How fast GPU `index` multiplies in each precision that GPU and model support: a layer of the encoder over a picture's crops and, of
+/// a model whose file has `experts` in that format, some of them, each with its share of a look's work. Blocks for a second or two, for some more
+/// the first time on a GPU.
 pub fn measure_precisions(
     index: u32,
     config: &ModelConfig,
+    experts: Option<Number>,
     clock: &dyn Clock,
 ) -> Result<Vec<PrecisionSpeed>, CudaError> {
     let (gpu, cache) = (library::open(index)?, library::kernel_cache());
@@ -110,22 +119,38 @@ pub fn measure_precisions(
         clock,
     };
     let normal = normal_values();
-    let mut speeds = vec![(GpuPrecision::Bf16, bench.bf16(&normal)?)];
+    let kernels = Kernels::load(&gpu, stream, &cache)?;
+    let mut speeds = vec![(GpuPrecision::Bf16, bench.bf16(&normal)?.per_s)];
     if fp8::supported(config, &gpu).is_ok() {
-        speeds.push((GpuPrecision::Fp8, bench.fp8(&normal)?));
+        speeds.push((GpuPrecision::Fp8, bench.fp8(&normal)?.per_s));
     }
     if backend::int8_supported(config).is_ok() {
-        let kernels = Kernels::load(&gpu, stream, &cache)?;
-        speeds.push((GpuPrecision::Int8, bench.int8(&normal, &kernels)?));
+        let per_s = bench.int8(&normal, &kernels)?.per_s;
+        speeds.push((GpuPrecision::Int8, per_s));
+        if backend::int4_supported(config).is_ok() {
+            speeds.push((GpuPrecision::Int4, per_s));
+        }
     }
-    let speed = |(precision, speed): (GpuPrecision, SustainedSpeed)| PrecisionSpeed {
-        precision,
-        tflop_per_s: speed.per_s,
+    let layer = ExpertLayer::of(config, &normal);
+    let speed = |(precision, per_s): (GpuPrecision, f64)| {
+        let tflop_per_s = match (&layer, experts) {
+            (Some(layer), Some(stored)) => {
+                let formats = Formats::on_gpu(precision, None, Some(stored));
+                let of_experts = bench.experts(layer, &kernels, formats)?.per_s;
+                let share = layer.share_of_look;
+                ((1.0 - share) / per_s + share / of_experts).recip()
+            }
+            _ => per_s,
+        };
+        Ok(PrecisionSpeed {
+            precision,
+            tflop_per_s,
+        })
     };
-    Ok(speeds.into_iter().map(speed).collect())
+    speeds.into_iter().map(speed).collect()
 }
 
-/// How fast a large product is in a precision.
+/// How fast products are in a precision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PrecisionSpeed {
     pub precision: GpuPrecision,
@@ -192,6 +217,16 @@ impl CeilingBench<'_> {
         self.tflop(Activations::Int8(x), weight, |product, out| {
             kernels.int8_product(&product.linear, x, out, rows, Epilogue::Bias)
         })
+    }
+
+    fn experts(
+        &self,
+        layer: &ExpertLayer,
+        kernels: &Kernels,
+        formats: Formats<'_>,
+    ) -> Result<SustainedSpeed, CudaError> {
+        let ready = layer.on_gpu(kernels, formats)?;
+        self.sustained(PRODUCTS, layer.tflop(), || ready.run(kernels))
     }
 
     /// Inputs and weights, packed.
@@ -332,6 +367,7 @@ fn e4m3(value: f32) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::released_config;
     use spotter_core::SystemClock;
 
     #[test]
@@ -360,6 +396,20 @@ mod tests {
         let mean = values.iter().sum::<f32>() / count;
         let variance = values.iter().map(|x| x * x).sum::<f32>() / count;
         assert!(mean.abs() < 0.01 && (variance - 1.0).abs() < 0.01);
+    }
+
+    #[test]
+    #[ignore = "needs a GPU; run make test-gpu"]
+    fn precisions_of_a_model_with_experts_are_timed() {
+        let config = released_config("moondream3.1").unwrap();
+        let clock = SystemClock::new();
+        let speeds = measure_precisions(0, &config, Some(Number::E4m3), &clock).unwrap();
+        println!("{speeds:?}");
+        for precision in [GpuPrecision::Bf16, GpuPrecision::Int8, GpuPrecision::Int4] {
+            let found = speeds.iter().find(|speed| speed.precision == precision);
+            let rate = found.unwrap().tflop_per_s;
+            assert!(rate.is_finite() && rate > 0.0, "{precision:?}: {rate}");
+        }
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod text;
 mod vision;
 
 use blocks::Pass;
+pub use experts::{ExpertBuffers, ExpertRoom, RowsForExperts};
 use heads::RegionHeads;
 pub use runner::LayerRunner;
 use text::TextDecoder;

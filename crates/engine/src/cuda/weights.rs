@@ -8,7 +8,8 @@ use std::rc::Rc;
 
 use half::bf16;
 
-use self::load::{Frequencies, GpuLoader};
+use self::load::Frequencies;
+pub use self::load::GpuLoader;
 use super::{
     error::CudaError,
     fp8::{self, GpuScales},

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     cpu::{self, CpuBackend},
-    cuda::{self, CudaBackend, CudaCanvas, CudaError},
+    cuda::{self, CudaBackend, CudaCanvas, CudaError, PrecisionSpeed},
     model::{CalibrationState, Formats, ModelCalibration, ModelConfig, Weights},
     network::format::{Format, Number},
     scheduler::{backend::Backend, sequence::Bounds},
@@ -264,7 +264,8 @@ fn place_on_gpu(
         })
     };
     let fits = |precision| plan(precision).is_ok();
-    let chosen = chosen_precision(settings, index, config, fits, clock.as_ref())?;
+    let measure = || cuda::measure_precisions(index, config, experts, clock.as_ref());
+    let chosen = chosen_precision(settings, measure, fits)?;
     let plan = plan(chosen.precision)?;
     tracing::info!("{plan}");
     let mut pictures = Vec::new();
@@ -331,13 +332,11 @@ fn cpu_formats<'a>(
     }
 }
 
-/// The configured precision, or the fastest that fits into the GPU. Blocks for a second then.
+/// The configured precision, or the fastest that fits into the GPU by what is measured then.
 fn chosen_precision(
     settings: &config::ModelSettings,
-    index: u32,
-    config: &ModelConfig,
+    measure: impl FnOnce() -> Result<Vec<PrecisionSpeed>, CudaError>,
     fits: impl Fn(GpuPrecision) -> bool,
-    clock: &dyn Clock,
 ) -> Result<ChosenPrecision, String> {
     if let Some(precision) = settings.precision {
         return Ok(ChosenPrecision {
@@ -345,7 +344,7 @@ fn chosen_precision(
             reason: None,
         });
     }
-    let speeds = cuda::measure_precisions(index, config, clock).map_err(|e| e.to_string())?;
+    let speeds = measure().map_err(|e| e.to_string())?;
     // Where none fits, the plan for bf16 says what would.
     let chosen = ChosenPrecision::fastest(&speeds, fits).unwrap_or(ChosenPrecision {
         precision: GpuPrecision::Bf16,

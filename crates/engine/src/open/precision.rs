@@ -3,7 +3,7 @@
 use crate::cuda::PrecisionSpeed;
 use spotter_core::config::GpuPrecision;
 
-/// Another precision can change answers, so it has to be this much faster than bf16.
+/// A precision with fewer bits can change answers, so it has to be this much faster: 8 bits than bf16, 4 bits than 8.
 const GAIN: f64 = 1.15;
 
 /// A precision, and why it is that.
@@ -18,10 +18,11 @@ impl ChosenPrecision {
     /// The fastest of those that `fit` into the memory; `None`: none does.
     pub fn fastest(speeds: &[PrecisionSpeed], fits: impl Fn(GpuPrecision) -> bool) -> Option<Self> {
         let fit = speeds.iter().filter(|speed| fits(speed.precision));
-        // bf16 at a higher rate than its own, for what is worth a change of answers.
+        // At a higher or lower rate than its own, for what is worth a change of answers.
         let worth = |speed: &PrecisionSpeed| match speed.precision {
             GpuPrecision::Bf16 => GAIN * speed.tflop_per_s,
-            _ => speed.tflop_per_s,
+            GpuPrecision::Fp8 | GpuPrecision::Int8 => speed.tflop_per_s,
+            GpuPrecision::Int4 => speed.tflop_per_s / GAIN,
         };
         let best = fit.max_by(|a, b| worth(a).total_cmp(&worth(b)))?;
         let measured = speeds.iter().map(|speed| {
@@ -76,6 +77,20 @@ mod tests {
         assert_eq!(chosen(without_int8), Some(GpuPrecision::Bf16));
         assert_eq!(chosen(|p| p == GpuPrecision::Fp8), Some(GpuPrecision::Fp8));
         assert_eq!(chosen(|_| false), None);
+    }
+
+    #[test]
+    fn int4_is_chosen_where_nothing_else_fits_or_it_is_much_faster() {
+        let chosen = |int4, fits: &dyn Fn(GpuPrecision) -> bool| {
+            let speeds = [&SPEEDS[..], &[speed(GpuPrecision::Int4, int4)]].concat();
+            let chosen = ChosenPrecision::fastest(&speeds, fits);
+            chosen.map(|chosen| chosen.precision)
+        };
+        let any = |_| true;
+        assert_eq!(chosen(200.0, &any), Some(GpuPrecision::Int8));
+        assert_eq!(chosen(210.0, &any), Some(GpuPrecision::Int4));
+        let alone = |precision| precision == GpuPrecision::Int4;
+        assert_eq!(chosen(50.0, &alone), Some(GpuPrecision::Int4));
     }
 
     #[test]

@@ -123,12 +123,7 @@ impl<'a> GpuLoader<'a> {
                 tau,
                 qkv: self.stacked(block.qkv, None)?,
                 proj: self.layer(block.proj)?,
-                mlp: TextMlp::Experts(Experts {
-                    router: self.layer(experts.router)?,
-                    up: self.experts(experts.up)?,
-                    down: self.experts(experts.down)?,
-                    active: experts.active,
-                }),
+                mlp: TextMlp::Experts(self.experts(experts)?),
             }),
         }
     }
@@ -146,8 +141,20 @@ impl<'a> GpuLoader<'a> {
         Ok(Tau { wq_wv, alpha })
     }
 
+    pub fn experts(
+        &mut self,
+        experts: Experts<LinearWeights>,
+    ) -> Result<Experts<GpuLinear>, CudaError> {
+        Ok(Experts {
+            router: self.layer(experts.router)?,
+            up: self.all_experts(experts.up)?,
+            down: self.all_experts(experts.down)?,
+            active: experts.active,
+        })
+    }
+
     /// All experts of a block, behind each other.
-    fn experts(&self, layer: LinearWeights) -> Result<GpuLinear, CudaError> {
+    fn all_experts(&self, layer: LinearWeights) -> Result<GpuLinear, CudaError> {
         let [count, outputs, inner] = layer.weight.shape[..] else {
             return Err(CudaError::Shape("its experts are no matrices".into()));
         };
