@@ -3,6 +3,7 @@
 
 mod ahead;
 mod attention;
+mod bins;
 mod choices;
 mod decode;
 mod dense;

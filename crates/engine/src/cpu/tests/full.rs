@@ -1,6 +1,6 @@
 //! Models of true size, with weights made by a rule. About 9 GB of memory and some minutes.
 
-use std::sync::Arc;
+use std::{path::Path, sync::Arc};
 
 use serde_json::Value;
 
@@ -12,6 +12,7 @@ use crate::{
     model::{Formats, SequenceOutput, Weights, tiling},
     scheduler::backend::{CropSource, FeatureEntry, ImageJob, Pick, PickResult},
     testing::{
+        golden_bins::{BinShares, network_of},
         golden_full::FullSet,
         golden_model::{job, prompt, run_step, sequence, step_of},
         golden_set, json,
@@ -75,10 +76,7 @@ fn true_widths() {
 #[ignore = "needs the whole golden data, and 5 GB of memory; run make test-full"]
 fn whole_golden_data_with_64_experts_at_true_widths() {
     let set = whole_golden_set("md3-wide");
-    let config = config(&set);
-    let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
-    let clock = Arc::new(ManualClock::default());
-    let mut backend = CpuBackend::new(&config, weights, capacity(&config, 16), clock).unwrap();
+    let (config, mut backend) = (config(&set), with_rule(&set));
     for (name, case) in json(&set.join("expected/wide.json"))["cases"]
         .as_object()
         .unwrap()
@@ -87,6 +85,28 @@ fn whole_golden_data_with_64_experts_at_true_widths() {
         let found = run(&mut backend, Some(picture), vec![sequence(case, &config)]);
         compare(name, &case["expected"], &found[0]);
     }
+}
+
+/// The README: in f32 bins differ where the margin is below a thousandth, if at all.
+#[test]
+#[ignore = "needs the whole golden data, and 5 GB of memory; run make test-full"]
+fn whole_golden_data_has_equal_bins_with_64_experts() {
+    let set = whole_golden_set("md3-bins");
+    let mut backend = with_rule(&network_of(&set));
+    let shares = BinShares::of(&mut backend, &set);
+    println!("md3-bins on the CPU: {shares}");
+
+    assert_eq!(shares.bins().all, 1902);
+    assert!(shares.largest_margin < 1e-3, "{shares}");
+    assert_eq!(shares.signs.equal, shares.signs.all, "{shares}");
+}
+
+/// Of the network in this folder.
+fn with_rule(set: &Path) -> CpuBackend {
+    let config = config(set);
+    let weights = Weights::load(&config, &mut Rule::read(set)).unwrap();
+    let clock = Arc::new(ManualClock::default());
+    CpuBackend::new(&config, weights, capacity(&config, 16), clock).unwrap()
 }
 
 fn compare(name: &str, expected: &Value, found: &SequenceOutput) {
