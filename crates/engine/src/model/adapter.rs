@@ -8,6 +8,7 @@ use std::{
 };
 
 use half::bf16;
+use spotter_core::plain_line;
 
 use super::{
     families::FAMILIES,
@@ -87,7 +88,7 @@ impl AdapterFile {
             match config.family.adapter_name(name) {
                 // Some files have the same tensors under two names.
                 Some(own) => _ = reader.names.entry(own).or_insert_with(|| name.clone()),
-                None => unknown.push(name.clone()),
+                None => unknown.push(plain_line(name)),
             }
         }
         if reader.names.is_empty() {
@@ -98,7 +99,7 @@ impl AdapterFile {
         let spec = config.network().layers.text.blocks;
         let blocks = spec.into_iter().map(|block| block.try_map(&mut reader));
         let blocks: AdapterBlocks<_> = blocks.collect::<Result<_, _>>()?;
-        unknown.extend(reader.names.into_values());
+        unknown.extend(reader.names.values().map(|name| plain_line(name)));
         let mut wrong = reader.wrong;
         let ranks: BTreeSet<usize> = blocks.iter().flat_map(ranks).collect();
         let beyond = ranks
@@ -183,9 +184,12 @@ impl AdapterReader<'_> {
             return Ok(None);
         };
         match self.file.tensor(&in_file, &[]) {
-            Ok(tensor) => Ok(Some(tensor)),
+            Ok(tensor) => Ok(Some(Tensor {
+                name: plain_line(&in_file),
+                ..tensor
+            })),
             Err(WeightsError::Odd(text)) => {
-                self.wrong.push(text);
+                self.wrong.push(plain_line(&text));
                 Ok(None)
             }
             Err(error) => Err(error),

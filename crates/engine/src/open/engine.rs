@@ -312,8 +312,11 @@ pub fn measured_look(
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, path::PathBuf};
+
     use super::*;
-    use spotter_core::{CameraId, ManualClock};
+    use crate::testing::{ahead::micro_picture, golden_set};
+    use spotter_core::{AdapterId, AnswerBody, CameraId, ManualClock};
 
     /// The outcomes of two looks at grey pictures that differ by `step`, the second `after` the first: prompts that were unchanged.
     fn unchanged(reuse: config::ReuseMode, step: u8, after: Duration) -> u64 {
@@ -352,5 +355,59 @@ mod tests {
         assert_eq!([Auto, Exact].map(|mode| unchanged(mode, 20, soon)), [0, 0]);
         let late = Duration::from_secs(11);
         assert_eq!([Auto, Exact].map(|mode| unchanged(mode, 0, late)), [0, 0]);
+    }
+
+    /// The answers of a look whose prompts all look for a square, with these adapters.
+    fn squares(engine: &mut Engine, adapters: &[&str]) -> Result<Vec<AnswerBody>, EngineError> {
+        let object = || "red square".to_owned();
+        let tasks = adapters.iter().map(|_| Task::Detect { object: object() });
+        let mut look = Look::still(micro_picture("gray_200x200"), tasks).unwrap();
+        for (prompt, name) in look.prompts.iter_mut().zip(adapters) {
+            Arc::make_mut(prompt).adapter = AdapterId::new(name).ok();
+        }
+        let answers = engine.look(look)?.into_answers().unwrap();
+        Ok(answers.into_iter().map(|answer| answer.body).collect())
+    }
+
+    #[test]
+    fn broken_adapter_fails_its_looks_and_no_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let variant = golden_set("md2-lora-micro").join("variant.safetensors");
+        let mut bytes = fs::read(&variant).unwrap();
+        // Its header is that of the variant; its last values are no numbers.
+        let end = bytes.len();
+        bytes[end - 64..].fill(0xff);
+        let broken = folder.path().join("broken.safetensors");
+        fs::write(&broken, &bytes).unwrap();
+        let adapter = |(name, path): (&str, PathBuf)| config::AdapterConfig {
+            id: AdapterId::new(name).unwrap(),
+            path,
+        };
+        let source = config::ModelSource::Directory(golden_set("md2-micro"));
+        let settings = config::ModelSettings {
+            device: config::DevicePreference::Cpu,
+            adapters: [("plates", variant), ("broken", broken)]
+                .map(adapter)
+                .into(),
+            ..config::ModelSettings::of(source)
+        };
+        assert_eq!(crate::open::check_adapters(&settings), []);
+        let clock = Arc::new(ManualClock::default());
+        let (mut engine, card) = Engine::open(&settings, Vec::new, clock).unwrap();
+        let [found] = &card.broken_adapters[..] else {
+            panic!("{:?}", card.broken_adapters);
+        };
+        assert_eq!(found.id.as_str(), "broken");
+        assert!(found.reason.contains("no numbers"), "{found:?}");
+
+        // An empty name is no adapter.
+        let plain = squares(&mut engine, &[""]).unwrap();
+        let adapted = squares(&mut engine, &["plates"]).unwrap();
+        assert_ne!(plain, adapted);
+        let error = squares(&mut engine, &["broken"]).unwrap_err().to_string();
+        assert!(error.starts_with("adapter broken: "), "{error}");
+        // Prompts of one look, each with its own.
+        let both = squares(&mut engine, &["plates", ""]).unwrap();
+        assert_eq!(both, [adapted, plain].concat());
     }
 }
