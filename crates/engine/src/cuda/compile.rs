@@ -35,7 +35,7 @@ macro_rules! source {
     };
 }
 
-pub const SOURCES: [KernelSource; 21] = [
+pub const SOURCES: [KernelSource; 22] = [
     source!("attend_dense.cu"),
     source!("attend_rows.cu"),
     source!("attend_wide.cu"),
@@ -51,6 +51,7 @@ pub const SOURCES: [KernelSource; 21] = [
     source!("int8_product.cu"),
     source!("int8_wide.cu"),
     source!("layer_norm.cu"),
+    source!("low_rank.cu"),
     source!("quantise.cu"),
     source!("quantise_experts.cu"),
     source!("rope_scatter.cu"),

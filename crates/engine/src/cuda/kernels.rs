@@ -22,6 +22,7 @@ mod frames;
 mod int8;
 mod launch;
 mod layers;
+mod low_rank;
 mod quantise_experts;
 mod skinny;
 mod tensor_map;
@@ -39,6 +40,8 @@ pub use experts::{
 pub use frames::{PatchInputs, PixelSize, PlanarFrame, ScalePass, ShrunkPlane, TapTables};
 pub use launch::Kernels;
 pub use layers::{CombineInputs, CombineShape, EmbedInputs, ImageShape};
+#[cfg(test)]
+pub use low_rank::{AdaptedRowTable, LowRankProduct, LowRankSums, LowRankWeights};
 pub use skinny::SkinnyOutput;
 
 impl Kernels {

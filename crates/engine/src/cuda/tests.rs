@@ -17,6 +17,7 @@ mod inside;
 mod int8;
 mod layers;
 mod limits;
+mod low_rank;
 mod products;
 mod quiet;
 mod reuse;

@@ -1,0 +1,95 @@
+// What adapters add to the products of a layer: out += B (A x), row by row. Rows have different adapters, or none.
+//
+//   x       [rows, inner] bf16, rows x_stride values apart; inner and x_stride multiples of 8
+//   x_rows  [rows] i32: the row of x that a row reads; 0: its own
+//   parts   [rows] i32: which A and B it has (an adapter's, or those of one expert of it); -1: none, and out stays
+//   a       [parts, RANK, inner] bf16, b [parts, outputs, RANK] bf16; an adapter of lower rank has zeros behind its own
+//   narrow  [rows, RANK] f32, between the two kernels
+//   out     [rows, outputs] bf16 or f32, rows out_stride values apart
+//
+// low_rank_narrow: grid (rows / 8, RANK / 8), 256 threads: a warp computes one value of A x for eight rows; it reads a row of A once as long as
+// neighbours have the same part, as the positions of a prefill do. low_rank_add: grid (outputs / 256, rows / 16), 256 threads: a thread keeps
+// its output's row of B in registers for sixteen rows. All sums are in f32; a row's sums do not depend on the rows beside it.
+// CPU reference: cpu/adapter.rs, LowRank::add. Launched by cuda/kernels/low_rank.rs.
+#include "common.cuh"
+
+#define NARROW_ROWS 8
+#define ADD_ROWS 16
+#define WARPS 8
+
+template <int RANK> DEVICE void narrow_rows(const bf16* x, const int* x_rows, const int* parts, const bf16* a, float* narrow, int rows, int inner, int x_stride) {
+    const int lane = threadIdx.x % 32, rank = blockIdx.y * WARPS + threadIdx.x / 32, first = blockIdx.x * NARROW_ROWS;
+    if (rank >= RANK) return;
+    int part[NARROW_ROWS];
+    const bf16* from[NARROW_ROWS];
+    float sums[NARROW_ROWS] = {};
+#pragma unroll
+    for (int i = 0; i < NARROW_ROWS; i++) {
+        const int row = min(first + i, rows - 1);
+        part[i] = first + i < rows ? parts[row] : -1;
+        from[i] = x + size_t(x_rows ? x_rows[row] : row) * x_stride;
+    }
+    for (int at = lane * 8; at < inner; at += 256) {
+        F32x8 weights;
+        int loaded = -1;
+#pragma unroll
+        for (int i = 0; i < NARROW_ROWS; i++) {
+            if (part[i] < 0) continue;
+            if (part[i] != loaded) {
+                loaded = part[i];
+                weights = f32x8_from(*reinterpret_cast<const uint4*>(a + (size_t(loaded) * RANK + rank) * inner + at));
+            }
+            const F32x8 values = f32x8_from(*reinterpret_cast<const uint4*>(from[i] + at));
+            for (int j = 0; j < 8; j++) sums[i] += weights.x[j] * values.x[j];
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < NARROW_ROWS; i++) {
+        const float sum = warp_sum(sums[i]);
+        if (lane == 0 && part[i] >= 0) narrow[size_t(first + i) * RANK + rank] = sum;
+    }
+}
+
+DEVICE void add_to(bf16* out, float sum) { *out = bf16_from_f32(f32_from_bf16(*out) + sum); }
+DEVICE void add_to(float* out, float sum) { *out += sum; }
+
+template <int RANK, typename T> DEVICE void add_rows(const float* narrow, const int* parts, const bf16* b, T* out, int rows, int outputs, int out_stride) {
+    __shared__ float values[ADD_ROWS][RANK];
+    __shared__ int part[ADD_ROWS];
+    const int output = blockIdx.x * 256 + threadIdx.x, first = blockIdx.y * ADD_ROWS;
+    if (threadIdx.x < ADD_ROWS) part[threadIdx.x] = first + threadIdx.x < rows ? parts[first + threadIdx.x] : -1;
+    __syncthreads();
+    for (int i = threadIdx.x; i < ADD_ROWS * RANK; i += 256) {
+        // What was not computed is not read: it may be any bits.
+        values[i / RANK][i % RANK] = part[i / RANK] < 0 ? 0.0f : narrow[size_t(first) * RANK + i];
+    }
+    __syncthreads();
+    if (output >= outputs) return;
+    float weights[RANK];
+    int loaded = -1;
+    for (int i = 0; i < ADD_ROWS; i++) {
+        if (part[i] < 0) continue;
+        if (part[i] != loaded) {
+            loaded = part[i];
+            const bf16* row = b + (size_t(loaded) * outputs + output) * RANK;
+#pragma unroll
+            for (int r = 0; r < RANK; r += 4) {
+                const uint2 four = *reinterpret_cast<const uint2*>(row + r);
+                weights[r] = f32_from_low(four.x), weights[r + 1] = f32_from_high(four.x);
+                weights[r + 2] = f32_from_low(four.y), weights[r + 3] = f32_from_high(four.y);
+            }
+        }
+        float sum = 0.0f;
+#pragma unroll
+        for (int r = 0; r < RANK; r++) sum += weights[r] * values[i][r];
+        add_to(out + size_t(first + i) * out_stride + output, sum);
+    }
+}
+
+// RANK 32 for a layer, 4 for each of the experts of which eight are active.
+extern "C" __global__ void __launch_bounds__(256) low_rank_narrow_32(const bf16* x, const int* x_rows, const int* parts, const bf16* a, float* narrow, int rows, int inner, int x_stride) { narrow_rows<32>(x, x_rows, parts, a, narrow, rows, inner, x_stride); }
+extern "C" __global__ void __launch_bounds__(256) low_rank_narrow_4(const bf16* x, const int* x_rows, const int* parts, const bf16* a, float* narrow, int rows, int inner, int x_stride) { narrow_rows<4>(x, x_rows, parts, a, narrow, rows, inner, x_stride); }
+extern "C" __global__ void __launch_bounds__(256) low_rank_add_32(const float* narrow, const int* parts, const bf16* b, bf16* out, int rows, int outputs, int out_stride) { add_rows<32>(narrow, parts, b, out, rows, outputs, out_stride); }
+extern "C" __global__ void __launch_bounds__(256) low_rank_add_4(const float* narrow, const int* parts, const bf16* b, bf16* out, int rows, int outputs, int out_stride) { add_rows<4>(narrow, parts, b, out, rows, outputs, out_stride); }
+extern "C" __global__ void __launch_bounds__(256) low_rank_add_32_f32(const float* narrow, const int* parts, const bf16* b, float* out, int rows, int outputs, int out_stride) { add_rows<32>(narrow, parts, b, out, rows, outputs, out_stride); }
+extern "C" __global__ void __launch_bounds__(256) low_rank_add_4_f32(const float* narrow, const int* parts, const bf16* b, float* out, int rows, int outputs, int out_stride) { add_rows<4>(narrow, parts, b, out, rows, outputs, out_stride); }
