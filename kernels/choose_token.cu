@@ -1,5 +1,5 @@
 // Chooses tokens from the vocabulary's logits: the largest logit of those that are allowed, the lowest id among equals. Of a token that
-// stands for a coordinate or a size, the value is the decision.
+// means a coordinate or a size, the value is the decision.
 //
 //   logits    [rows][vocab] f32
 //   choice    [rows][8] int: pick, index in `carried` (-1: none), number of banned ids (-1: the mask decides), position, id of a

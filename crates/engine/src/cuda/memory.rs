@@ -345,6 +345,16 @@ pub fn upload<T>(
         .map_err(tried("copying a step to the GPU"))
 }
 
+/// Records an event at the end of the stream's present work.
+pub fn record(event: &CudaEvent, stream: &CudaStream) -> Result<(), CudaError> {
+    event.record(stream).map_err(tried("recording an event"))
+}
+
+/// Work that is queued on the stream from now on is behind the event.
+pub fn wait(stream: &CudaStream, event: &CudaEvent) -> Result<(), CudaError> {
+    stream.wait(event).map_err(tried("ordering two streams"))
+}
+
 /// Queues a copy of `len` values within the GPU.
 pub fn copy<T>(
     stream: &CudaStream,

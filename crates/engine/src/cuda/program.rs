@@ -272,7 +272,7 @@ struct TokenPick {
     position: i32,
     /// Its row in the step.
     row: usize,
-    /// Id of a token that stands for a coordinate, and the row of its logits; -1: there is none.
+    /// Id of a token that means a coordinate, and the row of its logits; -1: there is none.
     coord: [i32; 2],
     /// The same for a size.
     size: [i32; 2],

@@ -15,7 +15,9 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, sys::CUevent_flags};
 use super::{
     error::{CudaError, tried},
     kernels::DecisionBuffers,
-    memory::{Buffer, PinnedBuffer, download, upload, wait_for_event, wait_for_stream},
+    memory::{
+        Buffer, PinnedBuffer, download, record, upload, wait, wait_for_event, wait_for_stream,
+    },
     program::{StepCounts, StepTables, TableLayout},
     record::DecisionRecord,
     stage::FrameStage,
@@ -246,14 +248,4 @@ impl GpuSlot {
         wait_for_event(&self.copied, "waiting for a step of the GPU")?;
         Ok(&self.host_records.as_slice()[..self.step.counts.picks])
     }
-}
-
-/// Records an event at the end of the stream's present work.
-pub fn record(event: &CudaEvent, stream: &CudaStream) -> Result<(), CudaError> {
-    event.record(stream).map_err(tried("recording an event"))
-}
-
-/// Work that is queued on the stream from now on is behind the event.
-pub fn wait(stream: &CudaStream, event: &CudaEvent) -> Result<(), CudaError> {
-    stream.wait(event).map_err(tried("ordering two streams"))
 }

@@ -239,8 +239,8 @@ pub enum Pick {
     Coord,
     /// Width and height bins.
     Size,
-    /// A token of the vocabulary: the largest logit of those that the mask allows; the lowest id among equals. Of a token that stands
-    /// for a value, the value is the decision, as of [`Self::Coord`] and [`Self::Size`] from the same hidden state.
+    /// A token of the vocabulary: the largest logit of those that the mask allows; the lowest id among equals. Of a token that means
+    /// a value, the value is the decision, as of [`Self::Coord`] and [`Self::Size`] from the same hidden state.
     Token {
         mask: MaskSource,
         values: ValueTokens,
@@ -248,7 +248,7 @@ pub enum Pick {
 }
 
 impl Pick {
-    /// A token that stands for itself alone.
+    /// A token that means itself alone.
     pub fn token(mask: MaskSource) -> Self {
         let values = ValueTokens::default();
         Self::Token { mask, values }

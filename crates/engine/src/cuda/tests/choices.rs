@@ -246,7 +246,7 @@ fn tokens_are_the_largest_that_are_allowed() {
 
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
-fn token_that_stands_for_a_value_is_decided_with_it() {
+fn token_that_means_a_value_is_decided_with_it() {
     let rig = rig();
     let mut random = Random::new(9);
     let vocabulary = logits(&mut random, VOCAB);
