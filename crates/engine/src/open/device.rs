@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn int4_is_for_models_with_experts_and_int8_on_the_cpu() {
+    fn int4_needs_experts_and_is_int8_on_the_cpu() {
         let settings = config::ModelSettings {
             precision: Some(GpuPrecision::Int4),
             ..settings(config::DevicePreference::Cpu, &[])

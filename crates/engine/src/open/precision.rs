@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn int4_is_chosen_where_nothing_else_fits_or_it_is_much_faster() {
+    fn int4_is_chosen_where_alone_or_much_faster() {
         let chosen = |int4, fits: &dyn Fn(GpuPrecision) -> bool| {
             let speeds = [&SPEEDS[..], &[speed(GpuPrecision::Int4, int4)]].concat();
             let chosen = ChosenPrecision::fastest(&speeds, fits);

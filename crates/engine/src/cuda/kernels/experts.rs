@@ -387,7 +387,7 @@ impl Kernels {
     ) -> Result<(), CudaError> {
         let (weights, x) = (Operand::of_weights(product.weights)?, product.x.operand());
         let format = ExpertFormat::of(weights.number, x.number, kernel)?;
-        let size = ProductSize::new(routing.shape, product.part, kernel, rows);
+        let size = ExpertSizes::new(routing.shape, product.part, kernel, rows);
         require(
             x.starts_at_units() && x.has_room_for(size.x_rows, size.depth),
             "experts: rows begin at multiples of 16 bytes and are within their buffer",
@@ -653,7 +653,7 @@ impl ExpertPart {
 }
 
 /// Sizes of a product.
-struct ProductSize {
+struct ExpertSizes {
     experts: usize,
     slots: usize,
     /// Rows of w of an expert.
@@ -668,7 +668,7 @@ struct ProductSize {
     tile_outputs: usize,
 }
 
-impl ProductSize {
+impl ExpertSizes {
     fn new(shape: ExpertShape, part: ExpertPart, kernel: ExpertKernel, rows: usize) -> Self {
         let ExpertShape {
             experts,
@@ -715,7 +715,7 @@ struct ExpertLaunch<'a> {
     weights: Operand,
     x: Operand,
     out: Pointer<bf16>,
-    size: ProductSize,
+    size: ExpertSizes,
 }
 
 impl ExpertLaunch<'_> {
