@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn polygons_are_in_the_part_of_the_picture_that_was_seen() {
+    fn polygons_are_in_the_seen_part_of_the_picture() {
         let region = NormBox::from_corners(0.0, 0.5, 0.5, 1.0);
         let triangle = [(0.0, 0.0), (1.0, 0.0), (2.0, 1.0)].map(|(x, y)| Vertex { x, y });
         let outline = outline(drawn(vec![triangle.to_vec()]), Some(region), 1.0);
