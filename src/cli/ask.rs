@@ -15,8 +15,8 @@ use crate::{
 };
 use spotter_cameras::ingest;
 use spotter_core::{
-    AdapterId, Answer, AnswerBody, AnswerPiece, Clock, Location, Look, LookNews, Outline, Picture,
-    QueryOptions, SystemClock, Task, WholeLook, config,
+    AdapterId, Answer, AnswerBody, AnswerPiece, Clock, Location, Look, LookNews, NormBox, Outline,
+    Picture, QueryOptions, SystemClock, Task, WholeLook, config,
 };
 use spotter_engine::{
     model,
@@ -203,21 +203,10 @@ pub fn answer(
 fn show_object(piece: &AnswerPiece, number: usize, picture: &Picture) -> anyhow::Result<()> {
     let (width, height) = (picture.width() as f64, picture.height() as f64);
     match piece {
-        AnswerPiece::Box(found) => {
-            let b = found.place;
-            say(format_args!(
-                "{number:>3}  score {:.2}  box {:.3} {:.3} {:.3} {:.3}  ({:.0},{:.0} to {:.0},{:.0} px)",
-                found.score,
-                b.x0,
-                b.y0,
-                b.x1,
-                b.y1,
-                b.x0 * width,
-                b.y0 * height,
-                b.x1 * width,
-                b.y1 * height,
-            ))
-        }
+        AnswerPiece::Box(found) => say(format_args!(
+            "{number:>3}  {}",
+            box_words(found.score, &found.place, picture)
+        )),
         AnswerPiece::Point(found) => {
             let p = found.place;
             say(format_args!(
@@ -233,15 +222,10 @@ fn show_object(piece: &AnswerPiece, number: usize, picture: &Picture) -> anyhow:
     }
 }
 
-/// The box in shares of the picture and in pixels, and the path in the box.
-fn show_outline(outline: &Outline, picture: &Picture) -> anyhow::Result<()> {
+fn box_words(score: f64, b: &NormBox, picture: &Picture) -> String {
     let (width, height) = (picture.width() as f64, picture.height() as f64);
-    let Some(b) = outline.bounds else {
-        return Ok(());
-    };
-    say(format_args!(
-        "score {:.2}  box {:.3} {:.3} {:.3} {:.3}  ({:.0},{:.0} to {:.0},{:.0} px)",
-        outline.score,
+    format!(
+        "score {score:.2}  box {:.3} {:.3} {:.3} {:.3}  ({:.0},{:.0} to {:.0},{:.0} px)",
         b.x0,
         b.y0,
         b.x1,
@@ -250,7 +234,15 @@ fn show_outline(outline: &Outline, picture: &Picture) -> anyhow::Result<()> {
         b.y0 * height,
         b.x1 * width,
         b.y1 * height,
-    ))?;
+    )
+}
+
+/// The box in shares of the picture and in pixels, and the path in the box.
+fn show_outline(outline: &Outline, picture: &Picture) -> anyhow::Result<()> {
+    let Some(bounds) = outline.bounds else {
+        return Ok(());
+    };
+    say(box_words(outline.score, &bounds, picture))?;
     match &outline.parse_error {
         Some(error) => remark(format_args!("the outline is left out: {error}")),
         None => say(format_args!("path {}", outline.path))?,

@@ -25,7 +25,7 @@ use crate::{
     model::{Formats, ModelConfig},
     network::format::Number,
 };
-use experts::ExpertLayer;
+use experts::{ExpertLayer, MODEL_CROPS};
 use spotter_core::{Clock, Mono, config::GpuPrecision};
 
 mod experts;
@@ -36,8 +36,7 @@ const LARGE: ProductSize = ProductSize {
     outputs: 8192,
     inner: 8192,
 };
-/// Crops whose product is timed in each precision, those of 1280x720, and how long.
-const MODEL_CROPS: usize = 9;
+/// How long a product is timed in each precision.
 const PRECISION_LOAD: Duration = Duration::from_millis(100);
 /// Calls between two looks at the clock: some 20 to 30 ms of an H200.
 const PRODUCTS: usize = 16;

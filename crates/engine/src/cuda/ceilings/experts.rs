@@ -2,7 +2,6 @@
 
 use half::bf16;
 
-use super::MODEL_CROPS;
 use crate::{
     cuda::{
         error::CudaError,
@@ -18,6 +17,8 @@ use crate::{
 
 /// Experts that are timed, all of them active: enough to fill a GPU, and few enough to be made quickly.
 const EXPERTS: usize = 16;
+/// Crops of the looks of whose work experts have a share, and whose products are timed: those of 1280x720.
+pub const MODEL_CROPS: usize = 9;
 /// Rows of each: those of an image's positions where each has 8 of 64 experts.
 const ROWS: usize = 92;
 
