@@ -3,7 +3,7 @@
 // A phase of a barrier ends when the expected number of threads has arrived and all expected bytes have been copied; then the parity of
 // the barrier flips. A wait names the parity of the phase that it waits for.
 // These instructions need sm_90. For earlier architectures the functions are empty, and kernels that use them are not launched.
-// Used by attend_wide.cu, experts_wide.cu and int8_wide.cu.
+// Used by attend_wide.cu and stages.cuh.
 #pragma once
 #include "common.cuh"
 
@@ -46,17 +46,3 @@ DEVICE void copy_box(u32 to_shared, const TensorMap& map, int x, int y, int z, u
                  ::"r"(to_shared), "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier)) : "memory");
 #endif
 }
-
-// Barriers of a ring of stages. `full`: the copies into a stage have ended. `empty`: all consumer warps have read it.
-template <int STAGES> struct Ring {
-    u64 full[STAGES], empty[STAGES];
-    // Called by one thread, before a barrier of the block.
-    DEVICE void init(int consumer_warps) {
-        for (int i = 0; i < STAGES; i++) {
-            barrier_init(full + i, 1);
-            barrier_init(empty + i, consumer_warps);
-        }
-    }
-};
-// A barrier of 256 threads that consume.
-DEVICE void consumers_meet() { asm volatile("bar.sync 1, 256;" ::: "memory"); }

@@ -11,15 +11,12 @@
 // the producer: it copies 128 values of the tile's slots and rows of w at a time into a ring of four stages, without a break between tiles.
 // Dynamic shared memory: the stages, 192 KiB. f32 sums with as many bits as the tensor core has.
 // Reference: cuda/tests/experts.rs. Launched by cuda/kernels/experts.rs.
-#include "barrier.cuh"
 #include "experts.cuh"
-#include "warpgroup.cuh"
+#include "stages.cuh"
 
 #ifdef HAS_WARPGROUPS
-constexpr int TILE_ROWS = 128, TILE_OUTPUTS = 256, DEPTH = 128, STAGES = 4, STAGE_BYTES = (TILE_ROWS + TILE_OUTPUTS) * DEPTH;
+constexpr int TILE_OUTPUTS = 256, STAGES = 4, STAGE_BYTES = stage_bytes(TILE_OUTPUTS);
 constexpr int EXPERTS_MAX = 64;
-// Of a thread; 232 * 256 + 40 * 128 are no more than a multiprocessor has.
-constexpr int CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40;
 
 // d += a b: 64 rows by 256 columns, over a sum of 32; both in shared memory.
 DEVICE void wgmma_e4m3(float (&d)[128], u64 a, u64 b) {
@@ -112,13 +109,10 @@ DEVICE void experts_wide(const TensorMap& x, const TensorMap& w, const float* x_
     __shared__ TileScales<UP> tile_scales[2];
     constexpr int RESULTS = UP ? TILE_OUTPUTS / 2 : TILE_OUTPUTS;
     const u32 stages = shared_address(shared);
-    if (threadIdx.x == 0) ring.init(8);
+    if (threadIdx.x == 0) ring.init();
     counts.load(offset, experts);
     const int output_tiles = (outputs + RESULTS - 1) / RESULTS, tiles = counts.tiles[experts] * output_tiles, depths = (depth + DEPTH - 1) / DEPTH;
-    int stage = 0, parity = 0;
-    auto next = [&] {
-        if (++stage == STAGES) stage = 0, parity ^= 1;
-    };
+    RingPlace<STAGES> place;
     if (threadIdx.x >= 256) {
         release_registers<PRODUCER_REGISTERS>();
         if (threadIdx.x != 256) return;
@@ -126,57 +120,36 @@ DEVICE void experts_wide(const TensorMap& x, const TensorMap& w, const float* x_
             const WideTile tile = counts.tile(index, experts, output_tiles);
             const int first = tile.outputs * RESULTS, second = UP ? outputs + first : first + TILE_OUTPUTS / 2;
             for (int i = 0; i < depths; i++) {
-                u64* full = ring.full + stage;
-                barrier_wait(ring.empty + stage, parity ^ 1);
+                u64* full = ring.full + place.stage;
+                barrier_wait(ring.empty + place.stage, place.parity ^ 1);
                 barrier_expect_bytes(full, STAGE_BYTES);
-                const u32 at = stages + stage * STAGE_BYTES, w_at = at + TILE_ROWS * DEPTH;
+                const u32 at = stages + place.stage * STAGE_BYTES, w_at = at + TILE_ROWS * DEPTH;
                 copy_box(at, x, i * DEPTH, tile.first_slot, 0, full);
                 copy_box(w_at, w, i * DEPTH, first, tile.expert, full);
                 copy_box(w_at + TILE_OUTPUTS / 2 * DEPTH, w, i * DEPTH, second, tile.expert, full);
-                next();
+                place.next();
             }
         }
         return;
     }
     claim_registers<CONSUMER_REGISTERS>();
-    const int group = threadIdx.x / 128, lane = threadIdx.x % 32;
+    const int group = threadIdx.x / 128;
     int buffer = 0;
-    auto arrive = [&](int stage) {
-        __syncwarp();
-        if (lane == 0) barrier_arrive(ring.empty + stage);
-    };
     for (int index = blockIdx.x; index < tiles; index += gridDim.x, buffer ^= 1) {
         const WideTile tile = counts.tile(index, experts, output_tiles);
         tile_scales[buffer].load(x_scale, scales, tile, outputs);
         consumers_meet();
         if (group * 64 >= tile.rows) {
             for (int i = 0; i < depths; i++) {
-                barrier_wait(ring.full + stage, parity);
-                arrive(stage);
-                next();
+                barrier_wait(ring.full + place.stage, place.parity);
+                ring.release(place.stage);
+                place.next();
             }
             continue;
         }
         float c[128] = {};
-        int before = -1;
-        for (int i = 0; i < depths; i++) {
-            barrier_wait(ring.full + stage, parity);
-            const u32 rows = stages + stage * STAGE_BYTES + group * 64 * DEPTH, w_rows = stages + stage * STAGE_BYTES + TILE_ROWS * DEPTH;
-            wgmma_fence();
-#pragma unroll
-            for (int step = 0; step < DEPTH / 32; step++) {
-                wgmma_e4m3(c, swizzled_descriptor(rows + step * 32), swizzled_descriptor(w_rows + step * 32));
-            }
-            wgmma_commit();
-            if (before >= 0) {
-                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-                arrive(before);
-            }
-            before = stage;
-            next();
-        }
-        wgmma_wait<0>(c);
-        arrive(before);
+        const u32 rows = stages + group * 64 * DEPTH, w_rows = stages + TILE_ROWS * DEPTH;
+        multiply_stages(c, ring, place, depths, rows, w_rows, [](auto& c, u64 a, u64 b) { wgmma_e4m3(c, a, b); });
         write_results<UP>(c, tile_scales[buffer], tile, out, outputs);
     }
 }

@@ -10,16 +10,10 @@
 // Slower: clusters of two blocks that share copies of w (qkv of nine crops 70 instead of 52 us), two blocks of three stages on a multiprocessor.
 // int32 sums in the tensor core, exact; then f32.
 // Reference: cuda/tests/int8.rs. Launched by cuda/kernels/int8.rs.
-#include "barrier.cuh"
 #include "int8.cuh"
-#include "warpgroup.cuh"
+#include "stages.cuh"
 
 #ifdef HAS_WARPGROUPS
-constexpr int TILE_ROWS = 128, DEPTH = 128;
-// Of a thread; 232 * 256 + 40 * 128 are no more than a multiprocessor has.
-constexpr int CONSUMER_REGISTERS = 232, PRODUCER_REGISTERS = 40;
-constexpr int stage_bytes(int outputs) { return (TILE_ROWS + outputs) * DEPTH; }
-
 // d += a b: 64 rows by twice the values of d, over a sum of 32; both in shared memory.
 #define I4(i) "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3])
 #define I16(i) I4(i), I4(i + 4), I4(i + 8), I4(i + 12)
@@ -41,34 +35,28 @@ DEVICE void int8_wide(const TensorMap& x, const TensorMap& w, const Int8Output& 
     const u32 stages = shared_address(shared);
     const int row_tiles = (to.rows + TILE_ROWS - 1) / TILE_ROWS, output_tiles = (to.outputs + OUTPUTS - 1) / OUTPUTS;
     const int tiles = row_tiles * output_tiles, depths = (inner + DEPTH - 1) / DEPTH;
-    if (threadIdx.x == 0) ring.init(8);
+    if (threadIdx.x == 0) ring.init();
     __syncthreads();
-    int stage = 0, parity = 0;
-    auto next = [&] {
-        if (++stage == STAGES) stage = 0, parity ^= 1;
-    };
+    RingPlace<STAGES> place;
     if (threadIdx.x >= 256) {
         release_registers<PRODUCER_REGISTERS>();
         if (threadIdx.x != 256) return;
         for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
             const int2 tile = tile_of_block(index, row_tiles, output_tiles);
             for (int depth = 0; depth < depths; depth++) {
-                barrier_wait(ring.empty + stage, parity ^ 1);
-                barrier_expect_bytes(ring.full + stage, stage_bytes(OUTPUTS));
-                const u32 at = stages + stage * stage_bytes(OUTPUTS);
-                copy_box(at, x, depth * DEPTH, tile.x * TILE_ROWS, 0, ring.full + stage);
-                copy_box(at + TILE_ROWS * DEPTH, w, depth * DEPTH, tile.y * OUTPUTS, 0, ring.full + stage);
-                next();
+                u64* full = ring.full + place.stage;
+                barrier_wait(ring.empty + place.stage, place.parity ^ 1);
+                barrier_expect_bytes(full, stage_bytes(OUTPUTS));
+                const u32 at = stages + place.stage * stage_bytes(OUTPUTS);
+                copy_box(at, x, depth * DEPTH, tile.x * TILE_ROWS, 0, full);
+                copy_box(at + TILE_ROWS * DEPTH, w, depth * DEPTH, tile.y * OUTPUTS, 0, full);
+                place.next();
             }
         }
         return;
     }
     claim_registers<CONSUMER_REGISTERS>();
     const int group = threadIdx.x / 128, warp = threadIdx.x / 32;
-    auto arrive = [&](int stage) {
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) barrier_arrive(ring.empty + stage);
-    };
     int buffer = 0;
     for (int index = blockIdx.x; index < tiles; index += gridDim.x, buffer ^= 1) {
         const int2 tile = tile_of_block(index, row_tiles, output_tiles);
@@ -78,25 +66,8 @@ DEVICE void int8_wide(const TensorMap& x, const TensorMap& w, const Int8Output& 
         results.load(to, first_row, first_output);
         consumers_meet();
         int c[OUTPUTS / 2] = {};
-        int before = -1;
-        for (int depth = 0; depth < depths; depth++) {
-            barrier_wait(ring.full + stage, parity);
-            const u32 rows = stages + stage * stage_bytes(OUTPUTS) + group * 64 * DEPTH, outputs = stages + stage * stage_bytes(OUTPUTS) + TILE_ROWS * DEPTH;
-            wgmma_fence();
-#pragma unroll
-            for (int step = 0; step < DEPTH / 32; step++) {
-                wgmma_int8(c, swizzled_descriptor(rows + step * 32), swizzled_descriptor(outputs + step * 32));
-            }
-            wgmma_commit();
-            if (before >= 0) {
-                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-                arrive(before);
-            }
-            before = stage;
-            next();
-        }
-        wgmma_wait<0>(c);
-        arrive(before);
+        const u32 rows = stages + group * 64 * DEPTH, w_rows = stages + TILE_ROWS * DEPTH;
+        multiply_stages(c, ring, place, depths, rows, w_rows, [](auto& c, u64 a, u64 b) { wgmma_int8(c, a, b); });
         results.write(to, columns[buffer], first_row, first_output, 0, c);
     }
 }

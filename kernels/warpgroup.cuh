@@ -1,7 +1,7 @@
 // Products of a warpgroup (wgmma, sm_90a): four warps, the first of which has a number divisible by 4, multiply together; the tensor cores
 // read at least one side from shared memory. Without sm_90a, HAS_WARPGROUPS is not defined and this file is empty.
 //
-// This file has the PTX and the order that it requires; the kernel decides which data are where. Used by attend_wide.cu, experts_wide.cu and int8_wide.cu.
+// This file has the PTX and the order that it requires; the kernel decides which data are where. Used by attend_wide.cu and stages.cuh.
 #pragma once
 #include "common.cuh"
 

@@ -60,7 +60,7 @@ pub const SOURCES: [KernelSource; 22] = [
     source!("tau.cu"),
 ];
 
-const HEADERS: [KernelSource; 11] = [
+const HEADERS: [KernelSource; 12] = [
     source!("attend_page.cuh"),
     source!("barrier.cuh"),
     source!("common.cuh"),
@@ -71,6 +71,7 @@ const HEADERS: [KernelSource; 11] = [
     source!("decode_product.cuh"),
     source!("experts.cuh"),
     source!("int8.cuh"),
+    source!("stages.cuh"),
     source!("warpgroup.cuh"),
 ];
 
