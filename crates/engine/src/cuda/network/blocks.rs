@@ -5,13 +5,13 @@ use std::cell::RefCell;
 use half::bf16;
 
 use super::{
-    experts::{ExpertBuffers, RowsForExperts},
+    experts::{ExpertBuffers, NormedMark, RowsForExperts},
     runner::{ExpectedProducts, LayerRunner},
 };
 use crate::{
     cuda::{
         error::CudaError,
-        kernels::{CachedAttention, DenseAttention, EXPERTS_FEW_ROWS, Kernels, LayerCache},
+        kernels::{CachedAttention, DenseAttention, Kernels, LayerCache},
         memory::{Buffer, Pointer},
         tensor::{
             Activations, Epilogue, GpuLinear, GpuTextBlock, GpuVisionBlock, LinearRef, MatrixShape,
@@ -19,7 +19,7 @@ use crate::{
         },
     },
     network::{
-        Experts, Mlp, Norm,
+        Experts, Mlp, Norm, TextMlp,
         format::Number,
         forward::DecoderRun,
         ops::{DecoderOps, EncoderOps, Ops},
@@ -105,11 +105,12 @@ pub struct CropSequences {
 }
 
 /// What the decoder's blocks read beside rows.
-#[derive(Clone, Copy)]
 pub struct DecoderStep<'a> {
     /// Of the first layer; `None`: products can be planned only.
     pub attention: Option<CachedAttention<'a>>,
     pub experts: Option<&'a ExpertBuffers>,
+    /// Of the present block, where experts run beside attention.
+    pub normed: Option<NormedMark>,
     /// `[positions]`: rows of the step that no one reads.
     pub is_zombie: Pointer<i32>,
 }
@@ -237,9 +238,11 @@ impl DecoderOps for CudaOps<'_, DecoderStep<'_>> {
         layer: usize,
         block: &GpuTextBlock,
     ) -> Result<GpuRows, CudaError> {
-        if let Some(experts) = self.attention.experts {
-            self.pass
-                .launch(|kernels| experts.begin_beside(&kernels.stream, x.rows))?;
+        if let (Pass::Run(runner), Some(buffers), Activations::Bf16(_), TextMlp::Experts(experts)) =
+            (self.pass, self.attention.experts, x.x, &block.mlp)
+        {
+            let stream = &runner.kernels.stream;
+            self.attention.normed = buffers.mark_normed(stream, x.rows, experts)?;
         }
         self.queries(x, &block.qkv)?;
         if let Some(attention) = self.attention.attention {
@@ -276,6 +279,7 @@ impl DecoderOps for CudaOps<'_, DecoderStep<'_>> {
         let rows = run.outputs;
         let missing = || CudaError::Shape("it has experts and no buffers for them".into());
         let buffers = self.attention.experts.ok_or_else(missing)?;
+        let normed = self.attention.normed.take();
         let counts = self.attention.attention.map(|of| of.tables.counts);
         let rows_of = |x| RowsForExperts {
             x,
@@ -285,12 +289,8 @@ impl DecoderOps for CudaOps<'_, DecoderStep<'_>> {
             is_zombie: self.attention.is_zombie,
             flagged: counts.map_or(0, |counts| rows.min(counts.row_positions)),
         };
-        let x_is_few = x.rows <= EXPERTS_FEW_ROWS;
-        if let (Pass::Run(runner), Activations::Bf16(x)) = (self.pass, x.x)
-            && x_is_few
-            && buffers.add_beside(&runner.kernels.stream, &rows_of(x), experts)?
-        {
-            return Ok(());
+        if let (Some(normed), Pass::Run(runner), Activations::Bf16(x)) = (normed, self.pass, x.x) {
+            return buffers.add_beside(normed, &runner.kernels.stream, &rows_of(x), experts);
         }
         // The router reads bf16, and what it chose is not found again in rounder numbers.
         let x = match (x.x, x.source) {

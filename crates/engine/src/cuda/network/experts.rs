@@ -38,6 +38,9 @@ impl SideStream {
     }
 }
 
+/// Rows of a block are normed, and experts may begin with them.
+pub struct NormedMark(());
+
 /// Between the products of a layer of experts.
 pub struct ExpertBuffers {
     side: SideStream,
@@ -142,25 +145,28 @@ impl ExpertBuffers {
         Activations::bf16(self.logits.start(), self.routing.shape.experts)
     }
 
-    /// Notes that `rows` rows are normed, which [`ExpertBuffers::add_beside`] reads.
-    pub fn begin_beside(&self, stream: &CudaStream, rows: usize) -> Result<(), CudaError> {
-        match rows <= EXPERTS_FEW_ROWS {
-            true => record(&self.side.normed, stream),
-            false => Ok(()),
+    /// Marks that `rows` rows are normed; `None` when these are too many for a stream beside `stream`, or the router wants another product.
+    pub fn mark_normed(
+        &self,
+        stream: &CudaStream,
+        rows: usize,
+        experts: &Experts<GpuLinear>,
+    ) -> Result<Option<NormedMark>, CudaError> {
+        if rows > EXPERTS_FEW_ROWS || !Kernels::is_skinny(&experts.router, 1) {
+            return Ok(None);
         }
+        record(&self.side.normed, stream)?;
+        Ok(Some(NormedMark(())))
     }
 
-    /// The same as the router's product and [`ExpertBuffers::add`] for few rows, beside what was queued on `stream` since they were normed.
-    /// False: nothing is queued.
+    /// The same as the router's product and [`ExpertBuffers::add`], beside what was queued on `stream` since the rows were marked.
     pub fn add_beside(
         &self,
+        _: NormedMark,
         stream: &CudaStream,
         rows: &RowsForExperts,
         experts: &Experts<GpuLinear>,
-    ) -> Result<bool, CudaError> {
-        if !Kernels::is_skinny(&experts.router, 1) {
-            return Ok(false);
-        }
+    ) -> Result<(), CudaError> {
         let (side, kernels) = (&self.side, &self.side.kernels);
         wait(&kernels.stream, &side.normed)?;
         let logits = StridedRows::packed(self.logits.start(), self.routing.shape.experts);
@@ -168,8 +174,7 @@ impl ExpertBuffers {
         kernels.skinny_in_parts(&experts.router, rows.x, logits, rows.rows)?;
         self.add(kernels, rows, experts)?;
         record(&side.added, &kernels.stream)?;
-        wait(stream, &side.added)?;
-        Ok(true)
+        wait(stream, &side.added)
     }
 
     /// Queues all that is behind the router's product.

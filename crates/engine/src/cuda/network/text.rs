@@ -258,6 +258,7 @@ impl TextDecoder {
             attention: DecoderStep {
                 attention,
                 experts: self.experts.as_ref(),
+                normed: None,
                 is_zombie: self.is_zombie.start(),
             },
         };
