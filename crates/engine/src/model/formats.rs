@@ -4,7 +4,6 @@ use super::calibration::ModelCalibration;
 use crate::network::{
     format::{Format, Number},
     layers::LargeLayer,
-    spec::LayerSpec,
 };
 use spotter_core::config::GpuPrecision;
 
@@ -60,14 +59,6 @@ impl<'a> Formats<'a> {
             large,
             measured,
             ..self
-        }
-    }
-
-    /// Of any layer.
-    pub fn of_spec(&self, layer: &LayerSpec) -> Format {
-        match layer.count {
-            1 => self.of(layer.large),
-            _ => self.experts,
         }
     }
 

@@ -299,7 +299,6 @@ impl StoredValues {
     }
 }
 
-/// The first `count` values, which are no longer in `rest`.
 /// An error when one of these numbers in e4m3 is NaN: kernels take it for a large number.
 fn refuse_nan(name: &str, e4m3: &[u8]) -> Result<(), WeightsError> {
     match e4m3.iter().any(|byte| byte & 0x7f == 0x7f) {
@@ -310,6 +309,7 @@ fn refuse_nan(name: &str, e4m3: &[u8]) -> Result<(), WeightsError> {
     }
 }
 
+/// The first `count` values, which are no longer in `rest`.
 fn take_first<'a, T>(rest: &mut &'a mut [T], count: usize) -> &'a mut [T] {
     let (first, behind) = std::mem::take(rest).split_at_mut(count);
     *rest = behind;

@@ -18,7 +18,10 @@ use super::{
     written_text::WrittenText,
 };
 use crate::{
-    model::{self, ModelConfig, ObjectBins, OutputPiece, SequenceOutput, Tokenizer},
+    model::{
+        self, DrawnOutline, ModelConfig, ObjectBins, OutputPiece, SequenceOutput, Tokenizer,
+        TokenizerError,
+    },
     scheduler::{
         backend::Backend,
         request::{LookEvent, LookFault, LookId, Options, PromptResult, UnfitPrompt},
@@ -75,6 +78,13 @@ pub struct EngineModel {
     pub tokenizer: Tokenizer,
     /// A question about a strip begins with how the strip is read. Not for a model that understands its few forms of questions alone.
     pub explains_strips: bool,
+}
+
+impl EngineModel {
+    /// What tokens of an outline draw.
+    fn outline(&self, found: &SequenceOutput) -> Result<DrawnOutline, TokenizerError> {
+        self.config.family.outline(found, &self.tokenizer)
+    }
 }
 
 /// A model on a device, answering looks.
@@ -301,13 +311,16 @@ impl Engine {
         let piece = match piece {
             OutputPiece::Values(values) => {
                 let outline = &mut written.entry(index).or_default().outline;
-                let bounds = outline.add_values(values, |found| self.maker.drawn(found))?;
+                let bounds =
+                    outline.add_values(values, |found| self.maker.model.outline(found).ok())?;
                 let region = seen.region(look.frame().picture.size());
                 AnswerPiece::Bounds(region.map_or(bounds, |r| r.box_in_picture(&bounds)))
             }
             OutputPiece::Tokens(tokens) if matches!(prompt.task, Task::Segment { .. }) => {
                 let outline = &mut written.entry(index).or_default().outline;
-                AnswerPiece::Path(outline.add(tokens, |found| self.maker.drawn(found))?)
+                AnswerPiece::Path(
+                    outline.add(tokens, |found| self.maker.model.outline(found).ok())?,
+                )
             }
             // A text that cannot be decoded fails with its answer.
             OutputPiece::Thoughts(mut tokens) => {
@@ -357,7 +370,7 @@ impl Engine {
         let prompt = Arc::clone(look.prompts().get(index)?);
         let piece = match prompt.task {
             Task::Segment { .. } => {
-                let path = self.maker.drawn(&result.found)?.path;
+                let path = self.maker.model.outline(&result.found).ok()?.path;
                 AnswerPiece::Path(written.outline.rest(&path)?)
             }
             _ => {
@@ -474,10 +487,7 @@ impl Engine {
         found: &SequenceOutput,
         region: Option<NormBox>,
     ) -> Result<AnswerBody, EngineError> {
-        let EngineModel {
-            config, tokenizer, ..
-        } = &self.maker.model;
-        let drawn = config.family.outline(found, tokenizer);
+        let drawn = self.maker.model.outline(found);
         let drawn = drawn.map_err(|e| prompt_error(prompt, &e))?;
         let outline = outlines::outline(drawn, region, token_probability(found));
         Ok(AnswerBody::Outline(outline))

@@ -11,15 +11,12 @@ use super::{
     engine::{EngineError, EngineModel, prompt_error},
     views::{LookView, SeenSizes, fitted, views},
 };
-use crate::{
-    model::{DrawnOutline, SequenceOutput},
-    scheduler::{
-        backend::AdapterNumber,
-        draft::DraftKey,
-        request::{Ask, LookRequest, MeasuredView},
-        sequence::{Bounds, Sequence},
-        still::{PictureMeasure, ReuseRule, ViewKey},
-    },
+use crate::scheduler::{
+    backend::AdapterNumber,
+    draft::DraftKey,
+    request::{Ask, LookRequest, MeasuredView},
+    sequence::{Bounds, Sequence},
+    still::{PictureMeasure, ReuseRule, ViewKey},
 };
 use spotter_core::{CameraId, Look, Picture, Prompt, PromptRegion, PromptView, Task};
 
@@ -46,14 +43,6 @@ pub struct RequestMaker {
 pub type ViewRequests = Vec<(LookView, LookRequest)>;
 
 impl RequestMaker {
-    /// What tokens of an outline draw; `None` when they are no text, which fails with their answer.
-    pub(super) fn drawn(&self, found: &SequenceOutput) -> Option<DrawnOutline> {
-        let EngineModel {
-            config, tokenizer, ..
-        } = &self.model;
-        config.family.outline(found, tokenizer).ok()
-    }
-
     /// One request for each view of the look. Scales down pictures that are too large for the device, and measures the pictures, on
     /// the calling thread.
     pub fn requests(&self, look: &Look) -> Result<ViewRequests, EngineError> {

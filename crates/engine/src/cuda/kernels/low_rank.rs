@@ -91,16 +91,19 @@ impl Kernels {
             RANKS.contains(&rank) && inner.is_multiple_of(8) && x.stride.is_multiple_of(8),
             "adapter: the kernel does not support this layer",
         )?;
-        let (out, out_len, out_stride, suffix) = match sums {
-            LowRankSums::Bf16(out) => (out.start.address(), out.start.len(), out.stride, ""),
-            LowRankSums::F32(out) => (out.address(), out.len(), outputs, "_f32"),
+        let (out, out_stride, suffix, has_room) = match sums {
+            LowRankSums::Bf16(out) => {
+                let has_room = out.has_room_for(rows, outputs);
+                (out.start.address(), out.stride, "", has_room)
+            }
+            LowRankSums::F32(out) => (out.address(), outputs, "_f32", out.len() >= rows * outputs),
         };
         require(
             narrow.len() >= rows * rank
                 && table.parts.len() >= rows
                 && table.x_rows.is_none_or(|x_rows| x_rows.len() >= rows)
-                && out_len >= (rows - 1) * out_stride + outputs
-                && (table.x_rows.is_some() || x.start.len() >= (rows - 1) * x.stride + inner),
+                && has_room
+                && (table.x_rows.is_some() || x.has_room_for(rows, inner)),
             "adapter: a buffer is too small",
         )?;
         let x_rows = Address(table.x_rows.map_or(0, |x_rows| x_rows.address()));
