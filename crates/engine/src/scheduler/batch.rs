@@ -220,8 +220,12 @@ impl BatchPlanner {
                 return false;
             };
             if evicted == i && inside.active.running() == 1 {
-                let id = inside.active.at(i).id;
-                inside.fail_for_pages(id, short);
+                // A row that runs ahead may turn out to have ended before.
+                let job = inside.active.at(i);
+                if job.inflight_refs == 0 {
+                    let id = job.id;
+                    inside.fail_for_pages(id, short);
+                }
                 return false;
             }
             evict(inside, evicted);
