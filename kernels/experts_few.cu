@@ -1,9 +1,9 @@
 // Products of experts for few rows: up with gelu(h) * (g + 1), and down. Bound by reading the weights of the chosen experts once.
 //
-//   x         up: [rows, width] bf16, rows x_stride values apart, by slot_row; down: [slots, inner] bf16
-//   w, scales, offset, slot_row   as in experts.cuh
+//   x         [rows, depth] bf16, rows x_stride values apart, by slot_row; without it [slots, depth]
+//   w, scales, offset, slot_row   as in experts.cuh; slot_row 0: none
 //   used      [experts] experts that have rows, then -1 (route.cu)
-//   out       up: [slots, inner], down: [slots, width] bf16
+//   out       [slots, outputs] bf16
 //
 // Grid (outputs / 8 of up, / 16 of down; experts that may have rows), 256 threads: a block computes 16 outputs of one expert, of up 8 of h and
 // the same 8 of g, for its rows, 8 at a time; behind the first 8 it reads the weights again, from the L2. Its eight warps share the
@@ -47,7 +47,7 @@ DEVICE void experts_few(const bf16* x, const W* w, const float* scales, const in
             }
             const bool there = from_slot + g < slots;
             const int slot = first_slot + from_slot + (there ? g : 0);
-            const bf16* column = x + size_t(UP ? slot_row[slot] : slot) * x_stride;
+            const bf16* column = x + size_t(slot_row ? slot_row[slot] : slot) * x_stride;
 #pragma unroll
             for (int stage = 0; stage < STAGE; stage++) {
                 v[stage].load(column + inside(stage));

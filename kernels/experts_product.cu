@@ -1,8 +1,8 @@
 // Products of experts for many rows: up with gelu(h) * (g + 1), and down. One launch for all experts.
 //
-//   x         up: [rows, width] bf16, rows x_stride values apart, by slot_row; down: [slots, inner] bf16
-//   w, scales, offset, slot_row   as in experts.cuh
-//   out       up: [slots, inner], down: [slots, width] bf16
+//   x         [rows, depth] bf16, rows x_stride values apart, by slot_row; without it [slots, depth]
+//   w, scales, offset, slot_row   as in experts.cuh; slot_row 0: none
+//   out       [slots, outputs] bf16
 //   Kernels named _in_e4m3 (sm_89 and newer) have x and w in e4m3: a value of x is the number times x_scale, [rows] or [slots]. sm_89 and
 //   sm_120 multiply e4m3 twice as fast as bf16; for sm_90 the compiler converts it to f16, which gains nothing. Those named _in_int8 have both
 //   in int8, with x_scale too.
@@ -118,7 +118,7 @@ DEVICE void experts_product(const X* x, const W* w, const float* scales, const i
     auto result_of = [&](int row) { return first + (UP ? row / 32 * 16 + row % 16 : row); };
     auto w_row_of = [&](int row) { return w_first + result_of(row) + (UP && row % 32 >= 16 ? outputs : 0); };
 
-    source[threadIdx.x] = int(threadIdx.x) < tile.rows ? (UP ? slot_row[tile.first_slot + threadIdx.x] : tile.first_slot + int(threadIdx.x)) : 0;
+    source[threadIdx.x] = int(threadIdx.x) < tile.rows ? (slot_row ? slot_row[tile.first_slot + threadIdx.x] : tile.first_slot + int(threadIdx.x)) : 0;
     __syncthreads();
     // A thread copies a unit of every 16th row, in 8 bits of every 32nd, in int4 of every 64th.
     auto copy_stage = [&](int stage_depth) {

@@ -4,6 +4,7 @@
 
 pub mod ahead;
 pub mod figures;
+pub mod golden_adapters;
 pub mod golden_bins;
 pub mod golden_figures;
 pub mod golden_full;

@@ -1,7 +1,7 @@
 //! `[adapter.*]`: adapters of the model.
 
 use super::{
-    AdapterConfig, DevicePreference, ModelSettings,
+    AdapterConfig,
     keys::{self, adapter as adapter_keys},
     load::Scope,
     reader::Reader,
@@ -9,14 +9,10 @@ use super::{
 };
 use crate::AdapterId;
 
-/// Why there are no adapters on a GPU.
-pub const ADAPTERS_NEED_CPU: &str = "adapters run on the CPU alone in this version; set model.device = \"cpu\", or remove the [adapter] tables";
-
 /// All adapters in the order of the file. `most`: `model.adapters`.
 pub(super) fn adapters(
     scope: &Scope<'_>,
     root: &mut Reader<'_>,
-    model: &ModelSettings,
     most: usize,
 ) -> Vec<AdapterConfig> {
     let tables = root.tables(&keys::root::ADAPTER, AdapterId::new);
@@ -26,9 +22,6 @@ pub(super) fn adapters(
             table.error(format!(
                 "more adapters than model.adapters = {most}; remove one, or raise model.adapters: each takes memory"
             ));
-        }
-        if model.device == DevicePreference::Cuda {
-            table.error(ADAPTERS_NEED_CPU);
         }
         let path = table.get(&adapter_keys::PATH);
         match &path {

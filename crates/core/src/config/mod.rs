@@ -49,7 +49,6 @@ mod webhook;
 #[cfg(test)]
 mod tests;
 
-pub use adapter::ADAPTERS_NEED_CPU;
 pub use address::is_loopback;
 pub use api::ApiConfig;
 pub use broker_access::{BrokerOptions, DEFAULT_BASE, PASSWORD_VARIABLE};

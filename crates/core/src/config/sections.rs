@@ -178,7 +178,7 @@ pub(super) fn model(scope: &Scope<'_>, root: &mut Reader<'_>) -> ModelSettings {
     table.removed("tile_difference", TILE_DIFFERENCE_REMOVED);
     let most = table.read_or_default(&keys::model::ADAPTERS) as usize;
     table.finish();
-    model.adapters = adapter::adapters(scope, root, &model, most);
+    model.adapters = adapter::adapters(scope, root, most);
     model
 }
 

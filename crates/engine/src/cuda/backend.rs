@@ -15,7 +15,7 @@ use super::{
     memory::{Buffer, held_bytes, record},
     network::{GpuNetwork, LayerRunner, NetworkParts},
     products::Products,
-    program::{self, StepTables, TableLayout},
+    program::{self, StepPlace, StepTables, TableLayout},
     record::DecisionRecord,
     reuse::{FeatureCopy, PlacedCrop, StepCrops},
     slot::{GpuSlot, QueuedStep, Streams},
@@ -48,6 +48,8 @@ pub struct CudaCapacity {
     pub pages: usize,
     /// Crops whose features are kept.
     pub kept_crops: usize,
+    /// Adapters that have a slot.
+    pub adapters: usize,
 }
 
 impl CudaCapacity {
@@ -60,6 +62,7 @@ impl CudaCapacity {
             crops_at_once: CALIBRATED_CROPS,
             pages: pages_min(config),
             kept_crops: 0,
+            adapters: 0,
         }
     }
 }
@@ -218,9 +221,17 @@ impl CudaBackend {
     fn queue(&mut self, slot: SlotId, step: &Step) -> Result<(), BackendError> {
         let buffers = &mut self.slots[slot.0];
         buffers.next_events();
-        let mut counts = program::write(step, slot, &self.layout, buffers.block_mut())?;
+        if let Some(adapters) = &mut self.network.text.adapters {
+            adapters.load(&self.streams.compute, step)?;
+        }
+        let adapters = self.network.text.adapters.as_ref();
+        let place = StepPlace {
+            slot,
+            adapters: adapters.map(|adapters| &adapters.held),
+        };
+        let mut counts = program::write(step, place, &self.layout, buffers.block_mut())?;
         // One launch needs no graph.
-        if !self.network.text.is_one_launch(&counts) {
+        if self.network.text.one_launch_of(&counts).is_none() {
             program::pad(&mut counts, &self.layout, buffers.block_mut());
         }
         let (cuts, crops) = self.plan(slot, step)?;
@@ -335,9 +346,9 @@ impl CudaBackend {
         let tables = buffers.tables(&self.layout);
         let results = buffers.decisions(&self.carried);
         let (network, carried) = (&self.network, self.carried.start());
-        let forward = match network.text.is_one_launch(counts) {
-            true => None,
-            false => Some(GraphShape::forward(slot, counts)),
+        let forward = match network.text.one_launch_of(counts) {
+            Some(_) => None,
+            None => Some(GraphShape::forward(slot, counts)),
         };
         self.graphs
             .run(forward, counts, || network.forward(tables, carried))?;
@@ -478,7 +489,7 @@ impl CudaBackend {
         let slots = &self.slots;
         self.graphs.record(*shape, || match *shape {
             GraphShape::Encode { crops } => network.encode(crops),
-            GraphShape::Forward(slot, _) => network.forward(tables(slot), carried.start()),
+            GraphShape::Forward(slot, ..) => network.forward(tables(slot), carried.start()),
             GraphShape::Decide(slot, _) => {
                 network.decide(tables(slot), slots[slot.0].decisions(carried))
             }
@@ -621,7 +632,7 @@ pub(super) fn limits(
         picks: positions.min(capacity.rows * PICKS_PER_ROW),
         picture_pixels: FRAME_PIXELS,
         kept_crops: capacity.kept_crops,
-        adapters: 0,
+        adapters: capacity.adapters,
     })
 }
 

@@ -6,6 +6,7 @@
 use half::bf16;
 
 use super::{
+    adapters::AdapterSlots,
     backend::{CudaCapacity, FRAME_PIXELS, crop_values, frame_bytes, limits},
     error::CudaError,
     frames::FramePreprocessor,
@@ -30,6 +31,8 @@ pub struct Footprint {
     pub cache: usize,
     /// Features of kept crops.
     pub kept: usize,
+    /// Slots of adapters.
+    pub adapters: usize,
     /// All that is allocated while fp8 is calibrated in bf16, before the rest; 0 otherwise.
     pub calibration: usize,
     /// What the driver keeps of the bf16 weights that are freed after fp8 was calibrated; 0 otherwise.
@@ -60,11 +63,13 @@ impl Footprint {
             }
             _ => (0, 0),
         };
+        let layout = TableLayout::new(&limits(config, capacity)?);
         Ok(Self {
             weights: weight_bytes(config, formats),
-            scratch: scratch_bytes(config, formats, capacity)?,
+            scratch: scratch_bytes(config, formats, capacity, &layout),
             cache: capacity.pages * page_bytes(config),
             kept: capacity.kept_crops * crop_bytes(config),
+            adapters: AdapterSlots::bytes(config, layout.adapter_room()),
             calibration,
             unreturned,
         })
@@ -72,7 +77,7 @@ impl Footprint {
 
     /// What stays allocated.
     pub fn steady(&self) -> usize {
-        self.weights + self.scratch + self.cache + self.kept
+        self.weights + self.scratch + self.cache + self.kept + self.adapters
     }
 
     /// What a running engine holds.
@@ -95,12 +100,12 @@ fn scratch_bytes(
     config: &ModelConfig,
     formats: Formats<'_>,
     capacity: CudaCapacity,
-) -> Result<usize, CudaError> {
-    let layout = TableLayout::new(&limits(config, capacity)?);
-    let network = GpuNetwork::scratch_bytes(config, &layout, capacity.crops_at_once, formats);
-    let slot = GpuSlot::gpu_bytes(&layout, config.text.vocab_size, frame_bytes(capacity));
+    layout: &TableLayout,
+) -> usize {
+    let network = GpuNetwork::scratch_bytes(config, layout, capacity.crops_at_once, formats);
+    let slot = GpuSlot::gpu_bytes(layout, config.text.vocab_size, frame_bytes(capacity));
     let frames = FramePreprocessor::scratch_bytes(FRAME_PIXELS);
-    Ok(network + capacity.slots * slot + frames + WORKSPACE_BYTES)
+    network + capacity.slots * slot + frames + WORKSPACE_BYTES
 }
 
 /// Bytes of the bias of an output, which is there in bf16 and in f32.

@@ -35,8 +35,8 @@ pub enum GraphShape {
     Encode {
         crops: usize,
     },
-    /// All blocks of the decoder: images, positions of rows, tiles.
-    Forward(SlotId, [usize; 3]),
+    /// All blocks of the decoder: images, positions of rows, tiles; with or without what adapters add.
+    Forward(SlotId, [usize; 3], bool),
     /// Heads, and decisions but those of tokens: decisions, those with a coordinate, with a size, and tokens.
     Decide(SlotId, [usize; 4]),
 }
@@ -44,7 +44,8 @@ pub enum GraphShape {
 impl GraphShape {
     /// Of the decoder in the step in `slot`.
     pub fn forward(slot: SlotId, counts: &StepCounts) -> Self {
-        Self::Forward(slot, [counts.images, counts.row_positions, counts.tiles])
+        let numbers = [counts.images, counts.row_positions, counts.tiles];
+        Self::Forward(slot, numbers, counts.has_adapters)
     }
 
     /// Of the heads in the step in `slot`; `None` when nothing is decided.

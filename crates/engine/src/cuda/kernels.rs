@@ -40,8 +40,7 @@ pub use experts::{
 pub use frames::{PatchInputs, PixelSize, PlanarFrame, ScalePass, ShrunkPlane, TapTables};
 pub use launch::Kernels;
 pub use layers::{CombineInputs, CombineShape, EmbedInputs, ImageShape};
-#[cfg(test)]
-pub use low_rank::{AdaptedRowTable, LowRankProduct, LowRankSums, LowRankWeights};
+pub use low_rank::{AdaptedRowTable, LowRankProduct, LowRankWeights, slot_rank};
 pub use skinny::SkinnyOutput;
 
 impl Kernels {

@@ -23,6 +23,7 @@
 //! | [`tensor`] | values that all of the below share: rows, layers, products |
 //! | [`kernels`], [`products`] | one safe function for each kernel; products with weights |
 //! | [`weights`], [`fp8`] | the model on the GPU; scales and buffers of fp8 |
+//! | [`adapters`] | what adapters add, in slots |
 //! | [`footprint`] | bytes that a backend allocates; pure |
 //! | [`program`] | a step as tables; pure |
 //! | [`reuse`] | crops that need not be encoded again; pure |
@@ -33,6 +34,7 @@
 //! | [`slot`], [`clock`], [`backend`] | steps in flight, their times, the backend |
 //! | [`ceilings`] | speeds that the GPU sustains; for benchmarks |
 
+mod adapters;
 mod arch;
 mod backend;
 mod canvas;

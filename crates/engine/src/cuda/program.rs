@@ -13,12 +13,13 @@
 use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use super::{
+    adapters::{AdapterRoom, HeldAdapters},
     memory::Pointer,
     tensor::{PAGE, TILE, bucket},
 };
 use crate::scheduler::backend::{
-    BackendError, BackendLimits, DecoderInput, Feed, KvTable, MaskSource, PageId, Pick, Row,
-    SlotId, Step,
+    BackendError, BackendLimits, DecoderInput, Feed, ImageJob, KvTable, LoadedAdapter, MaskSource,
+    Pick, Row, SlotId, Step,
 };
 
 /// Crops that an image of a step has on average, at most.
@@ -47,6 +48,8 @@ pub struct TableLayout {
     pub position: Table,
     /// Of each position: slot of the cache, or -1.
     pub slot: Table,
+    /// The same: slot of its adapter, or -1. Empty where there are none.
+    pub adapter: Table,
     /// Of each row position: kind of input, as in `embed.cu`.
     pub kind: Table,
     /// The same: first value.
@@ -109,6 +112,7 @@ impl TableLayout {
             tiles,
             position: table(positions),
             slot: table(positions),
+            adapter: table(if limits.adapters > 0 { positions } else { 0 }),
             kind: table(row_positions),
             a: table(row_positions),
             b: table(row_positions),
@@ -130,6 +134,13 @@ impl TableLayout {
             words,
         }
     }
+
+    pub fn adapter_room(&self) -> AdapterRoom {
+        AdapterRoom {
+            slots: self.limits.adapters,
+            positions: self.positions,
+        }
+    }
 }
 
 /// Numbers of entries of a step.
@@ -147,6 +158,8 @@ pub struct StepCounts {
     pub sizes: usize,
     /// Of these, tokens.
     pub tokens: usize,
+    /// At least one position has an adapter.
+    pub has_adapters: bool,
     /// At least one token needs a mask of the host.
     pub needs_masks: bool,
     /// The decisions of each row.
@@ -170,16 +183,25 @@ impl StepTables<'_> {
     }
 }
 
-/// Fills `block` with the tables of `step`, which runs in `slot`.
+/// Where a step runs, and where the adapters are.
+#[derive(Clone, Copy, Debug)]
+pub struct StepPlace<'a> {
+    pub slot: SlotId,
+    /// `None`: there are none.
+    pub adapters: Option<&'a HeldAdapters>,
+}
+
+/// Fills `block` with the tables of `step`, which runs in `place`.
 pub fn write(
     step: &Step,
-    slot: SlotId,
+    place: StepPlace<'_>,
     layout: &TableLayout,
     block: &mut [i32],
 ) -> Result<StepCounts, BackendError> {
     let mut writer = TableWriter {
         layout,
         block,
+        place,
         counts: StepCounts::default(),
         page_words: 0,
         prefixes: HashMap::new(),
@@ -193,10 +215,10 @@ pub fn write(
         )));
     }
     for (index, row) in step.rows.iter().enumerate() {
-        writer.row(index, row, slot)?;
+        writer.row(index, row)?;
     }
     for image in &step.images {
-        writer.image(&image.pages)?;
+        writer.image(image)?;
     }
     Ok(writer.counts)
 }
@@ -216,6 +238,9 @@ pub fn pad(counts: &mut StepCounts, layout: &TableLayout, block: &mut [i32]) {
         block[table.start..][..table.len][range].fill(value);
     };
     let added = counts.row_positions..positions;
+    if counts.has_adapters {
+        fill(layout.adapter, added.clone(), -1);
+    }
     for (table, value) in [
         (layout.position, 0),
         (layout.slot, -1),
@@ -250,6 +275,7 @@ pub fn padded_tiles(tiles: usize) -> usize {
 struct TableWriter<'a> {
     layout: &'a TableLayout,
     block: &'a mut [i32],
+    place: StepPlace<'a>,
     counts: StepCounts,
     page_words: usize,
     /// By first page: where its table begins, its last tile, and the rows in it.
@@ -307,9 +333,36 @@ impl TableWriter<'_> {
         Ok(start)
     }
 
-    fn row(&mut self, index: usize, row: &Row, slot: SlotId) -> Result<(), BackendError> {
+    /// Writes the slot of the adapter of these positions.
+    fn adapter(
+        &mut self,
+        positions: Range<usize>,
+        adapter: &Option<Arc<LoadedAdapter>>,
+    ) -> Result<(), BackendError> {
+        let table = self.layout.adapter;
+        let slot = match (adapter, self.place.adapters) {
+            (None, _) => None,
+            (Some(adapter), Some(held)) => held.slot_of(adapter.number),
+            (Some(_), None) => None,
+        };
+        if slot.is_none() && adapter.is_some() {
+            return Err(BackendError::Step(
+                "a row's adapter is not in the GPU's memory".into(),
+            ));
+        }
+        self.counts.has_adapters |= slot.is_some();
+        if table.len > 0 {
+            let slot = slot.map_or(-1, |slot| slot as i32);
+            self.block[table.start..][..table.len][positions].fill(slot);
+        }
+        Ok(())
+    }
+
+    fn row(&mut self, index: usize, row: &Row) -> Result<(), BackendError> {
+        let slot = self.place.slot;
         let own_table = self.pages(row.kv.own.iter().map(|page| page.0))?;
         let first = self.counts.row_positions;
+        self.adapter(first..first + row.inputs.positions(), &row.adapter)?;
         for i in 0..row.inputs.positions() {
             let (at, position) = (first + i, row.position + i);
             self.put(self.layout.position, at, position);
@@ -465,14 +518,15 @@ impl TableWriter<'_> {
         Ok(())
     }
 
-    fn image(&mut self, pages: &Arc<[PageId]>) -> Result<(), BackendError> {
+    fn image(&mut self, image: &ImageJob) -> Result<(), BackendError> {
         let prefix = self.layout.limits.prefix_positions;
         let first = self.counts.row_positions + self.counts.images * prefix;
         let kv = KvTable {
-            prefix: Arc::clone(pages),
+            prefix: Arc::clone(&image.pages),
             prefix_positions: prefix,
             own: Vec::new(),
         };
+        self.adapter(first..first + prefix, &image.adapter)?;
         for position in 0..prefix {
             self.put(self.layout.position, first + position, position);
             let slot = cache_slot(&kv, position);

@@ -1,6 +1,7 @@
 //! Tests on a GPU run with `make test-gpu` and fail without one: every kernel against its formula in plain f32 on random values, then the
 //! whole network against the CPU and the golden data.
 
+mod adapters;
 mod ahead;
 mod attention;
 mod bins;

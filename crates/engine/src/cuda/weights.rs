@@ -27,7 +27,6 @@ use crate::{
 mod load;
 mod rows;
 
-#[cfg(test)]
 pub use rows::put_pairs_together;
 
 /// The decoder, with what leads into and out of it.

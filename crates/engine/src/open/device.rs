@@ -241,9 +241,6 @@ fn place_on_gpu(
     } = model;
     cuda::supported(config).map_err(|e| e.to_string())?;
     let experts = weights.number_of_experts();
-    if !settings.adapters.is_empty() {
-        return Err(config::ADAPTERS_NEED_CPU.into());
-    }
     // Kept open: the driver's context is there when the free memory is read, and stays.
     let opened = cuda::open(index).map_err(|e| e.to_string())?;
     let memory = GpuMemory {
@@ -258,6 +255,7 @@ fn place_on_gpu(
             precision,
             measured: measured.measured(),
             experts,
+            adapters: settings.adapters.len(),
             has_fp8: opened.has_fp8(),
             keeps_frames: settings.frames == config::FramePlace::Gpu,
             memory,

@@ -96,6 +96,8 @@ pub struct PlanInputs<'a> {
     pub measured: Option<&'a ModelCalibration>,
     /// What the file has experts in, if it has some.
     pub experts: Option<Number>,
+    /// Adapters that are configured.
+    pub adapters: usize,
     /// The GPU's tensor cores support fp8.
     pub has_fp8: bool,
     /// `model.frames = "gpu"`: strips are made in the GPU's memory.
@@ -146,6 +148,7 @@ impl MemoryPlan {
                 crops_at_once: size.crops_at_once,
                 pages: pages.max(cuda::pages_min(inputs.config)),
                 kept_crops: crops_max(inputs.config),
+                adapters: inputs.adapters,
             },
         )
     }
@@ -202,8 +205,9 @@ impl fmt::Display for MemoryPlan {
         let (part, capacity) = (&self.footprint, &self.capacity);
         write!(
             f,
-            "GPU memory: weights {}, buffers {}, KV cache {}, kept crops {}, strips {}, driver about {}; images a step: {}, looks in flight: {}",
+            "GPU memory: weights {}, adapters {}, buffers {}, KV cache {}, kept crops {}, strips {}, driver about {}; images a step: {}, looks in flight: {}",
             shown(part.weights),
+            shown(part.adapters),
             shown(part.scratch),
             shown(part.cache),
             shown(part.kept),

@@ -59,16 +59,3 @@ fn adapter_without_an_api_is_named_as_useless() {
         "{found:?}"
     );
 }
-
-#[test]
-fn adapters_on_a_gpu_are_refused_in_the_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let found = said(&site(
-        folder.path(),
-        &["plates"],
-        "[model]\ndevice = \"cuda\"",
-    ));
-    assert_eq!(found.len(), 1, "{found:?}");
-    let part = "adapter.plates: adapters run on the CPU alone in this version; set model.device";
-    assert!(found[0].contains(part), "{found:?}");
-}

@@ -1,195 +1,37 @@
 //! Rows with different adapters, and none, in the same steps: each is answered as it is alone, and as the reference answers.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-};
-
 use half::bf16;
-use serde_json::Value;
 
 use super::{
     assert_near, backend,
     cases::compare,
-    config, picture,
+    config,
     stages::{Expected, check_image_prefix, check_prompts},
 };
 use crate::{
-    cpu::{CpuBackend, adapter::AdaptedRows, gemm::PackedLinear},
-    model::{AdapterFile, LowRank, SequenceOutput, Tensor, TensorData, Tokenizer},
+    cpu::{adapter::AdaptedRows, gemm::PackedLinear},
+    model::{LowRank, Tensor, TensorData, Tokenizer},
     network::{Experts, Norm, TextBlock, TextMlp},
-    scheduler::{
-        backend::{
-            AdapterNumber, Backend, Feed, ImageJob, KvTable, LoadedAdapter, PageId, Row, Step,
-        },
-        sequence::Sequence,
-    },
     testing::{
-        golden_model::{run_step, sequence},
-        golden_set, json, whole_golden_set,
+        golden_adapters::{AdapterSet, of_moondream3, of_variant},
+        golden_set, whole_golden_set,
     },
 };
 
-type Adapter = Option<Arc<LoadedAdapter>>;
-
-/// The reference looks for the end of an answer when it has as many objects as it may have; an engine does not.
-fn past_the_end(case: &Value) -> Value {
-    let mut case = case.clone();
-    let most = case["case"]["settings"]["max_objects"].as_u64();
-    if let ("eos", Some(most)) = (case["expected"]["ended_by"].as_str().unwrap_or(""), most) {
-        case["case"]["settings"]["max_objects"] = (most + 1).into();
-    }
-    case
-}
-
-/// Answers of the reference, with what gives them.
-struct AdapterSet {
-    /// Has network, tokenizer and pictures.
-    network: PathBuf,
-    /// Of each adapter, and none: the folder of its results.
-    expected: Vec<(Adapter, PathBuf)>,
-}
-
-fn load(network: &Path, file: &Path, number: u32) -> Adapter {
-    let opened = AdapterFile::open(file, &config(network)).unwrap();
-    Some(Arc::new(LoadedAdapter {
-        number: AdapterNumber(number),
-        weights: opened.load().unwrap(),
-    }))
-}
-
-/// A variant of the network of `md2-micro`, and the network as it is.
-fn of_variant(network: PathBuf, variant: &Path, file: &str) -> AdapterSet {
-    let adapter = load(&network, &variant.join(file), 1);
-    AdapterSet {
-        expected: vec![
-            (None, network.join("expected")),
-            (adapter, variant.join("expected")),
-        ],
-        network,
-    }
-}
-
-fn of_moondream3(kind: &str) -> AdapterSet {
-    let network = whole_golden_set("md3-lora-tiny");
-    let file = |name: &str| network.join(format!("adapters/{name}.{kind}"));
-    let folder = |name: &str| network.join("expected").join(name);
-    AdapterSet {
-        expected: vec![
-            (None, folder("none")),
-            (load(&network, &file("a"), 1), folder("a")),
-            (load(&network, &file("b"), 2), folder("b")),
-        ],
-        network,
-    }
-}
-
-/// A call of the reference.
-struct Call {
-    name: String,
-    expected: Value,
-    /// Its adapter's index in the set.
-    adapter: usize,
-    sequence: Sequence,
-}
-
-impl AdapterSet {
-    fn calls(&self, image: &str) -> Vec<Call> {
-        let config = config(&self.network);
-        let mut calls = Vec::new();
-        for (adapter, (_, folder)) in self.expected.iter().enumerate() {
-            let cases = json(&folder.join("cases.json"));
-            let cases = cases.as_object().unwrap().iter();
-            let asked = cases.filter(|(_, case)| case["case"]["image"] == image);
-            calls.extend(asked.map(|(name, case)| Call {
-                name: format!("{}/{name}", folder.display()),
-                expected: case["expected"].clone(),
-                adapter,
-                sequence: sequence(&past_the_end(case), &config),
-            }));
-        }
-        calls
-    }
-
-    /// Runs all calls at an image to their ends, all that have not ended in every step. The image is encoded for each adapter that they
-    /// have.
-    fn run(&self, backend: &mut CpuBackend, image: &str, calls: &[&Call]) -> Vec<SequenceOutput> {
-        let limits = backend.limits();
-        let mut next_page = 0;
-        let mut pages = |positions: usize| -> Vec<PageId> {
-            let first = next_page;
-            next_page += positions.div_ceil(limits.page_tokens) as u32;
-            (first..next_page).map(PageId).collect()
-        };
-        let prefixes: Vec<Arc<[PageId]>> = (self.expected.iter())
-            .map(|_| pages(limits.prefix_positions).into())
-            .collect();
-        let tables: Vec<KvTable> = calls
-            .iter()
-            .map(|call| KvTable {
-                prefix: Arc::clone(&prefixes[call.adapter]),
-                prefix_positions: limits.prefix_positions,
-                own: pages(160),
-            })
-            .collect();
-        let wanted = |adapter: usize| calls.iter().any(|call| call.adapter == adapter);
-        let jobs = self.expected.iter().enumerate();
-        let jobs = jobs.filter(|(index, _)| wanted(*index));
-        let mut images: Vec<ImageJob> = jobs
-            .map(|(index, (adapter, _))| ImageJob {
-                picture: picture(&self.network, image),
-                view: Default::default(),
-                camera: None,
-                pages: Arc::clone(&prefixes[index]),
-                crops: Vec::new(),
-                adapter: adapter.clone(),
-            })
-            .collect();
-        let mut sequences: Vec<Sequence> = calls.iter().map(|call| call.sequence.clone()).collect();
-        let mut positions = vec![limits.prefix_positions; calls.len()];
-        loop {
-            let mut running = Vec::new();
-            let mut rows = Vec::new();
-            for (i, sequence) in sequences.iter().enumerate() {
-                let Some(feed) = sequence.feed() else {
-                    continue;
-                };
-                running.push((i, feed.inputs.len()));
-                rows.push(Row {
-                    inputs: Feed::Host(feed.inputs),
-                    position: positions[i],
-                    kv: tables[i].clone(),
-                    picks: vec![feed.pick],
-                    adapter: self.expected[calls[i].adapter].0.clone(),
-                });
-            }
-            if rows.is_empty() {
-                return sequences.into_iter().map(Sequence::into_found).collect();
-            }
-            let images = std::mem::take(&mut images);
-            let picked = run_step(backend, Step { images, rows }).picked;
-            for ((i, fed), picked) in running.into_iter().zip(picked.concat()) {
-                positions[i] += fed;
-                sequences[i].advance(picked).unwrap();
-            }
-        }
-    }
-
-    /// Fails when a call is answered otherwise than in the reference, or alone otherwise than among all others.
-    fn check(&self, images: &[&str]) {
-        let tokenizer = Tokenizer::open(&self.network.join("tokenizer.json")).unwrap();
-        let config = config(&self.network);
-        let mut backend = backend(&self.network);
-        for image in images {
-            let calls = self.calls(image);
-            let of_adapter = |adapter| calls.iter().any(|call| call.adapter == adapter);
-            assert!((0..self.expected.len()).all(of_adapter), "{image}");
-            let together = self.run(&mut backend, image, &calls.iter().collect::<Vec<_>>());
-            for (call, found) in calls.iter().zip(together) {
-                let alone = self.run(&mut backend, image, &[call]);
-                assert_eq!(found, alone[0], "{}", call.name);
-                compare(&call.name, &call.expected, found, &config, &tokenizer);
-            }
+/// Fails when a call is answered otherwise than in the reference, or alone otherwise than among all others.
+fn check(set: &AdapterSet, images: &[&str]) {
+    let tokenizer = Tokenizer::open(&set.network.join("tokenizer.json")).unwrap();
+    let config = config(&set.network);
+    let mut backend = backend(&set.network);
+    for image in images {
+        let calls = set.calls(image);
+        let of_adapter = |adapter| calls.iter().any(|call| call.adapter == adapter);
+        assert!((0..set.expected.len()).all(of_adapter), "{image}");
+        let together = set.run(&mut backend, image, &calls.iter().collect::<Vec<_>>());
+        for (call, found) in calls.iter().zip(together) {
+            let alone = set.run(&mut backend, image, &[call]);
+            assert_eq!(found, alone[0], "{}", call.name);
+            compare(&call.name, &call.expected, found, &config, &tokenizer);
         }
     }
 }
@@ -199,7 +41,10 @@ const VARIANT_IMAGES: [&str; 2] = ["exact_84x84", "gray_200x200"];
 #[test]
 fn rows_with_and_without_a_variant_are_answered_as_alone() {
     let variant = golden_set("md2-lora-micro");
-    of_variant(golden_set("md2-micro"), &variant, "final.pt").check(&VARIANT_IMAGES);
+    check(
+        &of_variant(golden_set("md2-micro"), &variant, "final.pt"),
+        &VARIANT_IMAGES,
+    );
 }
 
 mod whole_golden_data {
@@ -209,11 +54,14 @@ mod whole_golden_data {
     #[ignore = "needs the whole golden data; run make test-full"]
     fn rows_of_three_adapters_are_answered_as_alone() {
         for kind in ["safetensors", "pt"] {
-            of_moondream3(kind).check(&["card_44x50", "hall_150x90"]);
+            check(&of_moondream3(kind), &["card_44x50", "hall_150x90"]);
         }
         let variant = whole_golden_set("md2-lora-micro");
         let network = whole_golden_set("md2-micro");
-        of_variant(network, &variant, "variant.safetensors").check(&VARIANT_IMAGES);
+        check(
+            &of_variant(network, &variant, "variant.safetensors"),
+            &VARIANT_IMAGES,
+        );
     }
 
     #[test]

@@ -79,6 +79,7 @@ impl ExpertLayer {
             rows: ROWS,
             rows_at_once: ROWS,
             input: formats.experts.input,
+            has_adapters: false,
         };
         let x: Vec<bf16> = (0..ROWS * self.shape.width)
             .map(|i| bf16::from_f32((i * 37 % 251) as f32 / 125.0 - 1.0))
@@ -105,6 +106,7 @@ impl ReadyExperts {
             rows: ROWS,
             is_zombie: self.is_zombie.start(),
             flagged: 0,
+            adapters: None,
         };
         self.buffers.add(kernels, &rows, &self.experts)
     }

@@ -167,9 +167,10 @@ impl OneLaunchDecoder {
         }))
     }
 
-    /// True for steps that run in one launch: few positions, all of them behind an image, and no new image.
+    /// True for steps that run in one launch: few positions, all of them behind an image, no new image, and no adapter.
     pub fn can_run(&self, counts: &StepCounts) -> bool {
         counts.images == 0
+            && !counts.has_adapters
             && counts.without_prefix == 0
             && (1..=ONE_LAUNCH_ROWS_MAX).contains(&counts.row_positions)
     }

@@ -183,6 +183,8 @@ impl ExpertShape {
 pub enum ExpertPart {
     /// `gelu(h) * (g + 1)` of `[h | g] = x w^T`: `2 * inner` outputs of `width` inputs become `inner` values.
     Up,
+    /// `[h | g]` alone, `2 * inner` sums of `width` inputs: adapters add to them.
+    UpSums,
     /// `width` outputs of `inner` inputs.
     Down,
 }
@@ -226,7 +228,7 @@ pub struct ExpertProduct {
     pub weights: WeightPointer,
     /// Up: `[rows, width]`, for [`ExpertKernel::Wide`] `[slots, width]`; down: `[slots, inner]`.
     pub x: ExpertInputs,
-    /// Up: `[slots, inner]`; down: `[slots, width]`.
+    /// Up: `[slots, inner]`, its sums `[slots, 2 * inner]`; down: `[slots, width]`.
     pub out: Pointer<bf16>,
 }
 
@@ -288,7 +290,7 @@ impl Routing {
             + (2 * shape.experts + 1) * size_of::<i32>()
     }
 
-    fn has_room_for(&self, rows: usize) -> bool {
+    pub fn has_room_for(&self, rows: usize) -> bool {
         self.chosen.start().len() >= rows
     }
 }
@@ -406,7 +408,7 @@ impl Kernels {
         let launch = ExpertLaunch {
             kernels: self,
             routing,
-            part: product.part.name(),
+            part: product.part,
             suffix: format.suffix,
             weights,
             x,
@@ -645,11 +647,17 @@ impl ExpertInputs {
 }
 
 impl ExpertPart {
+    /// Of kernels: sums are what `down` makes.
     fn name(self) -> &'static str {
         match self {
             Self::Up => "up",
-            Self::Down => "down",
+            Self::UpSums | Self::Down => "down",
         }
+    }
+
+    /// True where a row is the input of several slots.
+    fn reads_rows(self) -> bool {
+        self != Self::Down
     }
 }
 
@@ -678,21 +686,18 @@ impl ExpertSizes {
             inner,
         } = shape;
         let slots = rows * active;
-        let half = match part {
-            ExpertPart::Up => 2,
-            ExpertPart::Down => 1,
-        };
-        let (outputs, depth) = match part {
-            ExpertPart::Up => (inner, width),
-            ExpertPart::Down => (width, inner),
+        let (half, outputs, depth) = match part {
+            ExpertPart::Up => (2, inner, width),
+            ExpertPart::UpSums => (1, 2 * inner, width),
+            ExpertPart::Down => (1, width, inner),
         };
         Self {
             experts,
             slots,
             w_rows: half * outputs,
-            x_rows: match (part, kernel) {
-                (ExpertPart::Up, Few | Tiles) => rows,
-                _ => slots,
+            x_rows: match part.reads_rows() && kernel != Wide {
+                true => rows,
+                false => slots,
             },
             outputs,
             depth,
@@ -711,7 +716,7 @@ impl ExpertSizes {
 struct ExpertLaunch<'a> {
     kernels: &'a Kernels,
     routing: &'a Routing,
-    part: &'static str,
+    part: ExpertPart,
     suffix: &'static str,
     weights: Operand,
     x: Operand,
@@ -720,11 +725,20 @@ struct ExpertLaunch<'a> {
 }
 
 impl ExpertLaunch<'_> {
+    /// The row of x of each slot, where they are not the same.
+    fn slot_row(&self) -> Address {
+        let slot_row = self.routing.slot_row.start();
+        Address(match self.part.reads_rows() {
+            true => slot_row.address(),
+            false => 0,
+        })
+    }
+
     fn few(&self) -> Result<(), CudaError> {
         let (size, routing) = (&self.size, self.routing);
         launch!(
             self.kernels,
-            &format!("experts_few_{}{}", self.part, self.suffix),
+            &format!("experts_few_{}{}", self.part.name(), self.suffix),
             (size.outputs / size.unit, size.experts.min(size.slots), 1),
             256,
             [
@@ -732,7 +746,7 @@ impl ExpertLaunch<'_> {
                 Address(self.weights.values),
                 self.weights.scales(),
                 routing.offset.start(),
-                routing.slot_row.start(),
+                self.slot_row(),
                 routing.used.start(),
                 self.out,
                 size.outputs,
@@ -746,7 +760,7 @@ impl ExpertLaunch<'_> {
         let (size, routing) = (&self.size, self.routing);
         launch!(
             self.kernels,
-            &format!("experts_{}{}", self.part, self.suffix),
+            &format!("experts_{}{}", self.part.name(), self.suffix),
             (size.tiles(), 1, 1),
             128,
             [
@@ -754,7 +768,7 @@ impl ExpertLaunch<'_> {
                 Address(self.weights.values),
                 self.weights.scales(),
                 routing.offset.start(),
-                routing.slot_row.start(),
+                self.slot_row(),
                 self.out,
                 size.outputs,
                 size.depth,
@@ -786,7 +800,7 @@ impl ExpertLaunch<'_> {
         let w_map = map(self.weights.values, w_sizes, size.depth, WIDE_OUTPUTS / 2)?;
         launch!(
             self.kernels,
-            &format!("experts_wide_{}", self.part),
+            &format!("experts_wide_{}", self.part.name()),
             (size.tiles().min(self.kernels.multiprocessors), 1, 1),
             WIDE_THREADS,
             [

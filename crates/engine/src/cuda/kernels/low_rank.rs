@@ -1,21 +1,20 @@
 //! What adapters add to products.
 //!
 //! An adapter has a slot, in the layout of the highest rank ([`ADAPTER_RANK_MAX`]), so that rows of different adapters are one launch: a
-//! *part* is a slot, or of experts `slot * experts + expert`. A step brings the part of each row in a table, -1 for none.
-//!
-//! Where it belongs in a block: behind `qkv` and before tau; to the first layer's sums before their GELU, which is then a kernel of its own;
-//! to the experts' sums of `h` and `g` before `gelu(h) * (g + 1)`, with the routed rows as `x_rows`; to the experts' results before their shares; to
-//! the hidden states for `proj` and `fc2`. Steps without adapters launch what they launch today.
-#![cfg_attr(
-    not(test),
-    expect(dead_code, reason = "no step on a GPU has adapters yet")
-)]
+//! *part* is a slot, or of experts `slot * experts + expert`. A step has a table of the part of each row, -1 for none.
 
 use half::bf16;
 
-use super::launch::{Address, Kernels, launch, require};
+use super::{
+    experts::{ExpertShape, Routing},
+    launch::{Address, Kernels, launch, require},
+};
 use crate::{
-    cuda::{error::CudaError, memory::Pointer, tensor::StridedRows},
+    cuda::{
+        error::CudaError,
+        memory::Pointer,
+        tensor::{MatrixShape, StridedRows},
+    },
     model::ADAPTER_RANK_MAX,
 };
 
@@ -25,8 +24,14 @@ const ADD_ROWS: usize = 16;
 /// Values of `A x` that a block computes, and outputs.
 const NARROW_RANKS: usize = 8;
 const ADD_OUTPUTS: usize = 256;
-/// The ranks that kernels are compiled for: of a layer, and of an expert of eight active ones.
-const RANKS: [usize; 2] = [ADAPTER_RANK_MAX, ADAPTER_RANK_MAX / 8];
+/// The ranks that kernels are compiled for: of an expert of eight active ones, and of a layer.
+const RANKS: [usize; 2] = [ADAPTER_RANK_MAX / 8, ADAPTER_RANK_MAX];
+
+/// The rank of slots for weights of up to `rank`.
+pub fn slot_rank(rank: usize) -> usize {
+    let mut ranks = RANKS.into_iter();
+    ranks.find(|of| *of >= rank).unwrap_or(ADAPTER_RANK_MAX)
+}
 
 /// The low-rank weights of a layer, of all slots.
 #[derive(Clone, Copy, Debug)]
@@ -50,14 +55,6 @@ pub struct AdaptedRowTable {
     pub rows: usize,
 }
 
-/// Where the products are.
-#[derive(Clone, Copy, Debug)]
-pub enum LowRankSums {
-    Bf16(StridedRows),
-    /// `[rows, outputs]`.
-    F32(Pointer<f32>),
-}
-
 /// What is added to the products of a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct LowRankProduct {
@@ -66,7 +63,8 @@ pub struct LowRankProduct {
     pub x: StridedRows,
     /// Has room for `[rows, rank]`.
     pub narrow: Pointer<f32>,
-    pub sums: LowRankSums,
+    /// `[rows, outputs]`: the products.
+    pub sums: StridedRows,
 }
 
 impl Kernels {
@@ -91,18 +89,13 @@ impl Kernels {
             RANKS.contains(&rank) && inner.is_multiple_of(8) && x.stride.is_multiple_of(8),
             "adapter: the kernel does not support this layer",
         )?;
-        let (out, out_stride, suffix, has_room) = match sums {
-            LowRankSums::Bf16(out) => {
-                let has_room = out.has_room_for(rows, outputs);
-                (out.start.address(), out.stride, "", has_room)
-            }
-            LowRankSums::F32(out) => (out.address(), outputs, "_f32", out.len() >= rows * outputs),
-        };
         require(
             narrow.len() >= rows * rank
                 && table.parts.len() >= rows
                 && table.x_rows.is_none_or(|x_rows| x_rows.len() >= rows)
-                && has_room
+                && sums.has_room_for(rows, outputs)
+                && a.len() >= rank * inner
+                && b.len() >= rank * outputs
                 && (table.x_rows.is_some() || x.has_room_for(rows, inner)),
             "adapter: a buffer is too small",
         )?;
@@ -126,7 +119,7 @@ impl Kernels {
             ]
         )?;
         let grid = (outputs.div_ceil(ADD_OUTPUTS), rows.div_ceil(ADD_ROWS), 1);
-        let name = format!("low_rank_add_{rank}{suffix}");
+        let name = format!("low_rank_add_{rank}");
         launch!(
             self,
             &name,
@@ -136,11 +129,89 @@ impl Kernels {
                 narrow,
                 table.parts,
                 b,
-                Address(out),
+                sums.start,
                 rows,
                 outputs,
-                out_stride
+                sums.stride
             ]
+        )
+    }
+
+    /// The part of each slot of `rows` routed rows into `parts`, `[slots]`, by their adapters, `[rows]`.
+    pub fn expert_parts(
+        &self,
+        routing: &Routing,
+        adapters: Pointer<i32>,
+        parts: Pointer<i32>,
+        rows: usize,
+    ) -> Result<(), CudaError> {
+        let ExpertShape {
+            experts, active, ..
+        } = routing.shape;
+        let slots = rows * active;
+        require(
+            routing.has_room_for(rows) && adapters.len() >= rows && parts.len() >= slots,
+            "adapters of experts: a buffer is too small",
+        )?;
+        launch!(
+            self,
+            "expert_parts",
+            (slots.div_ceil(256), 1, 1),
+            256,
+            [
+                adapters,
+                routing.offset.start(),
+                routing.slot_row.start(),
+                parts,
+                slots,
+                experts
+            ]
+        )
+    }
+
+    /// `gelu(h) * (g + 1)` of the sums of `rows` routed rows, `[slots, 2 * inner]`, into `out`, `[slots, inner]`.
+    pub fn gate_experts(
+        &self,
+        routing: &Routing,
+        sums: Pointer<bf16>,
+        out: Pointer<bf16>,
+        rows: usize,
+    ) -> Result<(), CudaError> {
+        let ExpertShape {
+            experts,
+            active,
+            inner,
+            ..
+        } = routing.shape;
+        let slots = rows * active;
+        require(
+            routing.has_room_for(rows)
+                && sums.len() >= slots * 2 * inner
+                && out.len() >= slots * inner,
+            "gates of experts: a buffer is too small",
+        )?;
+        launch!(
+            self,
+            "gate_experts",
+            (slots, 1, 1),
+            256,
+            [sums, routing.offset.start(), out, inner, experts]
+        )
+    }
+
+    /// GELU (tanh) of rows, in place.
+    pub fn gelu_rows(&self, x: StridedRows, shape: MatrixShape) -> Result<(), CudaError> {
+        let MatrixShape { rows, width } = shape;
+        require(
+            width.is_multiple_of(8) && x.stride.is_multiple_of(8) && x.has_room_for(rows, width),
+            "GELU: widths and strides are multiples of 8, rows are within their buffer",
+        )?;
+        launch!(
+            self,
+            "gelu_rows",
+            (rows, 1, 1),
+            256,
+            [x.start, width, x.stride]
         )
     }
 }

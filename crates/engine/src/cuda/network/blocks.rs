@@ -5,13 +5,16 @@ use std::cell::RefCell;
 use half::bf16;
 
 use super::{
-    experts::{ExpertBuffers, NormedMark, RowsForExperts},
+    experts::{ExpertAdapters, ExpertBuffers, NormedMark, RowsForExperts},
     runner::{ExpectedProducts, LayerRunner},
 };
 use crate::{
     cuda::{
+        adapters::{AdapterSlots, BlockSlots, LayerSlots},
         error::CudaError,
-        kernels::{CachedAttention, DenseAttention, Kernels, LayerCache},
+        kernels::{
+            AdaptedRowTable, CachedAttention, DenseAttention, Kernels, LayerCache, LowRankProduct,
+        },
         memory::{Buffer, Pointer},
         tensor::{
             Activations, Epilogue, GpuLinear, GpuTextBlock, GpuVisionBlock, LinearRef, MatrixShape,
@@ -93,6 +96,8 @@ pub struct CudaOps<'a, A> {
     pub qkv: StridedRows,
     pub attended: InputPlace,
     pub inner: InputPlace,
+    /// Rows are in bf16 too: adapters read that.
+    pub has_adapters: bool,
     pub attention: A,
 }
 
@@ -109,6 +114,8 @@ pub struct DecoderStep<'a> {
     /// Of the first layer; `None`: products can be planned only.
     pub attention: Option<CachedAttention<'a>>,
     pub experts: Option<&'a ExpertBuffers>,
+    /// In a step with adapters.
+    pub adapters: Option<&'a AdapterSlots>,
     /// Of the present block, where experts run beside attention.
     pub normed: Option<NormedMark>,
     /// `[positions]`: rows of the step that no one reads.
@@ -127,12 +134,18 @@ pub struct GpuRows {
     rows: usize,
     /// What they are the layer norm of, if they are one.
     source: Option<(Pointer<bf16>, NormRef)>,
+    /// The same rows for adapters.
+    in_bf16: Option<StridedRows>,
 }
 
 impl GpuRows {
     fn new(x: Activations, rows: usize) -> Self {
-        let source = None;
-        Self { x, rows, source }
+        Self {
+            x,
+            rows,
+            source: None,
+            in_bf16: None,
+        }
     }
 }
 
@@ -149,10 +162,33 @@ impl<A> CudaOps<'_, A> {
             Pass::Plan(_) => place,
         };
         let ((hidden, norm), shape) = (source, MatrixShape { rows, width });
-        self.pass
-            .launch(|kernels| kernels.layer_norm(hidden, norm, x, shape))?;
-        let source = Some(source);
-        Ok(GpuRows { x, rows, source })
+        let norm_into = |to| {
+            self.pass
+                .launch(|kernels| kernels.layer_norm(hidden, norm, to, shape))
+        };
+        norm_into(x)?;
+        let in_bf16 = match x {
+            Activations::Bf16(x) => Some(x),
+            _ if self.has_adapters => {
+                norm_into(Activations::Bf16(self.normed.in_bf16))?;
+                Some(self.normed.in_bf16)
+            }
+            _ => None,
+        };
+        Ok(GpuRows {
+            x,
+            rows,
+            source: Some(source),
+            in_bf16,
+        })
+    }
+
+    /// The first `rows` rows for the first layer of an MLP: fewer may be read in another format.
+    fn first(&self, x: &GpuRows, mlp: &Mlp<GpuLinear>, rows: usize) -> Result<GpuRows, CudaError> {
+        match x.source {
+            Some(source) if rows != x.rows => self.norm(source, &mlp.fc1, rows),
+            _ => Ok(GpuRows { rows, ..*x }),
+        }
     }
 
     fn queries(&self, x: &GpuRows, layer: &LinearRef) -> Result<(), CudaError> {
@@ -184,11 +220,7 @@ impl<A> Ops for CudaOps<'_, A> {
         mlp: &Mlp<GpuLinear>,
         rows: usize,
     ) -> Result<GpuRows, CudaError> {
-        // Fewer rows may be read in another format.
-        let x = match x.source {
-            Some(source) if rows != x.rows => self.norm(source, &mlp.fc1, rows)?.x,
-            _ => x.x,
-        };
+        let x = self.first(x, mlp, rows)?.x;
         let to = self.inner.of(&mlp.fc2);
         let product = mlp.fc1.product(x, to, rows, Epilogue::BiasGelu);
         self.pass.product(product)?;
@@ -245,6 +277,8 @@ impl DecoderOps for CudaOps<'_, DecoderStep<'_>> {
             self.attention.normed = buffers.mark_normed(stream, x.rows, experts)?;
         }
         self.queries(x, &block.qkv)?;
+        let of_adapters = self.slots_of(layer).and_then(|block| block.qkv.as_ref());
+        self.add_low_rank(of_adapters, x, self.qkv, x.rows)?;
         if let Some(attention) = self.attention.attention {
             let (attention, tau) = (of_layer(attention, layer), block.tau.as_ref());
             self.pass
@@ -269,6 +303,57 @@ impl DecoderOps for CudaOps<'_, DecoderStep<'_>> {
         Ok(to)
     }
 
+    fn adapted_inner(
+        &mut self,
+        x: &GpuRows,
+        mlp: &Mlp<GpuLinear>,
+        run: DecoderRun,
+    ) -> Result<GpuRows, CudaError> {
+        let rows = run.outputs;
+        let of_adapters = self.slots_of(run.layer).and_then(|b| b.mlp.first());
+        if of_adapters.is_none() {
+            return self.inner(x, mlp, rows);
+        }
+        // The GELU is behind what adapters add.
+        let x = self.first(x, mlp, rows)?;
+        let sums = self.inner.in_bf16.behind(self.inner.column);
+        let to = Activations::Bf16(sums);
+        self.pass
+            .product(mlp.fc1.product(x.x, to, rows, Epilogue::Bias))?;
+        self.add_low_rank(of_adapters, &x, sums, rows)?;
+        let (to, width) = (self.inner.of(&mlp.fc2), mlp.fc1.outputs);
+        let shape = MatrixShape { rows, width };
+        self.pass.launch(|kernels| {
+            kernels.gelu_rows(sums, shape)?;
+            match to {
+                Activations::E4m3(to, scale) => kernels.quantise(sums, to, scale, shape),
+                _ => Ok(()),
+            }
+        })?;
+        Ok(GpuRows {
+            in_bf16: Some(sums),
+            ..GpuRows::new(to, rows)
+        })
+    }
+
+    fn add_adapters(
+        &mut self,
+        hidden: &mut GpuHidden,
+        [x, inner]: [&GpuRows; 2],
+        run: DecoderRun,
+    ) -> Result<(), CudaError> {
+        let Some(block) = self.slots_of(run.layer) else {
+            return Ok(());
+        };
+        for (of_adapters, x) in [(block.proj.as_ref(), x), (block.mlp.second(), inner)] {
+            if let Some(layer) = of_adapters {
+                let to = StridedRows::packed(hidden.start, layer.weights().outputs);
+                self.add_low_rank(of_adapters, x, to, run.outputs)?;
+            }
+        }
+        Ok(())
+    }
+
     fn add_experts(
         &mut self,
         hidden: &mut GpuHidden,
@@ -277,6 +362,7 @@ impl DecoderOps for CudaOps<'_, DecoderStep<'_>> {
         run: DecoderRun,
     ) -> Result<(), CudaError> {
         let rows = run.outputs;
+        let adapters = self.adapted_experts(run.layer);
         let missing = || CudaError::Shape("it has experts and no buffers for them".into());
         let buffers = self.attention.experts.ok_or_else(missing)?;
         let normed = self.attention.normed.take();
@@ -288,6 +374,7 @@ impl DecoderOps for CudaOps<'_, DecoderStep<'_>> {
             rows,
             is_zombie: self.attention.is_zombie,
             flagged: counts.map_or(0, |counts| rows.min(counts.row_positions)),
+            adapters,
         };
         if let (Some(normed), Pass::Run(runner), Activations::Bf16(x)) = (normed, self.pass, x.x) {
             return buffers.add_beside(normed, &runner.kernels.stream, &rows_of(x), experts);
@@ -306,6 +393,58 @@ impl DecoderOps for CudaOps<'_, DecoderStep<'_>> {
         };
         self.pass
             .launch(|kernels| buffers.add(kernels, &rows_of(x), experts))
+    }
+}
+
+impl<'a> CudaOps<'_, DecoderStep<'a>> {
+    /// What adapters have for a block.
+    fn slots_of(&self, layer: usize) -> Option<&'a BlockSlots> {
+        self.attention.adapters?.blocks.get(layer)
+    }
+
+    /// The slot of each row's adapter.
+    fn row_adapters(&self) -> Option<Pointer<i32>> {
+        let tables = self.attention.attention?.tables;
+        Some(tables.at(tables.layout.adapter))
+    }
+
+    /// Adds what the adapters of the first `rows` rows have for a layer to its products of `x`.
+    fn add_low_rank(
+        &self,
+        layer: Option<&LayerSlots>,
+        x: &GpuRows,
+        sums: StridedRows,
+        rows: usize,
+    ) -> Result<(), CudaError> {
+        let (Some(slots), Some(layer)) = (self.attention.adapters, layer) else {
+            return Ok(());
+        };
+        let Some(parts) = self.row_adapters() else {
+            return Ok(());
+        };
+        let missing = || CudaError::Shape("rows that adapters read are not in bf16".into());
+        let product = LowRankProduct {
+            weights: layer.weights(),
+            table: AdaptedRowTable {
+                parts,
+                x_rows: None,
+                rows,
+            },
+            x: x.in_bf16.ok_or_else(missing)?,
+            narrow: slots.narrow.start(),
+            sums,
+        };
+        self.pass.launch(|kernels| kernels.add_low_rank(&product))
+    }
+
+    /// What adapters add to the experts of a block.
+    fn adapted_experts(&self, layer: usize) -> Option<ExpertAdapters> {
+        let block = self.slots_of(layer)?;
+        Some(ExpertAdapters {
+            of_rows: self.row_adapters()?,
+            up: block.mlp.first()?.weights(),
+            down: block.mlp.second()?.weights(),
+        })
     }
 }
 

@@ -7,12 +7,14 @@ use crate::{
     cuda::{
         error::{CudaError, tried},
         kernels::{
-            EXPERTS_FEW_ROWS, ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertShape,
-            Kernels, RoutedRows, Routing, SkinnyOutput,
+            AdaptedRowTable, EXPERTS_FEW_ROWS, ExpertInputs, ExpertKernel, ExpertPart,
+            ExpertProduct, ExpertShape, Kernels, LowRankProduct, LowRankWeights, RoutedRows,
+            Routing, SkinnyOutput, slot_rank,
         },
         memory::{Buffer, Pointer, record, wait},
         tensor::{Activations, GpuLinear, MatrixShape, ScaledRows, StridedRows, bucket},
     },
+    model::ADAPTER_RANK_MAX,
     network::{Experts, format::Number},
 };
 
@@ -55,6 +57,12 @@ pub struct ExpertBuffers {
     /// Inputs of either product in e4m3 or int8, and the scale of each; empty where they stay in bf16.
     in_8_bits: Buffer<u8>,
     scales: Buffer<f32>,
+    /// `[slots, 2 * inner]`: what adapters add to. Like the next two, empty where there are none.
+    sums: Buffer<bf16>,
+    /// `[slots, rank]`
+    narrow: Buffer<f32>,
+    /// `[slots]`
+    parts: Buffer<i32>,
 }
 
 /// Rows of a step, and how many of them are computed together.
@@ -66,6 +74,17 @@ pub struct ExpertRoom {
     pub rows_at_once: usize,
     /// What experts read in steps of many rows.
     pub input: Number,
+    /// Rows may have adapters.
+    pub has_adapters: bool,
+}
+
+/// What adapters add to a layer of experts.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertAdapters {
+    /// `[rows]`: the slot of each row's adapter, or -1.
+    pub of_rows: Pointer<i32>,
+    pub up: LowRankWeights,
+    pub down: LowRankWeights,
 }
 
 /// Rows that experts compute.
@@ -81,32 +100,47 @@ pub struct RowsForExperts {
     /// `[flagged]`: of the first rows, those that no one reads.
     pub is_zombie: Pointer<i32>,
     pub flagged: usize,
+    pub adapters: Option<ExpertAdapters>,
 }
 
 impl ExpertRoom {
     /// Values of the buffers, in the order of the fields from `logits` on.
-    fn lengths(&self) -> [usize; 5] {
+    fn lengths(&self) -> [usize; 8] {
         let (shape, slots) = (self.shape, self.rows_at_once * self.shape.active);
         let rounded = match self.input {
             Number::E4m3 | Number::Int8 => slots,
             _ => 0,
         };
+        let adapted = if self.has_adapters { slots } else { 0 };
         [
             bucket(self.rows) * shape.experts,
             slots * shape.inner,
             slots * shape.width,
             rounded * shape.width.max(shape.inner),
             rounded,
+            adapted * 2 * shape.inner,
+            adapted * slot_rank(ADAPTER_RANK_MAX / shape.active),
+            adapted,
         ]
     }
 
     /// Bytes of the buffers.
     pub fn bytes(&self) -> usize {
-        let [logits, inner, results, in_8_bits, scales] = self.lengths();
+        let [
+            logits,
+            inner,
+            results,
+            in_8_bits,
+            scales,
+            sums,
+            narrow,
+            parts,
+        ] = self.lengths();
         Routing::bytes(self.shape, self.rows_at_once)
-            + (logits + inner + results) * size_of::<bf16>()
+            + (logits + inner + results + sums) * size_of::<bf16>()
             + in_8_bits
-            + scales * size_of::<f32>()
+            + (scales + narrow) * size_of::<f32>()
+            + parts * size_of::<i32>()
     }
 }
 
@@ -119,6 +153,10 @@ impl RowsForExperts {
             rows: count,
             is_zombie: self.is_zombie.at(first),
             flagged: self.flagged.saturating_sub(first).min(count),
+            adapters: self.adapters.map(|adapters| ExpertAdapters {
+                of_rows: adapters.of_rows.at(first),
+                ..adapters
+            }),
             ..*self
         }
     }
@@ -127,7 +165,16 @@ impl RowsForExperts {
 impl ExpertBuffers {
     pub fn new(kernels: &Kernels, room: ExpertRoom) -> Result<Self, CudaError> {
         let stream = &kernels.stream;
-        let [logits, inner, results, in_8_bits, scales] = room.lengths();
+        let [
+            logits,
+            inner,
+            results,
+            in_8_bits,
+            scales,
+            sums,
+            narrow,
+            parts,
+        ] = room.lengths();
         Ok(Self {
             side: SideStream::new(kernels)?,
             routing: Routing::new(stream, room.shape, room.rows_at_once)?,
@@ -137,6 +184,9 @@ impl ExpertBuffers {
             results: Buffer::zeros(stream, results)?,
             in_8_bits: Buffer::zeros(stream, in_8_bits)?,
             scales: Buffer::zeros(stream, scales)?,
+            sums: Buffer::zeros(stream, sums)?,
+            narrow: Buffer::zeros(stream, narrow)?,
+            parts: Buffer::zeros(stream, parts)?,
         })
     }
 
@@ -225,13 +275,48 @@ impl ExpertBuffers {
             }
             (_, to) => inputs(kernels, rows.x, to, count, width)?,
         };
-        product(ExpertPart::Up, &experts.up, x, &self.inner)?;
         let gated = StridedRows::packed(self.inner.start(), inner);
         let (to, slots) = (self.rounded(kernel, inner), count * experts.active);
+        match rows.adapters {
+            None => product(ExpertPart::Up, &experts.up, x, &self.inner)?,
+            Some(ExpertAdapters { of_rows, up, .. }) => {
+                kernels.expert_parts(&self.routing, of_rows, self.parts.start(), count)?;
+                product(ExpertPart::UpSums, &experts.up, x, &self.sums)?;
+                let of_slots = Some(self.routing.slot_row.start());
+                let x = (rows.x, of_slots);
+                kernels.add_low_rank(&self.low_rank(up, x, &self.sums, slots))?;
+                let (sums, inner) = (self.sums.start(), self.inner.start());
+                kernels.gate_experts(&self.routing, sums, inner, count)?;
+            }
+        }
         let x = inputs(kernels, gated, to, slots, inner)?;
         product(ExpertPart::Down, &experts.down, x, &self.results)?;
+        if let Some(ExpertAdapters { down, .. }) = rows.adapters {
+            kernels.add_low_rank(&self.low_rank(down, (gated, None), &self.results, slots))?;
+        }
         let to = StridedRows::packed(rows.hidden, width);
         kernels.add_experts(&self.routing, self.results.start(), to, count)
+    }
+
+    /// What adapters add to the sums of `slots` slots; x has a row for each, or those that are named.
+    fn low_rank(
+        &self,
+        weights: LowRankWeights,
+        (x, x_rows): (StridedRows, Option<Pointer<i32>>),
+        sums: &Buffer<bf16>,
+        slots: usize,
+    ) -> LowRankProduct {
+        LowRankProduct {
+            weights,
+            table: AdaptedRowTable {
+                parts: self.parts.start(),
+                x_rows,
+                rows: slots,
+            },
+            x,
+            narrow: self.narrow.start(),
+            sums: StridedRows::packed(sums.start(), weights.outputs),
+        }
     }
 
     /// The fastest for so many rows.

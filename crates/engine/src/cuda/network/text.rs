@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     cuda::{
+        adapters::AdapterSlots,
         error::CudaError,
         kernels::{
             AttentionParts, CachedAttention, EmbedInputs, ExpertShape, ImageShape, Kernels,
@@ -84,6 +85,8 @@ pub struct TextDecoder {
     /// Of models with tau; empty otherwise.
     tau: Buffer<f32>,
     experts: Option<ExpertBuffers>,
+    /// `None`: there are none.
+    pub adapters: Option<AdapterSlots>,
     /// `[positions]`: 1 where the row had ended before this step.
     is_zombie: Buffer<i32>,
 }
@@ -129,6 +132,7 @@ impl TextDecoder {
             partial_max_sums: floats(partial_max_sums)?,
             tau: floats(tau)?,
             experts,
+            adapters: AdapterSlots::new(stream, config, layout.adapter_room())?,
             is_zombie: Buffer::zeros(stream, positions)?,
             config: text.clone(),
             weights,
@@ -163,9 +167,9 @@ impl TextDecoder {
         }
     }
 
-    /// True when all blocks of the step are one launch.
-    pub fn is_one_launch(&self, counts: &StepCounts) -> bool {
-        self.one_launch.as_ref().is_some_and(|d| d.can_run(counts))
+    /// Where all blocks of the step are one launch, what launches it.
+    pub fn one_launch_of(&self, counts: &StepCounts) -> Option<&OneLaunchDecoder> {
+        self.one_launch.as_ref().filter(|d| d.can_run(counts))
     }
 
     /// Queues the decoder over all positions of a step: its rows, then its images, which only write keys and values.
@@ -207,7 +211,7 @@ impl TextDecoder {
             };
             runner.kernels.place_images(image_tokens, bos, to, shape)?;
         }
-        if let Some(decoder) = self.one_launch.as_ref().filter(|d| d.can_run(counts)) {
+        if let Some(decoder) = self.one_launch_of(counts) {
             let (attention, kernels) = (self.attention(tables), &runner.kernels);
             let (hidden, proj_fc2_in) = (self.hidden.start(), self.proj_fc2_in.start());
             return decoder.run(kernels, &attention, hidden, proj_fc2_in);
@@ -215,7 +219,8 @@ impl TextDecoder {
         let positions = rows + counts.images * self.prefix_positions;
         // Of the last block, images need keys and values only.
         let of_step = Some(self.attention(tables));
-        self.blocks(Pass::Run(runner), of_step, [positions, rows])
+        let adapters = self.adapters.as_ref().filter(|_| counts.has_adapters);
+        self.blocks(Pass::Run(runner), of_step, adapters, [positions, rows])
     }
 
     /// Adds the products of most steps; rare steps plan theirs when they run.
@@ -226,8 +231,11 @@ impl TextDecoder {
         let positions = with_images.chain(PLANNED_ROWS_MIN..=ROWS_WITHOUT_IMAGE_MAX);
         // Products are planned for buckets of rows, of which there are a tenth as many.
         let positions: BTreeSet<usize> = positions.map(bucket).collect();
-        let mut positions = positions.into_iter();
-        positions.try_for_each(|rows| self.blocks(Pass::Plan(expected), None, [rows; 2]))
+        let with_adapters = self.adapters.as_ref().map(Some);
+        positions.into_iter().try_for_each(|rows| {
+            let mut steps = [None].into_iter().chain(with_adapters);
+            steps.try_for_each(|slots| self.blocks(Pass::Plan(expected), None, slots, [rows; 2]))
+        })
     }
 
     /// All blocks over `positions`, of which the states of the first `outputs` are read afterwards.
@@ -235,6 +243,7 @@ impl TextDecoder {
         &self,
         pass: Pass<'_>,
         attention: Option<CachedAttention<'_>>,
+        adapters: Option<&AdapterSlots>,
         [positions, outputs]: [usize; 2],
     ) -> Result<(), CudaError> {
         let is_in_bf16 = positions <= POSITIONS_IN_BF16 && self.has_skinny_layers();
@@ -255,8 +264,10 @@ impl TextDecoder {
                 column: width,
                 ..attended
             },
+            has_adapters: adapters.is_some(),
             attention: DecoderStep {
                 attention,
+                adapters,
                 experts: self.experts.as_ref(),
                 normed: None,
                 is_zombie: self.is_zombie.start(),
@@ -323,6 +334,7 @@ fn expert_room(config: &TextConfig, layout: &TableLayout, input: Number) -> Opti
         rows: layout.positions,
         rows_at_once: images.max(ROWS_WITHOUT_IMAGE_MAX).min(layout.positions),
         input,
+        has_adapters: limits.adapters > 0,
     })
 }
 

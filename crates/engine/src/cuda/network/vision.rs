@@ -173,6 +173,7 @@ impl VisionEncoder {
             qkv: StridedRows::packed(self.qkv.start(), 3 * width),
             attended: place(&self.attended, &self.attended_e4m3, width),
             inner: place(&self.inner, &self.inner_e4m3, self.config.enc_ff_dim),
+            has_adapters: false,
             attention: CropSequences {
                 crops: crops.len(),
                 tokens,

@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use super::*;
 use crate::{
     cuda::graphs::{GraphShape, SHAPES_MAX},
-    scheduler::backend::{DecoderInput, ValueTokens},
+    scheduler::backend::{AdapterNumber, DecoderInput, PageId, ValueTokens},
 };
 
 const SLOTS: usize = 2;
@@ -21,6 +21,10 @@ const LIMITS: BackendLimits = BackendLimits {
     picture_pixels: usize::MAX,
     kept_crops: 0,
     adapters: 0,
+};
+const PLACE: StepPlace<'_> = StepPlace {
+    slot: SlotId(0),
+    adapters: None,
 };
 /// Of the words of a block before a step is written.
 const STALE: i32 = 77_777;
@@ -68,7 +72,7 @@ fn decode_steps() -> impl Iterator<Item = Step> {
 /// The block and the numbers of a step, exact and padded.
 fn written(step: &Step, layout: &TableLayout) -> [(Vec<i32>, StepCounts); 2] {
     let mut block = vec![STALE; layout.words];
-    let counts = write(step, SlotId(0), layout, &mut block).unwrap();
+    let counts = write(step, PLACE, layout, &mut block).unwrap();
     let (mut padded_block, mut padded) = (block.clone(), counts.clone());
     pad(&mut padded, layout, &mut padded_block);
     [(block, counts), (padded_block, padded)]
@@ -118,7 +122,7 @@ fn padding_reads_writes_and_decides_nothing() {
 fn steps_without_rows_or_with_images_are_not_padded() {
     let layout = TableLayout::new(&LIMITS);
     let picture = spotter_core::Picture::from_rgb(1, 1, vec![0; 3]).unwrap();
-    let image = crate::scheduler::backend::ImageJob {
+    let image = ImageJob {
         picture,
         view: Default::default(),
         camera: None,
@@ -188,11 +192,49 @@ fn tokens_without_values_take_no_rows_of_values() {
         row.picks = vec![pick];
     }
     let mut block = vec![STALE; layout.words];
-    let counts = write(&step, SlotId(0), &layout, &mut block).unwrap();
+    let counts = write(&step, PLACE, &layout, &mut block).unwrap();
     assert_eq!((counts.coords, counts.sizes, counts.tokens), (3, 1, 3));
     let values = |token: usize| &block[layout.choice.start + token * 8 + 4..][..4];
     assert_eq!(
         [0, 1, 2].map(values),
         [[-1, -1, -1, -1], [5, 1, -1, -1], [5, 2, 6, 0]]
     );
+}
+
+#[test]
+fn positions_have_the_slots_of_their_adapters() {
+    let limits = BackendLimits {
+        adapters: 2,
+        ..LIMITS
+    };
+    let layout = TableLayout::new(&limits);
+    let held = HeldAdapters::of(&[7, 9]);
+    let place = StepPlace {
+        adapters: Some(&held),
+        ..PLACE
+    };
+    let adapter = |number| {
+        let weights = Default::default();
+        let number = AdapterNumber(number);
+        Some(Arc::new(LoadedAdapter { number, weights }))
+    };
+    let mut step = step(3, 1, 0, 3);
+    step.rows[0].adapter = adapter(9);
+    step.rows[2].adapter = adapter(7);
+    let mut block = vec![STALE; layout.words];
+    let mut counts = write(&step, place, &layout, &mut block).unwrap();
+    pad(&mut counts, &layout, &mut block);
+    let table = |block: &[i32]| block[layout.adapter.start..][..12].to_vec();
+    assert_eq!(table(&block), [1, 1, 1, -1, -1, -1, 0, 0, 0, -1, -1, -1]);
+    assert!(counts.has_adapters && counts.row_positions == 12);
+    // Launches differ from those of the same step without adapters.
+    let of_step = |counts| GraphShape::forward(SlotId(0), counts);
+    let without = StepCounts {
+        has_adapters: false,
+        ..counts.clone()
+    };
+    assert_ne!(of_step(&counts), of_step(&without));
+
+    step.rows[1].adapter = adapter(8);
+    assert!(write(&step, place, &layout, &mut block).is_err());
 }

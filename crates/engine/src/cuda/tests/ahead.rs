@@ -11,6 +11,7 @@ fn micro() -> CudaBackend {
         slots: 3,
         images: 1,
         kept_crops: 0,
+        adapters: 0,
         ..settings().capacity
     };
     cuda_micro(CudaSettings {

@@ -11,7 +11,7 @@ use crate::{
     cuda::{
         kernels::{AttentionParts, CachedAttention, LayerCache, tau_values},
         memory::Buffer,
-        program::{self, StepTables, TableLayout},
+        program::{self, StepPlace, StepTables, TableLayout},
         tensor::{GpuTau, MatrixShape, PAGE, TEXT_HEAD},
     },
     network::Tau,
@@ -171,7 +171,11 @@ impl Bench {
             rows: rows.iter().map(row).collect(),
         };
         let mut block = vec![0; layout.words];
-        let mut counts = program::write(&step, SlotId(0), layout, &mut block).unwrap();
+        let place = StepPlace {
+            slot: SlotId(0),
+            adapters: None,
+        };
+        let mut counts = program::write(&step, place, layout, &mut block).unwrap();
         program::pad(&mut counts, layout, &mut block);
         let block = rig.ints(&block);
         let all = counts.row_positions + images.len() * PREFIX;

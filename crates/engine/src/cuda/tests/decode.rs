@@ -70,6 +70,7 @@ fn backend(config: &ModelConfig, precision: GpuPrecision) -> CudaBackend {
         crops_at_once: usize::MAX,
         pages: 512,
         kept_crops: 0,
+        adapters: 0,
     };
     let pictures = [picture(0)];
     let settings = CudaSettings {

@@ -302,7 +302,7 @@ pub(super) fn small_models() -> [(&'static str, ModelConfig, Weights); 2] {
     ]
 }
 
-fn picture(seed: u64) -> Picture {
+pub(super) fn picture(seed: u64) -> Picture {
     let rgb = demo::draw(&demo::random(seed), 640, 360);
     Picture::from_rgb(640, 360, rgb).unwrap()
 }

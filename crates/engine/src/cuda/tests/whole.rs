@@ -52,6 +52,7 @@ pub(super) fn settings() -> CudaSettings<'static> {
             crops_at_once: usize::MAX,
             pages: 1024,
             kept_crops: 64,
+            adapters: 0,
         },
         formats: Formats::BF16,
         pictures: &[],
@@ -80,6 +81,7 @@ pub(super) fn settings_for_one() -> CudaSettings<'static> {
         crops_at_once: usize::MAX,
         pages: 256,
         kept_crops: 0,
+        adapters: 0,
     };
     CudaSettings {
         capacity,
@@ -189,7 +191,7 @@ fn assert_decides_as_on_cpu(sets: &[PathBuf]) {
 }
 
 /// Decisions of one kind, bins within one and probabilities within 0.05.
-fn is_near(a: PickResult, b: PickResult) -> bool {
+pub(super) fn is_near(a: PickResult, b: PickResult) -> bool {
     let bins = |picked| match Decision::of(picked) {
         Some(Decision::Coord(bin)) => [bin, 0],
         Some(Decision::Size(width, height)) => [width, height],
@@ -350,10 +352,11 @@ fn assert_allocates_planned_memory(
 ) {
     let weights = random_weights(config).unwrap();
     let formats = Formats::on_gpu(precision, measured, weights.number_of_experts());
-    for (images, crops_at_once) in [(1, 5), (4, usize::MAX)] {
+    for (images, crops_at_once, adapters) in [(1, 5, 2), (4, usize::MAX, 0)] {
         let capacity = CudaCapacity {
             images,
             crops_at_once,
+            adapters,
             ..settings().capacity
         };
         let planned = Footprint::of(config, formats, capacity).unwrap();

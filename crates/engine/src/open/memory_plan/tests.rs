@@ -26,6 +26,7 @@ fn inputs(config: &ModelConfig, precision: GpuPrecision, memory: GpuMemory) -> P
         precision,
         measured: None,
         experts: None,
+        adapters: 0,
         has_fp8: true,
         keeps_frames: false,
         memory,
