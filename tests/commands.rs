@@ -651,9 +651,9 @@ fn video(directory: &Path) -> PathBuf {
     path
 }
 
-/// The embedded model's files in a directory, as a user has another model.
+/// The embedded model's files in a directory, as a user has another model. Its name says nothing of the family.
 fn model_directory() -> tempfile::TempDir {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::TempDir::with_prefix("moondream3").expect("a directory");
     for name in ["config.json", "model.safetensors", "tokenizer.json"] {
         let of_project = checkout("models/embedded").join(name);
         fs::copy(of_project, directory.path().join(name)).expect("a copy");

@@ -96,7 +96,7 @@ fn get(args: &ModelGetArgs) -> anyhow::Result<()> {
 }
 
 /// The record of a directory that may have this model. The files of another have the same names, so one that has another is an error. What
-/// `spotter eval` records has the name of its directory.
+/// `spotter eval` records has the name of the family alone.
 pub(super) fn own_record(
     known: &KnownModel,
     directory: &Path,

@@ -173,9 +173,7 @@ fn record(
     fits: &[ScoreFit],
 ) -> anyhow::Result<Vec<ScoredKind>> {
     let mut record = ModelRecord::read(directory)?.unwrap_or_else(|| ModelRecord {
-        model: directory
-            .file_name()
-            .map_or_else(String::new, |name| name.to_string_lossy().into_owned()),
+        model: card.family.to_string(),
         hub: None,
         files: Vec::new(),
         licences: Vec::new(),

@@ -22,7 +22,7 @@ const MAX_BYTES: u64 = 64 * 1024;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelRecord {
-    /// The name that `spotter model get` was given, else that of the directory.
+    /// The name that `spotter model get` was given, else that of the family. It decides the family.
     pub model: String,
     /// URL of the hub that the files were fetched from, without a login; `None` when their source is not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]

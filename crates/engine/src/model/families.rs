@@ -76,9 +76,10 @@ impl FamilyClues<'_> {
     }
 }
 
-fn named(name: &str) -> Option<&'static dyn ModelFamily> {
-    let mut families = FAMILIES.iter();
-    families.find(|family| family.is_named(name)).copied()
+/// The family with this name, or the one that calls itself so in a file.
+pub(super) fn named(name: &str) -> Option<&'static dyn ModelFamily> {
+    let mut families = FAMILIES.iter().copied();
+    families.find(|family| family.name() == name || family.is_named(name))
 }
 
 /// How a `config.json` names its family. Our own files name none.
@@ -113,6 +114,7 @@ mod tests {
         let nested = r#"{"model_type": "moondream1", "config": {"text": {"tau_attn": true}}}"#;
         for (recorded, json, tensors) in [
             (Some("moondream3-preview"), "{}", &[][..]),
+            (Some("Moondream 3"), "{}", &[]),
             (None, r#"{"model_type": "moondream3", "config": {}}"#, &[]),
             (None, r#"{"region": {"decoder_arch": "linear"}}"#, &[]),
             (None, r#"{"region": {"use_ln": true}}"#, &[]),

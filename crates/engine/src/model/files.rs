@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use super::{
     calibration::CalibrationState,
     config::ModelConfigError,
-    families::{FAMILIES, FamilyClues},
+    families::{FAMILIES, FamilyClues, named},
     family::{ConfigFile, ModelConfig, ModelFamily, ModelFile},
     source::{TensorSource, WeightsFile, listed},
     tensor::WeightsError,
@@ -497,21 +497,19 @@ impl FileBytes {
 
 /// The files of a model, before its configuration is read: of the family that the record names, else of the first whose weights are there.
 fn files_of(directory: &Path, record: Option<&ModelRecord>) -> [ModelFile; 3] {
-    let is_recorded =
-        |family: &&&dyn ModelFamily| record.is_some_and(|record| family.is_named(&record.model));
-    let is_there = |family: &&&dyn ModelFamily| {
+    let is_there = |family: &&dyn ModelFamily| {
         let [config, weights, _] = family.files();
         let Some(path) = weights.find(directory) else {
             return false;
         };
         let has_config = config.find(directory).is_some();
         // Other families have a file of the first name too.
-        let is_own = || path != directory.join(weights.name) || is_shown_by(**family, &path);
+        let is_own = || path != directory.join(weights.name) || is_shown_by(*family, &path);
         has_config || !config.is_required && is_own()
     };
-    let family = FAMILIES.iter().find(is_recorded);
-    let family = family.or_else(|| FAMILIES.iter().find(is_there));
-    family.unwrap_or(&FAMILIES[0]).files()
+    let recorded = record.and_then(|record| named(&record.model));
+    let family = recorded.or_else(|| FAMILIES.iter().copied().find(is_there));
+    family.unwrap_or(FAMILIES[0]).files()
 }
 
 fn is_shown_by(family: &dyn ModelFamily, weights: &Path) -> bool {
