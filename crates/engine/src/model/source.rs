@@ -16,8 +16,8 @@ use safetensors::tensor::{Dtype, Metadata, TensorInfo};
 use spotter_core::plain_line;
 
 use super::{
-    pickle::{FileTensor, is_torch_file, row_major, torch_tensors},
-    tensor::{FileRange, Tensor, TensorBytes, TensorData, WeightsError},
+    pickle::{FileTensor, is_torch_file, torch_tensors},
+    tensor::{FileRange, StridedBytes, Tensor, TensorBytes, TensorData, WeightsError},
 };
 use crate::network::format::Number;
 
@@ -299,19 +299,7 @@ impl TensorSource for WeightsFile {
             return Err(out_of_place(entry));
         }
         let position = shard.data_start + start as u64;
-        if let Some(strides) = &entry.strides {
-            let span = length.ok_or_else(|| out_of_place(entry))?;
-            let span = shard.bytes.read(position, span).map_err(|error| {
-                WeightsError::Unusable(format!("cannot read {}: {error}", shard.origin))
-            })?;
-            let bytes = row_major(&span, &entry.info, strides).into();
-            return Ok(Tensor {
-                name: name.to_owned(),
-                shape,
-                data: TensorData::Encoded { format, bytes },
-            });
-        }
-        let bytes = match &shard.bytes {
+        let mut bytes = match &shard.bytes {
             Bytes::File(file) => TensorBytes::File(FileRange {
                 file: Arc::clone(file),
                 origin: shard.origin.as_str().into(),
@@ -323,6 +311,10 @@ impl TensorSource for WeightsFile {
                 TensorBytes::Static(bytes)
             }
         };
+        if let Some(strides) = &entry.strides {
+            let strided = StridedBytes::new(bytes, entry.info.clone(), strides.clone());
+            bytes = TensorBytes::Strided(Arc::new(strided));
+        }
         Ok(Tensor {
             name: name.to_owned(),
             shape,

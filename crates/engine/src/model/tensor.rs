@@ -1,9 +1,15 @@
 //! One tensor as a file holds it.
 
-use std::{fs::File, os::unix::fs::FileExt as _, sync::Arc};
+use std::{
+    fs::File,
+    os::unix::fs::FileExt as _,
+    sync::{Arc, OnceLock},
+};
 
 use half::{bf16, f16};
+use safetensors::tensor::TensorInfo;
 
+use super::pickle::row_major;
 use crate::network::format::Number;
 
 /// Bytes of a file that are in memory at a time.
@@ -96,6 +102,8 @@ pub enum TensorBytes {
     Shared(Arc<Vec<u8>>),
     /// In a file, from which they are read when they are needed.
     File(FileRange),
+    /// Those of a tensor that is not row-major.
+    Strided(Arc<StridedBytes>),
 }
 
 /// A part of an open file.
@@ -106,6 +114,40 @@ pub struct FileRange {
     pub origin: Arc<str>,
     /// Bytes before it.
     pub start: u64,
+}
+
+/// Bytes of a tensor that is not row-major. The first use reads them all and puts them in order.
+#[derive(Debug)]
+pub struct StridedBytes {
+    bytes: TensorBytes,
+    info: TensorInfo,
+    /// Values between two neighbours in each dimension.
+    strides: Vec<usize>,
+    row_major: OnceLock<Vec<u8>>,
+}
+
+impl StridedBytes {
+    pub fn new(bytes: TensorBytes, info: TensorInfo, strides: Vec<usize>) -> Self {
+        let row_major = OnceLock::new();
+        Self {
+            bytes,
+            info,
+            strides,
+            row_major,
+        }
+    }
+
+    fn row_major(&self) -> Result<&[u8], WeightsError> {
+        if let Some(values) = self.row_major.get() {
+            return Ok(values);
+        }
+        let (start, end) = self.info.data_offsets;
+        let mut bytes = Vec::with_capacity(end - start);
+        self.bytes
+            .pieces(0, end - start, |piece| bytes.extend_from_slice(piece))?;
+        let ordered = || row_major(&bytes, &self.info, &self.strides);
+        Ok(self.row_major.get_or_init(ordered))
+    }
 }
 
 impl From<Vec<u8>> for TensorBytes {
@@ -129,6 +171,10 @@ impl TensorBytes {
             }
             Self::Shared(bytes) => {
                 with(&bytes[start..start + length]);
+                return Ok(());
+            }
+            Self::Strided(strided) => {
+                with(&strided.row_major()?[start..start + length]);
                 return Ok(());
             }
             Self::File(range) => range,
@@ -211,7 +257,7 @@ impl Tensor {
             }
             TensorData::Encoded {
                 format,
-                bytes: bytes @ TensorBytes::File(_),
+                bytes: bytes @ (TensorBytes::File(_) | TensorBytes::Strided(_)),
             } => {
                 let length = length * format.bytes();
                 let mut read = Vec::with_capacity(length);
@@ -291,7 +337,7 @@ impl StoredValues {
         let bytes: &[u8] = match &self.bytes {
             TensorBytes::Static(bytes) => bytes,
             TensorBytes::Shared(bytes) => bytes,
-            TensorBytes::File(_) => &[],
+            TensorBytes::File(_) | TensorBytes::Strided(_) => &[],
         };
         let size = self.format.bytes();
         let bytes = &bytes[first * size..][..to.len() * size];

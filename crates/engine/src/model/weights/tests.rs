@@ -2,10 +2,11 @@ use safetensors::Dtype;
 
 use super::*;
 use crate::{
+    model::WeightsFile,
     network::Decoder,
     testing::{
         golden_model, golden_set,
-        raw_tensors::{RawTensor, raw_tensors, weights_file},
+        raw_tensors::{RawTensor, raw_tensors, weights_file, written},
         tensors,
     },
 };
@@ -144,4 +145,29 @@ fn all_odd_tensors_are_named_together_with_the_missing_ones() {
     ] {
         assert!(text.contains(part), "{text}");
     }
+}
+
+/// A file may claim any size for a tensor that is not row-major.
+#[test]
+fn transposed_tensor_of_other_shape_is_refused_unread() {
+    let (config, _) = golden();
+    let features = RawTensor {
+        name: "region_model.coordinate_features.weight".into(),
+        dtype: Dtype::F32,
+        shape: vec![2, 3],
+        bytes: vec![0; 24],
+    };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), written(&[features])).unwrap();
+    let opened = WeightsFile::open(file.path()).unwrap();
+    let mut opened = opened
+        .renamed(&|name| config.family.own_name(name))
+        .unwrap();
+    file.as_file().set_len(0).unwrap();
+    let error = Weights::load(&config, &mut opened).unwrap_err().to_string();
+    let shape = "tensor region.coord_features has shape [3, 2]";
+    assert!(error.contains(shape), "{error}");
+    let tensor = opened.tensor("region.coord_features", &[3, 2]).unwrap();
+    let error = tensor.to_f32().unwrap_err().to_string();
+    assert!(error.starts_with("cannot read "), "{error}");
 }
