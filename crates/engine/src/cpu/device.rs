@@ -255,7 +255,7 @@ impl CpuDevice {
         let rows = self.hidden.len() / width;
         for tokens in images {
             let bos = self.text.embedding(self.config.tokenizer.bos_id);
-            self.hidden.extend_from_slice(bos);
+            self.hidden.extend(bos);
             self.hidden.extend_from_slice(tokens);
         }
         let of_images: Vec<KvTable> = step
@@ -331,7 +331,7 @@ pub(super) fn embed(
 ) {
     for input in inputs {
         match *input {
-            DecoderInput::Token(id) => hidden.extend_from_slice(text.embedding(id)),
+            DecoderInput::Token(id) => hidden.extend(text.embedding(id)),
             DecoderInput::Coord(coord) => hidden.extend(region.encode_coords(&[coord])),
             DecoderInput::Size(width, height) => {
                 hidden.extend(region.encode_sizes(&[width, height]))

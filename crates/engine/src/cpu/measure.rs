@@ -131,7 +131,7 @@ impl LayerMeasurement<'_> {
         let region = RegionModel::new(region)?;
         let prompt = calibration_inputs(config);
         let with_prompt = |tokens: Vec<f32>| {
-            let mut hidden = [model.embedding(config.tokenizer.bos_id), &tokens].concat();
+            let mut hidden = [model.embedding(config.tokenizer.bos_id), tokens].concat();
             embed(&mut hidden, &model, &region, &prompt);
             hidden
         };

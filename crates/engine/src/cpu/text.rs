@@ -1,5 +1,7 @@
 //! The decoder: image prefixes in both directions, then rows over the paged cache (docs/moondream.md section 6).
 
+use std::mem;
+
 use super::{
     adapter::RowAdapters,
     attention::AttentionHeads,
@@ -10,15 +12,18 @@ use super::{
     rope::Rope,
 };
 use crate::{
-    model::{LinearWeights, ModelConfig, Tensor, TextConfig, WeightsError},
+    model::{LinearWeights, ModelConfig, StoredValues, Tensor, TextConfig, WeightsError},
     network::{Text, TextBlock, forward},
 };
 
-/// The decoder's weights in f32.
+/// The decoder's weights.
 #[derive(Debug)]
 pub(super) struct TextModel {
     heads: AttentionHeads,
     rope: Rope,
+    /// As the file has it.
+    wte: StoredValues,
+    /// Without `wte`.
     pub layers: Text<PackedLinear, Vec<f32>>,
     /// The two rows of `lm_head` that structured answers compare: going on with a coordinate, and the end.
     on_or_end: PackedLinear,
@@ -28,14 +33,16 @@ impl TextModel {
     /// Converts the weights, dropping each source as soon as it is converted; `linear` makes the layers.
     pub fn new(
         config: &ModelConfig,
-        weights: Text<LinearWeights, Tensor>,
+        mut weights: Text<LinearWeights, Tensor>,
         linear: MakeLinear<'_>,
     ) -> Result<Self, WeightsError> {
+        let wte = mem::replace(&mut weights.wte, Tensor::empty(String::new()));
         let ids = [config.tokenizer.coord_id, config.tokenizer.eos_id].map(|id| id as usize);
         let on_or_end = rows_of(&weights.lm_head, &ids)?;
         Ok(Self {
             heads: heads(&config.text),
             rope: Rope::new(config.network().rope, config.context()),
+            wte: wte.into_stored()?,
             layers: weights.try_map(&mut IntoF32(linear))?,
             on_or_end,
         })
@@ -67,8 +74,10 @@ impl TextModel {
     }
 
     /// The embedding of a token; the id is below the vocabulary's size.
-    pub fn embedding(&self, id: u32) -> &[f32] {
-        &self.layers.wte[id as usize * self.width()..][..self.width()]
+    pub fn embedding(&self, id: u32) -> Vec<f32> {
+        let mut values = vec![0.0; self.width()];
+        self.wte.read_f32(id as usize * self.width(), &mut values);
+        values
     }
 
     /// Runs all blocks over `hidden`, `[positions of all spans, width]`, in place, and writes the positions' keys and values. Behind them,

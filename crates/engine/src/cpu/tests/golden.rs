@@ -97,7 +97,7 @@ fn behind_decoder(
     mut see: impl FnMut(usize, &[f32]),
 ) {
     let bos = device.config.tokenizer.bos_id;
-    let mut hidden = [device.text.embedding(bos), tokens].concat();
+    let mut hidden = [&device.text.embedding(bos), tokens].concat();
     let span = PositionSpan {
         positions: 0..kv.prefix_positions,
         kv,

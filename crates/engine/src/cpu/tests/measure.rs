@@ -62,7 +62,7 @@ fn largest_inputs_block_by_block_are_those_of_the_network() {
     let text = TextModel::new(&config, weights.text, &linear).unwrap();
     let region = RegionModel::new(weights.region).unwrap();
     let prompt = calibration_inputs(&config);
-    let mut hidden = [text.embedding(config.tokenizer.bos_id), &tokens].concat();
+    let mut hidden = [text.embedding(config.tokenizer.bos_id), tokens].concat();
     crate::cpu::device::embed(&mut hidden, &text, &region, &prompt);
     let kv = table(config.prefix_positions(), prompt.len());
     let pages = kv.prefix.len() + kv.own.len();

@@ -26,6 +26,7 @@ golden_tests!(
     prompts_and_first_decisions,
     region_values,
     inputs_of_every_kind_become_embeddings,
+    token_embeddings_have_the_bits_of_the_file,
 );
 
 struct Network {
@@ -62,7 +63,7 @@ impl Network {
     }
 
     fn image_hidden(&self, set: &Path, image: &str) -> Vec<f32> {
-        let mut hidden = self.text.embedding(self.config.tokenizer.bos_id).to_vec();
+        let mut hidden = self.text.embedding(self.config.tokenizer.bos_id);
         let crops = crops(&picture(set, image), &self.config.vision);
         let features = self.vision.encode(&all(&crops));
         hidden.extend(self.vision.image_tokens(&features, crops.tiling));
@@ -238,7 +239,7 @@ pub(super) fn check_prompts(set: &Path, expected: Expected<'_>) {
         let ids = &golden["prompt_ids"].1;
         let mut hidden: Vec<f32> = ids
             .iter()
-            .flat_map(|&id| text.embedding(id as u32).to_vec())
+            .flat_map(|&id| text.embedding(id as u32))
             .collect();
         let span = PositionSpan {
             positions: kv.prefix_positions..kv.prefix_positions + ids.len(),
@@ -302,8 +303,23 @@ fn inputs_of_every_kind_become_embeddings(set: &Path) {
     embed(&mut embedded, &network.text, &network.region, &inputs);
     let expected = [
         network.text.embedding(5),
-        &network.region.encode_sizes(&[0.5, 0.25]),
-        &network.region.encode_coords(&[coord]),
+        network.region.encode_sizes(&[0.5, 0.25]),
+        network.region.encode_coords(&[coord]),
     ];
     assert_eq!(embedded, expected.concat());
+}
+
+/// No copy in f32 is beside them.
+fn token_embeddings_have_the_bits_of_the_file(set: &Path) {
+    let Network { config, text, .. } = network(set);
+    let wte = weights(set, &config).text.wte.to_f32().unwrap();
+    let ids = 0..config.text.vocab_size as u32;
+    let embedded: Vec<f32> = ids.flat_map(|id| text.embedding(id)).collect();
+    assert!(
+        embedded
+            .iter()
+            .map(|v| v.to_bits())
+            .eq(wte.iter().map(|v| v.to_bits()))
+    );
+    assert!(text.layers.wte.is_empty());
 }
