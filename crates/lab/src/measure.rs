@@ -29,6 +29,7 @@ use spotter_core::{Clock, ManualClock, SystemClock, config};
 use spotter_engine::{
     cpu, cuda,
     model::{ModelConfig, load_model},
+    network::format::Number,
     open::{self, Bare, ModelCard},
     service::Engine,
 };
@@ -61,6 +62,7 @@ pub fn steps(args: &StepsArgs) -> anyhow::Result<()> {
     let mut steps = Steps {
         backend: bare.placed.backend.as_mut(),
         config: &bare.config,
+        experts: number_of_experts(bare.placed.precision),
         load,
         steps_min: STEPS_MIN,
         clock: clock.as_ref(),
@@ -141,6 +143,7 @@ pub fn load(args: &LoadArgs) -> anyhow::Result<()> {
     let (ceilings, gauge) = ceilings(&settings, &card, load, &clock)?;
     let load = Load {
         engine: &mut engine,
+        experts: number_of_experts(&card.precision),
         clock: clock.as_ref(),
         gauge: gauge.as_ref(),
         ceilings,
@@ -153,6 +156,14 @@ pub fn load(args: &LoadArgs) -> anyhow::Result<()> {
         load,
     };
     print(&load.run()?, args.json)
+}
+
+/// What a device stores experts in. A file in bf16 has twice as much, but released ones are in e4m3.
+fn number_of_experts(precision: &str) -> Number {
+    match precision {
+        "int4" => Number::Int4,
+        _ => Number::E4m3,
+    }
 }
 
 /// What the engine's device sustains, and its gauge if it is a GPU. Blocks for one load per figure.

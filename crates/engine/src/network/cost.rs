@@ -2,10 +2,11 @@
 //!
 //! Matrix products and attention only, a multiply-add counted as two operations; norms, activations and copies are left
 //! out, so the floor is never too high. `docs/moondream.md` has the layers.
-//! Where memory bounds a step and not arithmetic, the bytes that it has to read are counted here too, as bf16.
+//! Where memory bounds a step and not arithmetic, the bytes that it has to read are counted here too: as bf16, but for experts.
 
 use super::{
     Decoder, Mlp, Network, TextBlock, TextMlp, VisionBlock,
+    format::Number,
     spec::{LayerSpec, NetworkSpec, TensorSpec},
 };
 
@@ -61,17 +62,36 @@ fn decoder_values(decoder: &Decoder<LayerSpec>) -> usize {
     decoder.layers().map(LayerSpec::values).sum()
 }
 
-/// Weights that a position is multiplied with: of the experts, those of the active ones.
-fn active_values(block: &TextBlock<LayerSpec, TensorSpec>) -> usize {
-    let active = match &block.mlp {
-        TextMlp::Dense(_) => 1,
-        TextMlp::Experts(experts) => experts.active,
-    };
-    let values = block.layers().map(|layer| match layer.count {
-        1 => layer.values(),
-        count => layer.values() / count * active,
-    });
-    values.sum()
+/// Weights of a block, or of all blocks together.
+#[derive(Clone, Copy, Debug, Default)]
+struct BlockWeights {
+    /// Those that each position is multiplied with.
+    dense: usize,
+    /// Those of all experts.
+    experts: usize,
+    /// The share of the experts that a position is multiplied with.
+    active: f64,
+}
+
+impl BlockWeights {
+    fn of(block: &TextBlock<LayerSpec, TensorSpec>) -> Self {
+        let mut weights = Self::default();
+        for layer in block.layers() {
+            match &block.mlp {
+                TextMlp::Experts(experts) if layer.count > 1 => {
+                    weights.experts += layer.values();
+                    weights.active = experts.active as f64 / layer.count as f64;
+                }
+                _ => weights.dense += layer.values(),
+            }
+        }
+        weights
+    }
+
+    /// Those that a position is multiplied with.
+    fn active(&self) -> usize {
+        self.dense + (self.experts as f64 * self.active) as usize
+    }
 }
 
 /// A network with the number of weights of its blocks.
@@ -79,9 +99,8 @@ fn active_values(block: &TextBlock<LayerSpec, TensorSpec>) -> usize {
 pub struct ModelWork {
     network: NetworkSpec,
     vision: usize,
-    /// Those that a position is multiplied with.
-    text: usize,
-    text_stored: usize,
+    /// All blocks of the decoder have the same share of active experts, if they have experts.
+    text: BlockWeights,
 }
 
 impl ModelWork {
@@ -89,11 +108,14 @@ impl ModelWork {
     pub fn of(network: NetworkSpec) -> Self {
         let Network { text, vision, .. } = &network.layers;
         let vision = vision.blocks.iter().flat_map(VisionBlock::layers);
-        let stored = text.blocks.iter().flat_map(TextBlock::layers);
+        let blocks = text.blocks.iter().map(BlockWeights::of);
         Self {
             vision: vision.map(LayerSpec::values).sum(),
-            text: text.blocks.iter().map(active_values).sum(),
-            text_stored: stored.map(LayerSpec::values).sum(),
+            text: blocks.fold(BlockWeights::default(), |all, block| BlockWeights {
+                dense: all.dense + block.dense,
+                experts: all.experts + block.experts,
+                active: all.active.max(block.active),
+            }),
             network,
         }
     }
@@ -113,9 +135,17 @@ impl ModelWork {
         }
     }
 
-    /// Weights of the decoder's blocks, MB; those of all experts, of which the positions of an image need each.
-    pub fn decoder_mb(&self) -> f64 {
-        bf16_mb(self.text_stored)
+    /// Weights of the decoder's blocks that a step of so many positions reads, MB: of the experts, which are stored in `experts`, as many
+    /// as so many positions choose together on average. The positions of an image choose all.
+    pub fn decoder_mb(&self, positions: usize, experts: Number) -> f64 {
+        let chosen = 1.0 - (1.0 - self.text.active).powi(positions as i32);
+        let expert_bytes = self.text.experts as f64 * chosen * experts.bits() as f64 / 8.0;
+        bf16_mb(self.text.dense) + expert_bytes * 1e-6
+    }
+
+    /// Products of so many positions with the decoder's blocks, GFLOP.
+    pub fn decoder_gflop(&self, positions: usize) -> f64 {
+        products_flop(positions, self.text.active()) / GIGA
     }
 
     /// Weights of the vision encoder's blocks and its projection, MB.
@@ -146,10 +176,10 @@ impl ModelWork {
         let blocks = &self.network.layers.text.blocks;
         let last = blocks.last().map_or(0, |block| {
             let used = block.qkv.values() / 3 * 2;
-            active_values(block) - used
+            BlockWeights::of(block).active() - used
         });
         let attention = attention_flop(positions, positions, self.network.text_width());
-        products_flop(positions, self.text - last)
+        products_flop(positions, self.text.active() - last)
             + blocks.len().saturating_sub(1) as f64 * attention
     }
 
@@ -161,7 +191,7 @@ impl ModelWork {
         );
         let attention =
             (start..start + count).map(|position| attention_flop(1, position + 1, width));
-        products_flop(count, self.text) + blocks as f64 * attention.sum::<f64>()
+        products_flop(count, self.text.active()) + blocks as f64 * attention.sum::<f64>()
     }
 
     /// x against the end: two rows of the vocabulary's head, and the bins.
@@ -185,7 +215,7 @@ impl ModelWork {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ModelConfig, tiling};
+    use crate::model::{ModelConfig, released_config, tiling};
 
     fn close(found: f64, expected: f64) {
         let off = (found / expected - 1.0).abs();
@@ -202,7 +232,7 @@ mod tests {
         // One position of context 742: blocks and attention.
         close(model.rows(741, 1), (2.416 + 0.146) * 1e9);
         // The whole last block would bring the prefix to 1.869 TFLOP.
-        let spared = products_flop(730, model.text / 24 - 2048 * 2 * 2048);
+        let spared = products_flop(730, model.text.dense / 24 - 2048 * 2 * 2048);
         let spared = spared + attention_flop(730, 730, 2048);
         close(model.prefix(730) + spared, 1.869e12);
         // Coordinate and size decoders: 58.7 M parameters.
@@ -245,9 +275,25 @@ mod tests {
     #[test]
     fn step_of_the_released_model_reads_its_weights_once() {
         let model = ModelWork::of(ModelConfig::default().network());
-        close(model.decoder_mb(), 2416.0);
+        close(model.decoder_mb(1, Number::Bf16), 2416.0);
+        close(model.decoder_gflop(32), 32.0 * 2.416);
         close(model.vision_mb(), 820.0 + 71.0);
         close(model.kv_mb(740), 145.5);
+    }
+
+    /// Of 64 experts in e4m3, 8 to a position; four blocks have none.
+    #[test]
+    fn step_of_moondream_3_reads_the_chosen_experts() {
+        let config = released_config("moondream3.1").unwrap();
+        let model = ModelWork::of(config.network());
+        for (positions, gb) in [(1, 2.08), (8, 6.36), (32, 9.02), (740, 9.13)] {
+            close(model.decoder_mb(positions, Number::E4m3), gb * 1e3);
+        }
+        let dense = model.decoder_mb(0, Number::E4m3);
+        let in_int4 = model.decoder_mb(740, Number::Int4) - dense;
+        close(model.decoder_mb(740, Number::E4m3) - dense, 2.0 * in_int4);
+        // A position is multiplied with eight experts, however many a step reads.
+        close(model.decoder_gflop(8), 8.0 * 3.087);
     }
 
     #[test]

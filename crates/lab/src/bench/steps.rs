@@ -12,7 +12,7 @@ use spotter::ops::machine::Machine;
 use spotter_core::{Clock, Mono, Picture};
 use spotter_engine::{
     model::{ModelConfig, tiling},
-    network::cost::ModelWork,
+    network::{cost::ModelWork, format::Number},
     scheduler::backend::{
         Backend, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step, StepTimes,
     },
@@ -70,6 +70,8 @@ pub struct Steps<'a> {
     pub backend: &'a mut dyn Backend,
     /// Dimensions of the model on it.
     pub config: &'a ModelConfig,
+    /// What it stores experts in.
+    pub experts: Number,
     /// Load for each figure, of which the last half counts: a hot GPU is slower.
     pub load: Duration,
     /// Measured steps for each figure, at least.
@@ -95,7 +97,8 @@ impl Steps<'_> {
             let crops = tiling(width, height, &self.config.vision).crops();
             let work = model.look(crops, &[]).total() * images as f64;
             let what = format!("{images} x {width}x{height}");
-            let read_mb = model.decoder_mb() + model.vision_mb();
+            let positions = images * self.config.prefix_positions();
+            let read_mb = model.decoder_mb(positions, self.experts) + model.vision_mb();
             rows.push(self.measure(what, &step, work, read_mb)?);
             rows.last().into_iter().for_each(&mut done);
         }
@@ -104,11 +107,9 @@ impl Steps<'_> {
                 continue;
             };
             let what = format!("decode {count}, {images} images");
-            // Two operations for each weight, which has two bytes.
-            let gflop = model.decoder_mb() * 1e-3 * count as f64;
             let prefixes = images * self.config.prefix_positions();
-            let read_mb = model.decoder_mb() + model.kv_mb(prefixes);
-            rows.push(self.measure(what, &step, gflop, read_mb)?);
+            let read_mb = model.decoder_mb(count, self.experts) + model.kv_mb(prefixes);
+            rows.push(self.measure(what, &step, model.decoder_gflop(count), read_mb)?);
             rows.last().into_iter().for_each(&mut done);
         }
         Ok(rows)
@@ -279,6 +280,7 @@ mod tests {
         let mut steps = Steps {
             backend: backend.as_mut(),
             config: &config,
+            experts: Number::E4m3,
             load: Duration::ZERO,
             steps_min: 2,
             clock: &clock,

@@ -265,7 +265,7 @@ impl Load<'_> {
     fn floor_alone_ms(&self, objects: usize, work: &LookWork) -> Option<f64> {
         let (config, _) = self.engine.model();
         let model = ModelWork::of(config.network());
-        let read_mb = model.decoder_mb() + model.kv_mb(config.prefix_positions());
+        let read_mb = model.decoder_mb(1, self.experts) + model.kv_mb(config.prefix_positions());
         // The prompt's prefill decides the first x.
         let steps = (3 * objects - 1) as f64;
         let first = work.vision + work.prefix + work.prompts;

@@ -26,7 +26,7 @@ use spotter::ops::{
     machine::Machine,
 };
 use spotter_core::Clock;
-use spotter_engine::service::Engine;
+use spotter_engine::{network::format::Number, service::Engine};
 
 /// What the device sustains, measured in the same run. What was not measured is `None`, and so are the floors from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -58,6 +58,8 @@ impl Ceiling {
 pub struct Load<'a> {
     /// Its answers must end at their bounds only.
     pub engine: &'a mut Engine,
+    /// What its device stores experts in.
+    pub experts: Number,
     pub clock: &'a dyn Clock,
     /// Of the GPU; `None` on a processor.
     pub gauge: Option<&'a Gauge>,

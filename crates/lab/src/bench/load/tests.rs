@@ -16,6 +16,7 @@ use crate::{
 };
 use spotter_core::{Clock, Look, SystemClock};
 use spotter_engine::{
+    network::format::Number,
     scheduler::{Options, sequence::Bounds},
     service::Engine,
 };
@@ -45,6 +46,7 @@ fn measure(part: &str) -> LoadReport {
     };
     let load = Load {
         engine: &mut engine,
+        experts: Number::E4m3,
         clock: clock.as_ref(),
         gauge: None,
         ceilings: MachineCeilings {
