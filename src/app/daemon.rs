@@ -765,10 +765,7 @@ impl Daemon {
     async fn read_file(&mut self) -> Reload {
         let loaded = match self.config.read_file() {
             Ok(loaded) => loaded,
-            Err(problems) => {
-                log_rejected(&problems);
-                return self.reject(problems.iter().map(ToString::to_string).collect());
-            }
+            Err(problems) => return self.reject_file(&problems),
         };
         let (old, new) = (self.config.file(), &loaded.config);
         if old == new {
@@ -790,12 +787,20 @@ impl Daemon {
             unfit => unfit,
         };
         if let Err(error) = checked {
+            if let Some(problems) = error.downcast_ref() {
+                return self.reject_file(problems);
+            }
             tracing::error!("{REJECTED}: {error:#}");
             return self.reject(vec![format!("{error:#}")]);
         }
         let sections = reasons.join(", ");
         tracing::info!(sections, "configuration changed; restarting all stages");
         Reload::Restart(Box::new(loaded))
+    }
+
+    fn reject_file(&self, problems: &ConfigProblems) -> Reload {
+        log_rejected(problems);
+        self.reject(problems.iter().map(ToString::to_string).collect())
     }
 
     fn reject(&self, errors: Vec<String>) -> Reload {

@@ -28,14 +28,14 @@ fn api_answers_clients_beside_the_cameras() {
 
 /// A client of the API.
 #[derive(Clone)]
-struct ApiCaller {
-    api: SocketAddr,
-    token: Option<&'static str>,
+pub(super) struct ApiCaller {
+    pub(super) api: SocketAddr,
+    pub(super) token: Option<&'static str>,
 }
 
 impl ApiCaller {
     /// Status and body of an answer; status 0 without one.
-    async fn send(&self, method: &str, path: &str, body: String) -> (u16, String) {
+    pub(super) async fn send(&self, method: &str, path: &str, body: String) -> (u16, String) {
         let token = self
             .token
             .map(|token| format!("Authorization: Bearer {token}\r\n"));
@@ -63,7 +63,7 @@ impl ApiCaller {
         (status.unwrap_or_default(), body.unwrap_or_default())
     }
 
-    async fn post(&self, path: &str, body: Value) -> (u16, Value) {
+    pub(super) async fn post(&self, path: &str, body: Value) -> (u16, Value) {
         let (status, body) = self.send("POST", path, body.to_string()).await;
         (status, serde_json::from_str(&body).unwrap_or_default())
     }
@@ -75,7 +75,7 @@ impl ApiCaller {
 }
 
 /// The data URL of a small picture.
-fn picture() -> String {
+pub(super) fn picture() -> String {
     let pixels = RgbPixels {
         rgb: &[9, 99, 200].repeat(64 * 48),
         width: 64,

@@ -3,6 +3,7 @@
 //!
 //! Signals, descriptors and memory belong to a process, so each of these tests runs in a child process of its own.
 
+mod adapters;
 mod added_prompt;
 mod api;
 mod consumer;
