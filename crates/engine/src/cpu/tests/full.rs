@@ -15,7 +15,7 @@ use crate::{
         golden_bins::{BinShares, network_of},
         golden_full::FullSet,
         golden_model::{job, prompt, run_step, sequence, step_of},
-        golden_set, json,
+        json,
         rule::Rule,
         whole_golden_set,
     },
@@ -24,8 +24,8 @@ use spotter_core::ManualClock;
 
 #[test]
 #[ignore = "takes minutes of all cores and 9 GB of memory; run make test-full"]
-fn true_widths() {
-    let set = golden_set("md2-full");
+fn whole_golden_data_at_true_widths() {
+    let set = whole_golden_set("md2-full");
     let config = config(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
     let capacity = CpuSettings {

@@ -27,6 +27,7 @@ use crate::{
         golden_model::{job, prompt, run_step},
         golden_set,
         rule::Rule,
+        whole_golden_set,
     },
 };
 use spotter_core::ManualClock;
@@ -161,8 +162,8 @@ fn layers_with_large_errors_stay_in_f32() {
 /// With drawn scenes; prints the errors of all layers.
 #[test]
 #[ignore = "takes minutes of all cores and 8 GB of memory; run make test-full"]
-fn errors_of_true_widths_in_int8_are_within_the_bound() {
-    let set = golden_set("md2-full");
+fn whole_golden_data_at_true_widths_has_bounded_errors_in_int8() {
+    let set = whole_golden_set("md2-full");
     let config = config(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
     let pictures = [spotter_street::calibration_pictures()[0].clone()];

@@ -27,7 +27,7 @@ use crate::{
         golden_set,
         rule::Rule,
         tally::Share,
-        whole_golden_sets,
+        whole_golden_set, whole_golden_sets,
     },
 };
 use spotter_core::{Picture, config::GpuPrecision};
@@ -183,8 +183,8 @@ fn assert_as_near_as_reference(sets: &[PathBuf]) {
 
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
-fn true_widths_are_as_near_as_the_reference_in_bf16() {
-    let set = golden_set("md2-full");
+fn whole_golden_data_at_true_widths_is_near_in_bf16() {
+    let set = whole_golden_set("md2-full");
     let config = config(&set);
     let golden = FullSet::read(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
@@ -219,8 +219,8 @@ fn assert_bins(report: &Report) {
 
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
-fn true_widths_in_int8_decide_as_f32() {
-    let set = golden_set("md2-full");
+fn whole_golden_data_at_true_widths_decides_in_int8_as_f32() {
+    let set = whole_golden_set("md2-full");
     let config = config(&set);
     let golden = FullSet::read(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();

@@ -208,8 +208,8 @@ pub(super) fn is_near(a: PickResult, b: PickResult) -> bool {
 
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
-fn true_widths_find_what_the_reference_finds() {
-    let set = golden_set("md2-full");
+fn whole_golden_data_at_true_widths_is_found() {
+    let set = whole_golden_set("md2-full");
     let config = config(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();
     let mut backend = cuda(settings(), &config, weights);
