@@ -10,7 +10,7 @@ use super::{
     events::{EventShape, event},
     skills::{not_json, text, words},
 };
-use spotter_core::{Answer, AnswerPiece, Task, TokenCounts};
+use spotter_core::{Answer, AnswerPiece, QueryOptions, Task, TokenCounts};
 
 /// The body of a request. Other keys (`temperature`, `max_tokens`) are ignored.
 #[derive(Debug, Deserialize)]
@@ -24,6 +24,8 @@ pub struct ChatRequest {
     stream_options: Option<StreamOptions>,
     #[serde(default)]
     n: Option<u32>,
+    #[serde(default)]
+    reasoning_effort: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -49,6 +51,17 @@ impl ChatRequest {
                 has_usage_chunk: options.is_some_and(|o| o.include_usage == Some(true)),
             },
             _ => ChatForm::Whole,
+        }
+    }
+
+    /// The model has no grades of thinking: it writes down thoughts, or it does not.
+    fn is_reasoned(&self) -> Result<bool, ApiError> {
+        match self.reasoning_effort.as_deref() {
+            None | Some("none" | "minimal") => Ok(false),
+            Some("low" | "medium" | "high" | "xhigh") => Ok(true),
+            Some(_) => Err(ApiError::wrong(
+                "\"reasoning_effort\" must be \"none\" or \"minimal\" (without thoughts), or \"low\", \"medium\", \"high\" or \"xhigh\" (with them)",
+            )),
         }
     }
 }
@@ -113,6 +126,7 @@ impl ChatQuestion {
         if request.n.is_some_and(|n| n != 1) {
             return Err(ApiError::wrong("\"n\" must be 1").into());
         }
+        let reasoning = request.is_reasoned()?;
         let mut found = ChatParts::default();
         for message in request.messages {
             found.add(message)?;
@@ -131,7 +145,10 @@ impl ChatQuestion {
             task: Task::Query {
                 question,
                 choices: Vec::new(),
-                options: Default::default(),
+                options: QueryOptions {
+                    reasoning,
+                    ..Default::default()
+                },
             },
             form,
         })
@@ -204,6 +221,8 @@ pub struct ChatReply {
 #[derive(Clone, Copy, Debug)]
 pub struct ChatText<'a> {
     text: &'a str,
+    /// What the model wrote down before the text.
+    thoughts: Option<&'a str>,
     is_truncated: bool,
     tokens: TokenCounts,
 }
@@ -212,6 +231,7 @@ impl<'a> ChatText<'a> {
     pub fn of(answer: &'a Answer) -> Self {
         Self {
             text: text(answer),
+            thoughts: answer.reasoning.as_ref().map(|r| r.text.as_str()),
             is_truncated: answer.truncated,
             tokens: answer.tokens,
         }
@@ -221,6 +241,7 @@ impl<'a> ChatText<'a> {
     pub fn without_picture() -> Self {
         Self {
             text: NO_PICTURE,
+            thoughts: None,
             is_truncated: false,
             tokens: TokenCounts::default(),
         }
@@ -236,7 +257,10 @@ impl<'a> ChatText<'a> {
 
 impl ChatReply {
     pub fn completion(&self, text: ChatText<'_>) -> Value {
-        let message = json!({"role": "assistant", "content": text.text, "refusal": null});
+        let mut message = json!({"role": "assistant", "content": text.text, "refusal": null});
+        if let Some(thoughts) = text.thoughts {
+            message["reasoning_content"] = thoughts.into();
+        }
         let choice = json!({
             "index": 0,
             "message": message,
@@ -301,8 +325,10 @@ impl EventShape for ChatEvents {
     fn piece(&self, piece: &AnswerPiece) -> String {
         match piece {
             AnswerPiece::Text(text) => self.text(text),
-            AnswerPiece::Thought(_)
-            | AnswerPiece::Box(_)
+            AnswerPiece::Thought(text) => {
+                event(&self.chunk(&json!({"reasoning_content": text}), None))
+            }
+            AnswerPiece::Box(_)
             | AnswerPiece::Point(_)
             | AnswerPiece::Bounds(_)
             | AnswerPiece::Path(_) => String::new(),
@@ -354,6 +380,41 @@ mod tests {
     }
 
     #[test]
+    fn reasoning_effort_decides_whether_thoughts_are_written() {
+        let content = [words_part("What is it?"), image("data:a")];
+        for (effort, expected) in [
+            (Value::Null, false),
+            (json!("none"), false),
+            (json!("minimal"), false),
+            (json!("low"), true),
+            (json!("high"), true),
+        ] {
+            let messages = json!([{"role": "user", "content": content}]);
+            let body = json!({"messages": messages, "reasoning_effort": effort});
+            let asked = ChatQuestion::parse(body.to_string().as_bytes()).unwrap();
+            let Task::Query { options, .. } = asked.task else {
+                panic!("{asked:?}");
+            };
+            assert_eq!(options.reasoning, expected, "{effort}");
+        }
+        let thought = ChatText {
+            thoughts: Some("It has wheels."),
+            ..ChatText::without_picture()
+        };
+        let message = &reply().completion(thought)["choices"][0]["message"];
+        assert_eq!(message["reasoning_content"], "It has wheels.");
+        let events = ChatEvents {
+            reply: reply(),
+            has_usage_chunk: false,
+        };
+        let piece = events.piece(&AnswerPiece::Thought("It".into()));
+        assert!(
+            piece.contains(r#""delta":{"reasoning_content":"It"}"#),
+            "{piece}"
+        );
+    }
+
+    #[test]
     fn message_without_a_picture_gets_a_fixed_answer() {
         let messages = json!([{"role": "user", "content": "Hi"}]);
         let expected = UnaskedChat::NoPicture(ChatForm::Whole);
@@ -386,6 +447,7 @@ mod tests {
         };
         let text = ChatText {
             text: "two cars",
+            thoughts: None,
             is_truncated: false,
             tokens: TokenCounts {
                 prompt: 740,
@@ -454,6 +516,11 @@ mod tests {
             assert!(error.message.contains(part), "{messages}: {error:?}");
             assert_eq!(error.status, 400);
         }
+        let effort = br#"{"reasoning_effort": "much", "messages": []}"#;
+        let UnaskedChat::Wrong(error) = ChatQuestion::parse(effort).unwrap_err() else {
+            panic!("a wrong value");
+        };
+        assert!(error.message.contains("\"high\""), "{error:?}");
         let two = br#"{"n": 2, "messages": []}"#;
         assert!(ChatQuestion::parse(two).is_err());
     }
