@@ -441,6 +441,7 @@ fn encode(inside: &mut WorkingSet, look: &mut AdmittedLook, now: Mono) -> Option
 }
 
 fn evict(inside: &mut WorkingSet, i: usize) {
+    inside.work.evicted += 1;
     let job = inside.active.at_mut(i);
     job.state = JobState::Evicted;
     if job.is_finished() {

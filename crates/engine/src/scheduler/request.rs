@@ -168,6 +168,8 @@ pub struct Work {
     pub unchanged: u64,
     /// Prompts prefilled, those again that were evicted.
     pub prefills: u64,
+    /// Rows that waited again because their pages were taken.
+    pub evicted: u64,
     /// Rows of one position.
     pub decodes: u64,
     /// Decisions offered as drafts.

@@ -87,16 +87,16 @@ pub enum DeviceCall {
     Commit,
 }
 
-/// A simulated device whose calls fail by a script. After a call that fails, the pages that the step was to write are empty.
+/// A device whose calls fail by a script. After a call that fails, the pages that the step was to write are released.
 pub struct FaultyDevice<F> {
-    device: SimBackend,
+    device: Box<dyn Backend>,
     fault: F,
     /// Of the step in each slot.
     written: Vec<Vec<PageId>>,
 }
 
 impl<F: FnMut(DeviceCall) -> Option<BackendError>> FaultyDevice<F> {
-    pub fn new(device: SimBackend, fault: F) -> Self {
+    pub fn new(device: Box<dyn Backend>, fault: F) -> Self {
         let slots = device.limits().slots;
         Self {
             device,

@@ -141,7 +141,8 @@ fn ends(
         calls += usize::from(of == call);
         (of == call && calls == nth).then(|| error.clone())
     };
-    let wrap = |device| -> Box<dyn Backend> { Box::new(FaultyDevice::new(device, fault)) };
+    let wrap =
+        |device| -> Box<dyn Backend> { Box::new(FaultyDevice::new(Box::new(device), fault)) };
     let (mut worker, clock) = worker_on(LIMITS, Options::default(), Duration::ZERO, wrap);
     let mut ends = Vec::new();
     for camera in 0..4 {
@@ -210,7 +211,8 @@ fn device_that_completes_no_step_is_lost() {
         DeviceCall::Commit => Some(BackendError::Step("no numbers".into())),
         DeviceCall::Launch | DeviceCall::Finalize => None,
     };
-    let wrap = |device| -> Box<dyn Backend> { Box::new(FaultyDevice::new(device, fault)) };
+    let wrap =
+        |device| -> Box<dyn Backend> { Box::new(FaultyDevice::new(Box::new(device), fault)) };
     let (mut worker, clock) = worker_on(LIMITS, Options::default(), Duration::ZERO, wrap);
     let mut failed = 0;
     let error = loop {
