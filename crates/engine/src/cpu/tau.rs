@@ -2,7 +2,10 @@
 
 use rayon::prelude::*;
 
-use super::ops::{dot, gelu_erf};
+use super::{
+    gemm::{PackedRight, matrix},
+    ops::gelu_erf,
+};
 use crate::network::Tau;
 
 impl Tau<Vec<f32>> {
@@ -11,18 +14,20 @@ impl Tau<Vec<f32>> {
     pub(super) fn scale(&self, qkv: &mut [f32], positions: &[usize], head_dim: usize) {
         let heads = self.alpha.len();
         let row_values = 3 * heads * head_dim;
+        let mut activated = qkv.to_vec();
+        let rows = activated.par_chunks_exact_mut(row_values);
+        rows.for_each(gelu_erf);
+        // Packed, so that the sum of a row does not depend on how many there are.
+        let weights = PackedRight::new(matrix(&self.wq_wv, row_values).transposed());
+        let products = weights.product(matrix(&activated, row_values), 1.0);
         let rows = qkv.par_chunks_exact_mut(row_values).zip(positions);
-        rows.for_each(|(row, &position)| {
-            let mut activated = row.to_vec();
-            gelu_erf(&mut activated);
+        let rows = rows.zip(products.par_chunks_exact(2 * heads));
+        rows.for_each(|((row, &position), products)| {
             let log = (position as f32 + 1.0).ln();
-            for (part, weights) in [0, 2]
-                .into_iter()
-                .zip(self.wq_wv.chunks_exact(heads * row_values))
-            {
-                for (head, weight) in weights.chunks_exact(row_values).enumerate() {
+            for (part, products) in [0, 2].into_iter().zip(products.chunks_exact(heads)) {
+                for (head, product) in products.iter().enumerate() {
                     let by_position = 0.5 + (1.0 + (-self.alpha[head] * log).exp()).recip();
-                    let scale = dot(&activated, weight).tanh() + by_position;
+                    let scale = product.tanh() + by_position;
                     let values = &mut row[(part * heads + head) * head_dim..][..head_dim];
                     values.iter_mut().for_each(|value| *value *= scale);
                 }
