@@ -3,6 +3,7 @@
 //! `tests/golden` is a part of the golden data. The whole is needed by ignored tests only; `SPOTTER_GOLDEN` names its folder.
 
 pub mod ahead;
+pub mod e4m3;
 pub mod figures;
 pub mod golden_adapters;
 pub mod golden_bins;
@@ -112,6 +113,7 @@ pub fn tensors(path: &Path) -> Tensors {
             Dtype::BF16 => words(bytes)
                 .map(|word| bf16::from_le_bytes(word).to_f32())
                 .collect(),
+            Dtype::U8 => bytes.iter().copied().map(f32::from).collect(),
             Dtype::I32 => words(bytes)
                 .map(|word| i32::from_le_bytes(word) as f32)
                 .collect(),

@@ -77,7 +77,7 @@ pub(super) fn routes(logits: &[f32], active: usize) -> Vec<ExpertShare> {
 }
 
 /// Rows of `h`, then `g`, to `gelu(h) * (g + 1)`.
-fn gated(up: &[f32], width: usize) -> Vec<f32> {
+pub(super) fn gated(up: &[f32], width: usize) -> Vec<f32> {
     let rows = up.par_chunks_exact(width);
     let rows = rows.flat_map_iter(|row| {
         let (h, g) = row.split_at(width / 2);

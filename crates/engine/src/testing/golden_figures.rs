@@ -44,21 +44,61 @@ pub fn stage<'a>(
     Some((got.copied().collect(), want))
 }
 
-/// Errors of the reference's run in bf16 by kind of tensor, and none of ours yet.
-pub fn reference_figures(set: &Path) -> Figures {
-    let mut figures = Figures::default();
-    let tolerances = json(&set.join("expected/tolerances.json"));
-    let groups = tolerances["bfloat16_vs_f32"]["groups"].as_object().unwrap();
-    for (kind, group) in groups {
-        let number = |key: &str| group[key].as_f64();
-        figures.reference(kind, number("max_rel_to_rms"), number("rms_rel"));
+/// Which results of a set.
+#[derive(Clone, Copy, Debug)]
+pub struct GoldenResults {
+    folder: &'static str,
+    /// Places of the errors of the reference's run in bf16, the ones that count last.
+    bf16_errors: &'static [&'static str],
+}
+
+impl GoldenResults {
+    pub const ONLY: Self = Self {
+        folder: "expected",
+        bf16_errors: &["/bfloat16_vs_f32/groups"],
+    };
+    /// Of `md3-lora-tiny` without an adapter.
+    pub const NO_ADAPTER: Self = Self {
+        folder: "expected/none",
+        bf16_errors: &["/bf16_vs_f32/none/groups"],
+    };
+    /// Of `md3-fp8-tiny`: experts in e4m3 beside inputs as they are.
+    pub const E4M3: Self = Self {
+        folder: "expected",
+        bf16_errors: &["/dequantised/bf16_vs_f32/groups"],
+    };
+    /// Of the same set: the experts' inputs are rounded to e4m3, row by row.
+    pub const E4M3_INPUTS: Self = Self {
+        folder: "expected/fp8act",
+        bf16_errors: &[
+            "/dequantised/bf16_vs_f32/groups",
+            "/fp8act/bf16_vs_f32/groups",
+        ],
+    };
+
+    /// Errors of the reference's run in bf16 by kind of tensor, and none of ours yet.
+    pub fn reference_figures(self, set: &Path) -> Figures {
+        let mut figures = Figures::default();
+        let tolerances = json(&set.join("expected/tolerances.json"));
+        let groups = self.bf16_errors.iter();
+        for group in groups.flat_map(|at| tolerances.pointer(at).unwrap().as_object().unwrap()) {
+            let (kind, errors) = group;
+            // Some sets name a kind like its tensors.
+            let kind = match kind.trim_end_matches(".out") {
+                "cases.prompt_block" => "cases.prompt_hidden",
+                kind => kind,
+            };
+            let number = |key: &str| errors[key].as_f64();
+            figures.reference(kind, number("max_rel_to_rms"), number("rms_rel"));
+        }
+        figures
     }
-    figures
 }
 
 /// What a small set holds; its cases' tensors are read one by one.
 pub struct SmallSet {
     set: PathBuf,
+    results: GoldenResults,
     cases: Value,
     vision: Tensors,
     text: Tensors,
@@ -69,13 +109,17 @@ pub struct SmallSet {
 }
 
 impl SmallSet {
-    /// The set in this folder.
-    pub fn read(set: &Path) -> Self {
-        let file = |name: &str| Some(set.join("expected").join(name)).filter(|path| path.is_file());
+    /// Of the set in this folder. What these results do not have is among the set's others.
+    pub fn read(set: &Path, results: GoldenResults) -> Self {
+        let file = |name: &str| {
+            let mut folders = [results.folder, "expected"].into_iter();
+            folders.find_map(|f| Some(set.join(f).join(name)).filter(|path| path.is_file()))
+        };
         let read = |name: &str| file(name).map(|path| tensors(&path)).unwrap_or_default();
         Self {
             set: set.to_owned(),
-            cases: json(&set.join("expected/cases.json")),
+            results,
+            cases: json(&set.join(results.folder).join("cases.json")),
             vision: read("vision.safetensors"),
             text: read("text.safetensors"),
             bf16: read("bf16.safetensors"),
@@ -104,7 +148,7 @@ impl SmallSet {
     /// All images and cases.
     pub fn report<B: Inside>(&self, backend: &mut B, config: &ModelConfig) -> Report {
         let mut report = Report {
-            figures: reference_figures(&self.set),
+            figures: self.results.reference_figures(&self.set),
             ..Report::default()
         };
         for (image, cases) in self.by_image() {
@@ -219,7 +263,8 @@ impl SmallSet {
 
     /// Hidden states of the prompt and all logits. The part of a set in `tests/golden` has the tensors of some cases.
     fn case(&self, name: &str, followed: &ReferenceRun, figures: &mut Figures) {
-        let path = self.set.join(format!("expected/cases/{name}.safetensors"));
+        let cases = self.set.join(self.results.folder).join("cases");
+        let path = cases.join(format!("{name}.safetensors"));
         if !path.is_file() {
             return;
         }

@@ -15,10 +15,10 @@ use crate::{
     network::forward::{DecoderRun, text_block, vision_block},
     scheduler::backend::{Backend, CropSource, FeatureEntry, KvTable},
     testing::{
-        golden_figures::SmallSet,
+        golden_figures::{GoldenResults, SmallSet},
         golden_report::Report,
         golden_run::{Depth, Head, Inside},
-        golden_tests,
+        golden_tests, whole_golden_set,
     },
 };
 use spotter_core::Picture;
@@ -175,7 +175,21 @@ pub(super) fn assert_exact(report: &Report, within: fn(&str) -> bool) {
 golden_tests!(small_sets_in_f32_are_the_reference);
 
 fn small_sets_in_f32_are_the_reference(set: &Path) {
-    let (golden, config) = (SmallSet::read(set), config(set));
+    assert_is_reference(set, GoldenResults::ONLY);
+}
+
+#[test]
+#[ignore = "needs the whole golden data; run make test-full"]
+fn whole_golden_data_of_more_experts_is_the_reference() {
+    assert_is_reference(&whole_golden_set("md3-fp8-tiny"), GoldenResults::E4M3);
+    assert_is_reference(
+        &whole_golden_set("md3-lora-tiny"),
+        GoldenResults::NO_ADAPTER,
+    );
+}
+
+fn assert_is_reference(set: &Path, results: GoldenResults) {
+    let (golden, config) = (SmallSet::read(set, results), config(set));
     let mut backend = backend(set);
     let mut report = golden.report(&mut backend, &config);
     for image in golden.images() {
@@ -185,6 +199,10 @@ fn small_sets_in_f32_are_the_reference(set: &Path) {
         });
     }
     report.print(&format!("{} on the CPU", set.display()));
-    let within = |kind: &str| ["vision.pooled", "vision.reconstructed"].contains(&kind);
+    let within = |kind: &str| {
+        let pooled = ["vision.pooled", "vision.reconstructed"].contains(&kind);
+        let parts = ["text.attn", "text.ln", "text.mlp", "text.router.logits"];
+        pooled || parts.contains(&kind) || kind == "cases.prompt_embeds"
+    };
     assert_exact(&report, within);
 }

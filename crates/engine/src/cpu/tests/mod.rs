@@ -2,6 +2,7 @@
 
 mod adapters;
 mod cases;
+mod experts;
 mod full;
 mod golden;
 mod images;

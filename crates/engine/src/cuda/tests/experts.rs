@@ -15,6 +15,7 @@ use crate::{
         tensor::{Int4Rows, MatrixShape, ScaledRows, StridedRows, WeightPointer},
     },
     network::format::INT4_GROUP,
+    testing::e4m3::rounded_row,
 };
 
 /// Of Moondream 3.
@@ -244,14 +245,15 @@ impl Format {
 
     /// A row of inputs as its numbers in this format stand for it.
     fn rounded(self, row: &[f32]) -> Vec<f32> {
+        if self != Self::Int8 {
+            let (numbers, scale) = rounded_row(row);
+            return numbers.into_iter().map(|x| fp8::value(x) * scale).collect();
+        }
         let most = row.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
         if most == 0.0 {
             return row.to_vec();
         }
-        let number = |x: &f32| match self {
-            Self::Int8 => (x * (127.0 / most)).round_ties_even() * (most / 127.0),
-            _ => fp8::value(fp8::rounded(x / (most / 448.0))) * (most / 448.0),
-        };
+        let number = |x: &f32| (x * (127.0 / most)).round_ties_even() * (most / 127.0);
         row.iter().map(number).collect()
     }
 }
