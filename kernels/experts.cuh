@@ -1,4 +1,4 @@
-// What the products of experts share: scales, and the order of the rows. Used by experts_product.cu and experts_few.cu.
+// What the kernels of experts share: scales, the order of the rows, and the sum of their results. Used by experts_*.cu, route.cu and layer_norm.cu.
 //
 // A layer has up to 64 experts: y = down(gelu(h) * (g + 1)) with [h | g] = up(x), GELU in the erf form. Weights, without bias:
 //   up      [experts, 2 * inner, width]: the first `inner` rows of an expert are h, the others g
@@ -27,3 +27,29 @@ DEVICE float output_scale(const float*, const s4x8*, size_t) { return 1.0f; }
 
 // The inner value of an expert.
 DEVICE float gated(float h, float g) { return gelu_erf(h) * (g + 1.0f); }
+
+// What the experts of rows have made of them (route.cu): `results` of each slot, [slots, width] bf16; of each row and expert its expert, or -1,
+// its weight and its slot, [rows, active].
+struct ExpertResults {
+    const bf16* results;
+    const int* expert;
+    const float* weight;
+    const int* slot_of;
+    int active;
+    DEVICE bool has(int row) const { return expert[row * active] >= 0; }
+    // 8 values of a row, the i-th ones, plus the sum of weight * result over its experts, by falling logit, in f32, rounded once.
+    DEVICE uint4 added(uint4 to, int row, int i, int width) const {
+        F32x8 sum = {};
+#pragma unroll 8
+        for (int k = 0; k < active; k++) {
+            const F32x8 result = f32x8_from(reinterpret_cast<const uint4*>(results + size_t(slot_of[row * active + k]) * width)[i]);
+            const float share = weight[row * active + k];
+#pragma unroll
+            for (int j = 0; j < 8; j++) sum.x[j] += share * result.x[j];
+        }
+        const F32x8 before = f32x8_from(to);
+#pragma unroll
+        for (int j = 0; j < 8; j++) sum.x[j] += before.x[j];
+        return bf16x8_from(sum);
+    }
+};

@@ -8,9 +8,10 @@
 // layer_norm: grid (ceil(rows / 8)), 256 threads; a warp computes a row, a lane every 32nd group of 8 values.
 // layer_norm_few, for few rows: grid (rows), 256 threads; a block computes a row and reads each value once; width up to 4096; shared
 // memory: 32 floats for sums over the block.
+// layer_norm_few_experts: x += the sum of ExpertResults (experts.cuh) before, in the same launch.
 // f32 sums: each lane over its values, then shuffles. The variance is that of the centred values.
 // CPU reference: cpu/ops.rs, Norm::forward. Launched by cuda/kernels/layers.rs.
-#include "common.cuh"
+#include "experts.cuh"
 
 // Mean and 1 / deviation of a row that a warp reads.
 DEVICE float2 warp_moments(const uint4* in, int width) {
@@ -47,10 +48,14 @@ DEVICE void norm_by_warps(const bf16* x, const bf16* weight, const bf16* bias, O
     for (int i = threadIdx.x % 32; i < width / 8; i += 32) store_eight(to + i * 8, normed(in, weight, bias, i, moments), out_scale);
 }
 
-template <typename OUT>
-DEVICE void norm_by_blocks(const bf16* x, const bf16* weight, const bf16* bias, OUT* out, int width, float out_scale) {
-    __shared__ float scratch[32];
+DEVICE auto row_of_block(const bf16* x, int width) {
     const uint4* in = reinterpret_cast<const uint4*>(x + size_t(blockIdx.x) * width);
+    return [=](int i) { return in[i]; };
+}
+// load(i): the i-th group of 8 values of the block's row.
+template <typename OUT, typename Load>
+DEVICE void norm_by_blocks(Load load, const bf16* weight, const bf16* bias, OUT* out, int width, float out_scale) {
+    __shared__ float scratch[32];
     OUT* to = out + size_t(blockIdx.x) * width;
     const int groups = width / 8;
     F32x8 e[2];
@@ -58,7 +63,7 @@ DEVICE void norm_by_blocks(const bf16* x, const bf16* weight, const bf16* bias, 
 #pragma unroll
     for (int k = 0; k < 2; k++) {
         int i = threadIdx.x + k * 256;
-        e[k] = f32x8_from(i < groups ? in[i] : make_uint4(0, 0, 0, 0));
+        e[k] = f32x8_from(i < groups ? load(i) : make_uint4(0, 0, 0, 0));
         for (int j = 0; j < 8; j++) sum += e[k].x[j];
     }
     float mean = block_sum(sum, scratch) / width, squares = 0.0f;
@@ -85,10 +90,22 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm_e4m3(const bf16* x,
     norm_by_warps(x, weight, bias, out, rows, width, scale);
 }
 extern "C" __global__ void __launch_bounds__(256) layer_norm_few(const bf16* x, const bf16* weight, const bf16* bias, bf16* out, int rows, int width) {
-    norm_by_blocks(x, weight, bias, out, width, 1.0f);
+    norm_by_blocks(row_of_block(x, width), weight, bias, out, width, 1.0f);
+}
+extern "C" __global__ void __launch_bounds__(256) layer_norm_few_experts(bf16* x, const bf16* weight, const bf16* bias, bf16* out, int width, const bf16* results, const int* expert, const float* share, const int* slot_of, int active) {
+    const ExpertResults experts = {results, expert, share, slot_of, active};
+    const int row = blockIdx.x;
+    uint4* in = reinterpret_cast<uint4*>(x + size_t(row) * width);
+    const bool has_experts = experts.has(row);
+    const auto add = [=](int i) {
+        uint4 eight = in[i];
+        if (has_experts) in[i] = eight = experts.added(eight, row, i, width);
+        return eight;
+    };
+    norm_by_blocks(add, weight, bias, out, width, 1.0f);
 }
 extern "C" __global__ void __launch_bounds__(256) layer_norm_few_e4m3(const bf16* x, const bf16* weight, const bf16* bias, e4m3* out, int rows, int width, float scale) {
-    norm_by_blocks(x, weight, bias, out, width, scale);
+    norm_by_blocks(row_of_block(x, width), weight, bias, out, width, scale);
 }
 extern "C" __global__ void __launch_bounds__(256) layer_norm_int8(const bf16* x, const bf16* weight, const bf16* bias, s8* out, float* scales, int rows, int width, int out_stride) {
     int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;

@@ -15,12 +15,11 @@
 //
 // route_few: both for up to 32 rows. Grid (1), 1024 threads: a warp routes a row, then it gives slots to every 32nd expert, a lane to each row.
 //
-// add_experts: x += sum of weight * result over the row's experts, by falling logit, in f32, rounded once.
+// add_experts: x += the sum of ExpertResults.
 //   x           [rows, width] bf16; width a multiple of 8
-//   results     [slots, width] bf16
 // Grid (rows), 256 threads: a thread has 8 values at a time.
 // Reference: cuda/tests/experts.rs. Launched by cuda/kernels/experts.rs.
-#include "common.cuh"
+#include "experts.cuh"
 
 // Sorts as the logit does, and among equals by falling expert; 0: none. bf16 has 16 bits, so both fit.
 DEVICE u32 key_of(const bf16* logits, int expert, int experts) {
@@ -149,20 +148,9 @@ extern "C" __global__ void __launch_bounds__(1024) route_few(const bf16* logits,
 }
 
 extern "C" __global__ void __launch_bounds__(256) add_experts(const bf16* results, const int* expert, const float* weight, const int* slot_of, bf16* x, int width, int x_stride, int active) {
+    const ExpertResults experts = {results, expert, weight, slot_of, active};
     const int row = blockIdx.x;
-    if (expert[row * active] < 0) return;
+    if (!experts.has(row)) return;
     uint4* to = reinterpret_cast<uint4*>(x + size_t(row) * x_stride);
-    for (int i = threadIdx.x; i < width / 8; i += 256) {
-        F32x8 sum = {};
-        for (int k = 0; k < active; k++) {
-            const F32x8 result = f32x8_from(reinterpret_cast<const uint4*>(results + size_t(slot_of[row * active + k]) * width)[i]);
-            const float share = weight[row * active + k];
-#pragma unroll
-            for (int j = 0; j < 8; j++) sum.x[j] += share * result.x[j];
-        }
-        const F32x8 before = f32x8_from(to[i]);
-#pragma unroll
-        for (int j = 0; j < 8; j++) sum.x[j] += before.x[j];
-        to[i] = bf16x8_from(sum);
-    }
+    for (int i = threadIdx.x; i < width / 8; i += 256) to[i] = experts.added(to[i], row, i, width);
 }

@@ -34,8 +34,8 @@ pub use dense::DenseAttention;
 #[cfg(test)]
 pub use dense::DenseKernel;
 pub use experts::{
-    EXPERTS_FEW_ROWS, ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertShape,
-    RoutedRows, Routing,
+    EXPERTS_FEW_ROWS, ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertResults,
+    ExpertShape, RoutedRows, Routing,
 };
 pub use frames::{PatchInputs, PixelSize, PlanarFrame, ScalePass, ShrunkPlane, TapTables};
 pub use launch::Kernels;

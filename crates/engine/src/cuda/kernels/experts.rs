@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   router logits ─▶ route, group_rows ─▶ slots: a row of one expert each, sorted by expert, then by row
-//!   normed rows ───────────────────────────▶ up ─▶ gelu(h) * (g + 1) ─▶ down ─▶ add_experts ─▶ hidden rows
+//!   normed rows ───────────────────────────▶ up ─▶ gelu(h) * (g + 1) ─▶ down ─▶ add_experts ─▶ hidden rows (─▶ the next layer norm)
 //!                                            [slots, inner]             [slots, width]
 //! ```
 //!
@@ -49,6 +49,7 @@ use half::bf16;
 use self::ExpertKernel::{Few, Tiles, Wide};
 use super::{
     launch::{Address, ByValue, Kernels, launch, require},
+    layers::{NORM_FEW_ROWS, NORM_FEW_WIDTH},
     tensor_map::TensorLayout,
 };
 use crate::{
@@ -56,7 +57,8 @@ use crate::{
         error::CudaError,
         memory::{Buffer, Pointer},
         tensor::{
-            E4m3Rows, Int4Rows, Int8Rows, MatrixShape, ScaledRows, StridedRows, WeightPointer,
+            Activations, E4m3Rows, Int4Rows, Int8Rows, MatrixShape, NormRef, ScaledRows,
+            StridedRows, WeightPointer,
         },
     },
     model::TextConfig,
@@ -230,6 +232,15 @@ pub struct ExpertProduct {
     pub x: ExpertInputs,
     /// Up: `[slots, inner]`, its sums `[slots, 2 * inner]`; down: `[slots, width]`.
     pub out: Pointer<bf16>,
+}
+
+/// What the experts of rows made of them.
+#[derive(Clone, Copy)]
+pub struct ExpertResults<'a> {
+    pub routing: &'a Routing,
+    /// `[slots, width]`
+    pub results: Pointer<bf16>,
+    pub rows: usize,
 }
 
 /// Rows to be routed.
@@ -498,44 +509,84 @@ impl Kernels {
         )
     }
 
-    /// `route.cu`, last kernel: adds the results of its experts, `[slots, width]`, to each row of `to`, weighted.
-    pub fn add_experts(
-        &self,
-        routing: &Routing,
-        results: Pointer<bf16>,
-        to: StridedRows,
-        rows: usize,
-    ) -> Result<(), CudaError> {
-        let ExpertShape { active, width, .. } = routing.shape;
+    /// `route.cu`, last kernel: adds the results to each row of `to`, weighted.
+    pub fn add_experts(&self, from: &ExpertResults<'_>, to: StridedRows) -> Result<(), CudaError> {
+        let ExpertShape { active, width, .. } = from.routing.shape;
         require(
             to.stride.is_multiple_of(8),
             "experts: rows begin at multiples of 16 bytes",
         )?;
         require(
-            routing.has_room_for(rows)
-                && results.len() >= rows * active * width
-                && to.has_room_for(rows, width),
+            from.are_within_buffers() && to.has_room_for(from.rows, width),
             "experts: a buffer is too small",
         )?;
-        if rows == 0 {
+        if from.rows == 0 {
             return Ok(());
         }
         launch!(
             self,
             "add_experts",
-            (rows, 1, 1),
+            (from.rows, 1, 1),
             256,
             [
-                results,
-                routing.expert.start(),
-                routing.weight.start(),
-                routing.slot_of.start(),
+                from.results,
+                from.routing.expert.start(),
+                from.routing.weight.start(),
+                from.routing.slot_of.start(),
                 to.start,
                 width,
                 to.stride,
                 active
             ]
         )
+    }
+
+    /// The same to rows without gaps, and their layer norm, which is in bf16 or made by a kernel of its own.
+    pub fn add_experts_and_norm(
+        &self,
+        from: &ExpertResults<'_>,
+        to: Pointer<bf16>,
+        norm: NormRef,
+        out: Activations,
+    ) -> Result<(), CudaError> {
+        let (rows, ExpertShape { active, width, .. }) = (from.rows, from.routing.shape);
+        let is_one_launch = matches!(out, Activations::Bf16(_))
+            && out.stride() == width
+            && (1..=NORM_FEW_ROWS).contains(&rows)
+            && width <= NORM_FEW_WIDTH;
+        if !is_one_launch {
+            self.add_experts(from, StridedRows::packed(to, width))?;
+            return self.layer_norm(to, norm, out, MatrixShape { rows, width });
+        }
+        require(
+            from.are_within_buffers() && to.len() >= rows * width && out.has_room_for(rows, width),
+            "experts: a buffer is too small",
+        )?;
+        launch!(
+            self,
+            "layer_norm_few_experts",
+            (rows, 1, 1),
+            256,
+            [
+                to,
+                norm.weight,
+                norm.bias,
+                out,
+                width,
+                from.results,
+                from.routing.expert.start(),
+                from.routing.weight.start(),
+                from.routing.slot_of.start(),
+                active
+            ]
+        )
+    }
+}
+
+impl ExpertResults<'_> {
+    fn are_within_buffers(&self) -> bool {
+        let ExpertShape { active, width, .. } = self.routing.shape;
+        self.routing.has_room_for(self.rows) && self.results.len() >= self.rows * active * width
     }
 }
 

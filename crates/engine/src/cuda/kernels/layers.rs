@@ -12,9 +12,9 @@ use crate::cuda::{
 use crate::network::Norm;
 
 /// Up to this number of rows, each row gets a block: with a warp each, most of a large GPU would be idle.
-const FEW_ROWS: usize = 256;
+pub(super) const NORM_FEW_ROWS: usize = 256;
 /// Values of the widest row that a block takes.
-const FEW_WIDTH: usize = 4096;
+pub(super) const NORM_FEW_WIDTH: usize = 4096;
 
 /// What `embed` reads and writes.
 #[derive(Clone, Copy)]
@@ -108,7 +108,7 @@ impl Kernels {
                 ]
             );
         }
-        let (kernel, blocks) = match rows <= FEW_ROWS && width <= FEW_WIDTH {
+        let (kernel, blocks) = match rows <= NORM_FEW_ROWS && width <= NORM_FEW_WIDTH {
             true => ("layer_norm_few", rows),
             false => ("layer_norm", rows.div_ceil(8)),
         };

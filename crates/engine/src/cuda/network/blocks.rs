@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use half::bf16;
 
 use super::{
-    experts::{ExpertAdapters, ExpertBuffers, NormedMark, RowsForExperts},
+    experts::{ExpertAdapters, ExpertBuffers, NormedMark, RowsForExperts, UnaddedExperts},
     runner::{ExpectedProducts, LayerRunner},
 };
 use crate::{
@@ -98,6 +98,8 @@ pub struct CudaOps<'a, A> {
     pub inner: InputPlace,
     /// Rows are in bf16 too: adapters read that.
     pub has_adapters: bool,
+    /// What is added to the hidden states by the next norm of them.
+    pub unadded: Option<UnaddedExperts<'a>>,
     pub attention: A,
 }
 
@@ -151,7 +153,7 @@ impl GpuRows {
 
 impl<A> CudaOps<'_, A> {
     fn norm(
-        &self,
+        &mut self,
         source: (Pointer<bf16>, NormRef),
         reader: &LinearRef,
         rows: usize,
@@ -162,15 +164,17 @@ impl<A> CudaOps<'_, A> {
             Pass::Plan(_) => place,
         };
         let ((hidden, norm), shape) = (source, MatrixShape { rows, width });
-        let norm_into = |to| {
-            self.pass
-                .launch(|kernels| kernels.layer_norm(hidden, norm, to, shape))
-        };
-        norm_into(x)?;
+        let unadded = self.unadded.take();
+        self.pass.launch(|kernels| match unadded {
+            Some(experts) => experts.add_and_norm(kernels, source, x),
+            None => kernels.layer_norm(hidden, norm, x, shape),
+        })?;
         let in_bf16 = match x {
             Activations::Bf16(x) => Some(x),
             _ if self.has_adapters => {
-                norm_into(Activations::Bf16(self.normed.in_bf16))?;
+                let to = Activations::Bf16(self.normed.in_bf16);
+                self.pass
+                    .launch(|kernels| kernels.layer_norm(hidden, norm, to, shape))?;
                 Some(self.normed.in_bf16)
             }
             _ => None,
@@ -184,7 +188,12 @@ impl<A> CudaOps<'_, A> {
     }
 
     /// The first `rows` rows for the first layer of an MLP: fewer may be read in another format.
-    fn first(&self, x: &GpuRows, mlp: &Mlp<GpuLinear>, rows: usize) -> Result<GpuRows, CudaError> {
+    fn first(
+        &mut self,
+        x: &GpuRows,
+        mlp: &Mlp<GpuLinear>,
+        rows: usize,
+    ) -> Result<GpuRows, CudaError> {
         match x.source {
             Some(source) if rows != x.rows => self.norm(source, &mlp.fc1, rows),
             _ => Ok(GpuRows { rows, ..*x }),
@@ -263,7 +272,7 @@ impl EncoderOps for CudaOps<'_, CropSequences> {
     }
 }
 
-impl DecoderOps for CudaOps<'_, DecoderStep<'_>> {
+impl<'a> DecoderOps for CudaOps<'a, DecoderStep<'a>> {
     fn qkv(
         &mut self,
         x: &GpuRows,
@@ -366,18 +375,22 @@ impl DecoderOps for CudaOps<'_, DecoderStep<'_>> {
         let missing = || CudaError::Shape("it has experts and no buffers for them".into());
         let buffers = self.attention.experts.ok_or_else(missing)?;
         let normed = self.attention.normed.take();
-        let counts = self.attention.attention.map(|of| of.tables.counts);
+        let (counts, is_zombie) = (
+            self.attention.attention.map(|of| of.tables.counts),
+            self.attention.is_zombie,
+        );
         let rows_of = |x| RowsForExperts {
             x,
             hidden: hidden.start,
             width: experts.router.inner,
             rows,
-            is_zombie: self.attention.is_zombie,
+            is_zombie,
             flagged: counts.map_or(0, |counts| rows.min(counts.row_positions)),
             adapters,
         };
-        if let (Some(normed), Pass::Run(runner), Activations::Bf16(x)) = (normed, self.pass, x.x) {
-            return buffers.add_beside(normed, &runner.kernels.stream, &rows_of(x), experts);
+        if let (Some(normed), Activations::Bf16(x)) = (normed, x.x) {
+            self.unadded = Some(buffers.run_beside(normed, &rows_of(x), experts)?);
+            return Ok(());
         }
         // The router reads bf16, and what it chose is not found again in rounder numbers.
         let x = match (x.x, x.source) {
@@ -397,6 +410,15 @@ impl DecoderOps for CudaOps<'_, DecoderStep<'_>> {
 }
 
 impl<'a> CudaOps<'_, DecoderStep<'a>> {
+    /// Adds what the last block left to the next norm.
+    pub fn finish(&mut self, hidden: &GpuHidden) -> Result<(), CudaError> {
+        let unadded = self.unadded.take();
+        unadded.map_or(Ok(()), |experts| {
+            self.pass
+                .launch(|kernels| experts.add(kernels, hidden.start))
+        })
+    }
+
     /// What adapters have for a block.
     fn slots_of(&self, layer: usize) -> Option<&'a BlockSlots> {
         self.attention.adapters?.blocks.get(layer)

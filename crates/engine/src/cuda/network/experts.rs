@@ -8,11 +8,11 @@ use crate::{
         error::{CudaError, tried},
         kernels::{
             AdaptedRowTable, EXPERTS_FEW_ROWS, ExpertInputs, ExpertKernel, ExpertPart,
-            ExpertProduct, ExpertShape, Kernels, LowRankProduct, LowRankWeights, RoutedRows,
-            Routing, SkinnyOutput, slot_rank,
+            ExpertProduct, ExpertResults, ExpertShape, Kernels, LowRankProduct, LowRankWeights,
+            RoutedRows, Routing, SkinnyOutput, slot_rank,
         },
         memory::{Buffer, Pointer, record, wait},
-        tensor::{Activations, GpuLinear, MatrixShape, ScaledRows, StridedRows, bucket},
+        tensor::{Activations, GpuLinear, MatrixShape, NormRef, ScaledRows, StridedRows, bucket},
     },
     model::ADAPTER_RANK_MAX,
     network::{Experts, format::Number},
@@ -23,8 +23,8 @@ struct SideStream {
     kernels: Kernels,
     /// On the network's stream: the rows that experts read are made.
     normed: CudaEvent,
-    /// On this one: the results are added.
-    added: CudaEvent,
+    /// On this one: the results are there.
+    done: CudaEvent,
 }
 
 impl SideStream {
@@ -35,13 +35,39 @@ impl SideStream {
         Ok(Self {
             kernels: kernels.on(stream),
             normed: event()?,
-            added: event()?,
+            done: event()?,
         })
     }
 }
 
 /// Rows of a block are normed, and experts may begin with them.
 pub struct NormedMark(());
+
+/// What experts made of the first rows of a step beside the network's stream, until it is added.
+pub struct UnaddedExperts<'a> {
+    results: ExpertResults<'a>,
+    done: &'a CudaEvent,
+}
+
+impl UnaddedExperts<'_> {
+    /// Adds it to rows without gaps.
+    pub fn add(self, kernels: &Kernels, hidden: Pointer<bf16>) -> Result<(), CudaError> {
+        wait(&kernels.stream, self.done)?;
+        let to = StridedRows::packed(hidden, self.results.routing.shape.width);
+        kernels.add_experts(&self.results, to)
+    }
+
+    /// The same, then norms these rows.
+    pub fn add_and_norm(
+        self,
+        kernels: &Kernels,
+        (hidden, norm): (Pointer<bf16>, NormRef),
+        out: Activations,
+    ) -> Result<(), CudaError> {
+        wait(&kernels.stream, self.done)?;
+        kernels.add_experts_and_norm(&self.results, hidden, norm, out)
+    }
+}
 
 /// Between the products of a layer of experts.
 pub struct ExpertBuffers {
@@ -209,22 +235,23 @@ impl ExpertBuffers {
         Ok(Some(NormedMark(())))
     }
 
-    /// The same as the router's product and [`ExpertBuffers::add`], beside what was queued on `stream` since the rows were marked.
-    pub fn add_beside(
+    /// Queues the router's product and the experts beside what was queued on the network's stream since the rows were marked. The next
+    /// layer norm adds their results, so that nothing waits for them before.
+    pub fn run_beside(
         &self,
         _: NormedMark,
-        stream: &CudaStream,
         rows: &RowsForExperts,
         experts: &Experts<GpuLinear>,
-    ) -> Result<(), CudaError> {
+    ) -> Result<UnaddedExperts<'_>, CudaError> {
         let (side, kernels) = (&self.side, &self.side.kernels);
         wait(&kernels.stream, &side.normed)?;
         let logits = StridedRows::packed(self.logits.start(), self.routing.shape.experts);
-        let logits = SkinnyOutput::Bf16(logits);
-        kernels.skinny_in_parts(&experts.router, rows.x, logits, rows.rows)?;
-        self.add(kernels, rows, experts)?;
-        record(&side.added, &kernels.stream)?;
-        wait(stream, &side.added)
+        let to = SkinnyOutput::Bf16(logits);
+        kernels.skinny_in_parts(&experts.router, rows.x, to, rows.rows)?;
+        let results = self.results(kernels, rows, logits.start, experts)?;
+        record(&side.done, &kernels.stream)?;
+        let done = &side.done;
+        Ok(UnaddedExperts { results, done })
     }
 
     /// Queues all that is behind the router's product.
@@ -238,17 +265,19 @@ impl ExpertBuffers {
         firsts.try_for_each(|first| {
             let count = self.room.rows_at_once.min(all.rows - first);
             let logits = self.logits.start().at(first * self.routing.shape.experts);
-            self.add_part(kernels, &all.part(first, count), logits, experts)
+            let part = all.part(first, count);
+            let results = self.results(kernels, &part, logits, experts)?;
+            kernels.add_experts(&results, StridedRows::packed(part.hidden, part.width))
         })
     }
 
-    fn add_part(
+    fn results(
         &self,
         kernels: &Kernels,
         rows: &RowsForExperts,
         logits: Pointer<bf16>,
         experts: &Experts<GpuLinear>,
-    ) -> Result<(), CudaError> {
+    ) -> Result<ExpertResults<'_>, CudaError> {
         let ExpertShape { width, inner, .. } = self.routing.shape;
         let count = rows.rows;
         let from = RoutedRows {
@@ -294,8 +323,11 @@ impl ExpertBuffers {
         if let Some(ExpertAdapters { down, .. }) = rows.adapters {
             kernels.add_low_rank(&self.low_rank(down, (gated, None), &self.results, slots))?;
         }
-        let to = StridedRows::packed(rows.hidden, width);
-        kernels.add_experts(&self.routing, self.results.start(), to, count)
+        Ok(ExpertResults {
+            routing: &self.routing,
+            results: self.results.start(),
+            rows: count,
+        })
     }
 
     /// What adapters add to the sums of `slots` slots; x has a row for each, or those that are named.

@@ -265,6 +265,7 @@ impl TextDecoder {
                 ..attended
             },
             has_adapters: adapters.is_some(),
+            unadded: None,
             attention: DecoderStep {
                 attention,
                 adapters,
@@ -275,7 +276,8 @@ impl TextDecoder {
         };
         let (text, rows) = (&self.weights.layers, positions);
         let mut hidden = GpuHidden { start, rows };
-        forward::decode(&mut ops, text, &mut hidden, [positions, outputs])
+        forward::decode(&mut ops, text, &mut hidden, [positions, outputs])?;
+        ops.finish(&hidden)
     }
 
     /// What rows attend with in the first layer.

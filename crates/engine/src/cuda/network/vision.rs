@@ -174,6 +174,7 @@ impl VisionEncoder {
             attended: place(&self.attended, &self.attended_e4m3, width),
             inner: place(&self.inner, &self.inner_e4m3, self.config.enc_ff_dim),
             has_adapters: false,
+            unadded: None,
             attention: CropSequences {
                 crops: crops.len(),
                 tokens,

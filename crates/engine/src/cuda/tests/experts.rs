@@ -9,10 +9,13 @@ use super::{Random, Rig, assert_close, f32s, fp8, rig};
 use crate::{
     cuda::{
         kernels::{
-            ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertShape, RoutedRows, Routing,
+            ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertResults, ExpertShape,
+            RoutedRows, Routing,
         },
         memory::{Buffer, wait_between},
-        tensor::{Int4Rows, MatrixShape, ScaledRows, StridedRows, WeightPointer},
+        tensor::{
+            Activations, GpuNorm, Int4Rows, MatrixShape, ScaledRows, StridedRows, WeightPointer,
+        },
     },
     network::format::INT4_GROUP,
     testing::e4m3::rounded_row,
@@ -510,9 +513,12 @@ impl Layer {
         let values = inputs(values, at.rows * active, inner);
         run(ExpertPart::Down, self.down.at, values, at.results.start());
         let to = StridedRows::packed(at.hidden.start(), width + 8);
-        rig.kernels
-            .add_experts(routing, at.results.start(), to, at.rows)
-            .unwrap();
+        let results = ExpertResults {
+            routing,
+            results: at.results.start(),
+            rows: at.rows,
+        };
+        rig.kernels.add_experts(&results, to).unwrap();
     }
 }
 
@@ -622,6 +628,44 @@ fn layers_are_those_of_the_formula(formats: &[Format]) {
 fn experts_in_all_formats_are_those_of_the_formula() {
     let formats = [Format::Bf16, Format::E4m3, Format::Int8, Format::Int4];
     layers_are_those_of_the_formula(&formats);
+}
+
+#[test]
+#[ignore = "needs a GPU; run make test-gpu"]
+fn results_added_by_a_norm_are_those_of_two_kernels() {
+    let (rig, mut random) = (rig(), Random::new(86));
+    for shape in [TRUE, NARROW, ODD, ONE_ACTIVE] {
+        let width = shape.width;
+        let norm = GpuNorm {
+            weight: rig.up(&random.values(width)),
+            bias: rig.up(&random.values(width)),
+        };
+        for rows in [1, 2, 8, 32] {
+            let routed = routed(&rig, &mut random, shape, rows, Logits::Random, rows);
+            let results = rig.up(&random.values(rows * shape.active * width));
+            let results = ExpertResults {
+                routing: &routed.routing,
+                results: results.start(),
+                rows,
+            };
+            let before = random.values(rows * width);
+            let [one, two] = [(); 2].map(|()| (rig.up(&before), rig.room(rows * width)));
+            let to = |out: &Buffer<bf16>| Activations::bf16(out.start(), width);
+            let kernels = &rig.kernels;
+            let queued =
+                kernels.add_experts_and_norm(&results, one.0.start(), norm.at(), to(&one.1));
+            queued.unwrap();
+            let packed = StridedRows::packed(two.0.start(), width);
+            kernels.add_experts(&results, packed).unwrap();
+            let shape = MatrixShape { rows, width };
+            let queued = kernels.layer_norm(two.0.start(), norm.at(), to(&two.1), shape);
+            queued.unwrap();
+            let what = format!("{rows} rows of {width}");
+            assert_close(&what, &rig.down(&one.0), &rig.down(&two.0), 1e-4);
+            assert_close(&what, &rig.down(&one.1), &rig.down(&two.1), 1e-3);
+            assert_ne!(rig.down(&one.0), f32s(&before), "{what}");
+        }
+    }
 }
 
 /// The error of a group is no larger than with the scale by which its largest value becomes 7.
