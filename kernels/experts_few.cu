@@ -25,6 +25,10 @@ DEVICE void experts_few(const bf16* x, const W* w, const float* scales, const in
     const int w_rows = UP ? 2 * outputs : outputs, first = blockIdx.x * (UP ? 8 : 16), apart = UP ? outputs : 8;
     const size_t upper_row = size_t(expert) * w_rows + first + g;
     const W *upper = w + upper_row * depth / VALUES<W>, *lower = upper + size_t(apart) * depth / VALUES<W>;
+    // Of the thread's result. Read before the weights: behind the products a block would wait for them.
+    const int output = threadIdx.x % (UP ? 8 : 16), row = threadIdx.x / (UP ? 8 : 16);
+    const size_t w_row = size_t(expert) * w_rows + first + output;
+    const float scale = output_scale(scales, w, w_row), gate_scale = UP ? output_scale(scales, w, w_row + outputs) : 0.0f;
     // A used expert has a slot at least: its weights are requested before the number of its slots is known.
     int from_slot = 0;
     do {
@@ -74,16 +78,14 @@ DEVICE void experts_few(const bf16* x, const W* w, const float* scales, const in
         }
         for (int i = 0; i < 4; i++) sums[warp][g + i / 2 * 8][t * 2 + i % 2] = c[i];
         __syncthreads();
-        const int output = threadIdx.x % (UP ? 8 : 16), row = threadIdx.x / (UP ? 8 : 16);
         if (row < 8 && from_slot + row < slots) {
             float sum = 0.0f, gate = 0.0f;
             for (int i = 0; i < 8; i++) {
                 sum += sums[i][output][row];
                 if (UP) gate += sums[i][output + 8][row];
             }
-            const size_t w_row = size_t(expert) * w_rows + first + output;
-            sum *= output_scale(scales, w, w_row);
-            if (UP) sum = gated(sum, gate * output_scale(scales, w, w_row + outputs));
+            sum *= scale;
+            if (UP) sum = gated(sum, gate * gate_scale);
             out[size_t(first_slot + from_slot + row) * outputs + first + output] = bf16_from_f32(sum);
         }
         __syncthreads();
