@@ -29,10 +29,10 @@ use crate::{
     },
 };
 use spotter_core::{
-    AnswerBody, AnswerPiece, CameraId, Clock as _, FoundObject, Look, LookFailure, LookNews,
-    ManualClock, Mono, NormBox, Outcome, Picture, Prompt, PromptId, PromptRegion, PromptView,
-    RegionBox, ScoreMap, ScoreMaps, ScoreSource, ScoredKind, Strip, StripShape, Task, WallTime,
-    WholeLook,
+    Answer, AnswerBody, AnswerPiece, CameraId, Clock as _, FoundObject, Look, LookFailure,
+    LookNews, ManualClock, Mono, NormBox, Outcome, Picture, Prompt, PromptId, PromptRegion,
+    PromptView, RegionBox, ScoreMap, ScoreMaps, ScoreSource, ScoredKind, Strip, StripShape, Task,
+    WallTime, WholeLook,
 };
 
 mod pieces;
@@ -193,6 +193,18 @@ fn reusing_engine(limits: BackendLimits) -> (Engine, Arc<Mutex<Seen>>) {
         },
     );
     (engine, seen)
+}
+
+/// The answers of a look that is alone in the engine.
+fn answered(engine: &mut Engine, look: Look) -> Vec<Answer> {
+    let mut whole = WholeLook::new(&look);
+    engine.submit(look).expect("valid prompts");
+    while whole.outcome.is_none() {
+        for (_, news) in engine.turn().expect("the device works") {
+            whole.add(news);
+        }
+    }
+    whole.into_answers().expect("answered")
 }
 
 const LIMITS: BackendLimits = BackendLimits {
@@ -394,14 +406,7 @@ fn still_scene_is_unchanged_in_the_same_region_alone() {
             ..look_at_regions(&[region])
         };
         look.frame.camera = camera;
-        let mut whole = WholeLook::new(&look);
-        engine.submit(look).expect("valid prompts");
-        while whole.outcome.is_none() {
-            for (_, news) in engine.turn().expect("the device works") {
-                whole.add(news);
-            }
-        }
-        let answers = whole.into_answers().expect("answered");
+        let answers = answered(&mut engine, look);
         let images = seen.lock().expect("one thread").pictures.len();
         (answers[0].unchanged, images)
     };
@@ -466,26 +471,19 @@ fn strip_is_its_own_image_with_its_own_words() {
             ..(**prompt).clone()
         });
     }
-    let mut answered = |picture| {
+    let mut looked = |picture| {
         let look = Look {
             strips: vec![strip(picture)],
             ..look.clone()
         };
-        let mut whole = WholeLook::new(&look);
-        engine.submit(look).expect("valid prompts");
-        while whole.outcome.is_none() {
-            for (_, news) in engine.turn().expect("the device works") {
-                whole.add(news);
-            }
-        }
-        let answers = whole.into_answers().expect("answered");
+        let answers = answered(&mut engine, look);
         let images = seen.lock().expect("one thread").pictures.len();
         (answers[0].unchanged, answers[1].unchanged, images)
     };
-    assert_eq!(answered(grey(0)), (false, false, 2));
-    assert_eq!(answered(grey(0)), (true, true, 2));
+    assert_eq!(looked(grey(0)), (false, false, 2));
+    assert_eq!(looked(grey(0)), (true, true, 2));
     // An older frame changes the strip alone.
-    assert_eq!(answered(grey(9)), (true, false, 3));
+    assert_eq!(looked(grey(9)), (true, false, 3));
     let maker = engine.request_maker();
     let mut asked = Look {
         strips: vec![strip(grey(0))],
