@@ -21,7 +21,7 @@ pub fn rounded(x: f32) -> u8 {
     nearest.unwrap() | if x.is_sign_negative() { 128 } else { 0 }
 }
 
-/// A row as its numbers, and what each stands for: the number times the row's scale, with which the largest size is the largest number.
+/// The numbers of a row, and its scale: a value is a number times that. The largest size is the largest number.
 pub fn rounded_row(row: &[f32]) -> (Vec<u8>, f32) {
     let most = row.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
     let scale = if most > 0.0 { most / LARGEST } else { 1.0 };

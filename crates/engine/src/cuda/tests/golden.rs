@@ -145,7 +145,7 @@ fn whole_golden_data_differs_no_more_than_the_bf16_reference() {
 
 #[test]
 #[ignore = "needs a GPU and the whole golden data; run make test-gpu"]
-fn whole_golden_data_of_more_experts_differs_no_more_than_the_bf16_reference() {
+fn whole_golden_data_of_more_experts_is_as_near() {
     let set = whole_golden_set("md3-lora-tiny");
     assert_as_near_as_reference(&set, GoldenResults::NO_ADAPTER, Formats::BF16);
     let set = whole_golden_set("md3-fp8-tiny");
@@ -160,7 +160,7 @@ fn whole_golden_data_of_more_experts_differs_no_more_than_the_bf16_reference() {
 /// set's numbers (`cpu::tests::experts`).
 #[test]
 #[ignore = "needs a GPU with fp8 and the whole golden data; run make test-gpu"]
-fn whole_golden_data_with_inputs_in_e4m3_is_as_near_as_the_reference() {
+fn whole_golden_data_with_inputs_in_e4m3_is_as_near() {
     let set = whole_golden_set("md3-fp8-tiny");
     let formats = Formats {
         experts: Formats::on_gpu(GpuPrecision::Fp8, None, Some(Number::E4m3)).experts,

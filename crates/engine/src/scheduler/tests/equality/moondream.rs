@@ -79,7 +79,7 @@ impl ScheduledModel for SmallMoondream {
             page_tokens: limits.page_tokens,
             kept_crops: limits.kept_crops,
         };
-        // Its thread reads a clock of its own, which stands still: the other one moves while it runs.
+        // Its thread reads a clock that does not move: the other one moves while it runs.
         let still = Arc::new(ManualClock::default());
         let device = CpuBackend::new(&self.config, self.weights.clone(), settings, still);
         Box::new(LimitedDevice {
