@@ -222,11 +222,11 @@ DEVICE uint2 stream_8(const void* from) {
 DEVICE void prefetch_line(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 // Copies 16 bytes from global to shared memory without registers; zeros when `there` is false (then `from` is not read).
-DEVICE void copy_async_16(void* to_shared, const void* from, bool there) {
-    u32 to = u32(__cvta_generic_to_shared(to_shared));
+DEVICE void copy_async_16(u32 to_shared, const void* from, bool there) {
     int bytes = there ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared), "l"(from), "r"(bytes) : "memory");
 }
+DEVICE void copy_async_16(void* to_shared, const void* from, bool there) { copy_async_16(u32(__cvta_generic_to_shared(to_shared)), from, there); }
 DEVICE void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int PENDING> DEVICE void copy_async_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory"); }
 

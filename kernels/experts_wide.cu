@@ -1,14 +1,16 @@
 // Products of experts for many rows in e4m3 as in experts_product.cu, with wgmma (sm_90a).
 //
-//   x, w      tensor maps of [slots, depth] and [experts][rows of w][depth] e4m3: boxes of 128 slots, or of 128 rows of w, by 128 bytes with the
-//             128-byte swizzle. Of up, too, x has a row for each slot (quantise_slots_e4m3)
-//   x_scale   [slots] f32
-//   scales, offset, out   as in experts_product.cu
+//   x         up and sums: [rows, depth] e4m3, rows x_stride values apart, by slot_row; down: [slots, depth]
+//   x_map     down: tensor map of x, boxes of 128 slots by 128 bytes with the 128-byte swizzle
+//   w         tensor map of [experts][rows of w][depth] e4m3: boxes of 128 rows of w by 128 bytes with the same swizzle
+//   x_scale   of each row of x, f32
+//   scales, offset, slot_row, out   as in experts_product.cu
 //
 // Grid: as many blocks as there are multiprocessors, or fewer; 384 threads. A tile is up to 128 slots of one expert by 256 rows of w: of up 128
 // of h and the same 128 of g. With 128 rows of w, copies to shared memory limit the speed. Tiles are counted from `offset`, the tiles of rows of an expert first; a block takes every gridDim.x-th.
-// Two warpgroups are consumers with 64 slots each; one leaves out products of slots that are not the expert's. One thread of the third is
-// the producer: it copies 128 values of the tile's slots and rows of w at a time into a ring of four stages, without a break between tiles.
+// Two warpgroups are consumers with 64 slots each; one leaves out products of slots that are not the expert's. The third is the producer: it
+// copies 128 values of the tile's slots and rows of w at a time into a ring of four stages, without a break between tiles. Its first thread copies
+// boxes; rows of up and sums, which are anywhere in x, are copied by all its threads, and a stage is signalled when the next one is on its way.
 // Dynamic shared memory: the stages, 192 KiB. f32 sums with as many bits as the tensor core has.
 // Reference: cuda/tests/experts.rs. Launched by cuda/kernels/experts.rs.
 #include "experts.cuh"
@@ -56,20 +58,22 @@ struct TileCounts {
 };
 
 // Scales of a tile, in shared memory: from global memory, each read would wait behind the stores before it.
-template <bool UP> struct TileScales {
+template <bool UP, bool GATHERS> struct TileScales {
     float w[TILE_OUTPUTS], x[TILE_ROWS];
     // Called by 256 threads, before a barrier. Beyond the ends are scales of others, which no result reads.
-    DEVICE void load(const float* x_scale, const float* scales, const WideTile& tile, int outputs) {
+    DEVICE void load(const float* x_scale, const int* slot_row, const float* scales, const WideTile& tile, int outputs) {
         constexpr int RESULTS = UP ? TILE_OUTPUTS / 2 : TILE_OUTPUTS;
         const int i = threadIdx.x, first = tile.outputs * RESULTS, w_rows = UP ? 2 * outputs : outputs;
         const int row = UP && i >= RESULTS ? outputs + first + i - RESULTS : first + i;
         w[i] = scales[size_t(tile.expert) * w_rows + min(row, w_rows - 1)];
-        if (i < TILE_ROWS) x[i] = x_scale[tile.first_slot + min(i, tile.rows - 1)];
+        if (i >= TILE_ROWS) return;
+        const int slot = tile.first_slot + min(i, tile.rows - 1);
+        x[i] = x_scale[GATHERS ? slot_row[slot] : slot];
     }
 };
 
 // Writes a warp's results of 16 slots, 16 bytes at a time: of four blocks of 8 results, each lane of a row has one.
-template <bool UP> DEVICE void write_results(const float (&c)[128], const TileScales<UP>& of, const WideTile& tile, bf16* out, int outputs) {
+template <bool UP, bool GATHERS> DEVICE void write_results(const float (&c)[128], const TileScales<UP, GATHERS>& of, const WideTile& tile, bf16* out, int outputs) {
     constexpr int RESULTS = UP ? TILE_OUTPUTS / 2 : TILE_OUTPUTS;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
 #pragma unroll
@@ -100,35 +104,92 @@ template <bool UP> DEVICE void write_results(const float (&c)[128], const TileSc
     }
 }
 
-template <bool UP>
-DEVICE void experts_wide(const TensorMap& x, const TensorMap& w, const float* x_scale, const float* scales, const int* offset, bf16* out, int outputs, int depth, int experts) {
+// Copies a stage's rows of w.
+template <bool UP> DEVICE void copy_weights(u32 stage_at, const TensorMap& w, const WideTile& tile, int outputs, int depth_at, u64* full) {
+    constexpr int RESULTS = UP ? TILE_OUTPUTS / 2 : TILE_OUTPUTS;
+    const int first = tile.outputs * RESULTS, second = UP ? outputs + first : first + TILE_OUTPUTS / 2;
+    const u32 at = stage_at + TILE_ROWS * DEPTH;
+    copy_box(at, w, depth_at, first, tile.expert, full);
+    copy_box(at + TILE_OUTPUTS / 2 * DEPTH, w, depth_at, second, tile.expert, full);
+}
+// Rows of x of a tile's slots. A thread of the producer has 16 neighbouring bytes of every 16th slot.
+struct GatheredRows {
+    static constexpr int COUNT = TILE_ROWS / 16;
+    static constexpr u32 NONE = ~0u;
+    // Where they begin in x.
+    u32 row[COUNT];
+    DEVICE GatheredRows(const int* slot_row, int x_stride, const WideTile& tile) {
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            const int slot = threadIdx.x % 128 / 8 + i * 16;
+            row[i] = slot < tile.rows ? u32(slot_row[tile.first_slot + slot]) * x_stride : NONE;
+        }
+    }
+    // Where copy_box puts them; zeros beyond `depth`. Slots that are not the expert's keep what they are.
+    DEVICE void copy(u32 stage_at, const e4m3* x, int depth_at, int depth) const {
+        const int slot = threadIdx.x % 128 / 8, piece = threadIdx.x % 8, column = depth_at + piece * 16;
+        const u32 at = stage_at + slot * DEPTH + (piece ^ slot % 8) * 16;
+        const bool there = column < depth;
+        const e4m3* from = x + (there ? column : 0);
+#pragma unroll
+        for (int i = 0; i < COUNT; i++) {
+            if (row[i] != NONE) copy_async_16(at + i * 16 * DEPTH, from + row[i], there);
+        }
+    }
+};
+
+// GATHERS: x is read by slot_row.
+template <bool UP, bool GATHERS>
+DEVICE void experts_wide(const TensorMap& x_map, const TensorMap& w, const e4m3* x, const float* x_scale, const float* scales, const int* offset, const int* slot_row, bf16* out, int outputs, int depth, int x_stride, int experts) {
     extern __shared__ __align__(1024) unsigned char shared[];
     __shared__ Ring<STAGES> ring;
     __shared__ TileCounts counts;
     // Of a tile and of the next one: a warpgroup may be one tile ahead.
-    __shared__ TileScales<UP> tile_scales[2];
+    __shared__ TileScales<UP, GATHERS> tile_scales[2];
     constexpr int RESULTS = UP ? TILE_OUTPUTS / 2 : TILE_OUTPUTS;
     const u32 stages = shared_address(shared);
-    if (threadIdx.x == 0) ring.init();
+    // The first thread of the producer signals twice where rows are gathered: its boxes, and its part of the rows.
+    if (threadIdx.x == 0) ring.init(GATHERS ? 129 : 1);
     counts.load(offset, experts);
     const int output_tiles = (outputs + RESULTS - 1) / RESULTS, tiles = counts.tiles[experts] * output_tiles, depths = (depth + DEPTH - 1) / DEPTH;
     RingPlace<STAGES> place;
     if (threadIdx.x >= 256) {
         release_registers<PRODUCER_REGISTERS>();
-        if (threadIdx.x != 256) return;
+        if (!GATHERS && threadIdx.x != 256) return;
+        // The stage whose rows are on their way.
+        int before = -1;
+        auto signal = [&] {
+            // Products read through another proxy than these copies write.
+            fence_async_proxy();
+            barrier_arrive(ring.full + before);
+        };
         for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
             const WideTile tile = counts.tile(index, experts, output_tiles);
-            const int first = tile.outputs * RESULTS, second = UP ? outputs + first : first + TILE_OUTPUTS / 2;
+            const GatheredRows rows(slot_row, x_stride, GATHERS ? tile : WideTile{});
+            // Unrolled, the producer's registers do not suffice.
+#pragma unroll 1
             for (int i = 0; i < depths; i++) {
                 u64* full = ring.full + place.stage;
+                const u32 at = stages + place.stage * STAGE_BYTES;
                 barrier_wait(ring.empty + place.stage, place.parity ^ 1);
-                barrier_expect_bytes(full, STAGE_BYTES);
-                const u32 at = stages + place.stage * STAGE_BYTES, w_at = at + TILE_ROWS * DEPTH;
-                copy_box(at, x, i * DEPTH, tile.first_slot, 0, full);
-                copy_box(w_at, w, i * DEPTH, first, tile.expert, full);
-                copy_box(w_at + TILE_OUTPUTS / 2 * DEPTH, w, i * DEPTH, second, tile.expert, full);
+                if (threadIdx.x == 256) {
+                    barrier_expect_bytes(full, GATHERS ? TILE_OUTPUTS * DEPTH : STAGE_BYTES);
+                    if (!GATHERS) copy_box(at, x_map, i * DEPTH, tile.first_slot, 0, full);
+                    copy_weights<UP>(at, w, tile, outputs, i * DEPTH, full);
+                }
+                if constexpr (GATHERS) {
+                    rows.copy(at, x, i * DEPTH, depth);
+                    copy_async_commit();
+                    copy_async_wait<1>();
+                    if (before >= 0) signal();
+                    before = place.stage;
+                }
                 place.next();
             }
+        }
+        if (GATHERS && before >= 0) {
+            copy_async_wait<0>();
+            signal();
         }
         return;
     }
@@ -137,7 +198,7 @@ DEVICE void experts_wide(const TensorMap& x, const TensorMap& w, const float* x_
     int buffer = 0;
     for (int index = blockIdx.x; index < tiles; index += gridDim.x, buffer ^= 1) {
         const WideTile tile = counts.tile(index, experts, output_tiles);
-        tile_scales[buffer].load(x_scale, scales, tile, outputs);
+        tile_scales[buffer].load(x_scale, slot_row, scales, tile, outputs);
         consumers_meet();
         if (group * 64 >= tile.rows) {
             for (int i = 0; i < depths; i++) {
@@ -150,13 +211,15 @@ DEVICE void experts_wide(const TensorMap& x, const TensorMap& w, const float* x_
         float c[128] = {};
         const u32 rows = stages + group * 64 * DEPTH, w_rows = stages + TILE_ROWS * DEPTH;
         multiply_stages(c, ring, place, depths, rows, w_rows, [](auto& c, u64 a, u64 b) { wgmma_e4m3(c, a, b); });
-        write_results<UP>(c, tile_scales[buffer], tile, out, outputs);
+        write_results(c, tile_scales[buffer], tile, out, outputs);
     }
 }
 
-#define ARGUMENTS const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap w, const float *x_scale, const float *scales, const int *offset, bf16 *out, int outputs, int depth, int experts
-#define PASS x, w, x_scale, scales, offset, out, outputs, depth, experts
+#define ARGUMENTS const __grid_constant__ TensorMap x_map, const __grid_constant__ TensorMap w, const e4m3 *x, const float *x_scale, const float *scales, const int *offset, const int *slot_row, bf16 *out, int outputs, int depth, int x_stride, int experts
+#define PASS x_map, w, x, x_scale, scales, offset, slot_row, out, outputs, depth, x_stride, experts
 #define KERNEL extern "C" __global__ void __launch_bounds__(384, 1)
-KERNEL experts_wide_up(ARGUMENTS) { experts_wide<true>(PASS); }
-KERNEL experts_wide_down(ARGUMENTS) { experts_wide<false>(PASS); }
+// sums: [h | g] of up, which adapters add to.
+KERNEL experts_wide_up(ARGUMENTS) { experts_wide<true, true>(PASS); }
+KERNEL experts_wide_sums(ARGUMENTS) { experts_wide<false, true>(PASS); }
+KERNEL experts_wide_down(ARGUMENTS) { experts_wide<false, false>(PASS); }
 #endif

@@ -49,12 +49,6 @@ extern "C" __global__ void __launch_bounds__(256) quantise_rows_e4m3(const bf16*
     const int row = blockIdx.x * 8 + threadIdx.x / 32;
     if (row < rows) quantise_row_e4m3(x + size_t(row) * x_stride, out + size_t(row) * out_stride, scales + row, width);
 }
-// The same of row slot_row[i] of x for slot i, up to the last slot that experts have (experts.cuh). Grid (ceil(slots / 8)).
-extern "C" __global__ void __launch_bounds__(256) quantise_slots_e4m3(const bf16* x, const int* slot_row, const int* offset, e4m3* out, float* scales, int width, int x_stride, int out_stride, int experts) {
-    const int slot = blockIdx.x * 8 + threadIdx.x / 32;
-    if (slot < offset[experts]) quantise_row_e4m3(x + size_t(slot_row[slot]) * x_stride, out + size_t(slot) * out_stride, scales + slot, width);
-}
-
 // into = max(into, |x|) over all values, so that calls can follow each other; at least 0. NaN counts as infinity.
 extern "C" __global__ void __launch_bounds__(256) abs_max(const bf16* x, float* into, int width, int x_stride) {
     __shared__ float scratch[32];

@@ -15,10 +15,10 @@ constexpr int stage_bytes(int outputs) { return (TILE_ROWS + outputs) * DEPTH; }
 // `full`: the copies into a stage have ended. `empty`: all consumer warps have read it.
 template <int STAGES> struct Ring {
     u64 full[STAGES], empty[STAGES];
-    // Called by one thread, before a barrier of the block.
-    DEVICE void init() {
+    // Called by one thread, before a barrier of the block. `copiers`: threads that signal a stage.
+    DEVICE void init(int copiers = 1) {
         for (int i = 0; i < STAGES; i++) {
-            barrier_init(full + i, 1);
+            barrier_init(full + i, copiers);
             barrier_init(empty + i, 8);
         }
     }

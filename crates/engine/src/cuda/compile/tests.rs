@@ -136,7 +136,7 @@ fn parameters_are_those_of_the_declaration_with_its_macros() {
             vec![(6, Pointer), (4, Int), (1, Pointer)],
         ),
         ("experts_few_up_int4", vec![(7, Pointer), (3, Int)]),
-        ("experts_wide_up", vec![(2, Value), (4, Pointer), (3, Int)]),
+        ("experts_wide_up", vec![(2, Value), (6, Pointer), (4, Int)]),
         ("decode_step_32_e4m3", vec![(1, Value)]),
         ("decide", vec![(11, Pointer), (1, Int)]),
     ] {

@@ -30,7 +30,7 @@
 //!
 //! With inputs in e4m3 too, each row with a scale of its own, the same tiles take half of the tensor cores' time on sm_89 and sm_120. The compiler
 //! converts e4m3 to f16 for `mma.sync` on sm_90 (seen in its code), so an H100 has products of warpgroups (`experts_wide.cu`): at 2,960 rows 55 % of
-//! the 230 µs' rate; copies between the products are some 430 MB.
+//! the 230 µs' rate, when rows of x were copied for each slot before (another 145 MB); copies between the products are some 290 MB.
 //!
 //! Weights in int8 are beside inputs in int8, each row with a scale, or of few rows in bf16. Those in int4 are beside inputs in bf16. Few rows are
 //! summed by group and then scaled; in a tile the weights are rounded to bf16 with their scales, once for all its rows.
@@ -143,7 +143,8 @@ pub(super) fn shared_bytes() -> impl Iterator<Item = (String, usize)> {
         let name = |part| format!("experts_{part}{}", format.suffix);
         parts.map(|part| (name(part), format.tile_shared_bytes()))
     });
-    tiles.chain(parts.map(|part| (format!("experts_wide_{part}"), WIDE_SHARED_BYTES)))
+    let wide = ["up", "sums", "down"];
+    tiles.chain(wide.map(|part| (format!("experts_wide_{part}"), WIDE_SHARED_BYTES)))
 }
 
 /// Sizes of a layer of experts.
@@ -228,7 +229,7 @@ pub struct ExpertProduct {
     pub part: ExpertPart,
     /// Of all experts, `[experts, outputs, inputs]`.
     pub weights: WeightPointer,
-    /// Up: `[rows, width]`, for [`ExpertKernel::Wide`] `[slots, width]`; down: `[slots, inner]`.
+    /// Up: `[rows, width]`; down: `[slots, inner]`.
     pub x: ExpertInputs,
     /// Up: `[slots, inner]`, its sums `[slots, 2 * inner]`; down: `[slots, width]`.
     pub out: Pointer<bf16>,
@@ -401,7 +402,7 @@ impl Kernels {
     ) -> Result<(), CudaError> {
         let (weights, x) = (Operand::of_weights(product.weights)?, product.x.operand());
         let format = ExpertFormat::of(weights.number, x.number, kernel)?;
-        let size = ExpertSizes::new(routing.shape, product.part, kernel, rows);
+        let size = ExpertSizes::new(routing.shape, product.part, rows);
         require(
             x.starts_at_units() && x.has_room_for(size.x_rows, size.depth),
             "experts: rows begin at multiples of 16 bytes and are within their buffer",
@@ -458,53 +459,6 @@ impl Kernels {
             256,
             [
                 x.start, out.start, to.scales, rows, width, x.stride, out.stride
-            ]
-        )
-    }
-
-    /// `quantise.cu`: the same, a row for each slot of `rows` routed rows.
-    pub fn quantise_slots_e4m3(
-        &self,
-        routing: &Routing,
-        x: StridedRows,
-        to: E4m3Rows,
-        rows: usize,
-    ) -> Result<(), CudaError> {
-        let ExpertShape {
-            experts,
-            active,
-            width,
-            ..
-        } = routing.shape;
-        let (slots, out) = (rows * active, to.values);
-        require(
-            x.stride.is_multiple_of(8) && out.stride.is_multiple_of(8),
-            "quantising slots: strides are multiples of 8",
-        )?;
-        require(
-            routing.has_room_for(rows)
-                && x.has_room_for(rows, width)
-                && to.has_room_for(slots, width),
-            "quantising slots: a buffer is too small",
-        )?;
-        if rows == 0 {
-            return Ok(());
-        }
-        launch!(
-            self,
-            "quantise_slots_e4m3",
-            (slots.div_ceil(8), 1, 1),
-            256,
-            [
-                x.start,
-                routing.slot_row.start(),
-                routing.offset.start(),
-                out.start,
-                to.scales,
-                width,
-                x.stride,
-                out.stride,
-                experts
             ]
         )
     }
@@ -698,11 +652,12 @@ impl ExpertInputs {
 }
 
 impl ExpertPart {
-    /// Of kernels: sums are what `down` makes.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::UpSums | Self::Down => "down",
+    /// Of kernels: where rows of x are named, sums are what `down` makes.
+    fn name(self, kernel: ExpertKernel) -> &'static str {
+        match (self, kernel) {
+            (Self::Up, _) => "up",
+            (Self::UpSums, Wide) => "sums",
+            (Self::UpSums | Self::Down, _) => "down",
         }
     }
 
@@ -729,7 +684,7 @@ struct ExpertSizes {
 }
 
 impl ExpertSizes {
-    fn new(shape: ExpertShape, part: ExpertPart, kernel: ExpertKernel, rows: usize) -> Self {
+    fn new(shape: ExpertShape, part: ExpertPart, rows: usize) -> Self {
         let ExpertShape {
             experts,
             active,
@@ -746,7 +701,7 @@ impl ExpertSizes {
             experts,
             slots,
             w_rows: half * outputs,
-            x_rows: match part.reads_rows() && kernel != Wide {
+            x_rows: match part.reads_rows() {
                 true => rows,
                 false => slots,
             },
@@ -789,7 +744,7 @@ impl ExpertLaunch<'_> {
         let (size, routing) = (&self.size, self.routing);
         launch!(
             self.kernels,
-            &format!("experts_few_{}{}", self.part.name(), self.suffix),
+            &format!("experts_few_{}{}", self.part.name(Few), self.suffix),
             (size.outputs / size.unit, size.experts.min(size.slots), 1),
             256,
             [
@@ -811,7 +766,7 @@ impl ExpertLaunch<'_> {
         let (size, routing) = (&self.size, self.routing);
         launch!(
             self.kernels,
-            &format!("experts_{}{}", self.part.name(), self.suffix),
+            &format!("experts_{}{}", self.part.name(Tiles), self.suffix),
             (size.tiles(), 1, 1),
             128,
             [
@@ -844,25 +799,28 @@ impl ExpertLaunch<'_> {
             .encode()
         };
         let (x_sizes, w_sizes) = (
-            [size.depth, size.slots, 1],
+            [size.depth, size.x_rows, 1],
             [size.depth, size.w_rows, size.experts],
         );
         let x_map = map(self.x.values, x_sizes, self.x.stride, TILE_ROWS)?;
         let w_map = map(self.weights.values, w_sizes, size.depth, WIDE_OUTPUTS / 2)?;
         launch!(
             self.kernels,
-            &format!("experts_wide_{}", self.part.name()),
+            &format!("experts_wide_{}", self.part.name(Wide)),
             (size.tiles().min(self.kernels.multiprocessors), 1, 1),
             WIDE_THREADS,
             [
                 ByValue(x_map),
                 ByValue(w_map),
+                Address(self.x.values),
                 self.x.scales(),
                 self.weights.scales(),
                 self.routing.offset.start(),
+                self.routing.slot_row.start(),
                 self.out,
                 size.outputs,
                 size.depth,
+                self.x.stride,
                 size.experts
             ]
         )

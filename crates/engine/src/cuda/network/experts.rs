@@ -132,18 +132,19 @@ pub struct RowsForExperts {
 impl ExpertRoom {
     /// Values of the buffers, in the order of the fields from `logits` on.
     fn lengths(&self) -> [usize; 8] {
-        let (shape, slots) = (self.shape, self.rows_at_once * self.shape.active);
-        let rounded = match self.input {
-            Number::E4m3 | Number::Int8 => slots,
-            _ => 0,
+        let (shape, rows) = (self.shape, self.rows_at_once);
+        let slots = rows * shape.active;
+        let [in_8_bits, scales] = match self.input {
+            Number::E4m3 | Number::Int8 => [(rows * shape.width).max(slots * shape.inner), slots],
+            _ => [0; 2],
         };
         let adapted = if self.has_adapters { slots } else { 0 };
         [
             bucket(self.rows) * shape.experts,
             slots * shape.inner,
             slots * shape.width,
-            rounded * shape.width.max(shape.inner),
-            rounded,
+            in_8_bits,
+            scales,
             adapted * 2 * shape.inner,
             adapted * slot_rank(ADAPTER_RANK_MAX / shape.active),
             adapted,
@@ -297,13 +298,7 @@ impl ExpertBuffers {
             };
             kernels.expert_product(kernel, &self.routing, &product, count)
         };
-        let x = match (kernel, self.rounded(kernel, width)) {
-            (ExpertKernel::Wide, Some(ExpertInputs::E4m3(to))) => {
-                kernels.quantise_slots_e4m3(&self.routing, rows.x, to, count)?;
-                ExpertInputs::E4m3(to)
-            }
-            (_, to) => inputs(kernels, rows.x, to, count, width)?,
-        };
+        let x = inputs(kernels, rows.x, self.rounded(kernel, width), count, width)?;
         let gated = StridedRows::packed(self.inner.start(), inner);
         let (to, slots) = (self.rounded(kernel, inner), count * experts.active);
         match rows.adapters {

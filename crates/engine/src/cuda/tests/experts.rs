@@ -499,15 +499,7 @@ impl Layer {
             queued.unwrap();
         };
         let x = StridedRows::packed(at.x.start(), width + 8);
-        let x = match kernel {
-            ExpertKernel::Wide => {
-                let to = scaled(width);
-                let quantised = rig.kernels.quantise_slots_e4m3(routing, x, to, at.rows);
-                quantised.unwrap();
-                ExpertInputs::E4m3(to)
-            }
-            _ => inputs(x, at.rows, width),
-        };
+        let x = inputs(x, at.rows, width);
         run(ExpertPart::Up, self.up.at, x, at.values.start());
         let values = StridedRows::packed(at.values.start(), inner);
         let values = inputs(values, at.rows * active, inner);
