@@ -632,24 +632,31 @@ impl AdapterArgs {
     }
 }
 
-/// `spotter detect|point`, and most of `spotter query|segment`
+/// A picture, and what answers about it.
 #[derive(Debug, Args)]
-pub struct AskArgs {
+pub struct PictureArgs {
     /// A picture (PNG, JPEG) or a video, of which the first frame is used
     #[arg(value_name = "IMAGE-OR-VIDEO")]
     pub media: PathBuf,
-    /// What to look for, or the question
-    pub prompt: String,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Write the picture with the found objects drawn into it
-    #[arg(long, value_name = "PNG")]
-    pub draw: Option<PathBuf>,
     #[command(flatten)]
     pub adapter: AdapterArgs,
     #[command(flatten)]
     pub model: ModelArgs,
+}
+
+/// `spotter detect|point`, and most of `spotter query|segment`
+#[derive(Debug, Args)]
+pub struct AskArgs {
+    #[command(flatten)]
+    pub picture: PictureArgs,
+    /// What to look for, or the question
+    pub prompt: String,
+    /// Write the picture with the found objects drawn into it
+    #[arg(long, value_name = "PNG")]
+    pub draw: Option<PathBuf>,
 }
 
 /// `spotter segment`
@@ -666,19 +673,11 @@ pub struct SegmentArgs {
 /// `spotter caption`
 #[derive(Debug, Args)]
 pub struct CaptionArgs {
-    /// A picture (PNG, JPEG) or a video, of which the first frame is used
-    #[arg(value_name = "IMAGE-OR-VIDEO")]
-    pub media: PathBuf,
+    #[command(flatten)]
+    pub picture: PictureArgs,
     /// How long the caption may be
     #[arg(long, value_parser = one_of(LENGTHS), default_value = "normal")]
     pub length: CaptionLength,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub adapter: AdapterArgs,
-    #[command(flatten)]
-    pub model: ModelArgs,
 }
 
 #[cfg(test)]

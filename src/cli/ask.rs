@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::{
-    args::{AdapterArgs, AskArgs, CaptionArgs, ModelArgs, QueryArgs, SegmentArgs},
+    args::{AskArgs, CaptionArgs, ModelArgs, PictureArgs, QueryArgs, SegmentArgs},
     out::{remark, say, say_part},
 };
 use crate::{
@@ -56,12 +56,8 @@ pub fn segment(args: &SegmentArgs) -> anyhow::Result<()> {
 }
 
 pub fn caption(args: &CaptionArgs) -> anyhow::Result<()> {
-    let picture = load(&args.media)?;
     let length = args.length;
-    let task = Task::Caption { length };
-    let (mut engine, adapter) = open_with(&args.model, &args.adapter)?;
-    let look = Look::still(picture.clone(), [task])?.with_adapter(adapter.as_ref());
-    printed_answer(&mut engine, look, &picture, args.json)?;
+    printed_answer(&args.picture, Task::Caption { length })?;
     Ok(())
 }
 
@@ -88,10 +84,7 @@ fn choices(given: &[String]) -> anyhow::Result<Vec<String>> {
 }
 
 fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
-    let picture = load(&args.media)?;
-    let (mut engine, adapter) = open_with(&args.model, &args.adapter)?;
-    let look = Look::still(picture.clone(), [task])?.with_adapter(adapter.as_ref());
-    let answer = printed_answer(&mut engine, look, &picture, args.json)?;
+    let (picture, answer) = printed_answer(&args.picture, task)?;
     if let Some(path) = &args.draw {
         let drawn = match &answer.body {
             AnswerBody::Outline(outline) => draw_outline(path, &picture, outline),
@@ -109,15 +102,12 @@ pub fn open(args: &ModelArgs) -> anyhow::Result<(Engine, ModelCard)> {
 }
 
 /// The same with an adapter, which must fit.
-fn open_with(
-    args: &ModelArgs,
-    adapter: &AdapterArgs,
-) -> anyhow::Result<(Engine, Option<AdapterId>)> {
-    let adapter = adapter.adapter()?;
+fn open_with(args: &PictureArgs) -> anyhow::Result<(Engine, Option<AdapterId>)> {
+    let adapter = args.adapter.adapter()?;
     let id = adapter.as_ref().map(|adapter| adapter.id.clone());
     let settings = config::ModelSettings {
         adapters: adapter.into_iter().collect(),
-        ..args.settings()
+        ..args.model.settings()
     };
     let unfit = check_adapters(&settings).into_iter().next();
     if let Some(unfit) = unfit {
@@ -141,16 +131,14 @@ fn open_settings(settings: &config::ModelSettings) -> anyhow::Result<(Engine, Mo
     Ok((engine, card))
 }
 
-/// Answers, and prints the answer: as JSON, or for people as it is written. Blocks for all of it.
-fn printed_answer(
-    engine: &mut Engine,
-    look: Look,
-    picture: &Picture,
-    as_json: bool,
-) -> anyhow::Result<Answer> {
+/// Answers about a picture, and prints the answer: as JSON, or for people as it is written. Blocks for all of it.
+fn printed_answer(args: &PictureArgs, task: Task) -> anyhow::Result<(Picture, Answer)> {
+    let picture = load(&args.media)?;
+    let (mut engine, adapter) = open_with(args)?;
+    let look = Look::still(picture.clone(), [task])?.with_adapter(adapter.as_ref());
     let (mut objects, mut is_thinking) = (0, false);
-    let answer = answer(engine, look, |piece| {
-        if as_json {
+    let answer = answer(&mut engine, look, |piece| {
+        if args.json {
             return Ok(());
         }
         let was_thinking = is_thinking;
@@ -164,15 +152,15 @@ fn printed_answer(
             AnswerPiece::Bounds(_) | AnswerPiece::Path(_) => Ok(()),
             AnswerPiece::Box(_) | AnswerPiece::Point(_) => {
                 objects += 1;
-                show_object(piece, objects, picture)
+                show_object(piece, objects, &picture)
             }
         }
     })?;
-    match as_json {
+    match args.json {
         true => say(to_json(&answer))?,
-        false => show_end(&answer, picture)?,
+        false => show_end(&answer, &picture)?,
     }
-    Ok(answer)
+    Ok((picture, answer))
 }
 
 /// Answers; `piece` gets every piece of the answer as soon as it is decided. Blocks for all of it.
