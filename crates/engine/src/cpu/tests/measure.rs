@@ -162,7 +162,7 @@ fn layers_with_large_errors_stay_in_f32() {
 /// With drawn scenes; prints the errors of all layers.
 #[test]
 #[ignore = "takes minutes of all cores and 8 GB of memory; run make test-full"]
-fn whole_golden_data_at_true_widths_has_bounded_errors_in_int8() {
+fn whole_golden_data_has_bounded_int8_errors_at_true_widths() {
     let set = whole_golden_set("md2-full");
     let config = config(&set);
     let weights = Weights::load(&config, &mut Rule::read(&set)).unwrap();

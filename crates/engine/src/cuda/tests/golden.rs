@@ -253,7 +253,7 @@ fn assert_bins(report: &Report) {
 
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
-fn whole_golden_data_at_true_widths_decides_in_int8_as_f32() {
+fn whole_golden_data_in_full_width_int8_decides_as_f32() {
     let set = whole_golden_set("md2-full");
     let config = config(&set);
     let golden = FullSet::read(&set);
