@@ -11,7 +11,7 @@
 //   offset, slot_row   as in experts.cuh
 //   used        [experts] the experts that have rows, ascending, then -1
 //   slot_of     [rows, active] the slot of each row and expert; not written where the row has no expert
-// Grid (experts), 256 threads: a block counts all rows of lower experts, then gives its expert's rows their slots, 256 rows at a time.
+// Grid (experts), 1024 threads: a block counts all rows of lower experts, then gives its expert's rows their slots, 1024 rows at a time.
 //
 // route_few: both for up to 32 rows. Grid (1), 1024 threads: a warp routes a row, then it gives slots to every 32nd expert, a lane to each row.
 //
@@ -88,15 +88,17 @@ extern "C" __global__ void __launch_bounds__(128) route(const bf16* logits, cons
     if (threadIdx.x % 32 == 0) chosen[row] = set;
 }
 
-extern "C" __global__ void __launch_bounds__(256) group_rows(const int* expert, const u64* chosen, int* offset, int* used, int* slot_row, int* slot_of, int rows, int experts, int active) {
-    __shared__ int below[8], own[8];
-    __shared__ u64 any[8];
+#define GROUP_THREADS 1024
+#define GROUP_WARPS (GROUP_THREADS / 32)
+extern "C" __global__ void __launch_bounds__(GROUP_THREADS) group_rows(const int* expert, const u64* chosen, int* offset, int* used, int* slot_row, int* slot_of, int rows, int experts, int active) {
+    __shared__ int below[GROUP_WARPS], own[GROUP_WARPS];
+    __shared__ u64 any[GROUP_WARPS];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, mine = blockIdx.x;
     const Slots slots = {offset, used, slot_row, slot_of};
     const u64 bit = u64(1) << mine;
     int lower = 0, count = 0;
     u64 all = 0;
-    for (int row = threadIdx.x; row < rows; row += 256) {
+    for (int row = threadIdx.x; row < rows; row += GROUP_THREADS) {
         const u64 set = chosen[row];
         lower += __popcll(set & (bit - 1));
         count += set & bit ? 1 : 0;
@@ -107,19 +109,19 @@ extern "C" __global__ void __launch_bounds__(256) group_rows(const int* expert, 
     all = warp_or(all);
     if (lane == 0) below[warp] = lower, own[warp] = count, any[warp] = all;
     __syncthreads();
-    int first = 0, total = 0;
-    for (int i = 0; i < 8; i++) first += below[i], total += own[i], all |= any[i];
+    int first = __reduce_add_sync(WARP_ALL, below[lane]);
+    const int total = __reduce_add_sync(WARP_ALL, own[lane]);
+    all = warp_or(any[lane]);
     if (threadIdx.x == 0) slots.write_expert(mine, first, total, all, experts);
-    for (int from = 0; from < rows; from += 256) {
+    for (int from = 0; from < rows; from += GROUP_THREADS) {
         const int row = from + threadIdx.x;
         const bool has = row < rows && chosen[row] & bit;
         const u32 lanes = __ballot_sync(WARP_ALL, has);
         __syncthreads();
         if (lane == 0) own[warp] = __popc(lanes);
         __syncthreads();
-        int slot = first + lanes_below(lanes);
-        for (int i = 0; i < warp; i++) slot += own[i];
-        for (int i = 0; i < 8; i++) first += own[i];
+        const int slot = first + __reduce_add_sync(WARP_ALL, lane < warp ? own[lane] : 0) + lanes_below(lanes);
+        first += __reduce_add_sync(WARP_ALL, own[lane]);
         if (has) slots.write_slot(slot, row, mine, expert, active);
     }
 }

@@ -375,7 +375,7 @@ impl Kernels {
             self,
             "group_rows",
             (experts, 1, 1),
-            256,
+            1024,
             [
                 expert,
                 chosen,
