@@ -14,7 +14,8 @@ use proptest::prelude::*;
 
 use super::{BOUNDS, grammar};
 use crate::{
-    model::{AnswerGrammar, OutputPiece, SequenceOutput, Skill, Tiling},
+    model::{AnswerGrammar, Formats, OutputPiece, SequenceOutput, Skill, Tiling},
+    network::format::Format,
     scheduler::{
         backend::{
             AdapterNumber, Backend, BackendError, BackendLimits, DecoderInput, LoadedAdapter,
@@ -601,13 +602,16 @@ fn failed_steps_fail_their_looks_and_nothing_else() {
 
 #[test]
 fn moondream_in_any_schedule_answers_as_alone() {
-    let schedules = Schedules::new(SmallMoondream::new());
-    let limits = schedules.model.limits();
+    let in_int8 = Formats::F32.with_large(Format::INT8, None);
     let done = RefCell::new(Vec::new());
-    proptest!(config(100), |(plans in plans(), options in options(), limits in narrow(limits))| {
-        let work = schedules.check(&plans, limits, options, Vec::new())?;
-        done.borrow_mut().push(work);
-    });
+    for formats in [Formats::F32, in_int8] {
+        let schedules = Schedules::new(SmallMoondream::new(formats));
+        let limits = schedules.model.limits();
+        proptest!(config(50), |(plans in plans(), options in options(), limits in narrow(limits))| {
+            let work = schedules.check(&plans, limits, options, Vec::new())?;
+            done.borrow_mut().push(work);
+        });
+    }
     let done = done.into_inner();
     let sum = |of: fn(&Work) -> u64| done.iter().map(of).sum::<u64>();
     let kept = sum(|work| work.crops_reused + work.prefixes_reused + work.unchanged);

@@ -36,11 +36,12 @@ const SIZE_ID: u32 = 215;
 pub struct SmallMoondream {
     config: ModelConfig,
     weights: Weights,
+    formats: Formats<'static>,
     adapters: Vec<Arc<LoadedAdapter>>,
 }
 
 impl SmallMoondream {
-    pub fn new() -> Self {
+    pub fn new(formats: Formats<'static>) -> Self {
         let set = golden_set("md3-ln-tiny");
         let config = config(&set);
         let adapter = |number| {
@@ -51,6 +52,7 @@ impl SmallMoondream {
         };
         Self {
             weights: weights(&set, &config),
+            formats,
             adapters: (1..=ADAPTERS).map(adapter).collect(),
             config,
         }
@@ -71,7 +73,7 @@ impl ScheduledModel for SmallMoondream {
 
     fn device(&self, limits: BackendLimits, clock: &ManualClock) -> Box<dyn Backend> {
         let settings = CpuSettings {
-            formats: Formats::F32,
+            formats: self.formats,
             slots: limits.slots,
             rows: limits.rows,
             images: limits.images,
