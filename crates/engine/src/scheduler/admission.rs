@@ -319,10 +319,10 @@ impl Admission {
         self.drafts = Drafts::default();
     }
 
-    /// Takes the pages of all looks that use one of these images, which were not written. They are encoded again.
-    pub fn take_prefixes_of(&mut self, images: &[ImageNumber]) -> Vec<Arc<[PageId]>> {
-        let uses = |look: &&mut AdmittedLook| look.image.is_some_and(|i| images.contains(&i));
-        let looks = self.looks.values_mut().filter(uses);
+    /// Takes the pages of all looks that use one of these prefixes, which were not written. Their images are encoded again.
+    pub fn take_prefixes_of(&mut self, roots: &[PrefixRoot]) -> Vec<Arc<[PageId]>> {
+        let looks = self.looks.values_mut();
+        let looks = looks.filter(|look| roots.contains(&look.root()));
         looks.filter_map(AdmittedLook::take_prefix).collect()
     }
 

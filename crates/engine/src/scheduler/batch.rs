@@ -18,7 +18,7 @@ use super::{
     backend::{BackendLimits, CropSource, ImageJob, Row, RowRef, SlotId, Step},
     decision::Decision,
     job::{JobId, JobState, RowRequest},
-    kv::OutOfPages,
+    kv::{OutOfPages, PrefixRoot},
     plan::{self, Budget, Grant, IMAGES_WITH_DECODE, TEXT_EVERY, TEXTS_BESIDE_SHORT},
     request::{Decide, LookId, Options},
     working_set::WorkingSet,
@@ -28,8 +28,16 @@ use spotter_core::Mono;
 /// What has to be known at a step's commit, and when it fails.
 pub struct StepRecord {
     pub(super) rows: Vec<RowRecord>,
-    pub(super) images: Vec<LookId>,
+    pub(super) images: Vec<ImageRecord>,
     pub(super) launched: Mono,
+}
+
+/// An image that the step encodes.
+#[derive(Clone, Copy)]
+pub(super) struct ImageRecord {
+    pub look: LookId,
+    /// Its prefix, which other looks may use too.
+    pub root: PrefixRoot,
 }
 
 pub(super) struct RowRecord {
@@ -333,7 +341,10 @@ impl BatchPlanner {
             }
             PrefixOrigin::Encoded => {
                 draft.step.images.extend(encode(inside, look, now));
-                draft.record.images.push(grant.look);
+                draft.record.images.push(ImageRecord {
+                    look: grant.look,
+                    root: look.root(),
+                });
             }
         }
         true

@@ -5,6 +5,8 @@
 //!   lost           what it wrote is undefined     its looks fail, and those of later steps, which may have read that
 //! ```
 //!
+//! Other looks may use images of such steps and have no row in them: for these the images are encoded again.
+//!
 //! What is remembered may be in pages and entries that were not written, so all of it is forgotten: known texts, kept pictures with
 //! their answers, and drafts, one of which may have made the step too large. Such steps are rare, and forgetting costs time alone.
 
@@ -26,15 +28,11 @@ pub(super) fn not_launched(
     reason: &str,
 ) {
     debug_assert!(has_row_for_each_image(record), "{NO_ROW}");
-    let unfit = image.and_then(|image| record.images.get(image).copied());
+    let unfit = image.and_then(|image| Some(record.images.get(image)?.look));
     let fault = match unfit {
         Some(_) => LookFault::Picture(reason.to_owned()),
         None => LookFault::Step(reason.to_owned()),
     };
-    let encoded = record.images.iter();
-    let unwritten: Vec<_> = encoded
-        .filter_map(|look| inside.admission.get(*look)?.image)
-        .collect();
     for row in &record.rows {
         leave_step(inside, row.job);
         let look = row.job.0;
@@ -42,9 +40,7 @@ pub(super) fn not_launched(
             fail(inside, look, &fault);
         }
     }
-    for prefix in inside.admission.take_prefixes_of(&unwritten) {
-        inside.kv.release(prefix.iter().copied());
-    }
+    forget_images(inside, record);
     forget_all(inside);
 }
 
@@ -61,15 +57,19 @@ pub(super) fn lost<'a>(
         leave_step(inside, row.job);
         fail(inside, row.job.0, &fault);
     }
-    for row in later.flat_map(|record| &record.rows) {
-        fail(inside, row.job.0, &fault);
+    forget_images(inside, record);
+    for record in later {
+        for row in &record.rows {
+            fail(inside, row.job.0, &fault);
+        }
+        forget_images(inside, record);
     }
     forget_all(inside);
 }
 
 fn has_row_for_each_image(record: &StepRecord) -> bool {
     let has_row = |look| record.rows.iter().any(|row| row.job.0 == look);
-    record.images.iter().copied().all(has_row)
+    record.images.iter().all(|image| has_row(image.look))
 }
 
 /// The step does not carry the job any more, which begins again unless its look has ended.
@@ -81,6 +81,14 @@ fn leave_step(inside: &mut WorkingSet, job: JobId) {
     job.committed();
     if job.is_running() {
         job.state = JobState::Evicted;
+    }
+}
+
+/// Looks that are left have no prefix of the step's images any more.
+fn forget_images(inside: &mut WorkingSet, record: &StepRecord) {
+    let roots: Vec<_> = record.images.iter().map(|image| image.root).collect();
+    for prefix in inside.admission.take_prefixes_of(&roots) {
+        inside.kv.release(prefix.iter().copied());
     }
 }
 

@@ -39,8 +39,8 @@ pub(super) fn settle(
     inside.work.crops_encoded += results.crops_encoded as u64;
     inside.work.crops_reused += results.crops_reused as u64;
     share_time(inside, record, results);
-    for (id, size) in record.images.iter().zip(&results.model_sizes) {
-        if let Some(look) = inside.admission.get_mut(*id) {
+    for (image, size) in record.images.iter().zip(&results.model_sizes) {
+        if let Some(look) = inside.admission.get_mut(image.look) {
             look.model_size = *size;
             look.image_times = Some(results.times);
         }
@@ -77,8 +77,8 @@ fn share_time(inside: &mut WorkingSet, record: &StepRecord, results: &StepResult
     let of_row = (times.rows + times.sampling) / record.rows.len().max(1) as u32;
     inside.work.busy += times.prepare + times.encode + times.rows + times.sampling;
     inside.settled += 1;
-    for (look, size) in record.images.iter().zip(&results.model_sizes) {
-        if let Some(look) = inside.admission.get_mut(*look) {
+    for (image, size) in record.images.iter().zip(&results.model_sizes) {
+        if let Some(look) = inside.admission.get_mut(image.look) {
             look.device_time += of_images.mul_f64(pixels(size) / all_pixels.max(1.0));
         }
     }

@@ -133,6 +133,14 @@ impl ScheduledModel for SimulatedModel {
     }
 }
 
+/// The simplest engine.
+const HOST: Options = Options {
+    depth: 1,
+    decide: Decide::Host,
+    draft: false,
+    reuse: None,
+};
+
 /// A look of the schedule; small numbers, so that cameras, pictures and prompts come again.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
@@ -363,15 +371,9 @@ impl<M: ScheduledModel> Schedules<M> {
 
     /// The answers to a look alone, in the simplest engine: `None` when it does not fit.
     fn run_alone(&self, plan: &Plan, limits: BackendLimits) -> Option<Vec<SequenceOutput>> {
-        let options = Options {
-            depth: 1,
-            decide: Decide::Host,
-            draft: false,
-            reuse: None,
-        };
         let clock = ManualClock::at(WallTime::default());
         let device = self.model.device(limits, &clock);
-        let mut worker = Worker::new(device, self.model.vocab(), options, Arc::new(clock));
+        let mut worker = Worker::new(device, self.model.vocab(), HOST, Arc::new(clock));
         let plan = Plan {
             limits_ms: [None; 2],
             ..plan.clone()
@@ -619,111 +621,155 @@ fn moondream_in_any_schedule_answers_as_alone() {
     assert!(!counts.contains(&0), "drafts, kept, evicted: {counts:?}");
 }
 
-/// Found by the properties above, in their first form or a later one.
-#[test]
-fn schedules_that_failed_once_answer_as_alone() {
-    let plan = |camera, picture, prompts: &[(u8, u8)]| Plan {
+/// A look with one prompt.
+fn look(camera: u8, picture: Option<u8>, prompt: (u8, u8)) -> Plan {
+    Plan {
         wait: 0,
         camera,
         picture,
-        prompts: prompts.to_vec(),
+        prompts: vec![prompt],
         limits_ms: [None; 2],
         cancel: None,
         adapter: 0,
-    };
-    let host = Options {
-        depth: 1,
-        decide: Decide::Host,
-        draft: false,
-        reuse: None,
-    };
+    }
+}
+
+const REUSE: Option<ReuseRule> = Some(ReuseRule {
+    detail: PictureDetail::Bytes,
+    max_age: Duration::from_millis(40),
+});
+
+/// Runs a schedule that a property found.
+#[track_caller]
+fn assert_passes(plans: &[Plan], limits: BackendLimits, options: Options, faults: Vec<Option<u8>>) {
+    let checked = Schedules::new(SimulatedModel).check(plans, limits, options, faults);
+    checked.unwrap_or_else(|error| panic!("{plans:?}: {error}"));
+}
+
+#[test]
+fn schedules_that_failed_once_answer_as_alone() {
     let late = [
         Plan {
             limits_ms: [None, Some(42)],
-            ..plan(0, Some(3), &[(2, 3), (0, 1)])
+            prompts: vec![(2, 3), (0, 1)],
+            ..look(0, Some(3), (2, 3))
         },
         Plan {
             wait: 2,
-            ..plan(0, Some(0), &[(0, 11)])
+            ..look(0, Some(0), (0, 11))
         },
     ];
-    let kept = [
-        plan(0, None, &[(0, 0)]),
-        Plan {
-            wait: 4,
-            limits_ms: [None, Some(28)],
-            ..plan(0, None, &[(0, 0)])
-        },
-        plan(2, Some(0), &[(0, 0)]),
-        Plan {
-            wait: 5,
-            limits_ms: [Some(49), None],
-            ..plan(2, Some(0), &[(3, 0)])
-        },
-    ];
-    let ahead = [
-        Plan {
-            adapter: 1,
-            ..plan(0, Some(2), &[(1, 2)])
-        },
-        Plan {
-            wait: 2,
-            ..plan(1, Some(0), &[(0, 4)])
-        },
-        Plan {
-            wait: 4,
-            limits_ms: [Some(50), None],
-            adapter: 2,
-            ..plan(0, Some(2), &[(6, 11)])
-        },
-    ];
-    let narrow = BackendLimits {
+    let limits = BackendLimits {
+        pages: 16,
+        rows: 3,
+        ..LIMITS
+    };
+    assert_passes(&late, limits, HOST, Vec::new());
+
+    let one_row = BackendLimits {
         pages: 10,
         rows: 1,
         positions: 60,
         tokens: 1,
         picks: 1,
+        kept_crops: 3,
         ..LIMITS
     };
-    let reuse = Some(ReuseRule {
-        detail: PictureDetail::Bytes,
-        max_age: Duration::from_millis(40),
-    });
-    let cases: [(&[Plan], BackendLimits, Options); 3] = [
-        (
-            &late,
-            BackendLimits {
-                pages: 16,
-                rows: 3,
-                ..LIMITS
-            },
-            host,
-        ),
-        (
-            &kept,
-            BackendLimits {
-                kept_crops: 3,
-                ..narrow
-            },
-            Options { reuse, ..host },
-        ),
-        (
-            &ahead,
-            BackendLimits {
-                kept_crops: 0,
-                ..narrow
-            },
-            Options {
-                depth: 2,
-                decide: Decide::Device,
-                ..host
-            },
-        ),
+    let kept = [
+        look(0, None, (0, 0)),
+        Plan {
+            wait: 4,
+            limits_ms: [None, Some(28)],
+            ..look(0, None, (0, 0))
+        },
+        look(2, Some(0), (0, 0)),
+        Plan {
+            wait: 5,
+            limits_ms: [Some(49), None],
+            ..look(2, Some(0), (3, 0))
+        },
     ];
-    let schedules = Schedules::new(SimulatedModel);
-    for (plans, limits, options) in cases {
-        if let Err(error) = schedules.check(plans, limits, options, Vec::new()) {
-            panic!("{plans:?}: {error}");
-        }
+    let options = Options {
+        reuse: REUSE,
+        ..HOST
+    };
+    assert_passes(&kept, one_row, options, Vec::new());
+
+    let ahead = [
+        Plan {
+            adapter: 1,
+            ..look(0, Some(2), (1, 2))
+        },
+        Plan {
+            wait: 2,
+            ..look(1, Some(0), (0, 4))
+        },
+        Plan {
+            wait: 4,
+            limits_ms: [Some(50), None],
+            adapter: 2,
+            ..look(0, Some(2), (6, 11))
+        },
+    ];
+    let options = Options {
+        depth: 2,
+        decide: Decide::Device,
+        ..HOST
+    };
+    assert_passes(&ahead, one_row, options, Vec::new());
+}
+
+/// The second look waits with the prefix that the first one's step encodes when that step is lost: its own was not launched.
+#[test]
+fn prefix_of_a_lost_step_is_encoded_again() {
+    let limits = BackendLimits {
+        pages: 20,
+        rows: 4,
+        kept_crops: 6,
+        ..LIMITS
+    };
+    let options = Options {
+        depth: 2,
+        reuse: REUSE,
+        ..HOST
+    };
+    for cancel in [None, Some(2), Some(3)] {
+        let plans = [
+            Plan {
+                cancel,
+                ..look(1, Some(0), (3, 0))
+            },
+            Plan {
+                wait: 1,
+                ..look(1, Some(0), (3, 0))
+            },
+            look(0, Some(0), (0, 0)),
+            Plan {
+                wait: 2,
+                ..look(0, None, (0, 0))
+            },
+        ];
+        assert_passes(&plans, limits, options, vec![None, Some(0), Some(0)]);
+    }
+}
+
+/// A look runs with one adapter when the step is not launched that encodes the prefix of the same picture with another.
+#[test]
+fn prefix_with_another_adapter_outlives_a_failed_step() {
+    let of = |wait, adapter, words| Plan {
+        wait,
+        adapter,
+        ..look(0, Some(0), (0, words))
+    };
+    let options = Options {
+        depth: 2,
+        reuse: REUSE,
+        ..HOST
+    };
+    for call in 0..12 {
+        let mut faults = vec![None; call];
+        faults.push(Some(0));
+        let plans = [of(0, 1, 2), of(1, 1, 5), of(1, 0, 0)];
+        assert_passes(&plans, LIMITS, options, faults);
     }
 }
