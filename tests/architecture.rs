@@ -87,6 +87,7 @@ const CUDA: &[&str] = &[
     "kernels",
     "products",
     "weights",
+    "adapters",
     "network",
     "graphs",
     "frames",

@@ -10,6 +10,7 @@ use super::{
     error::CudaError,
     kernels::{LowRankWeights, slot_rank},
     memory::{Buffer, PinnedBuffer, upload, wait_for_stream},
+    program::{HeldAdapters, TableLayout},
     tensor::bucket,
     weights::put_pairs_together,
 };
@@ -34,19 +35,6 @@ pub struct AdapterSlots {
     piece: PinnedBuffer<bf16>,
 }
 
-/// How much there is room for.
-#[derive(Clone, Copy, Debug)]
-pub struct AdapterRoom {
-    /// Adapters; 0: none.
-    pub slots: usize,
-    /// Positions of a step.
-    pub positions: usize,
-}
-
-/// The adapter in each slot.
-#[derive(Debug)]
-pub struct HeldAdapters(Vec<Option<AdapterNumber>>);
-
 /// The low-rank weights of a layer in all slots.
 pub struct LayerSlots {
     shape: SlotShape,
@@ -64,12 +52,6 @@ struct SlotShape {
     rank: usize,
     inner: usize,
     outputs: usize,
-}
-
-impl AdapterRoom {
-    fn narrow_values(&self) -> usize {
-        bucket(self.positions) * ADAPTER_RANK_MAX
-    }
 }
 
 impl SlotShape {
@@ -150,9 +132,9 @@ impl AdapterSlots {
     pub fn new(
         stream: &Arc<CudaStream>,
         config: &ModelConfig,
-        room: AdapterRoom,
+        layout: &TableLayout,
     ) -> Result<Option<Self>, CudaError> {
-        let slots = room.slots;
+        let slots = layout.limits.adapters;
         if slots == 0 {
             return Ok(None);
         }
@@ -171,19 +153,20 @@ impl AdapterSlots {
         let blocks = config.network().layers.text.blocks.into_iter().map(block);
         Ok(Some(Self {
             blocks: blocks.collect::<Result<_, _>>()?,
-            held: HeldAdapters(vec![None; slots]),
-            narrow: Buffer::zeros(stream, room.narrow_values())?,
+            held: HeldAdapters::empty(slots),
+            narrow: Buffer::zeros(stream, narrow_values(layout))?,
             piece: PinnedBuffer::zeros(lengths(config).into_iter().flatten().max().unwrap_or(0))?,
         }))
     }
 
     /// Bytes of GPU memory that they take.
-    pub fn bytes(config: &ModelConfig, room: AdapterRoom) -> usize {
-        if room.slots == 0 {
+    pub fn bytes(config: &ModelConfig, layout: &TableLayout) -> usize {
+        let slots = layout.limits.adapters;
+        if slots == 0 {
             return 0;
         }
         let of_slot: usize = lengths(config).into_iter().flatten().sum();
-        room.slots * of_slot * size_of::<bf16>() + room.narrow_values() * size_of::<f32>()
+        slots * of_slot * size_of::<bf16>() + narrow_values(layout) * size_of::<f32>()
     }
 
     /// Copies the adapters of a step that are in no slot yet, behind all work on the stream: steps in flight use what they were launched
@@ -204,7 +187,7 @@ impl AdapterSlots {
                 CudaError::Shape("a step has more adapters than the GPU has slots".into())
             })?;
             self.load_into(stream, slot, &adapter.weights)?;
-            self.held.0[slot] = Some(adapter.number);
+            self.held.put(slot, adapter.number);
         }
         Ok(())
     }
@@ -223,32 +206,6 @@ impl AdapterSlots {
             }
         }
         Ok(())
-    }
-}
-
-impl HeldAdapters {
-    #[cfg(test)]
-    pub fn of(numbers: &[u32]) -> Self {
-        Self(
-            numbers
-                .iter()
-                .map(|number| Some(AdapterNumber(*number)))
-                .collect(),
-        )
-    }
-
-    /// Where it is.
-    pub fn slot_of(&self, number: AdapterNumber) -> Option<usize> {
-        self.0.iter().position(|held| *held == Some(number))
-    }
-
-    /// A slot whose adapter is none of these, from now on without one; an empty slot, if there is one.
-    fn take_slot(&mut self, wanted: &[AdapterNumber]) -> Option<usize> {
-        let empty = self.0.iter().position(Option::is_none);
-        let is_free = |held: &Option<AdapterNumber>| held.is_none_or(|n| !wanted.contains(&n));
-        let slot = empty.or_else(|| self.0.iter().position(is_free))?;
-        self.0[slot] = None;
-        Some(slot)
     }
 }
 
@@ -292,6 +249,10 @@ fn lengths(config: &ModelConfig) -> Vec<[usize; 2]> {
 /// Experts of a row.
 fn active(config: &ModelConfig) -> usize {
     config.text.moe.map_or(1, |moe| moe.experts_per_token)
+}
+
+fn narrow_values(layout: &TableLayout) -> usize {
+    bucket(layout.positions) * ADAPTER_RANK_MAX
 }
 
 #[cfg(test)]
@@ -347,20 +308,5 @@ mod tests {
         assert_eq!(of_slot(&ModelConfig::default()), 50_331_648);
         let moondream3 = released_config("moondream3.1").unwrap();
         assert_eq!(of_slot(&moondream3), 78_643_200);
-    }
-
-    #[test]
-    fn adapter_that_no_row_wants_gives_up_its_slot() {
-        let numbers = |list: &[u32]| list.iter().map(|n| AdapterNumber(*n)).collect::<Vec<_>>();
-        let mut held = HeldAdapters(vec![None; 2]);
-        for (number, slot) in [(7, 0), (8, 1)] {
-            assert_eq!(held.take_slot(&numbers(&[7, 8])), Some(slot));
-            held.0[slot] = Some(AdapterNumber(number));
-        }
-        assert_eq!(held.slot_of(AdapterNumber(8)), Some(1));
-        assert_eq!(held.take_slot(&numbers(&[9, 7])), Some(1));
-        assert_eq!(held.slot_of(AdapterNumber(8)), None);
-        held.0[1] = Some(AdapterNumber(9));
-        assert_eq!(held.take_slot(&numbers(&[7, 9, 10])), None);
     }
 }

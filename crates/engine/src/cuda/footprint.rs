@@ -69,7 +69,7 @@ impl Footprint {
             scratch: scratch_bytes(config, formats, capacity, &layout),
             cache: capacity.pages * page_bytes(config),
             kept: capacity.kept_crops * crop_bytes(config),
-            adapters: AdapterSlots::bytes(config, layout.adapter_room()),
+            adapters: AdapterSlots::bytes(config, &layout),
             calibration,
             unreturned,
         })

@@ -13,13 +13,12 @@
 use std::{collections::HashMap, ops::Range, sync::Arc};
 
 use super::{
-    adapters::{AdapterRoom, HeldAdapters},
     memory::Pointer,
     tensor::{PAGE, TILE, bucket},
 };
 use crate::scheduler::backend::{
-    BackendError, BackendLimits, DecoderInput, Feed, ImageJob, KvTable, LoadedAdapter, MaskSource,
-    Pick, Row, SlotId, Step,
+    AdapterNumber, BackendError, BackendLimits, DecoderInput, Feed, ImageJob, KvTable,
+    LoadedAdapter, MaskSource, Pick, Row, SlotId, Step,
 };
 
 /// Crops that an image of a step has on average, at most.
@@ -134,13 +133,6 @@ impl TableLayout {
             words,
         }
     }
-
-    pub fn adapter_room(&self) -> AdapterRoom {
-        AdapterRoom {
-            slots: self.limits.adapters,
-            positions: self.positions,
-        }
-    }
 }
 
 /// Numbers of entries of a step.
@@ -180,6 +172,35 @@ pub struct StepTables<'a> {
 impl StepTables<'_> {
     pub fn at(&self, table: Table) -> Pointer<i32> {
         self.block.at(table.start)
+    }
+}
+
+/// The adapter in each slot.
+#[derive(Debug)]
+pub struct HeldAdapters(Vec<Option<AdapterNumber>>);
+
+impl HeldAdapters {
+    pub fn empty(slots: usize) -> Self {
+        Self(vec![None; slots])
+    }
+
+    /// Where it is.
+    pub fn slot_of(&self, number: AdapterNumber) -> Option<usize> {
+        self.0.iter().position(|held| *held == Some(number))
+    }
+
+    /// A slot whose adapter is none of these, from now on without one; an empty slot, if there is one.
+    pub fn take_slot(&mut self, wanted: &[AdapterNumber]) -> Option<usize> {
+        let empty = self.0.iter().position(Option::is_none);
+        let is_free = |held: &Option<AdapterNumber>| held.is_none_or(|n| !wanted.contains(&n));
+        let slot = empty.or_else(|| self.0.iter().position(is_free))?;
+        self.0[slot] = None;
+        Some(slot)
+    }
+
+    /// It is there from now on.
+    pub fn put(&mut self, slot: usize, number: AdapterNumber) {
+        self.0[slot] = Some(number);
     }
 }
 

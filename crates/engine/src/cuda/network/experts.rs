@@ -302,9 +302,12 @@ impl ExpertBuffers {
             Some(ExpertAdapters { of_rows, up, .. }) => {
                 kernels.expert_parts(&self.routing, of_rows, self.parts.start(), count)?;
                 product(ExpertPart::UpSums, &experts.up, x, &self.sums)?;
-                let of_slots = Some(self.routing.slot_row.start());
-                let x = (rows.x, of_slots);
-                kernels.add_low_rank(&self.low_rank(up, x, &self.sums, slots))?;
+                let up = self.low_rank(up, rows.x, &self.sums, slots);
+                let table = AdaptedRowTable {
+                    x_rows: Some(self.routing.slot_row.start()),
+                    ..up.table
+                };
+                kernels.add_low_rank(&LowRankProduct { table, ..up })?;
                 let (sums, inner) = (self.sums.start(), self.inner.start());
                 kernels.gate_experts(&self.routing, sums, inner, count)?;
             }
@@ -312,7 +315,7 @@ impl ExpertBuffers {
         let x = inputs(kernels, gated, to, slots, inner)?;
         product(ExpertPart::Down, &experts.down, x, &self.results)?;
         if let Some(ExpertAdapters { down, .. }) = rows.adapters {
-            kernels.add_low_rank(&self.low_rank(down, (gated, None), &self.results, slots))?;
+            kernels.add_low_rank(&self.low_rank(down, gated, &self.results, slots))?;
         }
         Ok(ExpertResults {
             routing: &self.routing,
@@ -321,11 +324,11 @@ impl ExpertBuffers {
         })
     }
 
-    /// What adapters add to the sums of `slots` slots; x has a row for each, or those that are named.
+    /// What adapters add to the sums of `slots` slots, each of which has its own row of x.
     fn low_rank(
         &self,
         weights: LowRankWeights,
-        (x, x_rows): (StridedRows, Option<Pointer<i32>>),
+        x: StridedRows,
         sums: &Buffer<bf16>,
         slots: usize,
     ) -> LowRankProduct {
@@ -333,7 +336,7 @@ impl ExpertBuffers {
             weights,
             table: AdaptedRowTable {
                 parts: self.parts.start(),
-                x_rows,
+                x_rows: None,
                 rows: slots,
             },
             x,

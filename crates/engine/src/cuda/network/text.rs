@@ -132,7 +132,7 @@ impl TextDecoder {
             partial_max_sums: floats(partial_max_sums)?,
             tau: floats(tau)?,
             experts,
-            adapters: AdapterSlots::new(stream, config, layout.adapter_room())?,
+            adapters: AdapterSlots::new(stream, config, layout)?,
             is_zombie: Buffer::zeros(stream, positions)?,
             config: text.clone(),
             weights,

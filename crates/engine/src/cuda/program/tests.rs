@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use super::*;
 use crate::{
     cuda::graphs::{GraphShape, SHAPES_MAX},
-    scheduler::backend::{AdapterNumber, DecoderInput, PageId, ValueTokens},
+    scheduler::backend::{DecoderInput, PageId, ValueTokens},
 };
 
 const SLOTS: usize = 2;
@@ -208,7 +208,12 @@ fn positions_have_the_slots_of_their_adapters() {
         ..LIMITS
     };
     let layout = TableLayout::new(&limits);
-    let held = HeldAdapters::of(&[7, 9]);
+    let mut held = HeldAdapters::empty(2);
+    [7, 9]
+        .map(AdapterNumber)
+        .into_iter()
+        .enumerate()
+        .for_each(|(slot, number)| held.put(slot, number));
     let place = StepPlace {
         adapters: Some(&held),
         ..PLACE
@@ -237,4 +242,19 @@ fn positions_have_the_slots_of_their_adapters() {
 
     step.rows[1].adapter = adapter(8);
     assert!(write(&step, place, &layout, &mut block).is_err());
+}
+
+#[test]
+fn adapter_that_no_row_wants_gives_up_its_slot() {
+    let numbers = |list: &[u32]| list.iter().map(|n| AdapterNumber(*n)).collect::<Vec<_>>();
+    let mut held = HeldAdapters::empty(2);
+    for (number, slot) in [(7, 0), (8, 1)] {
+        assert_eq!(held.take_slot(&numbers(&[7, 8])), Some(slot));
+        held.put(slot, AdapterNumber(number));
+    }
+    assert_eq!(held.slot_of(AdapterNumber(8)), Some(1));
+    assert_eq!(held.take_slot(&numbers(&[9, 7])), Some(1));
+    assert_eq!(held.slot_of(AdapterNumber(8)), None);
+    held.put(1, AdapterNumber(9));
+    assert_eq!(held.take_slot(&numbers(&[7, 9, 10])), None);
 }

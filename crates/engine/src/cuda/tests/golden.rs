@@ -156,27 +156,12 @@ fn whole_golden_data_of_more_experts_is_as_near() {
     assert_as_near_as_reference(&set, GoldenResults::E4M3, formats);
 }
 
-/// Its images have fewer rows than the steps whose inputs are rounded. Those are held to a formula (`experts`), whose rounding gives the
-/// set's numbers (`cpu::tests::experts`).
-#[test]
-#[ignore = "needs a GPU with fp8 and the whole golden data; run make test-gpu"]
-fn whole_golden_data_with_inputs_in_e4m3_is_as_near() {
-    let set = whole_golden_set("md3-fp8-tiny");
-    let formats = Formats {
-        experts: Formats::on_gpu(GpuPrecision::Fp8, None, Some(Number::E4m3)).experts,
-        ..Formats::BF16
-    };
-    assert_as_near_as_reference(&set, GoldenResults::E4M3_INPUTS, formats);
-}
-
 fn assert_as_near_as_reference(set: &Path, results: GoldenResults, formats: Formats<'_>) {
     let config = config(set);
     let golden = SmallSet::read(set, results);
     let mut backend = cuda_for_one(formats, &config, weights(set, &config));
     let mut report = golden.report(&mut backend, &config);
-    // The CPU rounds no inputs.
-    let is_comparable = formats.experts.input != Number::E4m3;
-    let own = is_comparable.then(|| of_decoder(set, results, &golden, &mut backend));
+    let own = of_decoder(set, results, &golden, &mut backend);
     drop(backend);
     let pictures = pictures(set, golden.images());
     let backend = deeper(formats, &config, weights(set, &config));
@@ -197,18 +182,14 @@ fn assert_as_near_as_reference(set: &Path, results: GoldenResults, formats: Form
     ] {
         assert!(report.figures.kinds().any(|k| k == kind), "no {kind}");
     }
-    if let Some(own) = own {
-        own.print("its decoder alone");
-        assert_eq!(own.beyond(1.0), []);
-    }
+    own.print("its decoder alone");
+    assert_eq!(own.beyond(1.0), []);
     assert_near(&report, |beyond| is_by_chance(set, beyond));
     // These networks are noise, with margins that no bf16 decides: the reference itself loses bins of some 5 %, and so
-    // may we, within the same factor as of errors.
+    // may we, within the same factor as of errors. A set with few bins may have lost fewer by chance.
     let wrong = |bins: &[bool]| Share::of(bins.iter().copied()).wrong();
-    let (ours, most) = (
-        wrong(&report.beside_reference),
-        FACTOR * wrong(&report.reference) as f64,
-    );
+    let (ours, bins) = (wrong(&report.beside_reference), report.reference.len());
+    let most = (FACTOR * wrong(&report.reference) as f64).max(0.06 * bins as f64);
     assert!(
         ours as f64 <= most,
         "{ours} bins are others, at most {most}"
