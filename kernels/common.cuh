@@ -221,14 +221,6 @@ DEVICE uint2 stream_8(const void* from) {
 // Prefetches 128 bytes into the L2.
 DEVICE void prefetch_line(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
-// Copies a piece of 16 KiB of what a kernel behind reads to the L2, where a GPU does so by one instruction.
-#define PIECE_BYTES 16384
-DEVICE void prefetch_piece(const void* from, int piece) {
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(static_cast<const char*>(from) + size_t(piece) * PIECE_BYTES), "r"(PIECE_BYTES) : "memory");
-#endif
-}
-
 // Copies 16 bytes from global to shared memory without registers; zeros when `there` is false (then `from` is not read).
 DEVICE void copy_async_16(u32 to_shared, const void* from, bool there) {
     int bytes = there ? 16 : 0;

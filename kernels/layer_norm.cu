@@ -8,8 +8,6 @@
 // layer_norm: grid (ceil(rows / 8)), 256 threads; a warp computes a row, a lane every 32nd group of 8 values.
 // layer_norm_few, for few rows: grid (rows), 256 threads; a block computes a row and reads each value once; width up to 4096; shared
 // memory: 32 floats for sums over the block.
-// layer_norm_few and layer_norm_few_experts have ceil(pieces / 8) blocks more: these prefetch `pieces` pieces of `next` (common.cuh), weights
-// that are read behind, because memory is idle meanwhile.
 // layer_norm_few_experts: x += the sum of ExpertResults (experts.cuh) before, in the same launch.
 // f32 sums: each lane over its values, then shuffles. The variance is that of the centred values.
 // CPU reference: cpu/ops.rs, Norm::forward. Launched by cuda/kernels/layers.rs.
@@ -85,23 +83,16 @@ DEVICE void norm_by_blocks(Load load, const bf16* weight, const bf16* bias, OUT*
     }
 }
 
-DEVICE void prefetch(const void* next, int pieces, int block) {
-    const int piece = block * 8 + threadIdx.x;
-    if (threadIdx.x < 8 && piece < pieces) prefetch_piece(next, piece);
-}
-
 extern "C" __global__ void __launch_bounds__(256) layer_norm(const bf16* x, const bf16* weight, const bf16* bias, bf16* out, int rows, int width) {
     norm_by_warps(x, weight, bias, out, rows, width, 1.0f);
 }
 extern "C" __global__ void __launch_bounds__(256) layer_norm_e4m3(const bf16* x, const bf16* weight, const bf16* bias, e4m3* out, int rows, int width, float scale) {
     norm_by_warps(x, weight, bias, out, rows, width, scale);
 }
-extern "C" __global__ void __launch_bounds__(256) layer_norm_few(const bf16* x, const bf16* weight, const bf16* bias, bf16* out, int rows, int width, const void* next, int pieces) {
-    if (int(blockIdx.x) >= rows) return prefetch(next, pieces, blockIdx.x - rows);
+extern "C" __global__ void __launch_bounds__(256) layer_norm_few(const bf16* x, const bf16* weight, const bf16* bias, bf16* out, int rows, int width) {
     norm_by_blocks(row_of_block(x, width), weight, bias, out, width, 1.0f);
 }
-extern "C" __global__ void __launch_bounds__(256) layer_norm_few_experts(bf16* x, const bf16* weight, const bf16* bias, bf16* out, int rows, int width, const void* next, int pieces, const bf16* results, const int* expert, const float* share, const int* slot_of, int active) {
-    if (int(blockIdx.x) >= rows) return prefetch(next, pieces, blockIdx.x - rows);
+extern "C" __global__ void __launch_bounds__(256) layer_norm_few_experts(bf16* x, const bf16* weight, const bf16* bias, bf16* out, int width, const bf16* results, const int* expert, const float* share, const int* slot_of, int active) {
     const ExpertResults experts = {results, expert, share, slot_of, active};
     const int row = blockIdx.x;
     uint4* in = reinterpret_cast<uint4*>(x + size_t(row) * width);

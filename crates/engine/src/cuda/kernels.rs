@@ -39,7 +39,7 @@ pub use experts::{
 };
 pub use frames::{PatchInputs, PixelSize, PlanarFrame, ScalePass, ShrunkPlane, TapTables};
 pub use launch::Kernels;
-pub use layers::{CombineInputs, CombineShape, EmbedInputs, ImageShape, NormRun};
+pub use layers::{CombineInputs, CombineShape, EmbedInputs, ImageShape};
 pub use low_rank::{AdaptedRowTable, LowRankProduct, LowRankWeights, slot_rank};
 pub use skinny::SkinnyOutput;
 

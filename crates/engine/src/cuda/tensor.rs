@@ -444,19 +444,6 @@ impl LinearRef {
         }
     }
 
-    /// Where its weights begin.
-    pub fn address(&self) -> u64 {
-        match self.weight {
-            WeightPointer::Bf16(values) => values.address(),
-            WeightPointer::Int8(rows) | WeightPointer::ExpertInt8(rows) => {
-                rows.values.start.address()
-            }
-            WeightPointer::E4m3 { values, .. } => values.address(),
-            WeightPointer::ExpertE4m3(rows) => rows.values.start.address(),
-            WeightPointer::ExpertInt4(rows) => rows.values.address(),
-        }
-    }
-
     /// The format of its weights.
     pub fn number(&self) -> Number {
         match self.weight {

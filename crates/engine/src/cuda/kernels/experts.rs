@@ -49,6 +49,7 @@ use half::bf16;
 use self::ExpertKernel::{Few, Tiles, Wide};
 use super::{
     launch::{Address, ByValue, Kernels, launch, require},
+    layers::{NORM_FEW_ROWS, NORM_FEW_WIDTH},
     tensor_map::TensorLayout,
 };
 use crate::{
@@ -56,7 +57,8 @@ use crate::{
         error::CudaError,
         memory::{Buffer, Pointer},
         tensor::{
-            E4m3Rows, Int4Rows, Int8Rows, MatrixShape, ScaledRows, StridedRows, WeightPointer,
+            Activations, E4m3Rows, Int4Rows, Int8Rows, MatrixShape, NormRef, ScaledRows,
+            StridedRows, WeightPointer,
         },
     },
     model::TextConfig,
@@ -492,10 +494,51 @@ impl Kernels {
             ]
         )
     }
+
+    /// The same to rows without gaps, and their layer norm, which is in bf16 or made by a kernel of its own.
+    pub fn add_experts_and_norm(
+        &self,
+        from: &ExpertResults<'_>,
+        to: Pointer<bf16>,
+        norm: NormRef,
+        out: Activations,
+    ) -> Result<(), CudaError> {
+        let (rows, ExpertShape { active, width, .. }) = (from.rows, from.routing.shape);
+        let is_one_launch = matches!(out, Activations::Bf16(_))
+            && out.stride() == width
+            && (1..=NORM_FEW_ROWS).contains(&rows)
+            && width <= NORM_FEW_WIDTH;
+        if !is_one_launch {
+            self.add_experts(from, StridedRows::packed(to, width))?;
+            return self.layer_norm(to, norm, out, MatrixShape { rows, width });
+        }
+        require(
+            from.are_within_buffers() && to.len() >= rows * width && out.has_room_for(rows, width),
+            "experts: a buffer is too small",
+        )?;
+        launch!(
+            self,
+            "layer_norm_few_experts",
+            (rows, 1, 1),
+            256,
+            [
+                to,
+                norm.weight,
+                norm.bias,
+                out,
+                width,
+                from.results,
+                from.routing.expert.start(),
+                from.routing.weight.start(),
+                from.routing.slot_of.start(),
+                active
+            ]
+        )
+    }
 }
 
 impl ExpertResults<'_> {
-    pub(super) fn are_within_buffers(&self) -> bool {
+    fn are_within_buffers(&self) -> bool {
         let ExpertShape { active, width, .. } = self.routing.shape;
         self.routing.has_room_for(self.rows) && self.results.len() >= self.rows * active * width
     }

@@ -2,40 +2,19 @@
 
 use half::bf16;
 
-use super::{
-    experts::ExpertResults,
-    launch::{Address, Kernels, launch, require},
-};
+use super::launch::{Kernels, launch, require};
 use crate::cuda::{
     error::CudaError,
     memory::Pointer,
     record::DecisionRecord,
-    tensor::{Activations, GpuEncoder, LinearRef, MatrixShape, NormRef, Scale, StridedRows},
+    tensor::{Activations, GpuEncoder, MatrixShape, NormRef, Scale, StridedRows},
 };
 use crate::network::Norm;
 
 /// Up to this number of rows, each row gets a block: with a warp each, most of a large GPU would be idle.
-const FEW_ROWS: usize = 256;
+pub(super) const NORM_FEW_ROWS: usize = 256;
 /// Values of the widest row that a block takes.
-const FEW_WIDTH: usize = 4096;
-/// Up to this number of rows, what reads their norm is bound by reading its weights.
-const PREFETCH_ROWS: usize = 32;
-/// What a thread prefetches, and such pieces of a block.
-const PIECE_BYTES: usize = 16 << 10;
-const BLOCK_PIECES: usize = 8;
-
-/// Rows through a layer norm.
-#[derive(Clone, Copy)]
-pub struct NormRun<'a> {
-    pub x: Pointer<bf16>,
-    pub norm: NormRef,
-    pub out: Activations,
-    pub shape: MatrixShape,
-    /// Added to x before.
-    pub experts: Option<ExpertResults<'a>>,
-    /// What reads the result first. While few rows are normed, its weights are copied to the L2.
-    pub reader: Option<&'a LinearRef>,
-}
+pub(super) const NORM_FEW_WIDTH: usize = 4096;
 
 /// What `embed` reads and writes.
 #[derive(Clone, Copy)]
@@ -100,20 +79,7 @@ impl Kernels {
         out: Activations,
         shape: MatrixShape,
     ) -> Result<(), CudaError> {
-        self.norm_rows(&NormRun {
-            x,
-            norm,
-            out,
-            shape,
-            experts: None,
-            reader: None,
-        })
-    }
-
-    /// The same with what else happens in the launch.
-    pub fn norm_rows(&self, run: &NormRun<'_>) -> Result<(), CudaError> {
-        let &NormRun { x, out, .. } = run;
-        let MatrixShape { rows, width } = run.shape;
+        let MatrixShape { rows, width } = shape;
         require(
             width.is_multiple_of(8)
                 && (out.stride() == width || matches!(out, Activations::Int8(_))),
@@ -123,14 +89,7 @@ impl Kernels {
             x.len() >= rows * width && out.has_room_for(rows, width),
             "layer norm: a buffer is too small",
         )?;
-        let is_few = rows <= FEW_ROWS && width <= FEW_WIDTH;
-        if is_few && matches!(out, Activations::Bf16(_)) {
-            return self.norm_few(run);
-        }
-        if let Some(experts) = &run.experts {
-            self.add_experts(experts, StridedRows::packed(x, width))?;
-        }
-        let Norm { weight, bias } = run.norm;
+        let Norm { weight, bias } = norm;
         if let Activations::Int8(out) = out {
             return launch!(
                 self,
@@ -149,7 +108,7 @@ impl Kernels {
                 ]
             );
         }
-        let (kernel, blocks) = match is_few {
+        let (kernel, blocks) = match rows <= NORM_FEW_ROWS && width <= NORM_FEW_WIDTH {
             true => ("layer_norm_few", rows),
             false => ("layer_norm", rows.div_ceil(8)),
         };
@@ -160,53 +119,6 @@ impl Kernels {
             (blocks, 1, 1),
             256,
             [x, weight, bias, out, rows, width, scale]
-        )
-    }
-
-    fn norm_few(&self, run: &NormRun<'_>) -> Result<(), CudaError> {
-        let MatrixShape { rows, width } = run.shape;
-        let (x, Norm { weight, bias }, out) = (run.x, run.norm, run.out);
-        let reader = run.reader.filter(|_| rows <= PREFETCH_ROWS);
-        let pieces = reader.map_or(0, |layer| {
-            layer.outputs * layer.inner * layer.number().bits() / 8 / PIECE_BYTES
-        });
-        let next = Address(reader.map_or(0, LinearRef::address));
-        let blocks = (rows + pieces.div_ceil(BLOCK_PIECES), 1, 1);
-        let Some(experts) = &run.experts else {
-            return launch!(
-                self,
-                "layer_norm_few",
-                blocks,
-                256,
-                [x, weight, bias, out, rows, width, next, pieces]
-            );
-        };
-        require(
-            experts.are_within_buffers()
-                && experts.rows == rows
-                && experts.routing.shape.width == width,
-            "layer norm: results of experts are not those of its rows",
-        )?;
-        launch!(
-            self,
-            "layer_norm_few_experts",
-            blocks,
-            256,
-            [
-                x,
-                weight,
-                bias,
-                out,
-                rows,
-                width,
-                next,
-                pieces,
-                experts.results,
-                experts.routing.expert.start(),
-                experts.routing.weight.start(),
-                experts.routing.slot_of.start(),
-                experts.routing.shape.active
-            ]
         )
     }
 

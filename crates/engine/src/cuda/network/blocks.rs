@@ -14,7 +14,6 @@ use crate::{
         error::CudaError,
         kernels::{
             AdaptedRowTable, CachedAttention, DenseAttention, Kernels, LayerCache, LowRankProduct,
-            NormRun,
         },
         memory::{Buffer, Pointer},
         tensor::{
@@ -165,24 +164,17 @@ impl<A> CudaOps<'_, A> {
             Pass::Plan(_) => place,
         };
         let ((hidden, norm), shape) = (source, MatrixShape { rows, width });
-        let run = |out| NormRun {
-            x: hidden,
-            norm,
-            out,
-            shape,
-            experts: None,
-            reader: Some(reader),
-        };
         let unadded = self.unadded.take();
         self.pass.launch(|kernels| match unadded {
-            Some(experts) => experts.add_and_norm(kernels, &run(x)),
-            None => kernels.norm_rows(&run(x)),
+            Some(experts) => experts.add_and_norm(kernels, source, x),
+            None => kernels.layer_norm(hidden, norm, x, shape),
         })?;
         let in_bf16 = match x {
             Activations::Bf16(x) => Some(x),
             _ if self.has_adapters => {
                 let to = Activations::Bf16(self.normed.in_bf16);
-                self.pass.launch(|kernels| kernels.norm_rows(&run(to)))?;
+                self.pass
+                    .launch(|kernels| kernels.layer_norm(hidden, norm, to, shape))?;
                 Some(self.normed.in_bf16)
             }
             _ => None,

@@ -9,10 +9,10 @@ use crate::{
         kernels::{
             AdaptedRowTable, EXPERTS_FEW_ROWS, ExpertInputs, ExpertKernel, ExpertPart,
             ExpertProduct, ExpertResults, ExpertShape, Kernels, LowRankProduct, LowRankWeights,
-            NormRun, RoutedRows, Routing, SkinnyOutput, slot_rank,
+            RoutedRows, Routing, SkinnyOutput, slot_rank,
         },
         memory::{Buffer, Pointer, record, wait},
-        tensor::{Activations, GpuLinear, MatrixShape, ScaledRows, StridedRows, bucket},
+        tensor::{Activations, GpuLinear, MatrixShape, NormRef, ScaledRows, StridedRows, bucket},
     },
     model::ADAPTER_RANK_MAX,
     network::{Experts, format::Number},
@@ -58,10 +58,14 @@ impl UnaddedExperts<'_> {
     }
 
     /// The same, then norms these rows.
-    pub fn add_and_norm(self, kernels: &Kernels, run: &NormRun<'_>) -> Result<(), CudaError> {
+    pub fn add_and_norm(
+        self,
+        kernels: &Kernels,
+        (hidden, norm): (Pointer<bf16>, NormRef),
+        out: Activations,
+    ) -> Result<(), CudaError> {
         wait(&kernels.stream, self.done)?;
-        let experts = Some(self.results);
-        kernels.norm_rows(&NormRun { experts, ..*run })
+        kernels.add_experts_and_norm(&self.results, hidden, norm, out)
     }
 }
 

@@ -5,12 +5,12 @@ use std::any::Any;
 use cudarc::driver::sys::CUevent_flags;
 use half::bf16;
 
-use super::{Random, Rig, assert_close, f32s, fp8, linear, rig};
+use super::{Random, Rig, assert_close, f32s, fp8, rig};
 use crate::{
     cuda::{
         kernels::{
             ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertResults, ExpertShape,
-            NormRun, RoutedRows, Routing,
+            RoutedRows, Routing,
         },
         memory::{Buffer, wait_between},
         tensor::{
@@ -632,10 +632,6 @@ fn results_added_by_a_norm_are_those_of_two_kernels() {
             weight: rig.up(&random.values(width)),
             bias: rig.up(&random.values(width)),
         };
-        // Of 16 and a half pieces that are prefetched.
-        let outputs = (33 << 12) / width;
-        let (w, bias) = (rig.room(outputs * width), rig.room(outputs));
-        let reader = linear(&w, &bias, outputs, width);
         for rows in [1, 2, 8, 32] {
             let routed = routed(&rig, &mut random, shape, rows, Logits::Random, rows);
             let results = rig.up(&random.values(rows * shape.active * width));
@@ -646,19 +642,16 @@ fn results_added_by_a_norm_are_those_of_two_kernels() {
             };
             let before = random.values(rows * width);
             let [one, two] = [(); 2].map(|()| (rig.up(&before), rig.room(rows * width)));
+            let to = |out: &Buffer<bf16>| Activations::bf16(out.start(), width);
+            let kernels = &rig.kernels;
+            let queued =
+                kernels.add_experts_and_norm(&results, one.0.start(), norm.at(), to(&one.1));
+            queued.unwrap();
             let packed = StridedRows::packed(two.0.start(), width);
-            rig.kernels.add_experts(&results, packed).unwrap();
-            for (of, experts) in [(&one, Some(results)), (&two, None)] {
-                let queued = rig.kernels.norm_rows(&NormRun {
-                    x: of.0.start(),
-                    norm: norm.at(),
-                    out: Activations::bf16(of.1.start(), width),
-                    shape: MatrixShape { rows, width },
-                    experts,
-                    reader: Some(&reader),
-                });
-                queued.unwrap();
-            }
+            kernels.add_experts(&results, packed).unwrap();
+            let shape = MatrixShape { rows, width };
+            let queued = kernels.layer_norm(two.0.start(), norm.at(), to(&two.1), shape);
+            queued.unwrap();
             let what = format!("{rows} rows of {width}");
             assert_close(&what, &rig.down(&one.0), &rig.down(&two.0), 1e-4);
             assert_close(&what, &rig.down(&one.1), &rig.down(&two.1), 1e-3);
