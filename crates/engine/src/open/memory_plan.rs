@@ -205,9 +205,8 @@ impl fmt::Display for MemoryPlan {
         let (part, capacity) = (&self.footprint, &self.capacity);
         write!(
             f,
-            "GPU memory: weights {}, adapters {}, buffers {}, KV cache {}, kept crops {}, strips {}, driver about {}; images a step: {}, looks in flight: {}",
-            shown(part.weights),
-            shown(part.adapters),
+            "GPU memory: {}, buffers {}, KV cache {}, kept crops {}, strips {}, driver about {}; images a step: {}, looks in flight: {}",
+            shown_weights(part),
             shown(part.scratch),
             shown(part.cache),
             shown(part.kept),
@@ -231,8 +230,8 @@ fn does_not_fit(inputs: &PlanInputs<'_>) -> String {
     let parts = match part.calibration > part.running() {
         true => "its weights are in bf16 while fp8 is calibrated".to_owned(),
         false => format!(
-            "weights {}, buffers {}, KV cache {}, driver about {}",
-            shown(part.weights),
+            "{}, buffers {}, KV cache {}, driver about {}",
+            shown_weights(part),
             shown(part.scratch),
             shown(part.cache),
             shown(DRIVER_BYTES)
@@ -257,6 +256,15 @@ fn does_not_fit(inputs: &PlanInputs<'_>) -> String {
         .into_iter()
         .filter_map(|precision| remedy(inputs, precision))
         .collect();
+    let without = PlanInputs {
+        adapters: 0,
+        ..*inputs
+    };
+    let fits_without = smallest(&without, inputs.precision)
+        .is_ok_and(|plan| plan.total() <= inputs.memory.usable());
+    if inputs.adapters > 0 && fits_without {
+        remedies.push("remove [adapter] tables".to_owned());
+    }
     remedies.push(match memory.limit {
         Some(limit) if limit < needed && needed <= memory.free => {
             format!(
@@ -306,6 +314,14 @@ fn shown(bytes: usize) -> String {
     match bytes as f64 / GIB {
         gib if gib < 1.0 => format!("{} MiB", bytes >> 20),
         gib => format!("{gib:.1} GiB"),
+    }
+}
+
+fn shown_weights(part: &Footprint) -> String {
+    let weights = shown(part.weights);
+    match part.adapters {
+        0 => format!("weights {weights}"),
+        adapters => format!("weights {weights}, adapters {}", shown(adapters)),
     }
 }
 

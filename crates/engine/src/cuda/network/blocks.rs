@@ -166,7 +166,7 @@ impl<A> CudaOps<'_, A> {
         let ((hidden, norm), shape) = (source, MatrixShape { rows, width });
         let unadded = self.unadded.take();
         self.pass.launch(|kernels| match unadded {
-            Some(experts) => experts.add_and_norm(kernels, source, x),
+            Some(experts) => experts.add_and_norm(kernels, hidden, norm, x),
             None => kernels.layer_norm(hidden, norm, x, shape),
         })?;
         let in_bf16 = match x {

@@ -61,7 +61,8 @@ impl UnaddedExperts<'_> {
     pub fn add_and_norm(
         self,
         kernels: &Kernels,
-        (hidden, norm): (Pointer<bf16>, NormRef),
+        hidden: Pointer<bf16>,
+        norm: NormRef,
         out: Activations,
     ) -> Result<(), CudaError> {
         wait(&kernels.stream, self.done)?;

@@ -328,3 +328,20 @@ fn table_of_the_documentation_is_that_of_the_plan() {
         );
     }
 }
+
+#[test]
+fn adapters_are_planned_and_named_where_they_do_not_fit() {
+    let config = moondream_3();
+    let with = |adapters, limit| {
+        let inputs = with_experts(&config, GpuPrecision::Int4, limited(limit));
+        MemoryPlan::new(PlanInputs { adapters, ..inputs })
+    };
+    let line = with(4, 12 * GIB).unwrap().to_string();
+    assert!(line.contains("adapters 300 MiB"), "{line}");
+    assert!(!with(0, 12 * GIB).unwrap().to_string().contains("adapters"));
+    // Sixteen fit where the model does.
+    assert!(with(16, 8 * GIB).is_ok());
+    let error = with(32, 8 * GIB).unwrap_err();
+    assert!(error.contains("adapters 2.3 GiB"), "{error}");
+    assert!(error.contains("; remove [adapter] tables, or "), "{error}");
+}
