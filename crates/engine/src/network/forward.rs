@@ -58,7 +58,7 @@ pub fn decode<O: DecoderOps>(
         };
         text_block(ops, block, hidden, run)?;
     }
-    Ok(())
+    ops.finish(hidden)
 }
 
 /// `x += attention(n) + mlp(n)` with `n = norm(x)`.

@@ -101,4 +101,9 @@ pub trait DecoderOps: Ops {
         experts: &Experts<Self::Layer>,
         run: DecoderRun,
     ) -> Result<(), Self::Error>;
+
+    /// Behind the last block: adds what a device has left to the next layer norm.
+    fn finish(&mut self, _hidden: &mut Self::Hidden) -> Result<(), Self::Error> {
+        Ok(())
+    }
 }

@@ -286,8 +286,9 @@ impl<'a> DecoderOps for CudaOps<'a, DecoderStep<'a>> {
             self.attention.normed = buffers.mark_normed(stream, x.rows, experts)?;
         }
         self.queries(x, &block.qkv)?;
-        let of_adapters = self.slots_of(layer).and_then(|block| block.qkv.as_ref());
-        self.add_low_rank(of_adapters, x, self.qkv, x.rows)?;
+        if let Some(slots) = self.slots_of(layer).and_then(|block| block.qkv.as_ref()) {
+            self.add_low_rank(slots, x, self.qkv, x.rows)?;
+        }
         if let Some(attention) = self.attention.attention {
             let (attention, tau) = (of_layer(attention, layer), block.tau.as_ref());
             self.pass
@@ -319,17 +320,16 @@ impl<'a> DecoderOps for CudaOps<'a, DecoderStep<'a>> {
         run: DecoderRun,
     ) -> Result<GpuRows, CudaError> {
         let rows = run.outputs;
-        let of_adapters = self.slots_of(run.layer).and_then(|b| b.mlp.first());
-        if of_adapters.is_none() {
+        let Some(slots) = self.slots_of(run.layer).and_then(|b| b.mlp.first()) else {
             return self.inner(x, mlp, rows);
-        }
+        };
         // The GELU is behind what adapters add.
         let x = self.first(x, mlp, rows)?;
         let sums = self.inner.in_bf16.behind(self.inner.column);
         let to = Activations::Bf16(sums);
         self.pass
             .product(mlp.fc1.product(x.x, to, rows, Epilogue::Bias))?;
-        self.add_low_rank(of_adapters, &x, sums, rows)?;
+        self.add_low_rank(slots, &x, sums, rows)?;
         let (to, width) = (self.inner.of(&mlp.fc2), mlp.fc1.outputs);
         let shape = MatrixShape { rows, width };
         self.pass.launch(|kernels| {
@@ -354,10 +354,10 @@ impl<'a> DecoderOps for CudaOps<'a, DecoderStep<'a>> {
         let Some(block) = self.slots_of(run.layer) else {
             return Ok(());
         };
-        for (of_adapters, x) in [(block.proj.as_ref(), x), (block.mlp.second(), inner)] {
-            if let Some(layer) = of_adapters {
-                let to = StridedRows::packed(hidden.start, layer.weights().outputs);
-                self.add_low_rank(of_adapters, x, to, run.outputs)?;
+        for (slots, x) in [(block.proj.as_ref(), x), (block.mlp.second(), inner)] {
+            if let Some(slots) = slots {
+                let to = StridedRows::packed(hidden.start, slots.weights().outputs);
+                self.add_low_rank(slots, x, to, run.outputs)?;
             }
         }
         Ok(())
@@ -407,18 +407,17 @@ impl<'a> DecoderOps for CudaOps<'a, DecoderStep<'a>> {
         self.pass
             .launch(|kernels| buffers.add(kernels, &rows_of(x), experts))
     }
-}
 
-impl<'a> CudaOps<'_, DecoderStep<'a>> {
-    /// Adds what the last block left to the next norm.
-    pub fn finish(&mut self, hidden: &GpuHidden) -> Result<(), CudaError> {
+    fn finish(&mut self, hidden: &mut GpuHidden) -> Result<(), CudaError> {
         let unadded = self.unadded.take();
         unadded.map_or(Ok(()), |experts| {
             self.pass
                 .launch(|kernels| experts.add(kernels, hidden.start))
         })
     }
+}
 
+impl<'a> CudaOps<'_, DecoderStep<'a>> {
     /// What adapters have for a block.
     fn slots_of(&self, layer: usize) -> Option<&'a BlockSlots> {
         self.attention.adapters?.blocks.get(layer)
@@ -433,15 +432,12 @@ impl<'a> CudaOps<'_, DecoderStep<'a>> {
     /// Adds what the adapters of the first `rows` rows have for a layer to its products of `x`.
     fn add_low_rank(
         &self,
-        layer: Option<&LayerSlots>,
+        layer: &LayerSlots,
         x: &GpuRows,
         sums: StridedRows,
         rows: usize,
     ) -> Result<(), CudaError> {
-        let (Some(slots), Some(layer)) = (self.attention.adapters, layer) else {
-            return Ok(());
-        };
-        let Some(parts) = self.row_adapters() else {
+        let (Some(slots), Some(parts)) = (self.attention.adapters, self.row_adapters()) else {
             return Ok(());
         };
         let missing = || CudaError::Shape("rows that adapters read are not in bf16".into());

@@ -276,8 +276,7 @@ impl TextDecoder {
         };
         let (text, rows) = (&self.weights.layers, positions);
         let mut hidden = GpuHidden { start, rows };
-        forward::decode(&mut ops, text, &mut hidden, [positions, outputs])?;
-        ops.finish(&hidden)
+        forward::decode(&mut ops, text, &mut hidden, [positions, outputs])
     }
 
     /// What rows attend with in the first layer.
