@@ -174,12 +174,13 @@ DEVICE float gelu_erf(float x) {
     return 0.5f * x + 0.5f * fabsf(x) * erf;
 }
 
-DEVICE float warp_sum(float x) {
-    for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(WARP_ALL, x, step);
+// Over a warp, or neighbouring lanes of it.
+template <int LANES = 32> DEVICE float warp_sum(float x) {
+    for (int step = LANES / 2; step > 0; step /= 2) x += __shfl_xor_sync(WARP_ALL, x, step);
     return x;
 }
-DEVICE float warp_max(float x) {
-    for (int step = 16; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(WARP_ALL, x, step));
+template <int LANES = 32> DEVICE float warp_max(float x) {
+    for (int step = LANES / 2; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(WARP_ALL, x, step));
     return x;
 }
 

@@ -21,14 +21,6 @@ extern "C" __global__ void __launch_bounds__(256) e4m3_to_bf16(const e4m3* x, bf
     for (int half = 0; half < 2; half++) *reinterpret_cast<uint4*>(out + first + half * 8) = values.eight(half);
 }
 
-DEVICE float half_warp_sum(float x) {
-    for (int step = 8; step > 0; step /= 2) x += __shfl_xor_sync(WARP_ALL, x, step);
-    return x;
-}
-DEVICE float half_warp_max(float x) {
-    for (int step = 8; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(WARP_ALL, x, step));
-    return x;
-}
 DEVICE float number_of(float x, float inverse) { return fminf(fmaxf(rintf(x * inverse), -8.0f), 7.0f); }
 
 extern "C" __global__ void __launch_bounds__(256) quantise_groups(const bf16* x, const float* row_scale, s4x8* out, bf16* scales, int width) {
@@ -41,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(256) quantise_groups(const bf16* x,
         const size_t first = row * width + group * GROUP + lane % 16 * 8;
         F32x8 e = f32x8_from(*reinterpret_cast<const uint4*>(x + first));
         for (int i = 0; i < 8; i++) e.x[i] *= of_row;
-        const float most = half_warp_max(largest(e, 0.0f));
+        const float most = warp_max<16>(largest(e, 0.0f));
         float least_error = 0.0f, scale = 0.0f;
         for (int step = 0; step < 2 * STEPS; step++) {
             const float tried = f32_from_bf16(bf16_from_f32((step % 2 ? -most : most) / (7.0f + step / 2 * 0.5f)));
@@ -51,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) quantise_groups(const bf16* x,
                 const float off = e.x[i] - number_of(e.x[i], inverse) * tried;
                 error += off * off;
             }
-            error = half_warp_sum(error);
+            error = warp_sum<16>(error);
             if (step == 0 || error < least_error) least_error = error, scale = tried;
         }
         const float inverse = scale != 0.0f ? 1.0f / scale : 0.0f;
