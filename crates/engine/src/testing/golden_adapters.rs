@@ -8,15 +8,13 @@ use std::{
 use serde_json::Value;
 
 use super::{
-    golden_model::{config, picture, run_step, sequence},
+    golden_model::{SequenceRun, UnusedPages, config, job, picture, run_to_ends, sequence},
     json, whole_golden_set,
 };
 use crate::{
     model::{AdapterFile, SequenceOutput},
     scheduler::{
-        backend::{
-            AdapterNumber, Backend, Feed, ImageJob, KvTable, LoadedAdapter, PageId, Row, Step,
-        },
+        backend::{AdapterNumber, Backend, ImageJob, KvTable, LoadedAdapter, PageId},
         sequence::Sequence,
     },
 };
@@ -110,64 +108,30 @@ impl AdapterSet {
         image: &str,
         calls: &[&Call],
     ) -> Vec<SequenceOutput> {
-        let limits = backend.limits();
-        let mut next_page = 0;
-        let mut pages = |positions: usize| -> Vec<PageId> {
-            let first = next_page;
-            next_page += positions.div_ceil(limits.page_tokens) as u32;
-            (first..next_page).map(PageId).collect()
-        };
-        let prefixes: Vec<Arc<[PageId]>> = (self.expected.iter())
-            .map(|_| pages(limits.prefix_positions).into())
-            .collect();
-        let tables: Vec<KvTable> = calls
-            .iter()
-            .map(|call| KvTable {
+        let prefix_positions = backend.limits().prefix_positions;
+        let mut pages = UnusedPages::of(backend);
+        let prefixes = self.expected.iter().map(|_| pages.take(prefix_positions));
+        let prefixes: Vec<Arc<[PageId]>> = prefixes.collect();
+        let runs = calls.iter().map(|call| SequenceRun {
+            sequence: call.sequence.clone(),
+            position: prefix_positions,
+            kv: KvTable {
                 prefix: Arc::clone(&prefixes[call.adapter]),
-                prefix_positions: limits.prefix_positions,
-                own: pages(160),
-            })
-            .collect();
+                prefix_positions,
+                own: pages.take(160),
+            },
+            adapter: self.expected[call.adapter].0.clone(),
+        });
+        let runs = runs.collect();
         let wanted = |adapter: usize| calls.iter().any(|call| call.adapter == adapter);
         let jobs = self.expected.iter().enumerate();
         let jobs = jobs.filter(|(index, _)| wanted(*index));
-        let mut images: Vec<ImageJob> = jobs
-            .map(|(index, (adapter, _))| ImageJob {
-                picture: picture(&self.network, image),
-                view: Default::default(),
-                camera: None,
-                pages: Arc::clone(&prefixes[index]),
-                crops: Vec::new(),
-                adapter: adapter.clone(),
-            })
-            .collect();
-        let mut sequences: Vec<Sequence> = calls.iter().map(|call| call.sequence.clone()).collect();
-        let mut positions = vec![limits.prefix_positions; calls.len()];
-        loop {
-            let mut running = Vec::new();
-            let mut rows = Vec::new();
-            for (i, sequence) in sequences.iter().enumerate() {
-                let Some(feed) = sequence.feed() else {
-                    continue;
-                };
-                running.push((i, feed.inputs.len()));
-                rows.push(Row {
-                    inputs: Feed::Host(feed.inputs),
-                    position: positions[i],
-                    kv: tables[i].clone(),
-                    picks: vec![feed.pick],
-                    adapter: self.expected[calls[i].adapter].0.clone(),
-                });
-            }
-            if rows.is_empty() {
-                return sequences.into_iter().map(Sequence::into_found).collect();
-            }
-            let images = std::mem::take(&mut images);
-            let picked = run_step(backend, Step { images, rows }).picked;
-            for ((i, fed), picked) in running.into_iter().zip(picked.concat()) {
-                positions[i] += fed;
-                sequences[i].advance(picked).unwrap();
-            }
-        }
+        let images = jobs.map(|(index, (adapter, _))| ImageJob {
+            pages: Arc::clone(&prefixes[index]),
+            adapter: adapter.clone(),
+            ..job(backend, picture(&self.network, image))
+        });
+        let images = images.collect();
+        run_to_ends(backend, images, runs, |pick| pick)
     }
 }

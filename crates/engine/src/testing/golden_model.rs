@@ -11,8 +11,8 @@ use crate::{
     },
     scheduler::{
         backend::{
-            Backend, DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, SlotId, Step,
-            StepResult,
+            Backend, DecoderInput, Feed, ImageJob, KvTable, LoadedAdapter, PageId, Pick, Row,
+            SlotId, Step, StepResult,
         },
         sequence::{Bounds, Sequence},
     },
@@ -144,43 +144,90 @@ pub fn job(backend: &dyn Backend, picture: Picture) -> ImageJob {
 /// The same with other decisions than the sequences ask for.
 pub fn run_with(
     backend: &mut dyn Backend,
-    mut image: Option<ImageJob>,
-    mut sequences: Vec<Sequence>,
+    image: Option<ImageJob>,
+    sequences: Vec<Sequence>,
     instead: fn(Pick) -> Pick,
 ) -> Vec<SequenceOutput> {
-    let prefix_positions = image
-        .as_ref()
-        .map_or(0, |_| backend.limits().prefix_positions);
-    let mut positions = vec![prefix_positions; sequences.len()];
+    let kv_of = |i| match image {
+        None => alone(backend, i),
+        Some(_) => kv(backend, i),
+    };
+    let runs = sequences.into_iter().enumerate();
+    let runs = runs.map(|(i, sequence)| SequenceRun {
+        position: kv_of(i).prefix_positions,
+        kv: kv_of(i),
+        sequence,
+        adapter: None,
+    });
+    let runs = runs.collect();
+    run_to_ends(backend, image.into_iter().collect(), runs, instead)
+}
+
+/// A sequence on a backend.
+pub struct SequenceRun {
+    pub sequence: Sequence,
+    /// Of its next input.
+    pub position: usize,
+    pub kv: KvTable,
+    pub adapter: Option<Arc<LoadedAdapter>>,
+}
+
+/// Runs sequences to their ends, all that are not finished in every step, the images in the first.
+pub fn run_to_ends(
+    backend: &mut dyn Backend,
+    mut images: Vec<ImageJob>,
+    mut runs: Vec<SequenceRun>,
+    instead: fn(Pick) -> Pick,
+) -> Vec<SequenceOutput> {
     loop {
-        let mut step = Step::default();
+        let mut rows = Vec::new();
         let mut running = Vec::new();
-        for (i, sequence) in sequences.iter().enumerate() {
-            let Some(feed) = sequence.feed() else {
+        for run in &mut runs {
+            let Some(feed) = run.sequence.feed() else {
                 continue;
             };
-            let kv = match prefix_positions {
-                0 => alone(backend, i),
-                _ => kv(backend, i),
-            };
-            running.push((i, feed.inputs.len()));
-            step.rows.push(Row {
+            let fed = feed.inputs.len();
+            rows.push(Row {
                 inputs: Feed::Host(feed.inputs),
-                position: positions[i],
-                kv,
+                position: run.position,
+                kv: run.kv.clone(),
                 picks: vec![instead(feed.pick)],
-                adapter: None,
+                adapter: run.adapter.clone(),
             });
+            running.push((run, fed));
         }
-        if running.is_empty() {
-            return sequences.into_iter().map(Sequence::into_found).collect();
+        if rows.is_empty() {
+            let found = runs.into_iter().map(|run| run.sequence.into_found());
+            return found.collect();
         }
-        step.images.extend(image.take());
-        let committed = run_step(backend, step);
-        for ((i, fed), picked) in running.into_iter().zip(committed.picked.concat()) {
-            positions[i] += fed;
-            sequences[i].advance(picked).unwrap();
+        let images = std::mem::take(&mut images);
+        let committed = run_step(backend, Step { images, rows });
+        for ((run, fed), picked) in running.into_iter().zip(committed.picked.concat()) {
+            run.position += fed;
+            run.sequence.advance(picked).unwrap();
         }
+    }
+}
+
+/// Pages that nothing uses, from the first one on.
+pub struct UnusedPages {
+    next: u32,
+    page_tokens: usize,
+}
+
+impl UnusedPages {
+    pub fn of(backend: &dyn Backend) -> Self {
+        Self {
+            next: 0,
+            page_tokens: backend.limits().page_tokens,
+        }
+    }
+
+    /// For so many positions.
+    pub fn take<T: FromIterator<PageId>>(&mut self, positions: usize) -> T {
+        let first = self.next;
+        self.next += positions.div_ceil(self.page_tokens) as u32;
+        (first..self.next).map(PageId).collect()
     }
 }
 

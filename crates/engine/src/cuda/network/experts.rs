@@ -130,9 +130,20 @@ pub struct RowsForExperts {
     pub adapters: Option<ExpertAdapters>,
 }
 
+/// Values of the buffers, by their names.
+struct ExpertLengths {
+    logits: usize,
+    inner: usize,
+    results: usize,
+    in_8_bits: usize,
+    scales: usize,
+    sums: usize,
+    narrow: usize,
+    parts: usize,
+}
+
 impl ExpertRoom {
-    /// Values of the buffers, in the order of the fields from `logits` on.
-    fn lengths(&self) -> [usize; 8] {
+    fn lengths(&self) -> ExpertLengths {
         let (shape, rows) = (self.shape, self.rows_at_once);
         let slots = rows * shape.active;
         let [in_8_bits, scales] = match self.input {
@@ -140,35 +151,26 @@ impl ExpertRoom {
             _ => [0; 2],
         };
         let adapted = if self.has_adapters { slots } else { 0 };
-        [
-            bucket(self.rows) * shape.experts,
-            slots * shape.inner,
-            slots * shape.width,
+        ExpertLengths {
+            logits: bucket(self.rows) * shape.experts,
+            inner: slots * shape.inner,
+            results: slots * shape.width,
             in_8_bits,
             scales,
-            adapted * 2 * shape.inner,
-            adapted * slot_rank(ADAPTER_RANK_MAX / shape.active),
-            adapted,
-        ]
+            sums: adapted * 2 * shape.inner,
+            narrow: adapted * slot_rank(ADAPTER_RANK_MAX / shape.active),
+            parts: adapted,
+        }
     }
 
     /// Bytes of the buffers.
     pub fn bytes(&self) -> usize {
-        let [
-            logits,
-            inner,
-            results,
-            in_8_bits,
-            scales,
-            sums,
-            narrow,
-            parts,
-        ] = self.lengths();
+        let of = self.lengths();
         Routing::bytes(self.shape, self.rows_at_once)
-            + (logits + inner + results + sums) * size_of::<bf16>()
-            + in_8_bits
-            + (scales + narrow) * size_of::<f32>()
-            + parts * size_of::<i32>()
+            + (of.logits + of.inner + of.results + of.sums) * size_of::<bf16>()
+            + of.in_8_bits
+            + (of.scales + of.narrow) * size_of::<f32>()
+            + of.parts * size_of::<i32>()
     }
 }
 
@@ -193,28 +195,19 @@ impl RowsForExperts {
 impl ExpertBuffers {
     pub fn new(kernels: &Kernels, room: ExpertRoom) -> Result<Self, CudaError> {
         let stream = &kernels.stream;
-        let [
-            logits,
-            inner,
-            results,
-            in_8_bits,
-            scales,
-            sums,
-            narrow,
-            parts,
-        ] = room.lengths();
+        let of = room.lengths();
         Ok(Self {
             side: SideStream::new(kernels)?,
             routing: Routing::new(stream, room.shape, room.rows_at_once)?,
             room,
-            logits: Buffer::zeros(stream, logits)?,
-            inner: Buffer::zeros(stream, inner)?,
-            results: Buffer::zeros(stream, results)?,
-            in_8_bits: Buffer::zeros(stream, in_8_bits)?,
-            scales: Buffer::zeros(stream, scales)?,
-            sums: Buffer::zeros(stream, sums)?,
-            narrow: Buffer::zeros(stream, narrow)?,
-            parts: Buffer::zeros(stream, parts)?,
+            logits: Buffer::zeros(stream, of.logits)?,
+            inner: Buffer::zeros(stream, of.inner)?,
+            results: Buffer::zeros(stream, of.results)?,
+            in_8_bits: Buffer::zeros(stream, of.in_8_bits)?,
+            scales: Buffer::zeros(stream, of.scales)?,
+            sums: Buffer::zeros(stream, of.sums)?,
+            narrow: Buffer::zeros(stream, of.narrow)?,
+            parts: Buffer::zeros(stream, of.parts)?,
         })
     }
 

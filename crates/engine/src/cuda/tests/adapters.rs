@@ -27,7 +27,7 @@ use crate::{
     testing::{
         golden_adapters::{Adapter, AdapterSet, of_moondream3, of_variant},
         golden_model::{
-            config, job, picture as golden_picture, prompt, run_step, step_of, weights,
+            UnusedPages, config, job, picture as golden_picture, prompt, run_step, step_of, weights,
         },
         golden_set, json, whole_golden_set,
     },
@@ -240,24 +240,20 @@ fn decided(
     picture: &Picture,
     ids: &[u32],
 ) -> Vec<PickResult> {
-    let prefix_pages = job(backend, picture.clone()).pages.len() as u32;
-    let own_pages = 160_usize.div_ceil(backend.limits().page_tokens) as u32;
-    let behind_prefixes = prefix_pages * adapters.len() as u32;
+    let mut pages = UnusedPages::of(backend);
     let mut step = Step::default();
-    for (number, adapter) in (0..).zip(adapters) {
-        let first = number * prefix_pages;
-        let pages: Arc<[PageId]> = (first..first + prefix_pages).map(PageId).collect();
+    for adapter in adapters {
+        let prefix: Arc<[PageId]> = pages.take(backend.limits().prefix_positions);
         step.images.push(ImageJob {
-            pages: Arc::clone(&pages),
+            pages: Arc::clone(&prefix),
             adapter: adapter.clone(),
             ..job(backend, picture.clone())
         });
         for pick in PICKS {
             let row = prompt(backend, 0, ids, pick);
-            let own = behind_prefixes + step.rows.len() as u32 * own_pages;
             let kv = KvTable {
-                prefix: Arc::clone(&pages),
-                own: (own..own + own_pages).map(PageId).collect(),
+                prefix: Arc::clone(&prefix),
+                own: pages.take(160),
                 ..row.kv
             };
             step.rows.push(Row {
