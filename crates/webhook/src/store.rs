@@ -90,7 +90,8 @@ impl PostStore {
             if let Some((number, expires_ms)) = parts
                 && let (Ok(number), Ok(expires_ms)) = (number.parse(), expires_ms.parse())
             {
-                let bytes = entry.metadata()?.len();
+                // Its request says what is wrong with it.
+                let bytes = entry.metadata().map_or(0, |file| file.len());
                 found.push(FoundPost {
                     number,
                     bytes,
@@ -208,15 +209,19 @@ impl PostStore {
         if unsynced.is_empty() {
             return;
         }
-        let mut paths: Vec<PathBuf> = unsynced
-            .iter()
-            .filter_map(|number| Some(self.path(*number, *self.expiries.get(number)?)))
-            .collect();
-        paths.push(self.folder.clone());
-        let synced: io::Result<()> = paths
-            .iter()
-            .try_for_each(|path| File::open(path)?.sync_all());
-        if let Err(error) = synced {
+        let sync = |path: &Path| File::open(path)?.sync_all();
+        let mut failed = sync(&self.folder).err();
+        for number in unsynced {
+            let Some(expires_ms) = self.expiries.get(&number) else {
+                continue;
+            };
+            // One file keeps no other from the disk.
+            if let Err(error) = sync(&self.path(number, *expires_ms)) {
+                self.unsynced.insert(number);
+                failed = Some(error);
+            }
+        }
+        if let Some(error) = failed {
             self.failed(&error);
         }
     }
@@ -299,5 +304,19 @@ mod tests {
         store.sync();
         assert_eq!(store.trouble, None);
         assert_eq!(PostStore::open(&folder).1.len(), 2);
+    }
+
+    #[test]
+    fn file_that_cannot_be_synced_keeps_no_other_waiting() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = state.path().join("door");
+        let (mut store, _) = PostStore::open(&folder);
+        for number in 1..=3 {
+            store.write(number, 5000, &post(&number.to_string()));
+        }
+        fs::remove_file(store.path(1, 5000)).unwrap();
+        store.sync();
+        assert_eq!(store.unsynced, BTreeSet::from([1]));
+        assert!(store.trouble.is_some());
     }
 }
