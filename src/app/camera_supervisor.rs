@@ -6,14 +6,16 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::watch, task::JoinSet};
 
-use self::health_report::{HealthDigest, HealthReason, health_message, is_meant_to_stream};
+use self::health_report::{HealthDigest, HealthReason, health_message};
 use super::engine_supervisor::EngineSupervisor;
 use crate::ops::facts::CameraFacts;
 use spotter_cameras::{
-    ingest::{self, CameraHandle, Health, Phase},
+    ingest::{self, CameraHandle, Health},
     sampler::StripShortage,
 };
-use spotter_core::{CameraId, Clock, FrameCounters, LogThrottle, Mono, PromptId, WallTime, config};
+use spotter_core::{
+    CameraId, Clock, FrameCounters, LogThrottle, Mono, Phase, PromptId, WallTime, config,
+};
 use spotter_mqtt::{Off, Publisher, Update};
 
 /// Grace for closing the session of a camera that was removed from the configuration.
@@ -214,7 +216,7 @@ impl CameraSupervisor {
             let why = camera.reason(&health);
             let is_fine = match health.phase {
                 Phase::Streaming => why.is_none(),
-                phase => !is_meant_to_stream(phase),
+                phase => !phase.is_meant_to_stream(),
             };
             let why = why.map_or_else(|| health.phase.as_str().to_owned(), |why| why.to_string());
             (!is_fine).then(|| format!("camera {}: {why}", camera.camera.id))
@@ -297,7 +299,7 @@ impl SupervisedCamera {
 
     /// Whether it was switched since the last call, by its triggers too. Off is reported at once, on when the ingest task has begun to connect.
     fn switched(&mut self) -> Option<CameraSwitch> {
-        let is_streamed = self.is_enabled && is_meant_to_stream(self.health.borrow().phase);
+        let is_streamed = self.is_enabled && self.health.borrow().phase.is_meant_to_stream();
         let is_on = is_streamed && !self.is_waiting;
         if is_on == self.was_on {
             return None;

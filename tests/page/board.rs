@@ -13,7 +13,7 @@ use spotter::ops::page::{
 };
 use spotter_core::{
     CameraId, DetectionBody, DirectionId, FrameCounters, LineId, Location, NormBox, NormPoint,
-    Prompt, PromptId, ScoreSource, Task, TrackId, TrackedObject, WallTime, ZoneId,
+    Phase, Prompt, PromptId, ScoreSource, Task, TrackId, TrackedObject, WallTime, ZoneId,
     config::{LineConfig, ZoneConfig, ZonePoint},
 };
 use spotter_mqtt::{CameraClockHealth, CameraHealth, ConfigReport, ConfigState};
@@ -212,25 +212,25 @@ fn camera(id: &str, index: usize) -> CameraStatus {
     let (mood, state, reason) = match index {
         1 => (
             Mood::Bad,
-            "auth_failed",
+            Phase::AuthFailed,
             Some(
                 "auth_failed: 10.0.0.7:554 refused the login of camera yard; check user and password",
             ),
         ),
-        2 => (Mood::Busy, "connecting", None),
+        2 => (Mood::Busy, Phase::Connecting, None),
         3 => (
             Mood::Bad,
-            "stalled",
+            Phase::Stalled,
             Some(
                 "stalled: no frame for 10 s from rtsp://10.0.0.9/main; reconnecting. Check power and network",
             ),
         ),
         4 => (
             Mood::Off,
-            "disabled",
+            Phase::Disabled,
             Some("switched_off: by `enabled`, in the configuration or by a command"),
         ),
-        _ => (Mood::Good, "streaming", None),
+        _ => (Mood::Good, Phase::Streaming, None),
     };
     let good = mood == Mood::Good;
     let age_ms = if good { 377 } else { 193_000 };
@@ -239,7 +239,7 @@ fn camera(id: &str, index: usize) -> CameraStatus {
         mood,
         triggers: Vec::new(),
         health: CameraHealth {
-            state: state.into(),
+            state,
             reason: reason.map(str::to_owned),
             since_ms: NOW_MS - if good { 7_500_000 } else { 190_000 },
             next_retry_s: (index == 1).then_some(112.0),

@@ -19,6 +19,7 @@ mod ids;
 mod latency;
 mod log_throttle;
 mod model_record;
+mod phase;
 mod plain_line;
 mod polygon;
 mod prompt;
@@ -67,6 +68,7 @@ pub use log_throttle::LogThrottle;
 pub use model_record::{
     AcceptedLicence, FileMismatch, ModelRecord, ModelRecordError, RecordedFile, RecordedScoreMap,
 };
+pub use phase::Phase;
 pub use plain_line::{PLAIN_LINE_MAX_CHARS, plain_line, plain_text};
 pub use polygon::Polygon;
 pub use prompt::{CaptionLength, Prompt, QueryOptions, Task};

@@ -31,11 +31,11 @@ use spotter::{
     ops::machine::Machine,
 };
 use spotter_cameras::{
-    ingest::{self, CameraHandle, FrameSink, Health, Phase},
+    ingest::{self, CameraHandle, FrameSink, Health},
     sampler::{Sampler, TimeLimits},
 };
 use spotter_core::{
-    CaptureSource, Clock, Frame, ManualClock, Mono, WallTime,
+    CaptureSource, Clock, Frame, ManualClock, Mono, Phase, WallTime,
     config::{self, CameraConfig, Environment, ModelSource},
 };
 use spotter_engine::{

@@ -4,7 +4,7 @@
 //! another version: a missing key has its default.
 
 use serde::{Deserialize, Deserializer, Serialize};
-use spotter_core::{Epoch, NodeId, StreamCounters};
+use spotter_core::{Epoch, NodeId, Phase, StreamCounters};
 
 use super::detection::SCHEMA;
 
@@ -287,8 +287,7 @@ impl Off {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CameraHealth {
-    /// connecting, waiting_keyframe, streaming, stalled, auth_failed, unsupported or disabled.
-    pub state: String,
+    pub state: Phase,
     /// A short code and a text, without the login: why the camera does not stream.
     pub reason: Option<String>,
     /// When the state began, Unix milliseconds.

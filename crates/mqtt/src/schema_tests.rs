@@ -17,7 +17,7 @@ use crate::{
     testing::{camera, camera_status, health_of, identity, info, prompt, state, topics},
 };
 use spotter_core::{
-    Command, DirectionId, EndReason, Epoch, Event, EventStep, LineId, Location, NormPoint,
+    Command, DirectionId, EndReason, Epoch, Event, EventStep, LineId, Location, NormPoint, Phase,
     Presence, PromptState, Refusal, RefusalCode, Setting, UpdateReason, WallTime, ZoneId,
     testing::{prompt_text, rate},
 };
@@ -82,13 +82,13 @@ fn statistics() -> [Stats; 2] {
 
 fn healths() -> [CameraHealth; 3] {
     let connecting = CameraHealth {
-        state: "connecting".into(),
+        state: Phase::Connecting,
         reason: Some("connection refused".into()),
         next_retry_s: Some(2.5),
         ..CameraHealth::default()
     };
     let streaming = CameraHealth {
-        state: "streaming".into(),
+        state: Phase::Streaming,
         codec: Some("h265".into()),
         w: Some(2560),
         h: Some(1440),
@@ -109,7 +109,7 @@ fn healths() -> [CameraHealth; 3] {
     };
     let why = Off::Schedule;
     let off = CameraHealth {
-        state: "disabled".into(),
+        state: Phase::Disabled,
         reason: Some(format!("{}: {}", why.code(), why.text())),
         ..CameraHealth::default()
     };

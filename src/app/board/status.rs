@@ -10,7 +10,7 @@ use crate::ops::{
         FleetStatus, Mood, NodeStatus, TriggerStatus, WebhookLine,
     },
 };
-use spotter_core::{Mono, NodeId, STAGES, WallTime};
+use spotter_core::{Mono, NodeId, Phase, STAGES, WallTime};
 use spotter_events::triggers::TriggerReport;
 use spotter_fleet::summary::{FleetSummary, NodeSummary};
 use spotter_mqtt::{BrokerState, CameraHealth};
@@ -87,13 +87,10 @@ impl BoardState {
 
 fn add_facts(camera: &mut CameraStatus, facts: &Facts) {
     let mut known = facts.cameras.iter();
-    match known.find(|(id, _)| id.as_str() == camera.id) {
-        Some((_, known)) => {
-            camera.frames = known.frames;
-            camera.triggers = known.triggers.iter().map(trigger).collect();
-            add_health(camera, &known.health);
-        }
-        None => camera.health.state = "connecting".into(),
+    if let Some((_, known)) = known.find(|(id, _)| id.as_str() == camera.id) {
+        camera.frames = known.frames;
+        camera.triggers = known.triggers.iter().map(trigger).collect();
+        add_health(camera, &known.health);
     }
 }
 
@@ -106,10 +103,10 @@ fn trigger(report: &TriggerReport) -> TriggerStatus {
 }
 
 fn add_health(camera: &mut CameraStatus, health: &CameraHealth) {
-    camera.mood = match (health.state.as_str(), &health.reason) {
-        ("streaming", _) => Mood::Good,
-        ("disabled", _) => Mood::Off,
-        ("connecting" | "waiting_keyframe", None) => Mood::Busy,
+    camera.mood = match (health.state, &health.reason) {
+        (Phase::Streaming, _) => Mood::Good,
+        (Phase::Disabled | Phase::Ended, _) => Mood::Off,
+        (Phase::Connecting | Phase::WaitingKeyframe, None) => Mood::Busy,
         _ => Mood::Bad,
     };
     camera.health = health.clone();

@@ -10,8 +10,8 @@ use crate::{
 };
 use spotter_core::{
     Answer, AnswerBody, DetectionBody, FoundObject, FrameCounters, Location, ManualClock, NormBox,
-    Prompt, PromptId, ScoreSource, SkippedSinceLast, StageTimes, Task, TrackId, TrackedObject,
-    TriggerId, WallTime, WebhookId,
+    Phase, Prompt, PromptId, ScoreSource, SkippedSinceLast, StageTimes, Task, TrackId,
+    TrackedObject, TriggerId, WallTime, WebhookId,
 };
 use spotter_events::triggers::TriggerReport;
 use spotter_mqtt::{BrokerState, CameraHealth};
@@ -181,17 +181,21 @@ async fn status_shows_state_and_reason_without_camera_addresses() {
     clock.advance(Duration::from_secs(10));
     look(&board, &gate, 1, 0.1);
     clock.advance(Duration::from_secs(1));
-    let health = |state: &str, reason: Option<&str>| CameraHealth {
-        state: state.into(),
+    let health = |state: Phase, reason: Option<&str>| CameraHealth {
+        state,
         reason: reason.map(str::to_owned),
         ..CameraHealth::default()
     };
     let cases = [
-        ("streaming", None, Mood::Good),
-        ("connecting", None, Mood::Busy),
-        ("connecting", Some("unreachable: no route"), Mood::Bad),
-        ("auth_failed", Some("auth_failed: refused"), Mood::Bad),
-        ("disabled", Some("switched_off: by a command"), Mood::Off),
+        (Phase::Streaming, None, Mood::Good),
+        (Phase::Connecting, None, Mood::Busy),
+        (Phase::Connecting, Some("unreachable: no route"), Mood::Bad),
+        (Phase::AuthFailed, Some("auth_failed: refused"), Mood::Bad),
+        (
+            Phase::Disabled,
+            Some("switched_off: by a command"),
+            Mood::Off,
+        ),
     ];
     let retry_at = clock.now().after(Duration::from_secs(30));
     for (state, reason, mood) in cases {
@@ -216,7 +220,7 @@ async fn status_shows_state_and_reason_without_camera_addresses() {
         });
         let view = board.status(false);
         let camera = &view.cameras[0];
-        assert_eq!((camera.mood, camera.health.state.as_str()), (mood, state));
+        assert_eq!((camera.mood, camera.health.state), (mood, state));
         assert_eq!(camera.health.reason.as_deref(), reason);
         assert_eq!(view.cameras[1].look, None);
         let engine = &view.engines[0];
@@ -247,7 +251,7 @@ fn camera_without_an_active_trigger_waits_and_is_fine() {
             activations: 3,
         };
         let health = CameraHealth {
-            state: "streaming".into(),
+            state: Phase::Streaming,
             ..CameraHealth::default()
         };
         let facts = CameraFacts {

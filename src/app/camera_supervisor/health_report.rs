@@ -2,8 +2,8 @@
 
 use std::{fmt, time::Duration};
 
-use spotter_cameras::ingest::{Health, Phase, StreamNote};
-use spotter_core::Mono;
+use spotter_cameras::ingest::{Health, StreamNote};
+use spotter_core::{Mono, Phase};
 use spotter_mqtt::{CameraClockHealth, CameraHealth, Off};
 
 /// Unchanged health is published again after this time.
@@ -44,11 +44,6 @@ impl HealthDigest {
     pub fn is_due(&self, published: Option<&(Self, Mono)>, now: Mono) -> bool {
         published.is_none_or(|(digest, at)| digest != self || now.since(*at) >= REPEAT_AFTER)
     }
-}
-
-/// Whether a camera in this phase is switched on and has not ended.
-pub fn is_meant_to_stream(phase: Phase) -> bool {
-    !matches!(phase, Phase::Disabled | Phase::Ended)
 }
 
 /// Why a camera does not stream, or what its frames do not suffice for: a short code and a text, without any login.
@@ -94,7 +89,7 @@ impl fmt::Display for HealthReason {
 pub fn health_message(health: &Health, reason: Option<&HealthReason>) -> CameraHealth {
     let stream = &health.stream;
     CameraHealth {
-        state: health.phase.as_str().into(),
+        state: health.phase,
         reason: reason.map(HealthReason::to_string),
         since_ms: health.since.unix_millis(),
         attempts: health.attempts,

@@ -5,7 +5,7 @@ use crate::app::test_support;
 use spotter_cameras::ingest::{
     Failure, Fault, Opener, Progress, Source, SourceEvent, SourceOutlet,
 };
-use spotter_core::{ManualClock, NodeId, StripShape, SystemClock};
+use spotter_core::{ManualClock, NodeId, Phase, StripShape, SystemClock};
 use spotter_mqtt::Identity;
 
 /// A camera that does not answer.
@@ -98,7 +98,7 @@ async fn schedule_switches_camera_off_and_on_without_trouble() {
 }
 
 /// Published state and reason.
-fn published(watched: &SupervisedCamera) -> (String, Option<String>) {
+fn published(watched: &SupervisedCamera) -> (Phase, Option<String>) {
     let health = watched.health.borrow();
     let message = health_message(&health, watched.reason(&health).as_ref());
     (message.state, message.reason)
@@ -138,7 +138,7 @@ async fn camera_that_is_off_reports_reason() {
     let reason_is = |watched: &SupervisedCamera, code: &str| {
         let (state, reason) = published(watched);
         let reason = reason.unwrap();
-        assert_eq!(state, "disabled");
+        assert_eq!(state.as_str(), "disabled");
         assert!(reason.starts_with(&format!("{code}: ")), "{reason}");
     };
     reason_is(&watched, "ended");
@@ -272,14 +272,11 @@ async fn camera_too_slow_for_strips_says_so_while_it_streams() {
     cameras.set_shortages(&shortages, &clock);
     let text = "no_strips: no question about a strip is asked (scene): 9 frames over 4 s need a frame every 1 s, the camera sends \
                 one every 3 s; set over = \"15s\" or more, or fewer frames";
-    let reason = ("streaming".to_owned(), Some(text.to_owned()));
+    let reason = (Phase::Streaming, Some(text.to_owned()));
     assert_eq!(published(&cameras.cameras[0]), reason);
     let troubles = Vec::from_iter(cameras.troubles());
     assert_eq!(troubles, [format!("camera gate: {text}")]);
     cameras.set_shortages(&[], &clock);
-    assert_eq!(
-        published(&cameras.cameras[0]),
-        ("streaming".to_owned(), None)
-    );
+    assert_eq!(published(&cameras.cameras[0]), (Phase::Streaming, None));
     assert_eq!(cameras.troubles().count(), 0);
 }

@@ -9,8 +9,7 @@ use crate::{
     cli::table::{TableRow, TextTable, known},
     ops::page::counted,
 };
-use spotter_cameras::ingest::Phase;
-use spotter_core::plain_text;
+use spotter_core::{Phase, plain_text};
 use spotter_mqtt::Stats;
 
 /// All nodes and all fleets that share cameras, in the order of their names.
@@ -66,40 +65,21 @@ pub struct FleetCamera {
 pub enum CameraState {
     /// As its health says.
     Known(Phase),
-    /// A word of another version.
-    Other(String),
     /// Configured, and without health.
     Missing,
     /// Its health cannot be read.
     Unreadable,
 }
 
-/// The values of `state` in a camera's health.
-const PHASES: [Phase; 7] = [
-    Phase::Connecting,
-    Phase::WaitingKeyframe,
-    Phase::Streaming,
-    Phase::Stalled,
-    Phase::AuthFailed,
-    Phase::Unsupported,
-    Phase::Disabled,
-];
-
 impl CameraState {
-    pub fn named(word: &str) -> Self {
-        let phase = PHASES.into_iter().find(|phase| phase.as_str() == word);
-        phase.map_or_else(|| Self::Other(word.to_owned()), Self::Known)
-    }
-
     /// It streams, or it is off on purpose.
     pub fn is_well(&self) -> bool {
         matches!(self, Self::Known(Phase::Streaming | Phase::Disabled))
     }
 
-    fn as_str(&self) -> &str {
+    fn as_str(&self) -> &'static str {
         match self {
             Self::Known(phase) => phase.as_str(),
-            Self::Other(word) => word,
             Self::Missing => "missing",
             Self::Unreadable => "unreadable",
         }

@@ -181,7 +181,10 @@ fn silent_cameras_are_shown_with_their_reasons() {
             "camera gate: connecting: unreachable: no route",
         ),
         (r#"{"state":"stalled"}"#, "camera gate: stalled"),
-        (r#"{"state":"asleep"}"#, "camera gate: asleep"),
+        (
+            r#"{"state":"asleep"}"#,
+            r#"camera gate: health cannot be read: "asleep" is no state of a camera"#,
+        ),
         ("", "camera gate: configured, and without health"),
         (
             "not json",

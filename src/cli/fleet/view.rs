@@ -264,7 +264,7 @@ fn camera_state(id: &str, health: Option<&HealthValue>) -> FleetCamera {
         None => (CameraState::Missing, None),
         Some(Err(error)) => (CameraState::Unreadable, Some(error.clone())),
         Some(Ok(PublishedHealth { health, .. })) => {
-            (CameraState::named(&health.state), health.reason.clone())
+            (CameraState::Known(health.state), health.reason.clone())
         }
     };
     FleetCamera {

@@ -45,7 +45,7 @@ pub fn card(camera: &CameraStatus, status: &DaemonStatus) -> Markup {
 fn card_state(camera: &CameraStatus) -> String {
     match camera.waits_for_trigger() {
         true => "waiting for a trigger".to_owned(),
-        false => state(&camera.health.state),
+        false => state(camera.health.state).to_owned(),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Numbers, times and states as the page writes them.
 
+use spotter_core::Phase;
+
 /// `12:03:41`, UTC.
 pub fn clock_time(unix_ms: i64) -> String {
     let s = unix_ms.div_euclid(1000).rem_euclid(86_400);
@@ -66,12 +68,12 @@ pub fn counted(n: usize, what: &str) -> String {
 }
 
 /// `waiting_keyframe` in words: `waiting for a key frame`.
-pub fn state(word: &str) -> String {
-    match word {
-        "waiting_keyframe" => "waiting for a key frame".into(),
-        "auth_failed" => "login refused".into(),
-        "unsupported" => "not supported".into(),
-        word => word.replace('_', " "),
+pub fn state(phase: Phase) -> &'static str {
+    match phase {
+        Phase::WaitingKeyframe => "waiting for a key frame",
+        Phase::AuthFailed => "login refused",
+        Phase::Unsupported => "not supported",
+        phase => phase.as_str(),
     }
 }
 

@@ -17,12 +17,12 @@ use tracing::{error, info, warn};
 
 use super::{
     gst::{DeviceMap, GstOpener},
-    health::{Failure, Fault, Health, Phase},
+    health::{Failure, Fault, Health},
     session::{Action, Session, SessionInput, SessionPolicy, SourceActivity},
     source::{FrameSink, Opener, Progress, Source, SourceEvent, SourceOutlet},
 };
 use spotter_core::{
-    CameraId, Clock, LogThrottle, StreamCounters, WallTime, config::CameraConfig,
+    CameraId, Clock, LogThrottle, Phase, StreamCounters, WallTime, config::CameraConfig,
     duration_from_secs,
 };
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{clock::ClockHealth, transport::TransportRefusal};
-use spotter_core::{StreamCounters, WallTime};
+use spotter_core::{Phase, StreamCounters, WallTime};
 
 /// Why a camera does not stream. The kind decides how soon it is tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,40 +99,6 @@ impl Failure {
             }
         }
         self
-    }
-}
-
-/// The state of a camera (`state` in docs/mqtt.md section 2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Phase {
-    /// Trying, or pausing before the next try.
-    Connecting,
-    /// Packets come, no picture yet.
-    WaitingKeyframe,
-    Streaming,
-    /// Pictures stopped; being rebuilt.
-    Stalled,
-    /// The login was refused; tried again rarely.
-    AuthFailed,
-    /// Nothing decodable; tried again rarely.
-    Unsupported,
-    Disabled,
-    /// A file that was to be played once is over.
-    Ended,
-}
-
-impl Phase {
-    /// The value of `state`. A file that is over is no longer watched and has no value of its own: `disabled`, with a reason.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Connecting => "connecting",
-            Self::WaitingKeyframe => "waiting_keyframe",
-            Self::Streaming => "streaming",
-            Self::Stalled => "stalled",
-            Self::AuthFailed => "auth_failed",
-            Self::Unsupported => "unsupported",
-            Self::Disabled | Self::Ended => "disabled",
-        }
     }
 }
 

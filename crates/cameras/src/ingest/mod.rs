@@ -30,7 +30,7 @@ pub use clock::{ClockHealth, ClockNote};
 #[cfg(any(test, feature = "testing"))]
 pub use gst::picture_on_device;
 pub use gst::{DeviceMap, GstOpener, init as start_gstreamer};
-pub use health::{Failure, Fault, Health, Phase, StreamInfo, StreamNote};
+pub use health::{Failure, Fault, Health, StreamInfo, StreamNote};
 pub use probe::{ProbeReport, probe};
 pub use source::{FrameSink, Opener, Progress, Source, SourceEvent, SourceOutlet};
 pub use still::still_frames;

@@ -18,9 +18,9 @@ use std::{cmp::min_by_key, time::Duration};
 
 use super::{
     gate::patience,
-    health::{Failure, Fault, Phase},
+    health::{Failure, Fault},
 };
-use spotter_core::{Mono, duration_from_secs};
+use spotter_core::{Mono, Phase, duration_from_secs};
 
 /// No two starts are closer than this.
 pub const RETRY_MIN: Duration = Duration::from_secs(1);

@@ -9,23 +9,12 @@ use super::{
 };
 use crate::{Off, command::LINE_RESET};
 use spotter_core::{
-    CameraId, Setting, Task,
+    CameraId, Phase, Setting, Task,
     config::{CameraConfig, Commands, Config, LineConfig, PromptConfig, defaults},
 };
 
 /// The longest state of Home Assistant, in characters.
 const STATE_MAX_CHARS: usize = 255;
-/// The values of `state` in a camera's health.
-const HEALTH_STATES: [&str; 7] = [
-    "connecting",
-    "waiting_keyframe",
-    "streaming",
-    "stalled",
-    "auth_failed",
-    "unsupported",
-    "disabled",
-];
-
 /// The value template of an event: its type, and the attributes for automations.
 const EVENT_TEMPLATE: &str = "{{ {'event_type': value_json.type, 'reason': value_json.reason, 'event': value_json.event, \
      'zones': value_json.zones, 'entered_zones': value_json.entered_zones, 'dwell_s': value_json.dwell_s, \
@@ -88,7 +77,7 @@ fn add_health(device: &mut DiscoveryDevice, topics: &Topics, camera: &CameraId) 
     };
     let state = Entity::new("sensor", "State")
         .with("device_class", "enum")
-        .with("options", json!(HEALTH_STATES));
+        .with("options", json!(Phase::PUBLISHED));
     device.add("state", of_health(state, "{{ value_json.state }}"));
     let problem = Entity::new("binary_sensor", "Problem").with("device_class", "problem");
     // A camera that is off as configured is no problem.
