@@ -168,6 +168,46 @@ impl<T: Copy + PartialEq> KeyForm for WordForm<T> {
     }
 }
 
+/// A word that earlier versions had.
+#[allow(dead_code, reason = "for the first key whose words are removed")]
+pub(super) struct RemovedWord<T: 'static> {
+    word: &'static str,
+    /// What it means in this release.
+    value: T,
+    /// What to write instead.
+    replacement: &'static str,
+}
+
+/// Words of which some were removed: for one release, the file is accepted with a warning.
+#[allow(dead_code, reason = "for the first key whose words are removed")]
+pub(super) struct RetiringForm<T: 'static>(WordForm<T>, &'static [RemovedWord<T>]);
+
+impl<T: Copy + PartialEq> KeyForm for RetiringForm<T> {
+    type Output = T;
+
+    fn read(&self, value: &ConfigValue<'_>) -> Option<T> {
+        let removed = self.1.iter().find(|removed| value.is_word(removed.word));
+        let Some(removed) = removed else {
+            return self.0.read(value);
+        };
+        let RemovedWord {
+            word, replacement, ..
+        } = removed;
+        value.warning(format!(
+            "{word:?} was removed and will be an error; {replacement}"
+        ));
+        Some(removed.value)
+    }
+
+    fn default(&self) -> T {
+        self.0.default()
+    }
+
+    fn describe(&self) -> (String, String) {
+        self.0.describe()
+    }
+}
+
 /// A text, list or table whose parts the section's own code reads and checks; with the default or, if that is not a value, a
 /// rule in words.
 pub(super) struct CustomForm(&'static str, &'static str);
@@ -662,5 +702,62 @@ sections! {
         FILE: CustomForm = "file", CustomForm("path, relative to the configuration file", "none"),
             "password = { file = \"/etc/spotter/front\" }",
             "Reads the secret from a file. A file that all users can read causes a warning.";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{problem::Notes, reader::Reader, syntax};
+
+    /// The values of `key`, and what is noted of them.
+    fn read_all<T>(text: &str, read: impl Fn(Reader<'_>) -> T) -> (T, Vec<String>) {
+        let notes = Notes::new("a.toml", text);
+        let value = {
+            let document = syntax::parse(&notes, text).unwrap();
+            read(Reader::new(&notes, "", 0..0, Some(document.get_ref())))
+        };
+        let noted = notes.into_list().into_iter();
+        (value, noted.map(|problem| problem.to_string()).collect())
+    }
+
+    #[test]
+    fn removed_key_is_accepted_with_a_warning_that_names_its_replacement() {
+        let (_, noted) = read_all("old = 1\n", |mut table| {
+            table.ignored("old", "write new = 1");
+            table.finish();
+        });
+        let line =
+            "a.toml:1:1 old: warning: removed; it is ignored and will be an error; write new = 1";
+        assert_eq!(noted, [line]);
+    }
+
+    #[test]
+    fn removed_word_has_the_value_that_replaces_it_and_a_warning() {
+        let words = WordForm(&[("new", 1), ("newer", 2)], 1);
+        let removed = RemovedWord {
+            word: "old",
+            value: 2,
+            replacement: "write \"newer\"",
+        };
+        let form = RetiringForm(words, Box::leak(Box::new([removed])));
+        assert_eq!(form.describe().0, "`\"new\"`, `\"newer\"`");
+        for (text, value, said) in [
+            ("key = \"new\"", Some(1), None),
+            (
+                "key = \"old\"",
+                Some(2),
+                Some("warning: \"old\" was removed"),
+            ),
+            ("key = \"odd\"", None, Some("is not one of new, newer")),
+        ] {
+            let (read, noted) = read_all(text, |table| form.read(&table.entries()[0].1));
+            assert_eq!(read, value, "{text}");
+            assert_eq!(noted.len(), usize::from(said.is_some()), "{noted:?}");
+            assert!(
+                noted.iter().all(|line| line.contains(said.unwrap())),
+                "{noted:?}"
+            );
+        }
     }
 }

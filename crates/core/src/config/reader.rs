@@ -60,6 +60,12 @@ impl<'a> ConfigValue<'a> {
         text.is_some_and(|text| text.starts_with(start))
     }
 
+    /// True for this text, without noting anything.
+    #[allow(dead_code, reason = "for the first key whose words are removed")]
+    pub(super) fn is_word(&self, word: &str) -> bool {
+        self.item.get_ref().as_str() == Some(word)
+    }
+
     /// True for a table, without noting anything.
     pub(super) fn is_table(&self) -> bool {
         self.item.get_ref().is_table()
@@ -314,9 +320,21 @@ impl<'a> Reader<'a> {
 
     /// Notes an error when the file has the key `name`, which earlier versions had; `text` names the key that replaces it.
     pub(super) fn removed(&mut self, name: &'static str, text: &str) {
-        let key = self.table.into_iter().flatten();
-        for (key, _) in key.filter(|(key, _)| key.get_ref() == name) {
-            self.notes.error(&key.span(), &self.key_of(name), text);
+        self.note_removed(Severity::Error, name, text.to_owned());
+    }
+
+    /// The same for the first release without the key: the file is accepted with a warning, and the key is ignored.
+    #[allow(dead_code, reason = "for the first key that is removed")]
+    pub(super) fn ignored(&mut self, name: &'static str, replacement: &str) {
+        let text = format!("removed; it is ignored and will be an error; {replacement}");
+        self.note_removed(Severity::Warning, name, text);
+    }
+
+    fn note_removed(&mut self, severity: Severity, name: &'static str, text: String) {
+        let mut keys = self.table.into_iter().flatten();
+        if let Some((key, _)) = keys.find(|(key, _)| key.get_ref() == name) {
+            self.notes
+                .add(severity, &key.span(), &self.key_of(name), text);
             self.removed.push(name);
         }
     }
