@@ -1,4 +1,4 @@
-// From a decoded frame to patches, in four kernels: colour, two passes of scaling, cutting with normalisation. And drawings of frames (strips).
+// From a decoded frame to patches, in four kernels: colour, two passes of scaling, cutting with normalisation.
 //
 // Integer arithmetic up to the patches, so the crops are equal to those of the CPU in every bit. A thread makes one pixel
 // (rgb_from_planes, scale_across), one byte (scale_down) or values of a patch (patches). No shared memory.
@@ -60,26 +60,6 @@ extern "C" __global__ void scale_down(const unsigned char* in, const int* first,
     int sum = 1 << 21;
     for (int i = 0; i < count[y]; i++) sum += from[size_t(i) * row_bytes] * w[i];
     out[size_t(y) * row_bytes + at] = to_byte(sum >> 22);
-}
-
-// One plane of a drawing: each sample is the mean of the samples that it touches, rounded. CPU reference: strip.rs of the core crate.
-//   in      [in_height][in_width][channels]
-//   out     where the picture begins in the drawing; `stride` bytes from row to row
-// Sample x of out_width touches x * in_width / out_width up to (x + 1) * in_width / out_width, both ends included where they cut a sample.
-// A thread makes one byte: grid (ceil(out_width * channels / 128), out_height), 128 threads.
-extern "C" __global__ void shrink_plane(const unsigned char* in, int in_width, int in_height, int channels, unsigned char* out, int stride, int out_width, int out_height) {
-    const int at = blockIdx.x * blockDim.x + threadIdx.x, y = blockIdx.y;
-    if (at >= out_width * channels) return;
-    const int x = at / channels, channel = at % channels;
-    const int left = x * in_width / out_width, right = ((x + 1) * in_width + out_width - 1) / out_width;
-    const int top = y * in_height / out_height, bottom = ((y + 1) * in_height + out_height - 1) / out_height;
-    unsigned long long sum = 0;
-    for (int row = top; row < bottom; row++) {
-        const unsigned char* from = in + size_t(row) * in_width * channels + channel;
-        for (int column = left; column < right; column++) sum += from[size_t(column) * channels];
-    }
-    const unsigned long long count = (unsigned long long)(bottom - top) * (right - left);
-    out[size_t(y) * stride + at] = (unsigned char)((sum + count / 2) / count);
 }
 
 // Patches of crops: out [crops * grid * grid][row] bf16, in a row channel by channel, line by line, then zeros up to `row`.

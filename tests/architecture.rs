@@ -98,7 +98,6 @@ const CUDA: &[&str] = &[
     "backend",
     "footprint",
     "ceilings",
-    "canvas",
 ];
 
 /// Sources of all languages below `folder`.

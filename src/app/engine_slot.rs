@@ -3,10 +3,7 @@
 
 use std::{future::pending, sync::Arc, time::Duration};
 
-use tokio::{
-    task::spawn_blocking,
-    time::{Instant, timeout_at},
-};
+use tokio::time::{Instant, timeout_at};
 
 use super::{
     engine_launch::{EngineHost, EngineOrder, MeasuredEngine},
@@ -18,9 +15,9 @@ use spotter_cameras::{
     ingest::DeviceMap,
     sampler::{CameraShare, Sampler, TimeLimits},
 };
-use spotter_core::{CameraId, Clock, DeviceCanvas, LookNews, config};
+use spotter_core::{CameraId, Clock, LookNews, config};
 use spotter_engine::{
-    open::{ExpectedLook, GpuId, ModelCard, ModelDevice, canvas_on, frames_on},
+    open::{ExpectedLook, GpuId, ModelCard, ModelDevice, frames_on},
     service::handle::{EngineEnd, EngineHandle, EngineStopped},
 };
 
@@ -101,12 +98,8 @@ impl EngineSlot {
         // Another process cannot reach the memory of this process's GPU context.
         let reaches_frames = card.gpu.is_some() && host == EngineHost::Thread;
         let device_map = frames_on(reaches_frames, model);
-        let canvas = match device_map {
-            Some(_) => drawing_on(device.clone(), card.strip_bytes).await,
-            None => None,
-        };
         let limits = TimeLimits::new(model.budget, look);
-        let share = sampler.share_drawn_on(limits, canvas);
+        let share = sampler.share(limits);
         let started = (handle, end);
         let mut slot = Self::new(card.label.clone(), started, Vec::new(), share).on(device);
         (slot.gpu, slot.look) = (card.gpu.clone(), look);
@@ -272,12 +265,6 @@ impl LostEngine {
             sampler.news(&news);
         }
     }
-}
-
-/// As [`canvas_on`], without blocking.
-async fn drawing_on(device: ModelDevice, bytes: usize) -> Option<Arc<dyn DeviceCanvas>> {
-    let opened = spawn_blocking(move || canvas_on(&device, bytes)).await;
-    opened.ok().flatten()
 }
 
 /// CameraConfig names in one line.

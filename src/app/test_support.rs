@@ -37,7 +37,6 @@ pub fn card() -> ModelCard {
         gpu: None,
         max_objects: 5,
         permits: 2,
-        strip_bytes: 0,
         calibrated: Vec::new(),
         doubt: None,
         broken_adapters: Vec::new(),

@@ -77,7 +77,7 @@ pub use score_map::{
     SCORED_ANSWERS_MIN, ScoreMap, ScoreMapError, ScoreMaps, ScoredAnswer, ScoredKind,
 };
 pub use stream_counters::{StreamCounter, StreamCounters};
-pub use strip::{DeviceCanvas, Drawing, PlacedPicture, PlaneScaling, Strip, StripShape, shrunk};
+pub use strip::{Drawing, PlacedPicture, Strip, StripShape, shrunk};
 pub use time::{
     Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime, duration_from_secs,
 };

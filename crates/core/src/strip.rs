@@ -134,21 +134,20 @@ pub struct PlacedPicture {
 }
 
 /// One plane of a [`PlacedPicture`]: every sample of the drawing is the mean of the samples of the picture that it touches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PlaneScaling {
+struct PlaneScaling {
     /// Bytes of a sample; each is scaled on its own.
-    pub sample_bytes: usize,
+    sample_bytes: usize,
     /// Samples across and down in the picture.
-    pub from: (usize, usize),
+    from: (usize, usize),
     /// Samples across and down in the drawing.
-    pub to: (usize, usize),
+    to: (usize, usize),
     /// Where it begins in the drawing, samples.
-    pub corner: (usize, usize),
+    corner: (usize, usize),
 }
 
 impl Drawing {
     /// The layout of the drawing with rows one behind the other; `None` without a picture or for pictures that do not fit together.
-    pub fn layout(&self) -> Option<PictureLayout> {
+    fn layout(&self) -> Option<PictureLayout> {
         let first = &self.pictures.first()?.picture;
         let colour = (first.matrix(), first.range());
         let fits = |placed: &PlacedPicture| {
@@ -177,7 +176,7 @@ impl Drawing {
         })
     }
 
-    /// The picture, made on the host. `None` when the pictures do not fit together or cannot be read.
+    /// The picture; pictures in the memory of a device are copied to the host first. `None` when the pictures do not fit together or cannot be read.
     pub fn draw(&self) -> Option<Picture> {
         let layout = self.layout()?;
         if !self.pictures.iter().all(|placed| placed.picture.fetch()) {
@@ -201,7 +200,7 @@ impl Drawing {
 
 impl PlacedPicture {
     /// How plane `index` is scaled; `None`: the format does not have it.
-    pub fn scaling(&self, index: usize) -> Option<PlaneScaling> {
+    fn scaling(&self, index: usize) -> Option<PlaneScaling> {
         let format = self.picture.format();
         let (sample_bytes, pixels) = format.plane_step(index);
         let samples = |size: (usize, usize)| {
@@ -272,12 +271,6 @@ fn scaled_row<const N: usize>(sums: &[u32], columns: &[Range<usize>], rows: usiz
 /// The samples of a side of `from` that sample `at` of a side of `to` touches.
 fn touched(at: usize, from: usize, to: usize) -> Range<usize> {
     at * from / to..((at + 1) * from).div_ceil(to)
-}
-
-/// Makes drawings in the memory of a device, where their pictures are.
-pub trait DeviceCanvas: Send + Sync {
-    /// As [`Drawing::draw`], with the same bytes. `None` when a picture is not in the device's memory or the device rejects it.
-    fn draw(&self, drawing: &Drawing) -> Option<Picture>;
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::{limits::TimeLimits, sampled_camera::SampledCamera};
 use crate::lock;
-use spotter_core::{Clock, DeviceCanvas, Look, Mono};
+use spotter_core::{Clock, Look, Mono};
 
 /// The cameras of one engine, as [`Sampler::assign`](super::Sampler::assign) set them. A tokio task takes looks out with
 /// [`CameraShare::next`].
@@ -18,22 +18,15 @@ pub struct CameraShare {
     cameras: Mutex<Arc<[Arc<SampledCamera>]>>,
     arrived: Arc<Notify>,
     limits: TimeLimits,
-    /// Of the engine's device.
-    canvas: Option<Arc<dyn DeviceCanvas>>,
     clock: Arc<dyn Clock>,
 }
 
 impl CameraShare {
-    pub(super) fn new(
-        limits: TimeLimits,
-        canvas: Option<Arc<dyn DeviceCanvas>>,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
+    pub(super) fn new(limits: TimeLimits, clock: Arc<dyn Clock>) -> Self {
         Self {
             cameras: Mutex::default(),
             arrived: Arc::new(Notify::new()),
             limits,
-            canvas,
             clock,
         }
     }
@@ -41,7 +34,6 @@ impl CameraShare {
     pub(super) fn assign(&self, cameras: Arc<[Arc<SampledCamera>]>) {
         *lock(&self.cameras) = Arc::clone(&cameras);
         for sampled in cameras.iter() {
-            sampled.strips.draw_on(self.canvas.as_ref());
             sampled.notifies(&self.arrived);
         }
     }

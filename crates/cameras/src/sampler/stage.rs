@@ -8,8 +8,8 @@ use super::{
 };
 use crate::lock;
 use spotter_core::{
-    CameraId, Clock, DeviceCanvas, Frame, FrameCounters, FrameEnd, LookNews, Outcome, Prompt,
-    PromptId, SkippedSinceLast, TriggeredLooks, config::CameraConfig,
+    CameraId, Clock, Frame, FrameCounters, FrameEnd, LookNews, Outcome, Prompt, PromptId,
+    SkippedSinceLast, TriggeredLooks, config::CameraConfig,
 };
 
 /// All cameras of all engines. Ingest's threads put frames in through [`Sampler::camera_sink`]; each engine takes
@@ -51,16 +51,7 @@ impl Sampler {
 
     /// What an engine takes looks from, with these limits. It has no camera before [`Sampler::assign`].
     pub fn share(&self, limits: TimeLimits) -> Arc<CameraShare> {
-        self.share_drawn_on(limits, None)
-    }
-
-    /// The same for an engine whose device draws the strips of frames in its memory.
-    pub fn share_drawn_on(
-        &self,
-        limits: TimeLimits,
-        canvas: Option<Arc<dyn DeviceCanvas>>,
-    ) -> Arc<CameraShare> {
-        Arc::new(CameraShare::new(limits, canvas, Arc::clone(&self.clock)))
+        Arc::new(CameraShare::new(limits, Arc::clone(&self.clock)))
     }
 
     /// Replaces the cameras of a share; unknown ones are left out. A camera of another share must be removed from that one by a
@@ -147,7 +138,6 @@ impl Sampler {
         let list = lock(&self.cameras);
         for sampled in list.cameras.iter().chain(&list.removed) {
             sampled.lock().abandon();
-            sampled.strips.draw_on(None);
         }
     }
 

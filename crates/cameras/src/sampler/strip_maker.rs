@@ -7,9 +7,7 @@ use super::{
     mask::Mask,
 };
 use crate::lock;
-use spotter_core::{
-    DeviceCanvas, Drawing, Frame, Mono, Picture, Prompt, PromptView, Strip, config::CameraConfig,
-};
+use spotter_core::{Frame, Mono, Picture, Prompt, PromptView, Strip, config::CameraConfig};
 
 /// Ingest's thread and an engine's task use it. Neither holds its lock while it reads or draws a picture.
 #[derive(Default)]
@@ -21,7 +19,6 @@ struct StripState {
     mask: Arc<Mask>,
     /// Rises when all copies are forgotten: one that is being made then is not kept.
     forgotten: u64,
-    canvas: Option<Arc<dyn DeviceCanvas>>,
 }
 
 /// Copies to be made of a frame.
@@ -31,7 +28,6 @@ pub struct DueCopies {
     at: Mono,
     mask: Arc<Mask>,
     forgotten: u64,
-    canvas: Option<Arc<dyn DeviceCanvas>>,
 }
 
 impl StripMaker {
@@ -54,20 +50,6 @@ impl StripMaker {
         }
     }
 
-    /// Drawings are made by this device from now on; `None`: on the host. Copies in another device's memory are let go.
-    pub fn draw_on(&self, canvas: Option<&Arc<dyn DeviceCanvas>>) {
-        let mut state = lock(&self.0);
-        let is_same = match (&state.canvas, canvas) {
-            (Some(before), Some(canvas)) => Arc::ptr_eq(before, canvas),
-            (None, None) => true,
-            _ => false,
-        };
-        if !is_same {
-            state.canvas = canvas.cloned();
-            state.forget();
-        }
-    }
-
     /// A frame came from ingest: what is to be copied of it.
     pub fn due_copies(&self, frame: &Frame) -> Option<DueCopies> {
         let mut state = lock(&self.0);
@@ -79,7 +61,6 @@ impl StripMaker {
             at,
             mask: Arc::clone(&state.mask),
             forgotten: state.forgotten,
-            canvas: state.canvas.clone(),
         })
     }
 
@@ -91,14 +72,13 @@ impl StripMaker {
             at,
             mask,
             forgotten,
-            canvas,
         } = due;
         if !mask.is_empty() && !picture.fetch() {
             return;
         }
         let painted = mask.paint(&picture);
         for source in sources {
-            let copy = draw(&source.copy(&painted), canvas.as_deref());
+            let copy = source.copy(&painted).draw();
             let mut state = lock(&self.0);
             if let (Some(copy), true) = (copy, forgotten == state.forgotten) {
                 state.kept.keep(source, &picture, copy, at);
@@ -133,9 +113,8 @@ impl StripMaker {
             let drawing = state
                 .kept
                 .strip(view, &frame.picture, frame.times.received)?;
-            let canvas = state.canvas.clone();
             drop(state);
-            let picture = draw(&drawing, canvas.as_deref())?;
+            let picture = drawing.draw()?;
             strips.push(Strip {
                 shape,
                 region,
@@ -151,10 +130,4 @@ impl StripState {
         self.kept.forget();
         self.forgotten += 1;
     }
-}
-
-/// On the device, if it has all pictures.
-fn draw(drawing: &Drawing, canvas: Option<&dyn DeviceCanvas>) -> Option<Picture> {
-    let on_device = canvas.and_then(|canvas| canvas.draw(drawing));
-    on_device.or_else(|| drawing.draw())
 }

@@ -59,11 +59,6 @@ pub enum CudaError {
         source: NvrtcError,
         log: String,
     },
-    /// Copies of frames fill what the memory plan has for strips.
-    #[error(
-        "they fill the {mib} MiB of the GPU's memory that are planned for them; other strips are made on the GPU with fewer of them or a larger model.memory"
-    )]
-    StripsFull { mib: usize },
     /// A frame that a decoder left on a GPU.
     #[error("a frame cannot be read from the memory of a GPU: {0}")]
     Frame(&'static str),

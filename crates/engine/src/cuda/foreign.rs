@@ -7,7 +7,7 @@
 //! A decoder's work may not be done when it hands over a frame (GStreamer 1.22 waits for it, newer versions leave that to the reader).
 //! [`take_frame`] waits for it in the decoder's thread; the engine's thread queues copies and does not wait.
 
-use std::{any::Any, ffi::c_void, mem::MaybeUninit, ptr, sync::Arc};
+use std::{any::Any, ffi::c_void, mem::MaybeUninit, ptr};
 
 use cudarc::driver::{
     CudaStream,
@@ -20,7 +20,7 @@ use gstreamer as gst;
 
 use super::{
     error::{CudaError, tried},
-    memory::{Buffer, Pointer, wait_for_context},
+    memory::{Pointer, wait_for_context},
 };
 use spotter_core::DeviceMemory;
 
@@ -94,18 +94,6 @@ impl ForeignMemory {
         })
     }
 
-    /// Memory of the engine. All work that fills it is done before others see it.
-    pub fn of_buffer(buffer: Arc<Buffer<u8>>) -> Self {
-        let start = buffer.start();
-        Self {
-            context: buffer.stream().context().cu_ctx(),
-            address: start.address(),
-            len: start.len(),
-            // It keeps its context too.
-            _keeper: Box::new(buffer),
-        }
-    }
-
     /// Queues a copy of rows to memory of the engine, without gaps. `self` must live until the copy has ended.
     pub fn copy_rows(
         &self,
@@ -155,7 +143,7 @@ impl ForeignMemory {
             Depth: 1,
         };
         // SAFETY: both sides have all of these rows, as was just checked. The source stays allocated: a step keeps its pictures
-        // until it is committed (`stage`), a drawing until its stream was waited for (`canvas`), and its context exists as long. All readers of `to` are ordered behind this stream.
+        // until it is committed (`stage`), and its context exists as long. All readers of `to` are ordered behind this stream.
         unsafe { sys::cuMemcpy3DPeerAsync(&copy, stream.cu_stream()) }
             .result()
             .map_err(tried("copying a decoded frame on the GPU"))

@@ -7,11 +7,7 @@ use std::{path::Path, sync::Arc};
 
 use cudarc::driver::CudaStream;
 
-use super::{
-    compile::{KernelSource, SOURCES},
-    error::CudaError,
-    library::Gpu,
-};
+use super::{compile::SOURCES, error::CudaError, library::Gpu};
 
 mod attention;
 mod decisions;
@@ -37,7 +33,7 @@ pub use experts::{
     EXPERTS_FEW_ROWS, ExpertInputs, ExpertKernel, ExpertPart, ExpertProduct, ExpertResults,
     ExpertShape, RoutedRows, Routing,
 };
-pub use frames::{PatchInputs, PixelSize, PlanarFrame, ScalePass, ShrunkPlane, TapTables};
+pub use frames::{PatchInputs, PixelSize, PlanarFrame, ScalePass, TapTables};
 pub use launch::Kernels;
 pub use layers::{CombineInputs, CombineShape, EmbedInputs, ImageShape};
 pub use low_rank::{AdaptedRowTable, LowRankProduct, LowRankWeights, slot_rank};
@@ -46,29 +42,7 @@ pub use skinny::SkinnyOutput;
 impl Kernels {
     /// Compiles (or finds compiled) and loads all of them. Blocks for some seconds the first time.
     pub fn load(gpu: &Gpu, stream: Arc<CudaStream>, cache: &Path) -> Result<Self, CudaError> {
-        Self::load_ready(gpu, stream, cache, &SOURCES)
-    }
-
-    /// The same with the kernels of one file.
-    pub fn load_file(
-        gpu: &Gpu,
-        stream: Arc<CudaStream>,
-        cache: &Path,
-        file: &str,
-    ) -> Result<Self, CudaError> {
-        let source = SOURCES.iter().position(|source| source.file == file);
-        let sources = source.map_or(&[][..], |index| &SOURCES[index..=index]);
-        Self::load_ready(gpu, stream, cache, sources)
-    }
-
-    /// With the shared memory that they need.
-    fn load_ready(
-        gpu: &Gpu,
-        stream: Arc<CudaStream>,
-        cache: &Path,
-        sources: &[KernelSource],
-    ) -> Result<Self, CudaError> {
-        let mut kernels = Self::load_sources(gpu, stream, cache, sources)?;
+        let mut kernels = Self::load_sources(gpu, stream, cache, &SOURCES)?;
         for (name, bytes) in dense::shared_bytes() {
             kernels.allow_shared(&name, bytes, gpu.shared_bytes)?;
             kernels.allow_shared(&format!("{name}_e4m3"), bytes, gpu.shared_bytes)?;

@@ -322,14 +322,6 @@ impl<T> Drop for PinnedBuffer<T> {
     }
 }
 
-/// Queues writing `value` to the first `len` bytes.
-pub fn fill(stream: &CudaStream, to: Pointer<u8>, value: u8, len: usize) -> Result<(), CudaError> {
-    let bytes = len.min(to.len());
-    // SAFETY: there are at least `bytes` bytes. All work that reads or writes them is on this stream, in order.
-    unsafe { result::memset_d8_async(to.address(), value, bytes, stream.cu_stream()) }
-        .map_err(tried("filling memory of the GPU"))
-}
-
 /// Queues a copy of some values to the GPU.
 pub fn upload<T>(
     stream: &CudaStream,

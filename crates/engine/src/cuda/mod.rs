@@ -28,7 +28,6 @@
 //! | [`program`] | a step as tables; pure |
 //! | [`reuse`] | crops that need not be encoded again; pure |
 //! | [`stage`], [`foreign`] | frames to the GPU; frames that a decoder left there |
-//! | [`canvas`] | strips of such frames |
 //! | [`frames`], [`network`] | frames to patches; the forward pass |
 //! | [`graphs`] | CUDA graphs of steps that are not one launch |
 //! | [`slot`], [`clock`], [`backend`] | steps in flight, their times, the backend |
@@ -37,7 +36,6 @@
 mod adapters;
 mod arch;
 mod backend;
-mod canvas;
 mod ceilings;
 mod clock;
 pub mod compile;
@@ -61,7 +59,6 @@ mod tensor;
 mod weights;
 
 pub use backend::{CudaBackend, CudaCapacity, CudaSettings, pages_min, supported};
-pub use canvas::CudaCanvas;
 pub use ceilings::{
     Ceilings, PrecisionSpeed, SustainedSpeed, measure_ceilings, measure_precisions,
 };

@@ -13,13 +13,13 @@ use super::{
 };
 use crate::{
     cpu::{self, CpuBackend},
-    cuda::{self, CudaBackend, CudaCanvas, CudaError, PrecisionSpeed},
+    cuda::{self, CudaBackend, CudaError, PrecisionSpeed},
     model::{CalibrationState, Formats, ModelCalibration, ModelConfig, Weights},
     network::format::{Format, Number},
     scheduler::{backend::Backend, sequence::Bounds},
 };
 use spotter_core::{
-    Clock, DeviceCanvas, Picture,
+    Clock, Picture,
     config::{self, GpuPrecision},
 };
 
@@ -79,8 +79,6 @@ pub struct LoadedDevice {
     pub gpu: Option<GpuId>,
     /// Looks that may be inside the engine at once.
     pub permits: usize,
-    /// Bytes of the GPU's memory that are planned for strips.
-    pub strip_bytes: usize,
 }
 
 /// What is plugged in, as the kernel reports it, and numbers of the PCI ID database: a maker, and a class of devices.
@@ -220,7 +218,6 @@ fn place_on_cpu(
         label,
         gpu: None,
         permits: CPU_PERMITS,
-        strip_bytes: 0,
     })
 }
 
@@ -257,7 +254,6 @@ fn place_on_gpu(
             experts,
             adapters: settings.adapters.len(),
             has_fp8: opened.has_fp8(),
-            keeps_frames: settings.frames == config::FramePlace::Gpu,
             memory,
         })
     };
@@ -298,7 +294,6 @@ fn place_on_gpu(
         label,
         gpu: Some(gpu),
         permits: plan.permits(),
-        strip_bytes: plan.strips,
     })
 }
 
@@ -358,23 +353,6 @@ fn chosen_precision(
 pub fn frames_on(gpu: bool, settings: &config::ModelSettings) -> Option<cuda::FrameImport> {
     (gpu && settings.frames == config::FramePlace::Gpu)
         .then_some(cuda::take_frame as cuda::FrameImport)
-}
-
-/// What draws strips of frames that stay on the GPU of an engine, in so many `bytes` of its memory; `None`: they are made on the host.
-/// Blocks for a moment.
-pub fn canvas_on(device: &ModelDevice, bytes: usize) -> Option<Arc<dyn DeviceCanvas>> {
-    let ModelDevice::Gpu { index, .. } = device else {
-        return None;
-    };
-    let on = |gpu| CudaCanvas::new(&gpu, &cuda::kernel_cache(), bytes);
-    let canvas = cuda::open(*index).and_then(on);
-    match canvas {
-        Ok(canvas) => Some(Arc::new(canvas)),
-        Err(error) => {
-            tracing::warn!("strips are made on the host: {error}");
-            None
-        }
-    }
 }
 
 /// Pages of an image's prefix, and of the longest row behind it.

@@ -52,8 +52,6 @@ pub struct ModelCard {
     pub max_objects: u32,
     /// Looks that may be inside the engine at once, at most.
     pub permits: usize,
-    /// Bytes of the GPU's memory that are planned for strips; 0 on the CPU, and where frames come to the host.
-    pub strip_bytes: usize,
     /// The answers whose scores are calibrated.
     pub calibrated: Vec<ScoredKind>,
     /// Why its answers are probably nonsense: files that no `model.toml` vouches for failed a look at a known picture.
@@ -137,7 +135,6 @@ impl Engine {
             gpu: placed.gpu,
             max_objects: settings.max_objects,
             permits: placed.permits,
-            strip_bytes: placed.strip_bytes,
             calibrated: Vec::new(),
             doubt: None,
             broken_adapters: Vec::new(),

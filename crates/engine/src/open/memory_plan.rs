@@ -1,7 +1,7 @@
 //! How much of a GPU's memory a model takes, and for what, decided before the first allocation. Pure.
 //!
-//! The plan takes the most images a step that fit, with a KV cache for their looks. What is left goes to strips (if frames stay on the GPU),
-//! kept crops and more of the cache, up to what a GPU can use; the rest stays free.
+//! The plan takes the most images a step that fit, with a KV cache for their looks. What is left goes to kept crops
+//! and more of the cache, up to what a GPU can use; the rest stays free.
 
 use std::fmt;
 
@@ -58,10 +58,6 @@ const ROWS_PER_LOOK: usize = 2;
 const CAMERAS_MAX: usize = 32;
 /// Share of what is left that kept crops may take.
 const KEPT_SHARE: usize = 4;
-/// Share of what is left that strips and the copies of frames for them may take, where frames stay on the GPU.
-const STRIPS_SHARE: usize = 4;
-/// The most of that: a hundred cameras whose objects are described with nine frames each. What does not fit is made on the host.
-const STRIPS_MAX: usize = 512 << 20;
 /// What the driver takes for its context, the kernels, recorded launches, and the timing of products at the first start.
 const DRIVER_BYTES: usize = 600 << 20;
 /// Share of a GPU's memory that is left to other users, decoders first, unless the configuration has a limit.
@@ -100,8 +96,6 @@ pub struct PlanInputs<'a> {
     pub adapters: usize,
     /// The GPU's tensor cores support fp8.
     pub has_fp8: bool,
-    /// `model.frames = "gpu"`: strips are made in the GPU's memory.
-    pub keeps_frames: bool,
     pub memory: GpuMemory,
 }
 
@@ -110,8 +104,6 @@ pub struct PlanInputs<'a> {
 pub struct MemoryPlan {
     pub capacity: CudaCapacity,
     pub footprint: Footprint,
-    /// Bytes for strips and for the copies of frames that they are made of.
-    pub strips: usize,
 }
 
 impl MemoryPlan {
@@ -159,17 +151,11 @@ impl MemoryPlan {
         Ok(Self {
             capacity,
             footprint: footprint.map_err(|error| error.to_string())?,
-            strips: 0,
         })
     }
 
-    /// With strips, more kept crops and more of the cache, for up to `left` bytes.
+    /// With more kept crops and more of the cache, for up to `left` bytes.
     fn with_more(self, inputs: &PlanInputs<'_>, left: usize) -> Result<Self, String> {
-        let strips = match inputs.keeps_frames {
-            true => (left / STRIPS_SHARE).min(STRIPS_MAX),
-            false => 0,
-        };
-        let left = left - strips;
         let (prefix, own) = pages(inputs.config, inputs.bounds);
         let crop_bytes = cuda::crop_bytes(inputs.config);
         let mut capacity = self.capacity;
@@ -181,16 +167,13 @@ impl MemoryPlan {
         let pages_max = PREFIXES_MAX * prefix + capacity.rows * own;
         let more_pages = pages_max.saturating_sub(capacity.pages);
         capacity.pages += more_pages.min(left / cuda::page_bytes(inputs.config));
-        Ok(Self {
-            strips,
-            ..Self::of(inputs, capacity)?
-        })
+        Self::of(inputs, capacity)
     }
 
-    /// The most that the engine takes at a time, the driver included. Strips come after a calibration.
+    /// The most that the engine takes at a time, the driver included.
     pub fn total(&self) -> usize {
         let part = &self.footprint;
-        (part.running() + self.strips).max(part.calibration) + DRIVER_BYTES
+        part.running().max(part.calibration) + DRIVER_BYTES
     }
 
     /// Looks that may be inside the engine at once.
@@ -205,12 +188,11 @@ impl fmt::Display for MemoryPlan {
         let (part, capacity) = (&self.footprint, &self.capacity);
         write!(
             f,
-            "GPU memory: {}, buffers {}, KV cache {}, kept crops {}, strips {}, driver about {}; images a step: {}, looks in flight: {}",
+            "GPU memory: {}, buffers {}, KV cache {}, kept crops {}, driver about {}; images a step: {}, looks in flight: {}",
             shown_weights(part),
             shown(part.scratch),
             shown(part.cache),
             shown(part.kept),
-            shown(self.strips),
             shown(DRIVER_BYTES),
             capacity.images,
             self.permits(),

@@ -11,8 +11,8 @@ mod warm_up;
 
 pub use adapter_check::check_adapters;
 pub use device::{
-    CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace, canvas_on, choose,
-    choose_one, frames_on, gpu_permits, is_tegra,
+    CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace, choose, choose_one,
+    frames_on, gpu_permits, is_tegra,
 };
 pub use engine::{
     Bare, MEASURED_SIZE, ModelCard, build_backend, build_endless_engine, measured_look,

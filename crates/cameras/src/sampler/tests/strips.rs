@@ -1,9 +1,7 @@
 //! Prompts that see several frames.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use super::*;
-use spotter_core::{DeviceCanvas, Drawing, PromptView, RegionBox, Strip, StripShape};
+use spotter_core::{PromptView, RegionBox, Strip, StripShape};
 
 const NINE: StripShape = StripShape {
     frames: 9,
@@ -182,7 +180,7 @@ fn question_about_an_object_waits_without_opening_the_gate() {
 }
 
 #[test]
-fn device_pictures_are_copied_on_the_host_without_a_canvas() {
+fn device_pictures_are_copied_on_the_host() {
     let mut camera = person("gate");
     camera.prompts = vec![asking("scene", PromptRegion::Whole)];
     let mut bench = Bench::new(&[camera]);
@@ -192,106 +190,6 @@ fn device_pictures_are_copied_on_the_host_without_a_canvas() {
         bench.put_picture(0, planes);
         if let Some(look) = bench.share.try_next() {
             assert_eq!(look.strips[0].picture.row(0, 0)[..2], [200; 2]);
-            return;
-        }
-    }
-    panic!("no look");
-}
-
-/// Draws as the host does, and counts; rejects pictures that are not on a device, and drawings beyond its room.
-struct CountingCanvas {
-    drawn: AtomicUsize,
-    room: usize,
-}
-
-impl CountingCanvas {
-    fn of(room: usize) -> Arc<Self> {
-        let drawn = AtomicUsize::new(0);
-        Arc::new(Self { drawn, room })
-    }
-}
-
-impl DeviceCanvas for CountingCanvas {
-    fn draw(&self, drawing: &Drawing) -> Option<Picture> {
-        let mut pictures = drawing.pictures.iter();
-        let is_full = self.drawn.load(Ordering::Relaxed) >= self.room;
-        if is_full || !pictures.all(|placed| placed.picture.on_device().is_some()) {
-            return None;
-        }
-        self.drawn.fetch_add(1, Ordering::Relaxed);
-        // On a device again.
-        let drawn = drawing.draw()?;
-        let plane = |index: usize, rows: usize| {
-            let drawn = &drawn;
-            (0..rows).flat_map(move |y| drawn.row(index, y)).copied()
-        };
-        let planes = [(0, drawn.height()), (1, drawn.height() / 2)];
-        let planes = planes.map(|(index, rows)| plane(index, rows).collect());
-        let layout = drawing.layout()?;
-        Picture::new(layout, Arc::new(FakeDevicePlanes::new(planes.to_vec()))).ok()
-    }
-}
-
-#[test]
-fn engine_draws_strips_until_it_is_lost() {
-    let mut camera = person("gate");
-    camera.prompts = vec![asking("scene", PromptRegion::Whole)];
-    let mut bench = Bench::new(&[camera]);
-    let canvas = CountingCanvas::of(usize::MAX);
-    let share = bench.sampler.share_drawn_on(limits(), Some(canvas.clone()));
-    bench.share = share;
-    let look = |bench: &mut Bench, assign: bool| {
-        for tenth in 1..=60 {
-            if assign {
-                // As after each change of the configuration: the copies stay.
-                bench.sampler.assign(&bench.share, &bench.cameras);
-            }
-            bench.clock.advance(ms(100));
-            let planes = Arc::new(FakeDevicePlanes::new(vec![vec![200; 4], vec![128; 2]]));
-            bench.put_picture(0, planes);
-            if let Some(look) = bench.share.try_next() {
-                assert_eq!(look.strips[0].picture.row(0, 0)[..2], [200; 2]);
-                let on_device = look.strips[0].picture.on_device().is_some();
-                bench.sampler.news(&answer(&look, "scene"));
-                bench.answer(look);
-                return (tenth, on_device, canvas.drawn.load(Ordering::Relaxed));
-            }
-        }
-        panic!("no look");
-    };
-    // Eight copies, and the strip.
-    assert_eq!(look(&mut bench, true), (36, true, 9));
-    let (_, on_device, drawn) = look(&mut bench, true);
-    assert!(on_device && drawn > 9);
-    bench.sampler.abandon();
-    let (tenth, on_device, _) = look(&mut bench, false);
-    assert!(
-        tenth >= 35 && !on_device,
-        "copies of the lost engine were forgotten"
-    );
-}
-
-#[test]
-fn strip_is_made_of_copies_on_device_and_host() {
-    let mut camera = person("gate");
-    camera.prompts = vec![asking("scene", PromptRegion::Whole)];
-    let mut bench = Bench::new(&[camera]);
-    // Room for four of eight copies.
-    let canvas = CountingCanvas::of(4);
-    let share = bench.sampler.share_drawn_on(limits(), Some(canvas.clone()));
-    bench.share = share;
-    bench.sampler.assign(&bench.share, &bench.cameras);
-    for tenth in 1..=45u8 {
-        bench.clock.advance(ms(100));
-        let planes = vec![vec![tenth; 4], vec![128; 2]];
-        bench.put_picture(0, Arc::new(FakeDevicePlanes::new(planes)));
-        if let Some(look) = bench.share.try_next() {
-            let strip = &look.strips[0].picture;
-            let panel = |index: usize| strip.row(0, index / 3 * 6)[index % 3 * 6];
-            let panels: Vec<u8> = (0..9).map(panel).collect();
-            assert_eq!(panels, [1, 1, 6, 11, 16, 21, 26, 31, 36]);
-            assert!(strip.on_device().is_none());
-            assert_eq!(canvas.drawn.load(Ordering::Relaxed), 4);
             return;
         }
     }

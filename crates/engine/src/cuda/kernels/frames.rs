@@ -8,7 +8,7 @@ use crate::cuda::{
     memory::{Buffer, Pointer},
     tensor::StridedRows,
 };
-use spotter_core::{PixelFormat, PlaneScaling};
+use spotter_core::PixelFormat;
 
 /// Size of a picture in pixels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -54,18 +54,6 @@ pub struct PatchInputs {
     pub grid: usize,
     /// Pixels along each side of a patch.
     pub patch: usize,
-}
-
-/// A plane that is scaled into its place in a drawing.
-#[derive(Clone, Copy, Debug)]
-pub struct ShrunkPlane {
-    /// Rows without gaps.
-    pub from: Pointer<u8>,
-    /// Where it begins in the drawing.
-    pub out: Pointer<u8>,
-    /// Bytes from row to row of the drawing.
-    pub stride: usize,
-    pub scaling: PlaneScaling,
 }
 
 /// Weights of a scaling along one axis, on the GPU.
@@ -169,51 +157,6 @@ impl Kernels {
             grid,
             128,
             [from, first, count, weights, pass.taps.most, out, row_bytes]
-        )
-    }
-
-    /// `frame.cu`: a plane of a drawing.
-    pub fn shrink_plane(&self, plane: &ShrunkPlane) -> Result<(), CudaError> {
-        let &ShrunkPlane {
-            from,
-            out,
-            stride,
-            scaling,
-        } = plane;
-        let PlaneScaling {
-            sample_bytes,
-            from: (in_width, in_height),
-            to: (out_width, out_height),
-            ..
-        } = scaling;
-        let row_bytes = out_width * sample_bytes;
-        let last_row = out_height.saturating_sub(1) * stride;
-        let widest = [in_width * out_width, in_height * out_height];
-        require(
-            from.len() >= in_width * in_height * sample_bytes
-                && out.len() >= last_row + row_bytes
-                && stride >= row_bytes
-                && out_width > 0
-                && out_height > 0
-                && widest.iter().all(|product| *product < 1 << 30),
-            "drawing: a buffer is too small, or a picture too large",
-        )?;
-        let grid = (row_bytes.div_ceil(128), out_height, 1);
-        launch!(
-            self,
-            "shrink_plane",
-            grid,
-            128,
-            [
-                from,
-                in_width,
-                in_height,
-                sample_bytes,
-                out,
-                stride,
-                out_width,
-                out_height
-            ]
         )
     }
 

@@ -6,20 +6,18 @@ use std::{
     ptr,
     sync::{Arc, Mutex},
     thread,
-    time::Duration,
 };
 
 use cudarc::driver::sys::{self, CUcontext, CUresult, CUstream, CUstream_flags};
 
 use super::{
-    CACHE, Random, Rig,
+    Random, Rig,
     frames::{patches, picture},
     rig,
     whole::micro,
 };
 use crate::{
     cuda::{
-        canvas::CudaCanvas,
         foreign::{ForeignMemory, take_frame},
         frames::FramePreprocessor,
         library,
@@ -31,10 +29,7 @@ use crate::{
     testing::golden_model::{job, prompt},
 };
 use spotter_cameras::testing::uploaded;
-use spotter_core::{
-    DeviceCanvas as _, DeviceMemory, DevicePlanes, Drawing, Picture, PictureLayout, PixelFormat,
-    PixelRect, PlacedPicture, Planes, StripShape,
-};
+use spotter_core::{DeviceMemory, DevicePlanes, Picture, PictureLayout, PixelFormat, Planes};
 
 /// Bytes from row to row of these frames.
 const PITCH: usize = 1536;
@@ -219,154 +214,18 @@ fn frames_of_another_context_give_the_patches_of_the_host() {
     }
 }
 
-/// All rows of a picture, which is fetched for them.
-fn bytes(picture: &Picture) -> Vec<u8> {
-    assert!(picture.fetch());
-    let rows = [(0, picture.height()), (1, picture.height().div_ceil(2))];
-    let rows = rows.map(|(plane, rows)| (0..rows).flat_map(move |y| picture.row(plane, y)));
-    rows.into_iter().flatten().copied().collect()
-}
-
-/// A drawing of one picture.
-fn alone(picture: &Picture, size: (usize, usize)) -> Drawing {
-    let placed = PlacedPicture {
-        picture: picture.clone(),
-        left: 0,
-        top: 0,
-        size,
-    };
-    Drawing {
-        size,
-        pictures: vec![placed],
-    }
-}
-
+/// Without a current context the driver does not free, and the error would be that of the engine's next call.
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
-fn strips_drawn_on_the_gpu_are_those_of_the_host() {
+fn buffer_dropped_on_another_thread_frees_its_memory() {
     let rig = rig();
-    let mut random = Random::new(13);
-    let canvas = CudaCanvas::new(&rig.gpu, &CACHE, 64 << 20).unwrap();
-    let other = Other::new(rig.gpu.context.cu_device(), 2);
-    let mut frames =
-        FramePreprocessor::new(&rig.stream, &VisionConfig::default(), PITCH * ROWS).unwrap();
-    let mut stage = FrameStage::new(&rig.stream, STAGED_BYTES).unwrap();
-    for count in [4, 9] {
-        let shape = StripShape {
-            frames: count,
-            over: Duration::from_secs(4),
-        };
-        let (mut here, mut there) = (Vec::new(), Vec::new());
-        let region = PixelRect {
-            left: 202,
-            top: 130,
-            width: 611,
-            height: 333,
-        };
-        for index in 0..count {
-            let on_host = picture(&mut random, PixelFormat::Nv12, (1280, ROWS));
-            let on_gpu = other.put(&on_host);
-            // The newest frame is no copy.
-            let is_newest = index + 1 == count;
-            let copied = |picture: &Picture| match is_newest {
-                true => alone(&picture.part(region), (612, 334)),
-                false => alone(&picture.part(region), shape.panel((611, 333))),
-            };
-            here.push(copied(&on_host).draw().unwrap());
-            there.push(canvas.draw(&copied(&on_gpu)).unwrap());
-            drop(on_gpu);
-            assert_eq!(
-                other.free(),
-                2,
-                "the copy does not keep the decoder's memory"
-            );
-            assert!(!there.last().unwrap().is_on_host());
-        }
-        let want = shape.drawing(&here).unwrap().draw().unwrap();
-        let got = canvas.draw(&shape.drawing(&there).unwrap()).unwrap();
-        let staged = [&got, &want]
-            .map(|picture| staged_patches(&rig, &mut frames, &mut stage, &[picture]).remove(0));
-        assert!(!got.is_on_host(), "fetched to the host");
-        assert!(staged[0] == staged[1], "patches of {count} frames");
-        assert!(bytes(&got) == bytes(&want), "{count} frames");
-        for (index, (got, want)) in there.iter().zip(&here).enumerate() {
-            assert!(bytes(got) == bytes(want), "copy {index} of {count}");
-        }
-        // A picture that is on the host is drawn there.
-        there[0] = here[0].clone();
-        assert!(canvas.draw(&shape.drawing(&there).unwrap()).is_none());
-    }
-    // A picture as it is, and one that is enlarged to be even.
-    let odd = PixelRect {
-        left: 10,
-        top: 20,
-        width: 31,
-        height: 17,
-    };
-    for (part, size) in [
-        (region_of(64, 48), (64, 48)),
-        (odd, (32, 18)),
-        (odd, (10, 6)),
-    ] {
-        let on_host = picture(&mut random, PixelFormat::Nv12, (1280, ROWS));
-        let on_gpu = other.put(&on_host);
-        let got = canvas.draw(&alone(&on_gpu.part(part), size)).unwrap();
-        let want = alone(&on_host.part(part), size).draw().unwrap();
-        assert!(bytes(&got) == bytes(&want), "{part:?} to {size:?}");
-    }
-}
-
-#[test]
-#[ignore = "needs a GPU; run make test-gpu"]
-fn canvas_without_room_leaves_drawings_to_the_host() {
-    let rig = rig();
-    let mut random = Random::new(14);
-    // A plane of a frame, three pictures of 640 x 360, and not a fourth.
-    let limit = 1280 * ROWS + 3 * (640 * 360 * 3 / 2) + 1000;
-    let canvas = CudaCanvas::new(&rig.gpu, &CACHE, limit).unwrap();
-    let other = Other::new(rig.gpu.context.cu_device(), 1);
-    let on_host = picture(&mut random, PixelFormat::Nv12, (1280, ROWS));
-    let on_gpu = other.put(&on_host);
-    let draw = || canvas.draw(&alone(&on_gpu, (640, 360)));
-    let mut drawn: Vec<Picture> = (0..3).map(|_| draw().unwrap()).collect();
-    assert!(draw().is_none());
-    let want = alone(&on_host, (640, 360)).draw().unwrap();
-    drawn.pop();
-    drawn.push(draw().unwrap());
-    assert!(draw().is_none());
-    assert!(drawn.iter().all(|picture| bytes(picture) == bytes(&want)));
-}
-
-/// A decoder's thread has a context of its own, or none. Without a current context the driver does not free, and the error would be that of
-/// the engine's next call.
-#[test]
-#[ignore = "needs a GPU; run make test-gpu"]
-fn picture_dropped_on_another_thread_frees_its_memory() {
-    let rig = rig();
-    let canvas = CudaCanvas::new(&rig.gpu, &CACHE, 64 << 20).unwrap();
-    let other = Other::new(rig.gpu.context.cu_device(), 1);
-    let on_host = picture(&mut Random::new(15), PixelFormat::Nv12, (1280, ROWS));
-    let on_gpu = other.put(&on_host);
-    let drawn: Vec<Picture> = (0..4)
-        .map(|_| canvas.draw(&alone(&on_gpu, (640, 360))).unwrap())
-        .collect();
-    let foreign = other.context;
+    let foreign = Other::new(rig.gpu.context.cu_device(), 1).context;
     let current = || {
         let mut context = ptr::null_mut();
         // SAFETY: the pointer is to a local.
         done(unsafe { sys::cuCtxGetCurrent(&mut context) });
         context as usize
     };
-    let drops = move || {
-        let mut drawn = drawn.into_iter();
-        drop(drawn.next());
-        assert_eq!(current(), 0, "the thread has no context, as before");
-        // SAFETY: the context exists as long as the test.
-        done(unsafe { sys::cuCtxPushCurrent_v2(foreign as CUcontext) });
-        drop(drawn);
-        assert_eq!(current(), foreign, "the decoder's context is still current");
-    };
-    on_another_thread(drops);
     // The last holder of its context, as after the engine's end.
     let last = {
         let gpu = library::open(0).unwrap();
@@ -389,15 +248,6 @@ fn picture_dropped_on_another_thread_frees_its_memory() {
 
 fn on_another_thread(work: impl FnOnce() + Send) {
     thread::scope(|scope| scope.spawn(work).join().unwrap());
-}
-
-fn region_of(width: usize, height: usize) -> PixelRect {
-    PixelRect {
-        left: 100,
-        top: 200,
-        width,
-        height,
-    }
 }
 
 #[test]

@@ -8,8 +8,8 @@ const PRECISIONS: [GpuPrecision; 3] = [GpuPrecision::Bf16, GpuPrecision::Fp8, Gp
 /// Of a GPU's memory, what the driver and a desktop leave.
 const FREE_PERCENT: usize = 93;
 /// The beginning of the table in `docs/gpu.md`, up to its rows.
-const TABLE: &str = "| model | card | precision | images a step | looks in flight | weights | buffers | KV cache | kept crops | left | strips |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+const TABLE: &str = "| model | card | precision | images a step | looks in flight | weights | buffers | KV cache | kept crops | left |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 ";
 
 fn plan_of(precision: GpuPrecision, memory: GpuMemory) -> Result<MemoryPlan, String> {
@@ -28,7 +28,6 @@ fn inputs(config: &ModelConfig, precision: GpuPrecision, memory: GpuMemory) -> P
         experts: None,
         adapters: 0,
         has_fp8: true,
-        keeps_frames: false,
         memory,
     }
 }
@@ -62,22 +61,11 @@ fn moondream_3() -> ModelConfig {
 /// The plan's columns of a row of the table in `docs/gpu.md`.
 fn table_row(inputs: PlanInputs<'_>) -> String {
     let Ok(plan) = MemoryPlan::new(inputs) else {
-        return "does not fit | – | – | – | – | – | – | –".to_owned();
+        return "does not fit | – | – | – | – | – | –".to_owned();
     };
     let part = plan.footprint;
     let left = inputs.memory.free - part.running() - DRIVER_BYTES;
-    let with_strips = MemoryPlan::new(PlanInputs {
-        keeps_frames: true,
-        ..inputs
-    });
-    let sizes = [
-        part.weights,
-        part.scratch,
-        part.cache,
-        part.kept,
-        left,
-        with_strips.unwrap().strips,
-    ];
+    let sizes = [part.weights, part.scratch, part.cache, part.kept, left];
     let (images, looks) = (plan.capacity.images, plan.permits());
     format!("{images} | {looks} | {}", sizes.map(shown).join(" | "))
 }
@@ -177,41 +165,6 @@ fn longer_context_of_the_model_changes_no_plan() {
             assert_eq!(plan, plan_of(precision, memory), "{precision:?} {memory:?}");
         }
     }
-}
-
-/// The same where frames stay on the GPU.
-fn plan_with_strips(precision: GpuPrecision, memory: GpuMemory) -> Result<MemoryPlan, String> {
-    MemoryPlan::new(PlanInputs {
-        keeps_frames: true,
-        ..inputs(&ModelConfig::default(), precision, memory)
-    })
-}
-
-#[test]
-fn strips_take_a_share_of_what_images_leave() {
-    for precision in PRECISIONS {
-        for gib in [6, 8, 16, 80] {
-            let memory = card(gib);
-            let on_host = plan_of(precision, memory).unwrap();
-            let plan = plan_with_strips(precision, memory).unwrap();
-            assert!(
-                plan.total() <= memory.usable(),
-                "{precision:?} {gib}: {plan}"
-            );
-            assert!(
-                (1..=STRIPS_MAX).contains(&plan.strips),
-                "{precision:?} {gib}: {plan}"
-            );
-            assert_eq!(on_host.strips, 0);
-            assert_eq!(plan.capacity.images, on_host.capacity.images);
-        }
-    }
-    let strips = |gib| {
-        plan_with_strips(GpuPrecision::Bf16, card(gib))
-            .unwrap()
-            .strips
-    };
-    assert!(strips(6) < strips(8) && strips(16) == STRIPS_MAX);
 }
 
 #[test]
