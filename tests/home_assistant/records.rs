@@ -1,6 +1,5 @@
 //! What Spotter publishes for Home Assistant when it starts with one configuration after the other. Prints a line of JSON for
-//! each file, in the order of publication: the topics to clear, those whose entities move, the records. The topics that moved
-//! are cleared afterwards.
+//! each file, in the order of publication: the topics to clear, then the records.
 //!
 //! `cargo run --example records -- CONFIG...`
 
@@ -11,7 +10,7 @@ use serde_json::{Value, json};
 
 use spotter_core::config::{self, Environment};
 use spotter_mqtt::{
-    Topics, Update, discovery,
+    Topics, discovery,
     retained::{self, RetainedList},
 };
 
@@ -24,15 +23,9 @@ fn main() -> anyhow::Result<()> {
         let config = &loaded.config;
         let topics = Topics::new(&config.mqtt.base, &config.node.name);
         let records = discovery::records(config, &topics, true);
-        let (mut gone, mut moved) = (Vec::new(), Vec::new());
         let listed = retained::topics(config, &topics, &config.cameras, &records);
-        for leaving in kept.want(listed) {
-            match leaving {
-                Update::Moved(cleared) => moved.push(cleared.topic),
-                Update::Clear(cleared) => gone.push(cleared.topic),
-                other => anyhow::bail!("{other:?} does not clear a topic"),
-            }
-        }
+        let gone = kept.want(listed).into_iter();
+        let gone: Vec<String> = gone.map(|cleared| cleared.topic).collect();
         kept.still_there(&BTreeSet::new());
         let records = records.into_iter().map(|record| {
             let record = kept.complete(record);
@@ -40,10 +33,7 @@ fn main() -> anyhow::Result<()> {
             Ok(json!([record.topic, payload]))
         });
         let records = records.collect::<anyhow::Result<Vec<_>>>()?;
-        println!(
-            "{}",
-            json!({"gone": gone, "moved": moved, "records": records})
-        );
+        println!("{}", json!({"gone": gone, "records": records}));
     }
     std::fs::remove_dir_all(&list).with_context(|| list.display().to_string())
 }

@@ -1,9 +1,9 @@
 //! Keeps the discovery records and the list of retained topics in step with the active configuration.
 
-use std::{collections::BTreeMap, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use super::{
-    ClearedTopic, Identity, Publisher, Update, discovery,
+    Identity, Publisher, Update, discovery,
     retained::{self, RetainedList},
 };
 use spotter_core::{
@@ -18,8 +18,6 @@ const REPUBLISH_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Announcer {
     retained: RetainedList,
-    /// Records that are cleared when Home Assistant has their entities from other records.
-    moved: BTreeMap<String, ClearedTopic>,
     /// Home Assistant has started: when all records are published again.
     republish_at: Option<Mono>,
 }
@@ -29,7 +27,6 @@ impl Announcer {
     pub fn open(state_dir: &Path, identity: &Identity) -> Self {
         Self {
             retained: RetainedList::open(state_dir, identity.machine()),
-            moved: BTreeMap::new(),
             republish_at: None,
         }
     }
@@ -50,13 +47,8 @@ impl Announcer {
         let topics = publisher.topics();
         let records = discovery::records(config, &topics, gpu);
         let topics = retained::topics(config, &topics, effective_cameras, &records);
-        self.moved.clear();
-        for update in self.retained.want(topics) {
-            if let Update::Moved(cleared) = &update {
-                let topic = cleared.topic.clone();
-                self.moved.insert(topic, cleared.clone());
-            }
-            publisher.publish(update);
+        for cleared in self.retained.want(topics) {
+            publisher.publish(Update::Clear(cleared));
         }
         for record in records {
             let record = self.retained.complete(record);
@@ -68,10 +60,6 @@ impl Announcer {
     /// [`announce`](Self::announce) without them.
     pub fn cameras_moved(&mut self, cameras: &[CameraId]) {
         self.retained.forget(cameras);
-        self.moved.retain(|_, cleared| {
-            let camera = cleared.camera.as_ref();
-            camera.is_none_or(|camera| !cameras.contains(camera))
-        });
     }
 
     /// Home Assistant has started: all records are published again after a short pause.
@@ -85,17 +73,9 @@ impl Announcer {
         if self.republish_at.take_if(|at| *at <= now).is_some() {
             publisher.repeat_discovery();
         }
-        if self.retained.is_clean() {
-            return;
+        if !self.retained.is_clean() {
+            self.retained.still_there(&publisher.clearing());
         }
-        if publisher.is_discovery_acknowledged() {
-            for cleared in std::mem::take(&mut self.moved).into_values() {
-                publisher.publish(Update::Clear(cleared));
-            }
-        }
-        let mut clearing = publisher.clearing();
-        clearing.extend(self.moved.keys().cloned());
-        self.retained.still_there(&clearing);
     }
 }
 

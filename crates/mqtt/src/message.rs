@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     ReplyTo, Topics,
     detection::Label,
-    discovery::{self, DiscoveryRecord},
+    discovery::DiscoveryRecord,
     report::{self, CameraHealth, CameraOwner, ConfigReport, Info, Stats},
 };
 use spotter_core::{
@@ -79,8 +79,6 @@ pub enum Update {
         again: bool,
     },
     Discovery(DiscoveryRecord),
-    /// The entities of the record at this topic are now in a record at another topic.
-    Moved(ClearedTopic),
     /// Clears a topic that is no longer published.
     Clear(ClearedTopic),
 }
@@ -106,7 +104,7 @@ impl Update {
             Self::Detection(detection) => Some(detection.camera()),
             Self::Event(event) => Some(&event.camera),
             Self::Discovery(record) => record.camera.as_ref(),
-            Self::Moved(cleared) | Self::Clear(cleared) => cleared.camera.as_ref(),
+            Self::Clear(cleared) => cleared.camera.as_ref(),
             Self::Info(_)
             | Self::Config(_)
             | Self::Stats(_)
@@ -128,7 +126,7 @@ pub(super) struct CameraStamp {
 pub(super) enum Rank {
     /// Which node of the fleet watches a camera, before everything else of the camera.
     Owner,
-    /// Cleared topics, and records whose entities move: Home Assistant must release an entity before another record has it.
+    /// Cleared topics: Home Assistant must release an entity before another record has it.
     Clear,
     Discovery,
     /// The birth message on `info`.
@@ -287,7 +285,6 @@ impl Message {
                 let payload = record.payload();
                 Self::ranked(Rank::Discovery, record.topic, payload)
             }
-            Update::Moved(cleared) => Self::ranked(Rank::Clear, cleared.topic, discovery::MOVED),
             Update::Clear(cleared) => Self::ranked(Rank::Clear, cleared.topic, Vec::new()),
         }
     }

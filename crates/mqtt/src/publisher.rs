@@ -375,11 +375,6 @@ impl Publisher {
         self.shared.wake();
     }
 
-    /// True when the broker has acknowledged every discovery record.
-    pub(super) fn is_discovery_acknowledged(&self) -> bool {
-        self.shared.outbox().states.is_settled_to(Rank::Discovery)
-    }
-
     /// Topics whose clearing the broker has not acknowledged yet.
     pub(super) fn clearing(&self) -> BTreeSet<String> {
         self.shared.outbox().states.clearing().cloned().collect()

@@ -19,8 +19,8 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ClearedTopic, Topics, Update,
-    discovery::{self, DiscoveryRecord, EntityPlatforms},
+    ClearedTopic, Topics,
+    discovery::{DiscoveryRecord, EntityPlatforms},
     message::can_be_published_to,
 };
 use spotter_core::{
@@ -110,10 +110,9 @@ impl RetainedList {
         }
     }
 
-    /// Sets the published topics. Returns an update for each of the others, also for those that were returned before:
-    /// [`Update::Moved`] for a record whose entities are in another record now, which must be cleared when Home Assistant has
-    /// processed that one, and [`Update::Clear`] for the rest. Blocks on the disk when the list changed.
-    pub fn want(&mut self, wanted: RetainedTopics) -> Vec<Update> {
+    /// Sets the published topics. Returns the others, which must be cleared, also those that were returned before. Blocks on the disk when
+    /// the list changed.
+    pub fn want(&mut self, wanted: RetainedTopics) -> Vec<ClearedTopic> {
         let listed = self.filed();
         let before = std::mem::replace(&mut self.wanted, wanted);
         self.stale.extend(before);
@@ -128,16 +127,9 @@ impl RetainedList {
         if !self.is_saved || self.filed() != listed {
             self.save();
         }
-        let leaving = |(topic, retained): (&String, &RetainedTopic)| {
-            let is_moved = discovery::is_moved(topic, self.wanted.keys());
-            let cleared = ClearedTopic {
-                topic: topic.clone(),
-                camera: retained.camera.clone(),
-            };
-            match is_moved {
-                true => Update::Moved(cleared),
-                false => Update::Clear(cleared),
-            }
+        let leaving = |(topic, retained): (&String, &RetainedTopic)| ClearedTopic {
+            topic: topic.clone(),
+            camera: retained.camera.clone(),
         };
         self.stale.iter().map(leaving).collect()
     }

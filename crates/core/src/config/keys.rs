@@ -169,7 +169,6 @@ impl<T: Copy + PartialEq> KeyForm for WordForm<T> {
 }
 
 /// A word that earlier versions had.
-#[allow(dead_code, reason = "for the first key whose words are removed")]
 pub(super) struct RemovedWord<T: 'static> {
     word: &'static str,
     /// What it means in this release.
@@ -179,7 +178,6 @@ pub(super) struct RemovedWord<T: 'static> {
 }
 
 /// Words of which some were removed: for one release, the file is accepted with a warning.
-#[allow(dead_code, reason = "for the first key whose words are removed")]
 pub(super) struct RetiringForm<T: 'static>(WordForm<T>, &'static [RemovedWord<T>]);
 
 impl<T: Copy + PartialEq> KeyForm for RetiringForm<T> {
@@ -393,10 +391,11 @@ sections! {
             "The most space on disk.";
     }
     home_assistant "`ha` in `[mqtt]`" "Home Assistant discovery." "ha = { discovery = \"device\", prefix = \"homeassistant\" }" {
-        DISCOVERY: WordForm<Discovery> = "discovery",
-            WordForm(&[("device", Discovery::Device), ("single", Discovery::Single), ("off", Discovery::Off)], Discovery::Device),
+        DISCOVERY: RetiringForm<Discovery> = "discovery",
+            RetiringForm(WordForm(&[("device", Discovery::Device), ("off", Discovery::Off)], Discovery::Device),
+                &[RemovedWord { word: "single", value: Discovery::Device, replacement: "write discovery = \"device\", for Home Assistant 2024.11 and later" }]),
             "ha = { discovery = \"off\" }",
-            "One discovery message per device (Home Assistant 2024.11 and later), one per entity, or none.";
+            "One discovery message per device (Home Assistant 2024.11 and later), or none.";
         PREFIX: CustomForm = "prefix", CustomForm("one topic level: letters, digits, _ and -", "`\"homeassistant\"`"),
             "ha = { prefix = \"homeassistant\" }", "First topic level of discovery messages, as configured in Home Assistant.";
     }

@@ -61,7 +61,6 @@ impl<'a> ConfigValue<'a> {
     }
 
     /// True for this text, without noting anything.
-    #[allow(dead_code, reason = "for the first key whose words are removed")]
     pub(super) fn is_word(&self, word: &str) -> bool {
         self.item.get_ref().as_str() == Some(word)
     }

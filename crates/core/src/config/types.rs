@@ -180,8 +180,6 @@ pub struct HomeAssistantConfig {
 pub enum Discovery {
     /// One message a device (Home Assistant 2024.11 and later).
     Device,
-    /// One message an entity.
-    Single,
     Off,
 }
 

@@ -1,4 +1,4 @@
-//! A device with its entities, and its two forms as discovery records.
+//! A device with its entities, and its discovery record.
 
 use std::collections::BTreeMap;
 
@@ -142,32 +142,10 @@ impl DiscoveryDevice {
             content: Value::Object(payload),
         }
     }
-
-    /// A record for each entity. Keys of the entity override the common ones.
-    pub(super) fn records(self, prefix: &str) -> Vec<DiscoveryRecord> {
-        let Self {
-            id,
-            camera,
-            common,
-            entities,
-        } = self;
-        let record = |(key, entity): (String, Entity)| {
-            let topic = format!("{prefix}/{}/{id}/{key}/config", entity.platform);
-            let mut payload = common.clone();
-            payload.extend(entity.fields);
-            payload.insert("unique_id".into(), unique_id(&id, &key).into());
-            DiscoveryRecord {
-                topic,
-                camera: camera.clone(),
-                content: Value::Object(payload),
-            }
-        };
-        entities.into_iter().map(record).collect()
-    }
 }
 
 impl DiscoveryRecord {
-    /// The entities of a device's record with their platforms; empty for the record of one entity, whose topic contains both.
+    /// The entities with their platforms.
     pub(crate) fn entities(&self) -> EntityPlatforms {
         let components = self.content[COMPONENTS].as_object().into_iter().flatten();
         let platform = |(key, fields): (&String, &Value)| {
@@ -198,7 +176,6 @@ impl DiscoveryRecord {
     }
 }
 
-/// The same in both forms, so that Home Assistant keeps the settings of its user.
 fn unique_id(device_id: &str, key: &str) -> String {
     format!("{device_id}_{key}")
 }

@@ -2,8 +2,8 @@
 //! retained messages come out.
 //!
 //! ```text
-//!   Config ──camera, node──▶ DiscoveryDevice ──device──▶ DiscoveryRecord, DiscoveryRecord, ..
-//!                            entities, keys     one per device or per entity
+//!   Config ──camera, node──▶ DiscoveryDevice ──device──▶ DiscoveryRecord
+//!                            entities, keys
 //! ```
 //!
 //! Belongs here: which entities there are, what they are called, and the keys of Home Assistant's records. Does not belong
@@ -46,7 +46,6 @@ pub fn records(config: &Config, topics: &Topics, gpu: bool) -> Vec<DiscoveryReco
     let devices = std::iter::once(node::device(config, topics, gpu)).chain(cameras);
     match config.mqtt.ha.discovery {
         Discovery::Device => devices.map(|device| device.record(prefix)).collect(),
-        Discovery::Single => devices.flat_map(|device| device.records(prefix)).collect(),
         Discovery::Off => Vec::new(),
     }
 }
@@ -80,25 +79,6 @@ pub fn collisions(config: &Config, gpu: bool) -> Vec<String> {
         }
     }
     lines
-}
-
-/// Published on the topic of a record before another record takes over its entities, so that Home Assistant keeps their
-/// settings. Then the topic is cleared.
-pub(super) const MOVED: &[u8] = br#"{"migrate_discovery":true}"#;
-
-/// True when one of `others` is a record of the same device, in the other form.
-pub(super) fn is_moved<'a>(topic: &str, mut others: impl Iterator<Item = &'a String>) -> bool {
-    let device = device_id(topic);
-    device.is_some() && others.any(|other| device_id(other) == device)
-}
-
-/// Prefix and device id of `<prefix>/device/<id>/config` or `<prefix>/<platform>/<id>/<key>/config`.
-fn device_id(topic: &str) -> Option<(&str, &str)> {
-    let levels: Vec<&str> = topic.split('/').collect();
-    match levels[..] {
-        [prefix, "device", id, "config"] | [prefix, _, id, _, "config"] => Some((prefix, id)),
-        _ => None,
-    }
 }
 
 /// The topic on which Home Assistant reports its start; `None` when discovery is off.

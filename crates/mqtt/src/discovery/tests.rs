@@ -223,26 +223,7 @@ fn disallowed_commands_are_not_offered_and_commands_not_retained() {
 }
 
 #[test]
-fn both_ways_tell_the_same_of_the_same_entities() {
-    let device = published(&config("", SITE));
-    let single = "ha = { discovery = \"single\", prefix = \"ha\" }";
-    let single = published(&config(single, SITE));
-    let mut expected = BTreeMap::new();
-    for (topic, record) in &device {
-        let id = topic.split('/').nth(2).unwrap();
-        for (key, entity) in record["components"].as_object().unwrap() {
-            let mut entity = entity.clone();
-            let fields = entity.as_object_mut().unwrap();
-            let platform = fields.remove("platform").unwrap();
-            for common in ["device", "origin", "availability", "availability_mode"] {
-                let value = || record[common].clone();
-                fields.entry(common).or_insert_with(value);
-            }
-            let topic = format!("ha/{}/{id}/{key}/config", platform.as_str().unwrap());
-            expected.insert(topic, entity);
-        }
-    }
-    assert_eq!(single, expected);
+fn nothing_is_published_without_discovery() {
     assert!(published(&config("ha = { discovery = \"off\" }", SITE)).is_empty());
 }
 
@@ -296,17 +277,6 @@ fn removed_entity_is_published_once_as_removed() {
 }
 
 #[test]
-fn record_moves_when_its_device_is_announced_on_another_topic() {
-    let moves = |from: &str, to: &str| is_moved(from, [to.to_owned()].iter());
-    let single = "homeassistant/sensor/spotter_edge1_gate/person_count/config";
-    assert!(moves(GATE, single) && moves(single, GATE));
-    // Home Assistant does not read this topic.
-    let other = "ha/sensor/spotter_edge1_gate/person_count/config";
-    assert!(!moves(GATE, other));
-    assert!(!moves("spotter/edge1/status", "spotter/edge1/status"));
-}
-
-#[test]
 fn colliding_entity_ids_of_two_devices_are_reported() {
     let camera = |id: &str, prompt: &str| {
         format!("[camera.{id}]\nurl = \"test://\"\nprompt.{prompt}.detect = \"person\"\n")
@@ -331,29 +301,27 @@ fn colliding_entity_ids_of_two_devices_are_reported() {
 
 #[test]
 fn fleet_camera_is_one_device_whichever_node_owns_it() {
-    for way in ["device", "single"] {
-        let mut config = config(&format!("ha.discovery = \"{way}\""), SITE);
-        let mut records_of = |node: &str| -> BTreeMap<String, Value> {
-            config.node.name = NodeId::new(node).unwrap();
-            let fleet = NodeId::new("hall").unwrap();
-            let topics = topics_of(&config).in_fleet(Some(&fleet));
-            let records = records(&config, &topics, false).into_iter();
-            let of_cameras = records.filter(|record| record.camera.is_some());
-            let with_placeholder = |record: DiscoveryRecord| {
-                let mut json = json_of(&record);
-                assert_eq!(json["device"]["via_device"], format!("spotter_{node}"));
-                json["device"]["via_device"] = Value::Null;
-                let text = json.to_string();
-                let status = format!("{{\"topic\":\"spotter/{node}/status\"}}");
-                assert!(text.contains(&status), "{text}");
-                let text = text.replace(&status, "{}");
-                assert!(!text.contains(node), "{text}");
-                (record.topic, serde_json::from_str(&text).unwrap())
-            };
-            of_cameras.map(with_placeholder).collect()
+    let mut config = config("", SITE);
+    let mut records_of = |node: &str| -> BTreeMap<String, Value> {
+        config.node.name = NodeId::new(node).unwrap();
+        let fleet = NodeId::new("hall").unwrap();
+        let topics = topics_of(&config).in_fleet(Some(&fleet));
+        let records = records(&config, &topics, false).into_iter();
+        let of_cameras = records.filter(|record| record.camera.is_some());
+        let with_placeholder = |record: DiscoveryRecord| {
+            let mut json = json_of(&record);
+            assert_eq!(json["device"]["via_device"], format!("spotter_{node}"));
+            json["device"]["via_device"] = Value::Null;
+            let text = json.to_string();
+            let status = format!("{{\"topic\":\"spotter/{node}/status\"}}");
+            assert!(text.contains(&status), "{text}");
+            let text = text.replace(&status, "{}");
+            assert!(!text.contains(node), "{text}");
+            (record.topic, serde_json::from_str(&text).unwrap())
         };
-        let (first, second) = (records_of("edge1"), records_of("edge2"));
-        assert_eq!(first, second);
-        assert!(first.keys().all(|topic| topic.contains("/spotter_hall_")));
-    }
+        of_cameras.map(with_placeholder).collect()
+    };
+    let (first, second) = (records_of("edge1"), records_of("edge2"));
+    assert_eq!(first, second);
+    assert!(first.keys().all(|topic| topic.contains("/spotter_hall_")));
 }

@@ -235,12 +235,6 @@ impl StateQueue {
         cleared.map(|(topic, _)| topic)
     }
 
-    /// True when the broker has acknowledged every state of the ranks up to and with `rank`.
-    pub(crate) fn is_settled_to(&self, rank: Rank) -> bool {
-        let mut of_ranks = self.states.values().filter(|state| state.rank <= rank);
-        of_ranks.all(|state| matches!(state.phase, StatePhase::Settled { .. }))
-    }
-
     fn make_all_pending(&mut self, wanted: impl Fn(&QueuedState) -> bool) {
         let due = self.states.iter().filter(|(_, state)| wanted(state));
         let due: Vec<String> = due.map(|(topic, _)| topic.clone()).collect();
@@ -302,6 +296,12 @@ mod tests {
         queue.push(topic, None, state(Rank::Clear, ""), at(second))
     }
 
+    /// True when every state of the ranks up to and with `rank` is acknowledged.
+    fn is_settled_to(queue: &StateQueue, rank: Rank) -> bool {
+        let mut of_ranks = queue.states.values().filter(|state| state.rank <= rank);
+        of_ranks.all(|state| matches!(state.phase, StatePhase::Settled { .. }))
+    }
+
     fn take_all(queue: &mut StateQueue) -> Vec<(String, String)> {
         std::iter::from_fn(|| queue.take(true))
             .map(|sent| match sent.body {
@@ -349,7 +349,7 @@ mod tests {
         assert_eq!(payloads(&mut queue), ["3"]);
         queue.acked("count", at(9));
         push(&mut queue, "count", "3", 10);
-        assert!(!queue.has_pending(true) && queue.is_settled_to(Rank::Last));
+        assert!(!queue.has_pending(true) && is_settled_to(&queue, Rank::Last));
     }
 
     #[test]
@@ -388,7 +388,7 @@ mod tests {
         assert_eq!(payloads(&mut queue), ["1"]);
         queue.declined("count");
         push(&mut queue, "count", "1", 1);
-        assert!(!queue.has_pending(true) && !queue.is_settled_to(Rank::Last));
+        assert!(!queue.has_pending(true) && !is_settled_to(&queue, Rank::Last));
         queue.retry_declined();
         assert_eq!(payloads(&mut queue), ["1"]);
         queue.declined("count");
@@ -410,9 +410,9 @@ mod tests {
         assert_eq!(queue.clearing().collect::<Vec<_>>(), ["removed"]);
         queue.connected();
         assert_eq!(topics(&mut queue), ["removed", "count"]);
-        assert!(!queue.is_settled_to(Rank::Clear));
+        assert!(!is_settled_to(&queue, Rank::Clear));
         queue.acked("removed", at(1));
-        assert!(queue.is_settled_to(Rank::Clear) && queue.clearing().count() == 0);
+        assert!(is_settled_to(&queue, Rank::Clear) && queue.clearing().count() == 0);
         queue.connected();
         assert_eq!(topics(&mut queue), ["count"]);
     }

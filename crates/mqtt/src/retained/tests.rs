@@ -2,7 +2,7 @@ use std::fs;
 
 use super::*;
 use crate::{
-    CameraHealth, ConfigReport, Stats,
+    CameraHealth, ConfigReport, Stats, Update,
     discovery::{
         records,
         tests::{SITE, config, topics_of},
@@ -24,14 +24,10 @@ fn none(topics: &[&str]) -> RetainedTopics {
         .collect()
 }
 
-/// The topics that leave; those that move with `moved` before them.
+/// The topics that leave.
 fn leaving(list: &mut RetainedList, wanted: RetainedTopics) -> Vec<String> {
-    let text = |update| match update {
-        Update::Clear(cleared) => cleared.topic,
-        Update::Moved(cleared) => format!("moved {}", cleared.topic),
-        other => panic!("{other:?}"),
-    };
-    list.want(wanted).into_iter().map(text).collect()
+    let left = list.want(wanted).into_iter();
+    left.map(|cleared| cleared.topic).collect()
 }
 
 #[test]
@@ -75,32 +71,6 @@ fn retained_list_that_is_damaged_or_foreign_is_ignored() {
         assert!(open("01234567").want(none(&["a"])).is_empty());
         assert_eq!(fs::read(&file).unwrap(), whole, "the list is repaired");
     }
-}
-
-#[test]
-fn changed_record_style_moves_records_and_removed_cameras_are_cleared() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut kept = RetainedList::open(directory.path(), "01234567");
-    kept.want(topicwise(&config("", SITE)));
-    let (gate, yard) = SITE.split_at(SITE.find("[camera.yard]").unwrap());
-    assert!(yard.contains("car"));
-    let single = topicwise(&config("ha.discovery = \"single\"", gate));
-    let left = leaving(&mut kept, single);
-    let state = "spotter/edge1/cam/yard/count/car".to_owned();
-    for expected in [
-        "moved homeassistant/device/spotter_edge1/config",
-        "moved homeassistant/device/spotter_edge1_gate/config",
-        "homeassistant/device/spotter_edge1_yard/config",
-        &state,
-    ] {
-        assert!(left.iter().any(|topic| topic == expected), "{left:?}");
-    }
-    // With the first form again, its records stay and all records of the other form are cleared.
-    let left = leaving(&mut kept, topicwise(&config("", SITE)));
-    let is_moved =
-        |topic: &&String| topic.starts_with("moved ") && topic.contains("spotter_edge1_gate/");
-    assert!(left.iter().filter(is_moved).count() > 20);
-    assert!(!left.contains(&state));
 }
 
 #[test]
@@ -243,11 +213,10 @@ fn topics_of_a_fleets_cameras_are_not_in_the_file() {
         .prompts
         .retain(|prompt| prompt.id.as_str() == "person");
     let left = list.want(wanted(&less));
-    assert!(left.iter().any(|update| matches!(update, Update::Clear(cleared) if cleared.topic == "spotter/hall/cam/gate/answer/scene")));
-    assert!(
-        left.iter()
-            .all(|update| update.camera() == Some(&gate[0].id))
-    );
+    let scene = "spotter/hall/cam/gate/answer/scene";
+    assert!(left.iter().any(|cleared| cleared.topic == scene));
+    let gate = Some(&gate[0].id);
+    assert!(left.iter().all(|cleared| cleared.camera.as_ref() == gate));
     // The last owner of a camera that is removed from the list clears all its topics.
     let left = leaving(&mut list, wanted(&[]));
     for topic in [
