@@ -721,7 +721,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_key_is_accepted_with_a_warning_that_names_its_replacement() {
+    fn removed_key_is_accepted_with_a_warning() {
         let (_, noted) = read_all("old = 1\n", |mut table| {
             table.ignored("old", "write new = 1");
             table.finish();
@@ -732,7 +732,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_word_has_the_value_that_replaces_it_and_a_warning() {
+    fn removed_word_is_read_as_its_replacement_with_a_warning() {
         let words = WordForm(&[("new", 1), ("newer", 2)], 1);
         let removed = RemovedWord {
             word: "old",
