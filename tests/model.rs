@@ -363,8 +363,10 @@ fn calibration_decides_which_layers_are_in_int8() {
     let [folder, model_dir, drawn] =
         [&folder, &model, &drawn].map(|path| path.to_str().expect("UTF-8"));
     let compare = [
-        "compare",
+        "eval",
         folder,
+        "--against",
+        "bf16",
         "--detect",
         "car",
         "--model",

@@ -36,6 +36,9 @@ const DEVICES: [OptionWord<DevicePreference>; 3] = [
     ("cpu", "The CPU", DevicePreference::Cpu),
     ("cuda", "The GPU; fail without one", DevicePreference::Cuda),
 ];
+/// What `eval --against` takes for right; on a CPU it is f32.
+const AGAINST: [OptionWord<GpuPrecision>; 1] = [("bf16", "bfloat16", GpuPrecision::Bf16)];
+
 pub const PRECISIONS: [OptionWord<PrecisionSetting>; 5] = [
     (
         "auto",
@@ -118,9 +121,10 @@ pub enum CliCommand {
     /// Show the nodes of a broker; read and write the list of cameras that nodes share
     Fleet(FleetCommandArgs),
     /// Measure how right a model is about your own labelled pictures, and calibrate its scores
-    Eval(EvalLabelsArgs),
-    /// Compare the answers of another precision with those of bf16, on your own pictures
-    Compare(CompareArgs),
+    Eval(EvalArgs),
+    /// The earlier name of `eval --against bf16`
+    #[command(hide = true)]
+    Compare(EvalArgs),
     /// Find objects in a picture: boxes
     Detect(AskArgs),
     /// Find objects in a picture: one point each
@@ -477,9 +481,10 @@ fn listening_time(text: &str) -> Result<Duration, String> {
 
 /// `spotter eval`
 #[derive(Debug, Args)]
-pub struct EvalLabelsArgs {
+pub struct EvalArgs {
     /// Labels: a .json file of objects in COCO's form, and .jsonl files of questions, each line like
-    /// {"picture": "a.jpg", "question": "Is the gate open?", "answer": "Yes", "choices": ["Yes", "No"]}
+    /// {"picture": "a.jpg", "question": "Is the gate open?", "answer": "Yes", "choices": ["Yes", "No"]}; with --against also
+    /// folders of pictures (PNG, JPEG)
     #[arg(value_name = "FILE", required = true)]
     pub labels: Vec<PathBuf>,
     /// Where the pictures are; default: beside the file that names them
@@ -491,37 +496,19 @@ pub struct EvalLabelsArgs {
     /// Look for points on this category; may be given several times
     #[arg(long, value_name = "CATEGORY")]
     pub point: Vec<String>,
-    /// Write the maps of scores to model.toml in the model directory: a score of 0.8 then means that eight in ten are right
-    #[arg(long)]
-    pub write: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
-    #[command(flatten)]
-    pub model: ModelArgs,
-}
-
-/// `spotter compare`
-#[derive(Debug, Args)]
-pub struct CompareArgs {
-    /// A folder of pictures (PNG, JPEG)
-    #[arg(value_name = "DIR")]
-    pub pictures: PathBuf,
-    /// Look for boxes of this; may be given several times
-    #[arg(long, value_name = "TEXT")]
-    pub detect: Vec<String>,
-    /// Look for points on this; may be given several times
-    #[arg(long, value_name = "TEXT")]
-    pub point: Vec<String>,
-    /// Ask this; may be given several times
+    /// Ask this about all pictures, with --against; may be given several times
     #[arg(long, value_name = "TEXT")]
     pub query: Vec<String>,
-    /// Carry the maps of scores that `spotter eval --write` made in bf16 over to the other precision, in model.toml
+    /// Take for right, instead of labels, what the model answers in this precision: bf16 shows what --precision int8 changes
+    #[arg(long, value_name = "PRECISION", value_parser = one_of(AGAINST))]
+    pub against: Option<GpuPrecision>,
+    /// With --against: where the ten most different pictures are drawn
+    #[arg(long, value_name = "DIR", default_value = "spotter-eval")]
+    pub draw: PathBuf,
+    /// Write the maps of scores to model.toml in the model directory: a score of 0.8 then means that eight in ten are right.
+    /// With --against, the maps of that precision are carried over
     #[arg(long)]
     pub write: bool,
-    /// Where the ten most different pictures are drawn
-    #[arg(long, value_name = "DIR", default_value = "spotter-compare")]
-    pub draw: PathBuf,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

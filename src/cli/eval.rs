@@ -1,24 +1,31 @@
-//! `spotter eval`: how right a model is about the user's own labelled pictures, and what its scores mean.
+//! `spotter eval`: how right a model is about the user's own pictures, and what its scores mean.
 //!
 //! ```text
-//!   labels ─▶ pictures with their prompts ─▶ engine ─▶ answers against the labels ─┬─▶ table
-//!                                                                                 └─▶ `ScoreFit` ─▶ model.toml
+//!   labels ────────────────────────────────▶ what is right ─┐
+//!   or --against: pictures ─▶ other engine ─▶ answers ──────┤
+//!   pictures with their prompts ─▶ engine ─▶ answers ───────┴─▶ Evaluation ─┬─▶ table, the most different pictures as PNG
+//!                                                                           └─▶ ScoreFit ─▶ model.toml
 //! ```
 
-use std::{collections::BTreeMap, fmt, path::Path};
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use spotter_core::{
-    Answer, AnswerBody, FoundObject, Look, ScoreMaps, ScoredAnswer, ScoredKind, Task,
+    Answer, AnswerBody, FoundObject, Look, NormBox, NormPoint, ScoreMaps, ScoredAnswer, ScoredKind,
+    Task,
 };
-use spotter_engine::{open::ModelCard, service::Engine};
+use spotter_engine::open::ModelCard;
 use spotter_street::score::{
     HitShare, MatchTally, Matches, TruthObject, match_boxes, match_points, same_answer,
 };
 
 use super::{
-    args::EvalLabelsArgs,
+    args::{EvalArgs, ModelArgs},
     ask,
     labels::{LabelledPictures, PictureLabels},
     out::{remark, say},
@@ -27,165 +34,346 @@ use super::{
 
 /// Pictures between two lines of progress.
 const PROGRESS_EVERY: usize = 20;
+/// Pictures that are drawn, at most.
+const DRAWN: usize = 10;
+/// Half the sides of a square in which two points are the same; parts of the picture's width and height.
+const SAME_POINT: f64 = 0.02;
 
-/// Blocks for a look at each picture.
-pub fn eval(args: &EvalLabelsArgs) -> anyhow::Result<()> {
+/// Blocks for a look at each picture, with `--against` for two.
+pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
     let settings = args.model.settings();
     let directory = args.write.then(|| model_directory(&settings)).transpose()?;
-    let mut labelled = LabelledPictures::default();
-    for path in &args.labels {
-        labelled.add(path, args.pictures.as_deref())?;
-    }
-    let prompts = object_prompts(args, &labelled)?;
-    let (mut engine, card) = ask::open(&args.model)?;
-    // The maps are made of the model's own probabilities.
-    let recorded = engine.set_score_maps(ScoreMaps::default());
-    let mut evaluation = Evaluation::default();
-    let pictures = labelled.pictures.len();
-    for (index, (path, labels)) in labelled.pictures.iter().enumerate() {
-        if index % PROGRESS_EVERY == 0 {
-            remark(format_args!("picture {} of {pictures}", index + 1));
+    ensure!(
+        args.against.is_none() || args.model.precision != args.against,
+        "bf16 is what others are compared with; name another with --precision, e.g. --precision int8"
+    );
+    let mut pictures = asked_pictures(args)?;
+    let reference = match args.against {
+        None => None,
+        Some(precision) => {
+            let model = ModelArgs {
+                precision: Some(precision),
+                ..args.model.clone()
+            };
+            let reference = answers(&model, &pictures)?;
+            if directory.is_some() {
+                require_maps(&reference, &pictures)?;
+            }
+            take_for_right(&reference, &mut pictures);
+            Some(reference)
         }
-        let tasks = tasks(labels, &prompts);
-        let answers = answers(&mut engine, path, tasks);
-        let answers = answers.with_context(|| path.display().to_string())?;
-        evaluation.add(index, labels, &answers);
+    };
+    let given = answers(&args.model, &pictures)?;
+    if let Some(reference) = &reference {
+        let (precision, device) = (&given.card.precision, &given.card.device);
+        ensure!(
+            reference.card.precision != *precision,
+            "here the model runs in {precision} ({device}) with that --precision too: there is nothing to compare"
+        );
     }
-    let report = LabelReport::new(&card, pictures, &evaluation, &recorded);
+    let mut evaluation = Evaluation::default();
+    for (index, (picture, answers)) in pictures.iter().zip(&given.answers).enumerate() {
+        evaluation.add(index, picture, answers);
+    }
+    let report = EvalReport::new(&given, reference.as_ref(), &evaluation, &pictures);
     match args.json {
         true => say(serde_json::to_string(&report)?)?,
         false => say(&report)?,
     }
+    if let Some(reference) = &reference {
+        draw_different(&args.draw, &report, [reference, &given])?;
+    }
     match directory {
-        Some(directory) => write_maps(&directory, &card, &report.scores),
+        Some(directory) => write_maps(&directory, &given.card, &report.scores),
         None => Ok(()),
     }
 }
 
-/// What is looked for in each picture of the file of objects.
-fn object_prompts(args: &EvalLabelsArgs, labelled: &LabelledPictures) -> anyhow::Result<Vec<Task>> {
+/// A picture with what is asked about it.
+struct AskedPicture {
+    path: PathBuf,
+    tasks: Vec<Task>,
+    /// What is taken for right, in the order of the tasks.
+    known: Vec<KnownAnswer>,
+}
+
+/// An answer that is taken for right, each part of it with the probability that it is.
+enum KnownAnswer {
+    Objects(Vec<(TruthObject, f64)>),
+    Text(String, f64),
+}
+
+/// Reads the labels and the folders of pictures. Blocks on the disk.
+fn asked_pictures(args: &EvalArgs) -> anyhow::Result<Vec<AskedPicture>> {
+    let mut labelled = LabelledPictures::default();
+    for path in &args.labels {
+        labelled.add(path, args.pictures.as_deref())?;
+    }
+    let has_labels =
+        |labels: &PictureLabels| labels.objects.is_some() || !labels.questions.is_empty();
+    let is_compared = args.against.is_some();
+    ensure!(
+        is_compared || (labelled.pictures.values().all(has_labels) && args.query.is_empty()),
+        "a folder of pictures, and --query, have no labels: with --against bf16, what bf16 answers is taken for right"
+    );
+    let objects = object_prompts(args, &labelled)?;
+    let queries: Vec<Task> = args
+        .query
+        .iter()
+        .map(|question| query(question, &[]))
+        .collect();
+    let pictures = labelled.pictures.into_iter().map(|(path, labels)| {
+        let is_of_objects = is_compared || labels.objects.is_some();
+        let mut picture = AskedPicture {
+            path,
+            tasks: Vec::new(),
+            known: Vec::new(),
+        };
+        let of_category = labels.objects.unwrap_or_default();
+        for task in objects.iter().filter(|_| is_of_objects) {
+            let truth = of_category.get(task.text()).into_iter().flatten();
+            picture.known.push(KnownAnswer::Objects(
+                truth.map(|thing| (*thing, 1.0)).collect(),
+            ));
+            picture.tasks.push(task.clone());
+        }
+        for labelled in labels.questions {
+            picture
+                .tasks
+                .push(query(&labelled.question, &labelled.choices));
+            picture.known.push(KnownAnswer::Text(labelled.answer, 1.0));
+        }
+        picture.tasks.extend(queries.iter().cloned());
+        picture
+    });
+    let pictures: Vec<AskedPicture> = pictures.collect();
+    ensure!(
+        pictures.iter().any(|picture| !picture.tasks.is_empty()),
+        "say what to ask: --detect \"person\", --point \"door handle\" or --query \"Is the gate open?\", as often as needed"
+    );
+    Ok(pictures)
+}
+
+/// What is looked for in pictures, by default all categories of the file of objects.
+fn object_prompts(args: &EvalArgs, labelled: &LabelledPictures) -> anyhow::Result<Vec<Task>> {
     let all = &labelled.categories;
     for named in args.detect.iter().chain(&args.point) {
+        ensure!(!named.trim().is_empty(), "--detect and --point need a text");
         ensure!(
-            all.contains(named),
+            args.against.is_some() || all.contains(named),
             "no labels for {named:?}; the labelled categories are: {}",
             Vec::from_iter(all.iter().map(String::as_str)).join(", ")
         );
     }
     let detect = |object: &String| Task::Detect {
-        object: object.clone(),
+        object: object.trim().to_owned(),
     };
     if args.detect.is_empty() && args.point.is_empty() {
         return Ok(all.iter().map(detect).collect());
     }
     let points = args.point.iter().map(|object| Task::Point {
-        object: object.clone(),
+        object: object.trim().to_owned(),
     });
     Ok(args.detect.iter().map(detect).chain(points).collect())
 }
 
-/// What is asked about one picture, its questions last.
-fn tasks(labels: &PictureLabels, object_prompts: &[Task]) -> Vec<Task> {
-    let objects = labels.objects.iter().flat_map(|_| object_prompts.to_vec());
-    let questions = labels.questions.iter().map(|labelled| Task::Query {
-        question: labelled.question.trim().to_owned(),
-        choices: labelled.choices.clone(),
+fn query(question: &str, choices: &[String]) -> Task {
+    Task::Query {
+        question: question.trim().to_owned(),
+        choices: choices.to_vec(),
         options: Default::default(),
-    });
-    objects.chain(questions).collect()
-}
-
-/// The answers about one picture, in the order of the tasks. Blocks for a look.
-fn answers(engine: &mut Engine, path: &Path, tasks: Vec<Task>) -> anyhow::Result<Vec<Answer>> {
-    if tasks.is_empty() {
-        return Ok(Vec::new());
     }
-    let look = engine.look(Look::still(ask::load(path)?, tasks)?)?;
-    look.into_answers().map_err(anyhow::Error::msg)
 }
 
-/// Answers against labels, of all pictures so far. Empty by default.
+/// What one engine answered.
+struct AnsweredPictures {
+    card: ModelCard,
+    /// Of each picture, in the order of its tasks. Scores are the model's own probabilities.
+    answers: Vec<Vec<AnswerBody>>,
+    /// What the probabilities mean in this precision, as `model.toml` has it.
+    maps: ScoreMaps,
+}
+
+/// Opens an engine, looks at all pictures and closes it. Blocks.
+fn answers(model: &ModelArgs, pictures: &[AskedPicture]) -> anyhow::Result<AnsweredPictures> {
+    let (mut engine, card) = ask::open(model)?;
+    if let Some(layers) = &card.layers {
+        remark(layers);
+    }
+    let maps = engine.set_score_maps(ScoreMaps::default());
+    let mut answers = Vec::new();
+    for (done, picture) in pictures.iter().enumerate() {
+        if done % PROGRESS_EVERY == 0 {
+            let (precision, nth, all) = (&card.precision, done + 1, pictures.len());
+            remark(format_args!("{precision}: picture {nth} of {all}"));
+        }
+        if picture.tasks.is_empty() {
+            answers.push(Vec::new());
+            continue;
+        }
+        let name = || picture.path.display().to_string();
+        let look = Look::still(ask::load(&picture.path)?, picture.tasks.clone());
+        let look = look.with_context(name)?;
+        let prompts = look.prompts.clone();
+        let found = engine.look(look)?.into_answers();
+        let found = found.map_err(anyhow::Error::msg).with_context(name)?;
+        // Answers come as they are finished.
+        let of_prompt = |id| found.iter().find(|answer: &&Answer| answer.prompt.id == id);
+        let in_order: Option<Vec<AnswerBody>> = prompts
+            .iter()
+            .map(|prompt| of_prompt(prompt.id.clone()).map(|answer| answer.body.clone()))
+            .collect();
+        answers.push(in_order.with_context(|| format!("{}: an answer is missing", name()))?);
+    }
+    Ok(AnsweredPictures {
+        card,
+        answers,
+        maps,
+    })
+}
+
+/// An error when the scores of a prompt cannot be carried over.
+fn require_maps(reference: &AnsweredPictures, pictures: &[AskedPicture]) -> anyhow::Result<()> {
+    let tasks = pictures.iter().flat_map(|picture| &picture.tasks);
+    for kind in tasks.filter_map(ScoredKind::of) {
+        let (kind_name, precision) = (kind.name(), &reference.card.precision);
+        reference.maps.of(kind).with_context(|| {
+            format!(
+                "model.toml has no map of the scores of {kind_name} in {precision}, which --write would carry over; `spotter eval --write` makes it of labelled pictures"
+            )
+        })?;
+    }
+    Ok(())
+}
+
+/// The answers of `reference` are right from now on, each as probably as its calibrated score says.
+fn take_for_right(reference: &AnsweredPictures, pictures: &mut [AskedPicture]) {
+    for (picture, answers) in pictures.iter_mut().zip(&reference.answers) {
+        let both = picture.tasks.iter().zip(answers);
+        let known = both.map(|(task, answer)| {
+            let map = ScoredKind::of(task).and_then(|kind| reference.maps.of(kind));
+            known_answer(answer, |score| map.map_or(score, |map| map.share(score)))
+        });
+        picture.known = known.collect();
+    }
+}
+
+fn known_answer(answer: &AnswerBody, share: impl Fn(f64) -> f64) -> KnownAnswer {
+    let thing = |bounds: NormBox, score: f64| {
+        let ignored = false;
+        (TruthObject { bounds, ignored }, share(score))
+    };
+    match answer {
+        AnswerBody::Boxes(found) => {
+            let things = found.iter().map(|one| thing(one.place, one.score));
+            KnownAnswer::Objects(things.collect())
+        }
+        AnswerBody::Points(found) => {
+            let things = found.iter().map(|one| thing(around(one.place), one.score));
+            KnownAnswer::Objects(things.collect())
+        }
+        AnswerBody::Text { text, score, .. } => KnownAnswer::Text(text.clone(), share(*score)),
+        AnswerBody::Outline(_) => KnownAnswer::Objects(Vec::new()),
+    }
+}
+
+fn around(at: NormPoint) -> NormBox {
+    let (x, y, by) = (at.x, at.y, SAME_POINT);
+    NormBox::from_corners(x - by, y - by, x + by, y + by)
+}
+
+/// Answers against what is right, of all pictures so far. Empty by default.
 #[derive(Debug, Default)]
 struct Evaluation {
     of_prompt: BTreeMap<String, MatchTally>,
     questions: HitShare,
     scored: ScoredAnswers,
+    /// Of each picture, how much of it is right: the mean over its prompts.
+    shares: Vec<f64>,
 }
 
 impl Evaluation {
     /// Adds the answers about a picture, in the order of its prompts.
-    fn add(&mut self, picture: usize, labels: &PictureLabels, answers: &[Answer]) {
-        let first_question = answers.len() - labels.questions.len().min(answers.len());
-        let (objects, texts) = answers.split_at(first_question);
-        for answer in objects {
-            let task = &answer.prompt.task;
-            let of_category = labels.objects.as_ref();
-            let truth = of_category.and_then(|all| all.get(task.text()));
-            let truth = truth.map_or(&[] as &[TruthObject], Vec::as_slice);
-            match &answer.body {
-                AnswerBody::Boxes(found) => {
+    fn add(&mut self, index: usize, picture: &AskedPicture, answers: &[AnswerBody]) {
+        let mut shares = Vec::new();
+        let asked = picture.tasks.iter().zip(&picture.known);
+        for ((task, known), answer) in asked.zip(answers) {
+            let right = match (known, answer) {
+                (KnownAnswer::Objects(known), AnswerBody::Boxes(found)) => {
                     let places: Vec<_> = found.iter().map(|one| one.place).collect();
-                    self.add_objects(picture, task, found, &match_boxes(&places, truth));
+                    let matches = match_boxes(&places, &things(known));
+                    self.add_objects(index, task, found, known, &matches)
                 }
-                AnswerBody::Points(found) => {
+                (KnownAnswer::Objects(known), AnswerBody::Points(found)) => {
                     let places: Vec<_> = found.iter().map(|one| one.place).collect();
-                    self.add_objects(picture, task, found, &match_points(&places, truth));
+                    let matches = match_points(&places, &things(known));
+                    self.add_objects(index, task, found, known, &matches)
                 }
-                AnswerBody::Text { .. } | AnswerBody::Outline(_) => {}
-            }
+                (KnownAnswer::Text(known, share), AnswerBody::Text { text, score, .. }) => {
+                    let is_right = same_answer(known, text);
+                    self.questions.count(is_right);
+                    let right = if is_right { *share } else { 0.0 };
+                    self.score(ScoredKind::Query, index, *score, right);
+                    f64::from(u8::from(is_right))
+                }
+                _ => continue,
+            };
+            shares.push(right);
         }
-        for (labelled, answer) in labels.questions.iter().zip(texts) {
-            if let AnswerBody::Text { text, score, .. } = &answer.body {
-                let is_right = same_answer(&labelled.answer, text);
-                self.questions.count(is_right);
-                self.score(ScoredKind::Query, picture, *score, is_right);
-            }
-        }
+        let mean = shares.iter().sum::<f64>() / shares.len().max(1) as f64;
+        self.shares.push(if shares.is_empty() { 1.0 } else { mean });
     }
 
-    /// Objects on ignored things are neither right nor wrong.
+    /// Returns how much of the answer is right. Objects on ignored things are neither right nor wrong.
     fn add_objects<T>(
         &mut self,
         picture: usize,
         task: &Task,
         found: &[FoundObject<T>],
+        known: &[(TruthObject, f64)],
         matches: &Matches,
-    ) {
+    ) -> f64 {
         let prompt = format!("{} {}", task.kind(), task.text());
-        self.of_prompt
-            .entry(prompt)
-            .or_default()
-            .add(matches.tally());
-        let Some(kind) = ScoredKind::of(task) else {
-            return;
-        };
-        let right = matches.found.iter().map(|found| (found.answer, true));
-        let wrong = matches.wrong.iter().map(|&answer| (answer, false));
-        for (answer, is_right) in right.chain(wrong) {
-            self.score(kind, picture, found[answer].score, is_right);
+        let tally = matches.tally();
+        self.of_prompt.entry(prompt).or_default().add(tally);
+        if let Some(kind) = ScoredKind::of(task) {
+            let right = matches.found.iter();
+            let right = right.map(|found| (found.answer, known[found.thing].1));
+            let wrong = matches.wrong.iter().map(|&answer| (answer, 0.0));
+            for (answer, right) in right.chain(wrong) {
+                self.score(kind, picture, found[answer].score, right);
+            }
         }
+        tally.f1().unwrap_or(1.0)
     }
 
-    fn score(&mut self, kind: ScoredKind, picture: usize, probability: f64, is_right: bool) {
-        let answer = ScoredAnswer {
-            probability,
-            right: f64::from(u8::from(is_right)),
-        };
+    fn score(&mut self, kind: ScoredKind, picture: usize, probability: f64, right: f64) {
+        let answer = ScoredAnswer { probability, right };
         self.scored.add(kind, picture, answer);
     }
 }
 
+fn things(known: &[(TruthObject, f64)]) -> Vec<TruthObject> {
+    known.iter().map(|(thing, _)| *thing).collect()
+}
+
 /// What is printed; `Display` gives the table, serde the JSON.
 #[derive(Debug, Serialize)]
-struct LabelReport {
+struct EvalReport {
     model: String,
     /// `f32`, `bf16`, `fp8`, `int8` or `int4`.
     precision: String,
+    /// The precision whose answers are taken for right; `None`: labels are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    against: Option<String>,
     pictures: usize,
     prompts: Vec<EvaluatedPrompt>,
     questions: usize,
     questions_right: usize,
     scores: Vec<ScoreFit>,
+    /// With `against`: pictures whose answers differ, the most different first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    different: Vec<DifferentPicture>,
 }
 
 #[derive(Debug, Serialize)]
@@ -196,18 +384,28 @@ struct EvaluatedPrompt {
     wrong: u64,
     /// Share of the answered objects that is right; `None` without any.
     right_share: Option<f64>,
-    /// Share of the labelled objects that was found; `None` without any.
+    /// Share of the objects that was found; `None` without any.
     found_share: Option<f64>,
     /// Mean overlap of found boxes; `None` for points and without any.
     mean_iou: Option<f64>,
 }
 
-impl LabelReport {
+#[derive(Debug, PartialEq, Serialize)]
+struct DifferentPicture {
+    picture: PathBuf,
+    /// How much of its answers is right.
+    share: f64,
+    /// Its place among all pictures.
+    #[serde(skip)]
+    index: usize,
+}
+
+impl EvalReport {
     fn new(
-        card: &ModelCard,
-        pictures: usize,
+        given: &AnsweredPictures,
+        reference: Option<&AnsweredPictures>,
         evaluation: &Evaluation,
-        recorded: &ScoreMaps,
+        pictures: &[AskedPicture],
     ) -> Self {
         let prompts = evaluation.of_prompt.iter();
         let prompts = prompts.map(|(prompt, tally)| EvaluatedPrompt {
@@ -219,24 +417,71 @@ impl LabelReport {
             found_share: tally.recall(),
             mean_iou: tally.mean_iou().filter(|_| prompt.starts_with("detect")),
         });
+        let shares = evaluation.shares.iter().enumerate();
+        let is_different = |(_, share): &(usize, &f64)| reference.is_some() && **share < 1.0;
+        let different = shares.filter(is_different);
+        let mut different: Vec<DifferentPicture> = different
+            .map(|(index, share)| DifferentPicture {
+                picture: pictures[index].path.clone(),
+                share: *share,
+                index,
+            })
+            .collect();
+        different.sort_by(|a, b| a.share.total_cmp(&b.share));
         Self {
-            model: card.name.to_string(),
-            precision: card.precision.to_string(),
-            pictures,
+            model: given.card.name.to_string(),
+            precision: given.card.precision.to_string(),
+            against: reference.map(|reference| reference.card.precision.to_string()),
+            pictures: pictures.len(),
             prompts: prompts.collect(),
             questions: evaluation.questions.asked as usize,
             questions_right: evaluation.questions.hits as usize,
-            scores: evaluation.scored.fit(recorded),
+            scores: evaluation.scored.fit(&given.maps),
+            different,
         }
     }
 }
 
-impl fmt::Display for LabelReport {
+/// Draws the places of both answers to all prompts into the most different pictures.
+fn draw_different(
+    folder: &Path,
+    report: &EvalReport,
+    both: [&AnsweredPictures; 2],
+) -> anyhow::Result<()> {
+    for (rank, different) in report.different.iter().take(DRAWN).enumerate() {
+        let DifferentPicture { picture, index, .. } = different;
+        let stem = picture.file_stem().unwrap_or_default().to_string_lossy();
+        let to = folder.join(format!("{:02}-{stem}.png", rank + 1));
+        let marks = both.iter().enumerate().flat_map(|(colour, run)| {
+            let places = run.answers[*index].iter().flat_map(ask::places);
+            places.map(move |place| (colour, place))
+        });
+        fs::create_dir_all(folder)
+            .map_err(anyhow::Error::new)
+            .and_then(|()| ask::draw(&to, &ask::load(picture)?, marks))
+            .with_context(|| format!("writing {}", to.display()))?;
+    }
+    if !report.different.is_empty() {
+        let [first, second] = both.map(|run| &run.card.precision);
+        let folder = folder.display();
+        remark(format_args!(
+            "the most different are drawn in {folder}: {first} orange, {second} blue"
+        ));
+    }
+    Ok(())
+}
+
+impl fmt::Display for EvalReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{} in {}, {} pictures\n",
-            self.model, self.precision, self.pictures
+            "{} in {}{}, {} pictures\n",
+            self.model,
+            self.precision,
+            self.against
+                .as_ref()
+                .map_or(String::new(), |against| format!(" against {against}")),
+            self.pictures
         )?;
         if !self.prompts.is_empty() {
             writeln!(
@@ -267,14 +512,142 @@ impl fmt::Display for LabelReport {
         if self.questions > 0 {
             let (right, asked) = (self.questions_right, self.questions);
             let share = percent(Some(right as f64 / asked as f64));
+            let like = self.against.as_ref();
+            let like = like.map_or("labelled".to_owned(), |against| format!("in {against}"));
             writeln!(
                 f,
-                "{asked} questions, {right} answered as labelled ({share} %)"
+                "{asked} questions, {right} answered as {like} ({share} %)"
             )?;
         }
         for fit in &self.scores {
             write!(f, "\n{fit}")?;
         }
+        if self.against.is_none() {
+            return Ok(());
+        }
+        let pictures = self.different.len();
+        write!(f, "\n{pictures} pictures differ")?;
+        for DifferentPicture { picture, share, .. } in self.different.iter().take(DRAWN) {
+            write!(f, "\n{:>6.1} %  {}", 100.0 * share, picture.display())?;
+        }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::app::test_support;
+    use spotter_core::ScoreSource;
+
+    fn found<T>(place: T, score: f64) -> FoundObject<T> {
+        FoundObject {
+            place,
+            score,
+            source: ScoreSource::TokenProb,
+            sharpness: 1.0,
+        }
+    }
+
+    fn text(text: &str, score: f64) -> AnswerBody {
+        AnswerBody::Text {
+            text: text.into(),
+            score,
+            source: ScoreSource::TokenProb,
+        }
+    }
+
+    fn detect() -> Task {
+        Task::Detect {
+            object: "car".into(),
+        }
+    }
+
+    /// The answers with how right they are, when `known` is half as often right as the model believes.
+    fn scores(task: Task, known: &AnswerBody, given: AnswerBody) -> ScoredAnswers {
+        let picture = AskedPicture {
+            path: "a.png".into(),
+            known: vec![known_answer(known, |probability| probability / 2.0)],
+            tasks: vec![task],
+        };
+        let mut evaluation = Evaluation::default();
+        evaluation.add(0, &picture, &[given]);
+        evaluation.scored
+    }
+
+    fn expected(kind: ScoredKind, answers: &[(f64, f64)]) -> ScoredAnswers {
+        let mut expected = ScoredAnswers::default();
+        for &(probability, right) in answers {
+            expected.add(kind, 0, ScoredAnswer { probability, right });
+        }
+        expected
+    }
+
+    #[test]
+    fn answers_are_as_right_as_the_same_answers_known() {
+        let at = |x: f64| NormBox::from_corners(x, 0.1, x + 0.2, 0.3);
+        let known = AnswerBody::Boxes(vec![found(at(0.1), 0.8), found(at(0.5), 0.4)]);
+        let given = AnswerBody::Boxes(vec![
+            found(at(0.51), 0.3),
+            found(at(0.75), 0.9),
+            found(at(0.1), 0.7),
+        ]);
+        let right = expected(ScoredKind::Detect, &[(0.7, 0.4), (0.3, 0.2), (0.9, 0.0)]);
+        assert_eq!(scores(detect(), &known, given), right);
+
+        let known = AnswerBody::Points(vec![found(NormPoint::new(0.5, 0.5), 1.0)]);
+        let near = NormPoint::new(0.51, 0.49);
+        let far = NormPoint::new(0.1, 0.5);
+        let given = AnswerBody::Points(vec![found(near, 0.6), found(far, 0.2)]);
+        let point = Task::Point {
+            object: "handle".into(),
+        };
+        let right = expected(ScoredKind::Point, &[(0.6, 0.5), (0.2, 0.0)]);
+        assert_eq!(scores(point, &known, given), right);
+
+        for (given, right) in [("yes.", 0.45), ("No", 0.0)] {
+            let right = expected(ScoredKind::Query, &[(0.8, right)]);
+            let task = query("Is it open?", &[]);
+            assert_eq!(scores(task, &text("Yes", 0.9), text(given, 0.8)), right);
+        }
+    }
+
+    #[test]
+    fn pictures_that_differ_come_the_most_different_first() {
+        let run = |precision: &str, bodies: [AnswerBody; 3]| AnsweredPictures {
+            card: ModelCard {
+                precision: precision.into(),
+                ..test_support::card()
+            },
+            answers: bodies.map(|body| vec![body]).into(),
+            maps: ScoreMaps::default(),
+        };
+        let boxes = |xs: &[f64]| {
+            let place = |x: &f64| found(NormBox::from_corners(*x, 0.1, x + 0.1, 0.3), 0.9);
+            AnswerBody::Boxes(xs.iter().map(place).collect())
+        };
+        let first = run("bf16", [boxes(&[0.1, 0.5]), boxes(&[0.2]), boxes(&[])]);
+        let second = run("int8", [boxes(&[0.1]), boxes(&[0.7]), boxes(&[])]);
+        let asked = |path: &str| AskedPicture {
+            path: path.into(),
+            tasks: vec![detect()],
+            known: Vec::new(),
+        };
+        let mut pictures = ["a.png", "b.png", "c.png"].map(asked);
+        take_for_right(&first, &mut pictures);
+        let mut evaluation = Evaluation::default();
+        for (index, picture) in pictures.iter().enumerate() {
+            evaluation.add(index, picture, &second.answers[index]);
+        }
+        let report = EvalReport::new(&second, Some(&first), &evaluation, &pictures);
+        let table = report.to_string();
+        assert!(
+            table.contains("in int8 against bf16, 3 pictures"),
+            "{table}"
+        );
+        let expected = "2 pictures differ\n   0.0 %  b.png\n  66.7 %  a.png";
+        assert!(table.ends_with(expected), "{table}");
+        let cars = &report.prompts[0];
+        assert_eq!((cars.found, cars.missed, cars.wrong), (1, 2, 1));
     }
 }

@@ -11,6 +11,8 @@ use serde::Deserialize;
 use spotter_core::{NormBox, config};
 use spotter_street::score::TruthObject;
 
+use super::pictures::pictures_in;
+
 /// What is known of some pictures. Empty by default.
 #[derive(Debug, Default, PartialEq)]
 pub struct LabelledPictures {
@@ -75,9 +77,16 @@ struct CocoCategory {
 }
 
 impl LabelledPictures {
-    /// Reads a file of objects (`.json`) or of questions (`.jsonl`). The pictures are in `folder`, else beside the file. Blocks.
+    /// Reads a file of objects (`.json`) or of questions (`.jsonl`), or the names of the pictures in a folder, which have no labels. The
+    /// pictures of a file are in `folder`, else beside the file. Blocks.
     pub fn add(&mut self, path: &Path, folder: Option<&Path>) -> anyhow::Result<()> {
         let name = path.display();
+        if path.is_dir() {
+            for picture in pictures_in(path)? {
+                self.pictures.entry(picture).or_default();
+            }
+            return Ok(());
+        }
         let text = fs::read_to_string(path).with_context(|| format!("reading {name}"))?;
         let folder = folder.or(path.parent()).unwrap_or(Path::new("."));
         let added = match path.extension().and_then(|ending| ending.to_str()) {

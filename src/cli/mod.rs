@@ -2,14 +2,11 @@
 //!
 //! Belongs here: arguments, exit codes, text for a person at a terminal. Not here: how anything is done.
 
-mod agreement;
 pub mod args;
 mod ask;
 mod bench;
 mod calibrate;
-mod carried_scores;
 mod check;
-mod compare;
 mod discover;
 mod eval;
 mod fleet;
@@ -31,6 +28,7 @@ use args::CliCommand;
 use clap::Parser as _;
 
 use crate::app;
+use spotter_core::config::GpuPrecision;
 
 pub const EXIT_DONE: u8 = 0;
 /// The command failed; the reason is on stderr.
@@ -59,7 +57,15 @@ pub fn main() -> ExitCode {
         CliCommand::Bench(bench) => bench::bench(&bench),
         CliCommand::Fleet(fleet) => fleet::fleet(&fleet.command),
         CliCommand::Eval(args) => eval::eval(&args),
-        CliCommand::Compare(args) => compare::compare(&args),
+        CliCommand::Compare(args) => {
+            out::remark(
+                "spotter compare is spotter eval --against bf16 now; the name compare will be an error",
+            );
+            eval::eval(&args::EvalArgs {
+                against: Some(GpuPrecision::Bf16),
+                ..args
+            })
+        }
         CliCommand::Detect(ask) => ask::detect(&ask),
         CliCommand::Point(ask) => ask::point(&ask),
         CliCommand::Query(ask) => ask::query(&ask),
