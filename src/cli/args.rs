@@ -121,10 +121,10 @@ pub enum CliCommand {
     /// Show the nodes of a broker; read and write the list of cameras that nodes share
     Fleet(FleetCommandArgs),
     /// Measure how right a model is about your own labelled pictures, and calibrate its scores
-    Eval(EvalArgs),
+    Eval(EvalPicturesArgs),
     /// The earlier name of `eval --against bf16`
     #[command(hide = true)]
-    Compare(EvalArgs),
+    Compare(EvalPicturesArgs),
     /// Find objects in a picture: boxes
     Detect(AskArgs),
     /// Find objects in a picture: one point each
@@ -481,7 +481,7 @@ fn listening_time(text: &str) -> Result<Duration, String> {
 
 /// `spotter eval`
 #[derive(Debug, Args)]
-pub struct EvalArgs {
+pub struct EvalPicturesArgs {
     /// Labels: a .json file of objects in COCO's form, and .jsonl files of questions, each line like
     /// {"picture": "a.jpg", "question": "Is the gate open?", "answer": "Yes", "choices": ["Yes", "No"]}; with --against also
     /// folders of pictures (PNG, JPEG)

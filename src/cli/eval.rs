@@ -25,7 +25,7 @@ use spotter_street::score::{
 };
 
 use super::{
-    args::{EvalArgs, ModelArgs},
+    args::{EvalPicturesArgs, ModelArgs},
     ask,
     labels::{LabelledPictures, PictureLabels},
     out::{remark, say},
@@ -40,7 +40,7 @@ const DRAWN: usize = 10;
 const SAME_POINT: f64 = 0.02;
 
 /// Blocks for a look at each picture, with `--against` for two.
-pub fn eval(args: &EvalArgs) -> anyhow::Result<()> {
+pub fn eval(args: &EvalPicturesArgs) -> anyhow::Result<()> {
     let settings = args.model.settings();
     let directory = args.write.then(|| model_directory(&settings)).transpose()?;
     ensure!(
@@ -104,7 +104,7 @@ enum KnownAnswer {
 }
 
 /// Reads the labels and the folders of pictures. Blocks on the disk.
-fn asked_pictures(args: &EvalArgs) -> anyhow::Result<Vec<AskedPicture>> {
+fn asked_pictures(args: &EvalPicturesArgs) -> anyhow::Result<Vec<AskedPicture>> {
     let mut labelled = LabelledPictures::default();
     for path in &args.labels {
         labelled.add(path, args.pictures.as_deref())?;
@@ -155,7 +155,10 @@ fn asked_pictures(args: &EvalArgs) -> anyhow::Result<Vec<AskedPicture>> {
 }
 
 /// What is looked for in pictures, by default all categories of the file of objects.
-fn object_prompts(args: &EvalArgs, labelled: &LabelledPictures) -> anyhow::Result<Vec<Task>> {
+fn object_prompts(
+    args: &EvalPicturesArgs,
+    labelled: &LabelledPictures,
+) -> anyhow::Result<Vec<Task>> {
     let all = &labelled.categories;
     for named in args.detect.iter().chain(&args.point) {
         ensure!(!named.trim().is_empty(), "--detect and --point need a text");

@@ -61,7 +61,7 @@ pub fn main() -> ExitCode {
             out::remark(
                 "spotter compare is spotter eval --against bf16 now; the name compare will be an error",
             );
-            eval::eval(&args::EvalArgs {
+            eval::eval(&args::EvalPicturesArgs {
                 against: Some(GpuPrecision::Bf16),
                 ..args
             })
