@@ -75,7 +75,7 @@ pub fn eval(args: &EvalPicturesArgs) -> anyhow::Result<()> {
     for (index, (picture, answers)) in pictures.iter().zip(&given.answers).enumerate() {
         evaluation.add(index, picture, answers);
     }
-    let report = EvalReport::new(&given, reference.as_ref(), &evaluation, &pictures);
+    let report = PicturesReport::new(&given, reference.as_ref(), &evaluation, &pictures);
     match args.json {
         true => say(serde_json::to_string(&report)?)?,
         false => say(&report)?,
@@ -362,7 +362,7 @@ fn things(known: &[(TruthObject, f64)]) -> Vec<TruthObject> {
 
 /// What is printed; `Display` gives the table, serde the JSON.
 #[derive(Debug, Serialize)]
-struct EvalReport {
+struct PicturesReport {
     model: String,
     /// `f32`, `bf16`, `fp8`, `int8` or `int4`.
     precision: String,
@@ -403,7 +403,7 @@ struct DifferentPicture {
     index: usize,
 }
 
-impl EvalReport {
+impl PicturesReport {
     fn new(
         given: &AnsweredPictures,
         reference: Option<&AnsweredPictures>,
@@ -448,7 +448,7 @@ impl EvalReport {
 /// Draws the places of both answers to all prompts into the most different pictures.
 fn draw_different(
     folder: &Path,
-    report: &EvalReport,
+    report: &PicturesReport,
     both: [&AnsweredPictures; 2],
 ) -> anyhow::Result<()> {
     for (rank, different) in report.different.iter().take(DRAWN).enumerate() {
@@ -474,7 +474,7 @@ fn draw_different(
     Ok(())
 }
 
-impl fmt::Display for EvalReport {
+impl fmt::Display for PicturesReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
@@ -642,7 +642,7 @@ mod tests {
         for (index, picture) in pictures.iter().enumerate() {
             evaluation.add(index, picture, &second.answers[index]);
         }
-        let report = EvalReport::new(&second, Some(&first), &evaluation, &pictures);
+        let report = PicturesReport::new(&second, Some(&first), &evaluation, &pictures);
         let table = report.to_string();
         assert!(
             table.contains("in int8 against bf16, 3 pictures"),
