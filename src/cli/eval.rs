@@ -94,11 +94,11 @@ struct AskedPicture {
     path: PathBuf,
     tasks: Vec<Task>,
     /// What is taken for right, in the order of the tasks.
-    known: Vec<KnownAnswer>,
+    known: Vec<RightAnswer>,
 }
 
 /// An answer that is taken for right, each part of it with the probability that it is.
-enum KnownAnswer {
+enum RightAnswer {
     Objects(Vec<(TruthObject, f64)>),
     Text(String, f64),
 }
@@ -132,7 +132,7 @@ fn asked_pictures(args: &EvalPicturesArgs) -> anyhow::Result<Vec<AskedPicture>> 
         let of_category = labels.objects.unwrap_or_default();
         for task in objects.iter().filter(|_| is_of_objects) {
             let truth = of_category.get(task.text()).into_iter().flatten();
-            picture.known.push(KnownAnswer::Objects(
+            picture.known.push(RightAnswer::Objects(
                 truth.map(|thing| (*thing, 1.0)).collect(),
             ));
             picture.tasks.push(task.clone());
@@ -141,7 +141,7 @@ fn asked_pictures(args: &EvalPicturesArgs) -> anyhow::Result<Vec<AskedPicture>> 
             picture
                 .tasks
                 .push(query(&labelled.question, &labelled.choices));
-            picture.known.push(KnownAnswer::Text(labelled.answer, 1.0));
+            picture.known.push(RightAnswer::Text(labelled.answer, 1.0));
         }
         picture.tasks.extend(queries.iter().cloned());
         picture
@@ -261,7 +261,7 @@ fn take_for_right(reference: &AnsweredPictures, pictures: &mut [AskedPicture]) {
     }
 }
 
-fn known_answer(answer: &AnswerBody, share: impl Fn(f64) -> f64) -> KnownAnswer {
+fn known_answer(answer: &AnswerBody, share: impl Fn(f64) -> f64) -> RightAnswer {
     let thing = |bounds: NormBox, score: f64| {
         let ignored = false;
         (TruthObject { bounds, ignored }, share(score))
@@ -269,14 +269,14 @@ fn known_answer(answer: &AnswerBody, share: impl Fn(f64) -> f64) -> KnownAnswer 
     match answer {
         AnswerBody::Boxes(found) => {
             let things = found.iter().map(|one| thing(one.place, one.score));
-            KnownAnswer::Objects(things.collect())
+            RightAnswer::Objects(things.collect())
         }
         AnswerBody::Points(found) => {
             let things = found.iter().map(|one| thing(around(one.place), one.score));
-            KnownAnswer::Objects(things.collect())
+            RightAnswer::Objects(things.collect())
         }
-        AnswerBody::Text { text, score, .. } => KnownAnswer::Text(text.clone(), share(*score)),
-        AnswerBody::Outline(_) => KnownAnswer::Objects(Vec::new()),
+        AnswerBody::Text { text, score, .. } => RightAnswer::Text(text.clone(), share(*score)),
+        AnswerBody::Outline(_) => RightAnswer::Objects(Vec::new()),
     }
 }
 
@@ -302,17 +302,17 @@ impl Evaluation {
         let asked = picture.tasks.iter().zip(&picture.known);
         for ((task, known), answer) in asked.zip(answers) {
             let right = match (known, answer) {
-                (KnownAnswer::Objects(known), AnswerBody::Boxes(found)) => {
+                (RightAnswer::Objects(known), AnswerBody::Boxes(found)) => {
                     let places: Vec<_> = found.iter().map(|one| one.place).collect();
                     let matches = match_boxes(&places, &things(known));
                     self.add_objects(index, task, found, known, &matches)
                 }
-                (KnownAnswer::Objects(known), AnswerBody::Points(found)) => {
+                (RightAnswer::Objects(known), AnswerBody::Points(found)) => {
                     let places: Vec<_> = found.iter().map(|one| one.place).collect();
                     let matches = match_points(&places, &things(known));
                     self.add_objects(index, task, found, known, &matches)
                 }
-                (KnownAnswer::Text(known, share), AnswerBody::Text { text, score, .. }) => {
+                (RightAnswer::Text(known, share), AnswerBody::Text { text, score, .. }) => {
                     let is_right = same_answer(known, text);
                     self.questions.count(is_right);
                     let right = if is_right { *share } else { 0.0 };
