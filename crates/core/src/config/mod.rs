@@ -21,6 +21,7 @@ mod api;
 mod broker_access;
 mod camera;
 mod camera_list;
+mod change;
 mod choices;
 mod crops;
 mod dwell;
@@ -53,6 +54,7 @@ pub use address::is_loopback;
 pub use api::ApiConfig;
 pub use broker_access::{BrokerOptions, DEFAULT_BASE, PASSWORD_VARIABLE};
 pub use camera_list::{ListReader, SharedCamera, SharedCameraList, camera_list, check_camera_list};
+pub use change::{CameraChange, ConfigChange};
 pub use choices::{WrongChoice, choices};
 pub use environment::{DEFAULT_MODEL, Environment, has_model};
 pub use fleet::{
