@@ -12,7 +12,7 @@ use crate::ops::facts::SnapshotCounters;
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
     Answer, CameraId, Clock, Detection, EndReason, Event, Frame, FrameInfo, LineId, LogThrottle,
-    LookNews, Outcome, Prompt, config::CameraConfig,
+    LookFailure, LookNews, Outcome, Prompt, SkippedSinceLast, config::CameraConfig,
 };
 use spotter_events::track::{LineCountRecord, PromptChange, TrackedAnswer, Tracker};
 use spotter_mqtt::{Publisher, Update};
@@ -79,18 +79,18 @@ impl AnswerRouter {
 
     /// A look has news: each answer is published at once.
     pub fn news(&mut self, news: LookNews) {
-        self.sampler.news(&news);
         match news {
             LookNews::Answer {
                 frame,
                 model_size,
+                since_last,
                 answer,
             } => {
                 self.board.look(&frame, &answer.marks);
                 match self.tracker.settled(&frame, &answer) {
                     Some(change) => self.settled(&frame, change),
                     None => {
-                        let marks = self.answer(&frame, model_size, &answer);
+                        let marks = self.answer(&frame, model_size, since_last, &answer);
                         if !answer.prompt.task.is_free_text() {
                             self.found.entry(key(&frame)).or_default().extend(marks);
                         }
@@ -114,6 +114,10 @@ impl AnswerRouter {
                 let changes = self.tracker.unanswered(&look);
                 self.publish(changes);
                 let camera = &look.frame.camera;
+                // Its end is logged once.
+                if why == LookFailure::EngineStopped {
+                    return;
+                }
                 if let Some(suppressed) = self.failures.admit(camera.clone(), self.clock.now()) {
                     let suppressed = (suppressed > 0).then_some(suppressed);
                     tracing::warn!(%camera, reason = %why, suppressed, "a look failed; its frame is dropped");
@@ -237,7 +241,13 @@ impl AnswerRouter {
     }
 
     /// Publishes the detection of an answer and what it changed. Returns the marks of its objects for a snapshot.
-    fn answer(&mut self, frame: &Frame, model_size: (u32, u32), answer: &Answer) -> Vec<Mark> {
+    fn answer(
+        &mut self,
+        frame: &Frame,
+        model_size: (u32, u32),
+        since_last: SkippedSinceLast,
+        answer: &Answer,
+    ) -> Vec<Mark> {
         let Some(tracked) = self.tracker.update(frame, answer) else {
             return Vec::new();
         };
@@ -253,9 +263,7 @@ impl AnswerRouter {
             model: Arc::clone(&self.model),
             model_size,
             stages: answer.marks,
-            since_last: self
-                .sampler
-                .take_since_last(&frame.camera, &answer.prompt.id),
+            since_last,
             finished: self.clock.now(),
         };
         self.board.answer(&detection);

@@ -1,15 +1,9 @@
-//! Assigns each camera to one engine by load. Pure.
+//! Deals cameras over engines by a weighted rendezvous hash. Pure.
 //!
-//! ```text
-//!   load of a camera on an engine = looks/s · cost of a look · time of the engine for a look of cost 1
-//!
-//!   placed   a camera without a running engine (at the start, after a reload, after a loss); others stay
-//!   moved    a camera of a busy engine, when that lowers the load of the busier of two engines by a clear factor
-//! ```
-//!
-//! A camera moves rarely, because what an engine keeps of a camera (drafts of its answers, features of its tiles) is of use on
-//! that engine only. Every move lowers the larger load of two engines by more than loads vary from one measurement to the
-//! next, so moves end while the loads stay: the sum of a high power of the loads becomes smaller each time.
+//! Each camera ranks the engines by a hash of both names, weighted by the looks that the engine does in a second. The camera that costs the
+//! most goes first, each to the first engine of its ranking that has room for it below its fair share; where none has, to the one
+//! that is least busy with it. Nothing is remembered: the same cameras and engines are dealt alike, so the cameras of a lost engine return
+//! to it, and only its cameras move.
 
 use std::collections::BTreeMap;
 
@@ -18,154 +12,60 @@ use spotter_core::CameraId;
 /// The label of each camera's engine.
 pub type CameraAssignment = BTreeMap<CameraId, String>;
 
-/// An engine below this share of its time has room for all its cameras: nothing is gained by a move.
-const BUSY_LOAD: f64 = 0.5;
-/// A move has to lower the larger load of its two engines by this factor.
-const GAIN: f64 = 1.25;
+/// Looks of cost 1 that each camera asks for in a second.
+pub type CameraCosts = BTreeMap<CameraId, f64>;
 
-/// What cameras ask for and what engines can do.
-#[derive(Clone, Debug)]
-pub struct LoadTable {
-    /// Of each camera, the looks of cost 1 that it asks for in a second.
-    pub camera_work: Vec<f64>,
-    /// Of each engine, its time for a look of cost 1, seconds; `None` for one that does not run.
-    pub engine_look_s: Vec<Option<f64>>,
+/// An engine that runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EngineCapacity {
+    pub label: String,
+    /// Looks of cost 1 that it does in a second.
+    pub looks_hz: f64,
 }
 
-/// A camera is to go to another engine; both are indices into a [`LoadTable`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CameraMove {
-    pub camera: usize,
-    pub engine: usize,
-}
-
-/// Two engines, the busier one first, and what they exchange.
-#[derive(Clone, Copy)]
-struct CameraExchange {
-    from: usize,
-    to: usize,
-    /// Goes to the less busy engine.
-    camera: usize,
-    /// Returns for it.
-    other: Option<usize>,
-}
-
-impl LoadTable {
-    /// Cameras without a running engine get one, the heaviest first, each the engine that is the least busy with it. The
-    /// others stay. `None` while no engine runs.
-    pub fn place(&self, current: &[Option<usize>]) -> Vec<Option<usize>> {
-        let mut placed: Vec<_> = current.iter().map(|at| self.running(*at)).collect();
-        let mut loads = self.loads(&placed);
-        let mut homeless: Vec<usize> = (0..placed.len()).filter(|&c| placed[c].is_none()).collect();
-        homeless.sort_by(|&a, &b| self.camera_work[b].total_cmp(&self.camera_work[a]));
-        for camera in homeless {
-            let with_it =
-                |engine: usize| Some((engine, loads[engine] + self.load(camera, engine)?));
-            let engines = (0..loads.len()).filter_map(with_it);
-            let Some((engine, load)) = engines.min_by(|a, b| a.1.total_cmp(&b.1)) else {
-                break;
-            };
-            placed[camera] = Some(engine);
-            loads[engine] = load;
-        }
-        placed
+/// The engines of all cameras; those in `stay` have theirs already. Without engines, no camera has one.
+pub fn deal(
+    cameras: &CameraCosts,
+    engines: &[EngineCapacity],
+    stay: CameraAssignment,
+) -> CameraAssignment {
+    let capacity_hz: f64 = engines.iter().map(|engine| engine.looks_hz).sum();
+    let fair = cameras.values().sum::<f64>() / capacity_hz;
+    let mut busy = BTreeMap::<&str, f64>::new();
+    for (camera, label) in &stay {
+        *busy.entry(label).or_default() += cameras.get(camera).copied().unwrap_or_default();
     }
+    let (mut dealt, mut open) = (stay.clone(), Vec::from_iter(cameras));
+    open.retain(|(camera, _)| !stay.contains_key(*camera));
+    open.sort_by(|a, b| b.1.total_cmp(a.1));
+    for (camera, cost) in open {
+        let mut ranking: Vec<&EngineCapacity> = engines.iter().collect();
+        ranking.sort_by(|a, b| b.rank(camera).total_cmp(&a.rank(camera)));
+        let load = |engine: &EngineCapacity| {
+            let others = busy.get(&*engine.label).copied().unwrap_or_default();
+            (others + cost) / engine.looks_hz
+        };
+        let roomy = ranking.iter().find(|engine| load(engine) <= fair);
+        let least_busy = || ranking.iter().min_by(|a, b| load(a).total_cmp(&load(b)));
+        if let Some(engine) = roomy.or_else(least_busy) {
+            *busy.entry(&engine.label).or_default() += cost;
+            dealt.insert(camera.clone(), engine.label.clone());
+        }
+    }
+    dealt
+}
 
-    /// The moves that are worth it now: none, one camera, or two cameras that change places.
-    pub fn rebalance(&self, current: &[Option<usize>]) -> Vec<CameraMove> {
-        let loads = self.loads(current);
-        let mut busiest: Vec<usize> = (0..loads.len())
-            .filter(|&engine| loads[engine] >= BUSY_LOAD)
-            .collect();
-        busiest.sort_by(|&a, &b| loads[b].total_cmp(&loads[a]));
-        let mut moves = busiest.into_iter().filter_map(|from| {
-            // Two cameras move only where one alone does not help.
-            [false, true].into_iter().find_map(|pairs| {
-                let all = self.exchanges(current, from, pairs);
-                let rated =
-                    all.filter_map(|exchange| Some((self.rate(&loads, exchange)?, exchange)));
-                rated.min_by(|a, b| a.0.total_cmp(&b.0))
-            })
+impl EngineCapacity {
+    /// Of all engines, the highest wins in proportion to the weights.
+    fn rank(&self, camera: &CameraId) -> f64 {
+        let names = self.label.bytes().chain([0]).chain(camera.as_str().bytes());
+        // FNV-1a, whose last bytes are mixed into all bits.
+        let hash = names.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        moves.next().map_or_else(Vec::new, |(_, exchange)| {
-            let CameraExchange {
-                from,
-                to,
-                camera,
-                other,
-            } = exchange;
-            let there = CameraMove { camera, engine: to };
-            let back = other.map(|camera| CameraMove {
-                camera,
-                engine: from,
-            });
-            [there].into_iter().chain(back).collect()
-        })
-    }
-
-    /// What the engine `from` could give to others, against a camera of theirs or without.
-    fn exchanges<'a>(
-        &'a self,
-        current: &'a [Option<usize>],
-        from: usize,
-        pairs: bool,
-    ) -> impl Iterator<Item = CameraExchange> + 'a {
-        let of = move |engine| (0..current.len()).filter(move |&c| current[c] == Some(engine));
-        let engines = (0..self.engine_look_s.len()).filter(move |&engine| engine != from);
-        let to_each = move |to| {
-            of(from).flat_map(move |camera| {
-                let alone = (!pairs).then_some(None);
-                let others = of(to).filter(move |_| pairs).map(Some);
-                alone
-                    .into_iter()
-                    .chain(others)
-                    .map(move |other| CameraExchange {
-                        from,
-                        to,
-                        camera,
-                        other,
-                    })
-            })
-        };
-        engines.flat_map(to_each)
-    }
-
-    /// The larger load of the two engines afterwards; `None` when it is not worth it.
-    fn rate(&self, loads: &[f64], exchange: CameraExchange) -> Option<f64> {
-        let CameraExchange {
-            from,
-            to,
-            camera,
-            other,
-        } = exchange;
-        let load = |camera: Option<usize>, engine| match camera {
-            Some(camera) => self.load(camera, engine),
-            None => Some(0.0),
-        };
-        let left = loads[from] - self.load(camera, from)? + load(other, from)?;
-        let right = loads[to] + self.load(camera, to)? - load(other, to)?;
-        let after = left.max(right);
-        (after * GAIN <= loads[from]).then_some(after)
-    }
-
-    /// The share of each engine's time that its cameras ask for; more than 1 where it is overloaded.
-    pub fn loads(&self, current: &[Option<usize>]) -> Vec<f64> {
-        let mut loads = vec![0.0; self.engine_look_s.len()];
-        for (camera, engine) in current.iter().enumerate() {
-            if let Some(engine) = *engine {
-                loads[engine] += self.load(camera, engine).unwrap_or_default();
-            }
-        }
-        loads
-    }
-
-    /// `None` on an engine that does not run.
-    fn load(&self, camera: usize, engine: usize) -> Option<f64> {
-        Some(self.camera_work[camera] * self.engine_look_s[engine]?)
-    }
-
-    fn running(&self, engine: Option<usize>) -> Option<usize> {
-        engine.filter(|&engine| self.engine_look_s[engine].is_some())
+        let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let share = ((mixed >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
+        -self.looks_hz / share.ln()
     }
 }
 
@@ -175,106 +75,81 @@ mod tests {
 
     use super::*;
 
-    fn table(camera_work: &[f64], engine_look_s: &[f64]) -> LoadTable {
-        LoadTable {
-            camera_work: camera_work.to_vec(),
-            engine_look_s: engine_look_s.iter().map(|s| Some(*s)).collect(),
+    fn site(costs: &[f64], rates: &[f64]) -> (CameraCosts, Vec<EngineCapacity>) {
+        let camera = |index| CameraId::new(&format!("c{index}")).unwrap();
+        let cameras = costs.iter().enumerate();
+        let engines = rates.iter().enumerate().map(|(index, looks_hz)| {
+            let label = format!("cuda {index}");
+            EngineCapacity {
+                label,
+                looks_hz: *looks_hz,
+            }
+        });
+        (
+            cameras
+                .map(|(index, cost)| (camera(index), *cost))
+                .collect(),
+            engines.collect(),
+        )
+    }
+
+    /// The share of its time for which each engine is asked.
+    fn loads(
+        cameras: &CameraCosts,
+        engines: &[EngineCapacity],
+        dealt: &CameraAssignment,
+    ) -> Vec<f64> {
+        let load = |engine: &EngineCapacity| {
+            let its = cameras
+                .iter()
+                .filter(|(camera, _)| dealt[*camera] == engine.label);
+            its.map(|(_, cost)| cost).sum::<f64>() / engine.looks_hz
+        };
+        engines.iter().map(load).collect()
+    }
+
+    #[test]
+    fn equal_cameras_fill_equal_engines_alike() {
+        for count in 1..20 {
+            let (cameras, engines) = site(&vec![1.0; count], &[5.0, 5.0]);
+            let dealt = deal(&cameras, &engines, CameraAssignment::new());
+            let loads = loads(&cameras, &engines, &dealt);
+            let difference = (loads[0] - loads[1]).abs() * 5.0;
+            assert!(difference < 1.5, "{count}: {loads:?}");
         }
-    }
-
-    fn at(engines: &[usize]) -> Vec<Option<usize>> {
-        engines.iter().copied().map(Some).collect()
-    }
-
-    #[test]
-    fn cameras_are_placed_by_load_not_by_number() {
-        let equal = table(&[1.0; 5], &[0.1, 0.1]);
-        assert_eq!(equal.place(&[None; 5]), at(&[0, 1, 0, 1, 0]));
-        // One asks for as much as four others; the second engine is half as fast.
-        let heavy = table(&[1.0, 4.0, 1.0, 1.0, 1.0], &[0.1, 0.1]);
-        assert_eq!(heavy.place(&[None; 5]), at(&[1, 0, 1, 1, 1]));
-        let unequal = table(&[1.0; 6], &[0.1, 0.2]);
-        assert_eq!(unequal.loads(&unequal.place(&[None; 6])), [0.4, 0.4]);
-    }
-
-    #[test]
-    fn moves_are_worth_it_or_are_not_made() {
-        let engines = [0.1, 0.1];
-        let moved = |camera, engine| CameraMove { camera, engine };
-        let unequal = table(&[4.0, 3.0, 2.0, 1.0], &engines);
-        assert_eq!(unequal.rebalance(&at(&[0, 0, 0, 1])), [moved(0, 1)]);
-        // 0.6 and 0.5: a further move gains less than the factor.
-        assert_eq!(unequal.rebalance(&at(&[0, 1, 0, 1])), []);
-        // No camera alone, but two that change places.
-        let pairs = table(&[6.0, 6.0, 3.0, 3.0], &engines);
-        assert_eq!(
-            pairs.rebalance(&at(&[0, 0, 1, 1])),
-            [moved(0, 1), moved(2, 0)]
-        );
-        let idle = table(&[2.0, 2.0], &engines);
-        assert_eq!(idle.rebalance(&at(&[0, 0])), [], "an engine with room");
-    }
-
-    /// Cameras, engines, and noise of measurements.
-    fn sites() -> impl Strategy<Value = (Vec<f64>, Vec<f64>, Vec<f64>)> {
-        let engines = prop::collection::vec(0.02..0.4_f64, 2..5);
-        let cameras = prop::collection::vec(0.05..8.0_f64, 1..12);
-        let noise = prop::collection::vec(0.95..1.05_f64, 60);
-        (cameras, engines, noise)
+        let (cameras, _) = site(&[1.0; 3], &[]);
+        assert!(deal(&cameras, &[], CameraAssignment::new()).is_empty());
     }
 
     proptest! {
-        /// At a loss only the cameras of the lost engine move, each to an engine that runs, and they are shared fairly.
+        /// No engine is busier than its fair share and one camera more on an engine of mean speed. A loss moves the cameras of the
+        /// lost engine alone, and with it they return.
         #[test]
-        fn loss_moves_only_the_cameras_of_the_lost_engine(site in sites(), lost in any::<prop::sample::Index>()) {
-            let (cameras, engines, _) = site;
-            let mut table = table(&cameras, &engines);
-            let before = table.place(&vec![None; cameras.len()]);
-            let lost = lost.index(engines.len());
-            table.engine_look_s[lost] = None;
-            let after = table.place(&before);
-            for (before, after) in before.iter().zip(&after) {
-                let engine = after.expect("an engine runs");
-                prop_assert!(engine != lost);
-                prop_assert!(*before == Some(lost) || before == after);
+        fn loads_are_bounded_and_moves_are_minimal(
+            costs in prop::collection::vec(0.0..8.0_f64, 1..40),
+            rates in prop::collection::vec(2.0..50.0_f64, 1..6),
+            lost in any::<prop::sample::Index>(),
+        ) {
+            let (cameras, engines) = site(&costs, &rates);
+            let dealt = deal(&cameras, &engines, CameraAssignment::new());
+            prop_assert_eq!(dealt.len(), cameras.len());
+            let capacity_hz: f64 = rates.iter().sum();
+            let largest = costs.iter().copied().fold(0.0, f64::max);
+            let bound = (costs.iter().sum::<f64>() + largest * rates.len() as f64) / capacity_hz;
+            for load in loads(&cameras, &engines, &dealt) {
+                prop_assert!(load <= bound + 1e-9, "{load} of {bound}");
             }
-            // Each camera went to the engine that is the least busy with it, so the busiest one cannot pass its last camera on.
-            let loads = table.loads(&after);
-            for (camera, engine) in after.iter().enumerate() {
-                let (Some(engine), true) = (*engine, before[camera] == Some(lost)) else {
-                    continue;
-                };
-                let is_last = (0..cameras.len()).all(|other| {
-                    before[other] != Some(lost) || after[other] != Some(engine) || cameras[other] >= cameras[camera]
-                });
-                for other in (0..engines.len()).filter(|other| is_last && *other != lost) {
-                    let there = loads[other] + cameras[camera] * engines[other];
-                    prop_assert!(loads[engine] <= there + 1e-9);
-                }
-            }
-        }
 
-        /// With loads that stay and measurements that vary by five percent, no move makes anything worse, and moves end.
-        #[test]
-        fn moves_end_while_loads_stay(site in sites(), start in any::<prop::sample::Index>()) {
-            let (cameras, engines, noise) = site;
-            let mut current = vec![Some(start.index(engines.len())); cameras.len()];
-            let exact = table(&cameras, &engines);
-            let mut moves = 0;
-            for round in 0..200 {
-                let measured = cameras.iter().enumerate();
-                let measured: Vec<f64> = measured
-                    .map(|(camera, work)| work * noise[(round * 7 + camera * 13) % noise.len()])
-                    .collect();
-                let worst = |at: &[Option<usize>]| exact.loads(at).into_iter().fold(0.0, f64::max);
-                let before = worst(&current);
-                for moved in table(&measured, &engines).rebalance(&current) {
-                    current[moved.camera] = Some(moved.engine);
-                    moves += 1;
-                }
-                prop_assert!(worst(&current) <= before * 1.0001);
+            let mut left = engines.clone();
+            let lost = left.remove(lost.index(engines.len())).label;
+            let mut stay = dealt.clone();
+            stay.retain(|_, label| *label != lost);
+            let after = deal(&cameras, &left, stay.clone());
+            prop_assert_eq!(after.len(), if left.is_empty() { 0 } else { cameras.len() });
+            for (camera, label) in &after {
+                prop_assert!(*label != lost && stay.get(camera).is_none_or(|before| before == label));
             }
-            prop_assert!(moves <= 3 * cameras.len(), "{moves} moves");
+            prop_assert_eq!(deal(&cameras, &engines, CameraAssignment::new()), dealt);
         }
     }
 }

@@ -331,12 +331,15 @@ impl Daemon {
         let (clock, open) = (&context.clock, &context.open_engines);
         let mut engines =
             EngineSupervisor::new(sampler, slots, Arc::clone(clock), Arc::clone(open));
+        let costs = costs(&config.effective(), &engines);
+        engines.set_costs(costs.clone());
         engines.set_cameras(config.cameras());
         engines.log_assignment();
         log_advice(config.file());
         Ok(PreparedStages {
             config,
             engines,
+            costs,
             card,
             fleet,
         })
@@ -351,6 +354,7 @@ impl Daemon {
         let PreparedStages {
             config,
             engines,
+            costs,
             card,
             fleet,
         } = prepared;
@@ -373,10 +377,8 @@ impl Daemon {
             lines.print(publisher.lines());
         }
         publisher.listen(subscriptions(&publisher, file));
-        let effective = config.effective();
         let shown = file.with_cameras(config.cameras().to_vec());
         let board = Board::new(&shown, &card, &engines.assignment(), Arc::clone(clock));
-        let costs = costs(&effective, &engines);
         if let Some(costs) = &costs {
             board.show_costs(costs.clone());
         }
@@ -467,7 +469,7 @@ impl Daemon {
         loop {
             let restart = tokio::select! {
                 event = self.engines.next() => {
-                    self.on_engine_event(event).await?;
+                    self.on_engine_event(event)?;
                     None
                 }
                 Ok(sent) = self.broker.sent.recv() => {
@@ -530,15 +532,15 @@ impl Daemon {
         }
     }
 
-    async fn on_engine_event(&mut self, event: EngineEvent) -> anyhow::Result<()> {
+    fn on_engine_event(&mut self, event: EngineEvent) -> anyhow::Result<()> {
         match event {
             EngineEvent::Looks(news) => self.on_looks(news),
-            EngineEvent::Lost(lost) => self.on_lost_engine(lost).await?,
+            EngineEvent::Lost(lost) => self.on_lost_engine(lost)?,
             EngineEvent::Reopened(opened) => {
                 if self.engines.on_reopened(opened) {
                     self.housekeeping.watch(&self.engines);
                     self.reporter.gpus_changed(self.engines.gpus());
-                    self.finish_moves();
+                    self.board.assign(&self.engines.assignment());
                 }
             }
         }
@@ -555,19 +557,11 @@ impl Daemon {
         if has_ended {
             self.follow_triggers();
         }
-        self.finish_moves();
-    }
-
-    /// Cameras whose last look on their old engine was handled get their new one.
-    fn finish_moves(&mut self) {
-        if self.engines.finish_moves() {
-            self.board.assign(&self.engines.assignment());
-        }
     }
 
     /// The last lost engine ends the daemon. The cameras of another one have a new engine.
-    async fn on_lost_engine(&mut self, lost: LostEngine) -> anyhow::Result<()> {
-        let loss = self.engines.on_lost(lost).await;
+    fn on_lost_engine(&mut self, lost: LostEngine) -> anyhow::Result<()> {
+        let loss = self.engines.on_lost(lost);
         self.commands.engine_lost(&loss.cameras, &loss.reason);
         anyhow::ensure!(!loss.is_last, "{}", loss.reason);
         self.answers.engine_lost(&loss.cameras);
@@ -749,12 +743,10 @@ impl Daemon {
         });
         for label in stuck {
             if let Some(lost) = self.engines.give_up(&label) {
-                self.on_lost_engine(lost).await?;
+                self.on_lost_engine(lost)?;
             }
         }
         self.engines.reopen_due(|| self.config.effective());
-        self.engines.balance();
-        self.finish_moves();
         match self.cameras.too_many_abandoned() {
             Some(why) => anyhow::bail!(why),
             None => Ok(()),
@@ -917,6 +909,7 @@ impl Daemon {
 struct PreparedStages {
     config: ConfigStore,
     engines: EngineSupervisor,
+    costs: Option<CostBasis>,
     card: ModelCard,
     fleet: Option<FleetStart>,
 }

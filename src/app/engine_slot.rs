@@ -1,21 +1,26 @@
-//! One engine with its cameras and its looks in flight. An engine fails alone: the cameras of other engines continue, and its own go to
+//! One engine with its cameras and its sampler. An engine fails alone: the cameras of other engines continue, and its own go to
 //! them.
 
 use std::{future::pending, sync::Arc, time::Duration};
 
-use tokio::time::{Instant, timeout_at};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, timeout_at},
+};
 
 use super::{
     engine_launch::{EngineHost, EngineOrder, MeasuredEngine},
-    looks::LooksInFlight,
+    looks::{LookSource, LooksInFlight},
     node_reporter::longest_look,
+    request_turns::EngineRequests,
 };
 use crate::api::RequestQueue;
 use spotter_cameras::{
     ingest::DeviceMap,
     sampler::{CameraShare, Sampler, TimeLimits},
 };
-use spotter_core::{CameraId, Clock, LookNews, config};
+use spotter_core::{CameraId, Clock, config};
 use spotter_engine::{
     open::{ExpectedLook, GpuId, ModelCard, ModelDevice, frames_on},
     service::handle::{EngineEnd, EngineHandle, EngineStopped},
@@ -30,16 +35,17 @@ pub struct EngineSlot {
     device_map: Option<DeviceMap>,
     cameras: Vec<CameraId>,
     share: Arc<CameraShare>,
+    /// At most one task, which begins looks.
+    sampler: JoinSet<()>,
     /// `None` when the engine has ended.
     running: Option<RunningEngine>,
-    /// Why it has ended.
-    ended: Option<String>,
+    why_ended: Option<String>,
 }
 
 struct RunningEngine {
     handle: EngineHandle,
     end: EngineEnd,
-    looks: LooksInFlight,
+    requests: watch::Sender<Option<EngineRequests>>,
 }
 
 /// What an engine is opened with.
@@ -53,13 +59,12 @@ pub struct EngineRequest<'a> {
     pub clock: &'a Arc<dyn Clock>,
 }
 
-/// An engine that ended by itself or was given up. Its looks in flight have yet to fail: [`settle`](Self::settle).
+/// An engine that ended by itself or was given up. Its looks in flight fail.
 pub struct LostEngine {
     pub label: String,
     pub cameras: Vec<CameraId>,
     /// The error of the device.
     pub reason: String,
-    running: RunningEngine,
 }
 
 impl EngineSlot {
@@ -101,31 +106,31 @@ impl EngineSlot {
         let limits = TimeLimits::new(model.budget, look);
         let share = sampler.share(limits);
         let started = (handle, end);
-        let mut slot = Self::new(card.label.clone(), started, Vec::new(), share).on(device);
+        let mut slot = Self::new(card.label.clone(), started, share).on(device);
         (slot.gpu, slot.look) = (card.gpu.clone(), look);
         slot.device_map = device_map;
         Ok((slot, card))
     }
 
-    /// A slot for an engine that runs already. It gets frames after [`seat`](Self::seat).
-    pub fn new(
-        label: String,
-        started: (EngineHandle, EngineEnd),
-        cameras: Vec<CameraId>,
-        share: Arc<CameraShare>,
-    ) -> Self {
+    /// A slot for an engine that runs already. It gets frames after [`begin_looks`](Self::begin_looks).
+    pub fn new(label: String, started: (EngineHandle, EngineEnd), share: Arc<CameraShare>) -> Self {
         let (handle, end) = started;
-        let looks = LooksInFlight::new(handle.clone(), Arc::clone(&share));
+        let running = RunningEngine {
+            handle,
+            end,
+            requests: watch::Sender::default(),
+        };
         Self {
             label,
             device: None,
             gpu: None,
             look: None,
             device_map: None,
-            cameras,
+            cameras: Vec::new(),
             share,
-            running: Some(RunningEngine { handle, end, looks }),
-            ended: None,
+            sampler: JoinSet::new(),
+            running: Some(running),
+            why_ended: None,
         }
     }
 
@@ -135,68 +140,77 @@ impl EngineSlot {
         self
     }
 
-    /// From now on also answers requests of the API.
-    pub fn answer_requests(&mut self, queue: &Arc<RequestQueue>) {
-        if let Some(running) = &mut self.running {
-            running.looks.answer_requests(queue);
+    /// From now on the engine gets looks at the frames of its cameras, which are followed in `looks`.
+    pub fn begin_looks(&mut self, looks: &LooksInFlight) {
+        if let Some(running) = &self.running {
+            let source = LookSource {
+                engine: running.handle.clone(),
+                share: Arc::clone(&self.share),
+                requests: running.requests.subscribe(),
+            };
+            self.sampler.spawn(source.begin_looks(looks.sender()));
         }
     }
 
-    /// Sets the cameras; [`seat`](Self::seat) applies them.
-    pub fn set_cameras(&mut self, cameras: Vec<CameraId>) {
+    /// From now on also answers requests of the API, when no camera has a look due.
+    pub fn answer_requests(&self, queue: &Arc<RequestQueue>) {
+        if let Some(running) = &self.running {
+            (running.requests).send_replace(Some(EngineRequests::new(queue)));
+        }
+    }
+
+    /// Replaces the cameras of which the engine gets frames.
+    pub fn set_cameras(&mut self, cameras: Vec<CameraId>, sampler: &Sampler) {
+        sampler.assign(&self.share, &cameras);
         self.cameras = cameras;
     }
 
-    /// From now on the engine gets the frames of its cameras.
-    pub fn seat(&self, sampler: &Sampler) {
-        self.seat_without(sampler, |_| false);
-    }
-
-    /// The same without cameras that are about to leave: their looks in flight are the last.
-    pub fn seat_without(&self, sampler: &Sampler, leaves: impl Fn(&CameraId) -> bool) {
-        let stay = self.cameras.iter().filter(|camera| !leaves(camera));
-        let stay: Vec<CameraId> = stay.cloned().collect();
-        sampler.assign(&self.share, &stay);
-    }
-
-    /// Begins looks until there is news, as [`LooksInFlight::news`] does. An error is the end of the engine; call
-    /// [`lose`](Self::lose) then. Never ready for a lost engine.
-    pub async fn next(&mut self) -> Result<Vec<LookNews>, EngineStopped> {
-        let Some(running) = &mut self.running else {
-            return pending().await;
-        };
-        tokio::select! {
-            // Before the looks that fail with the engine, so that the log shows the cause and shows it once.
-            biased;
-            reason = running.end.reason() => Err(reason),
-            news = running.looks.news() => news,
+    /// Waits for the end of the engine; call [`lose`](Self::lose) then. Never ready for a lost engine.
+    pub async fn ended(&mut self) -> EngineStopped {
+        match &mut self.running {
+            Some(running) => running.end.reason().await,
+            None => pending().await,
         }
     }
 
-    /// Marks the engine as lost. `None` when it was lost before.
+    /// Marks the engine as lost; its looks in flight fail at once. `None` when it was lost before.
     pub fn lose(&mut self, reason: &EngineStopped) -> Option<LostEngine> {
         let running = self.running.take()?;
-        self.ended = Some(reason.to_string());
+        self.sampler.abort_all();
+        running.handle.give_up();
+        self.why_ended = Some(reason.to_string());
         Some(LostEngine {
-            running,
             label: self.label.clone(),
             cameras: self.cameras.clone(),
             reason: reason.to_string(),
         })
     }
 
-    /// Begins no more looks and waits for those in flight, at most until `deadline`. Returns all remaining news.
-    pub async fn finish(&mut self, deadline: Instant) -> Vec<LookNews> {
-        match &mut self.running {
-            Some(running) => running.looks.finish(deadline - Instant::now()).await,
-            None => Vec::new(),
+    /// Begins no more looks.
+    pub async fn stop_looks(&mut self) {
+        self.sampler.shutdown().await;
+    }
+
+    /// Waits until the begun requests of the API are answered, at most until `deadline`; then looks and requests inside fail.
+    pub async fn give_up_looks(&mut self, deadline: Instant) {
+        let Some(running) = &self.running else {
+            return;
+        };
+        let requests = running.requests.borrow().clone();
+        if let Some(requests) = requests {
+            _ = timeout_at(deadline, requests.all_answered()).await;
         }
+        running.handle.give_up();
     }
 
     /// Drops the engine. The future is ready when its memory is free, at the latest at `deadline`.
     pub fn close(&mut self, deadline: Instant) -> impl Future<Output = ()> + use<> {
-        // The handle and the looks are dropped here, so the engine gets no more requests.
-        let end = self.running.take().map(|running| running.end);
+        // The handles are dropped here, so the engine gets no more looks.
+        self.sampler.abort_all();
+        let end = self.running.take().map(|running| {
+            running.handle.give_up();
+            running.end
+        });
         let device = self.label.clone();
         async move {
             let Some(end) = end else {
@@ -227,8 +241,8 @@ impl EngineSlot {
     }
 
     /// Why it has ended; `None` while it runs.
-    pub fn ended(&self) -> Option<&str> {
-        self.ended.as_deref()
+    pub fn why_ended(&self) -> Option<&str> {
+        self.why_ended.as_deref()
     }
 
     /// Time of the longest look, measured when the engine was opened.
@@ -252,18 +266,6 @@ impl EngineSlot {
     /// A counter that rises with every step of the engine; `None` when it has ended.
     pub fn progress(&self) -> Option<u64> {
         self.running.as_ref().map(|running| running.handle.beats())
-    }
-}
-
-impl LostEngine {
-    /// Counts the looks in flight as failed. They end at once, because the last handle of the engine is dropped; those of a
-    /// thread that hangs are not waited for after `limit`.
-    pub async fn settle(self, sampler: &Sampler, limit: Duration) {
-        let RunningEngine { handle, end, looks } = self.running;
-        drop((handle, end));
-        for news in looks.abandon(limit).await {
-            sampler.news(&news);
-        }
     }
 }
 

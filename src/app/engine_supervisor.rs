@@ -5,9 +5,8 @@
 //!   yard       ─▶ sampler ─▶ engine on cuda 1 ─▶ answers ─┴─▶ AnswerRouter     an engine that fails: its cameras go to the others
 //! ```
 //!
-//! A camera moves between engines that run in two steps, so that its answers keep their order: the old engine begins no more
-//! looks of it, and when the last one has ended, the new engine gets its frames. Of a lost engine no look ends any more, so its
-//! cameras go to the others at once. They return when it runs again.
+//! A camera moves between engines at once: the answers of all engines are brought into the order of their looks. The looks of a lost
+//! engine fail, and its cameras go to the others; they return when it runs again.
 //!
 //! One engine is a thread of the daemon. Of several engines each is a process, because the driver fails all GPUs of a process
 //! together (`engine_launch`). A lost engine is opened again while the others run. The last engine that is lost ends the
@@ -16,7 +15,6 @@
 mod retry;
 
 use std::{
-    collections::BTreeMap,
     future::{pending, poll_fn},
     pin::Pin,
     sync::Arc,
@@ -29,10 +27,11 @@ use tokio::{task::spawn_blocking, time::Instant};
 
 use self::retry::RetrySchedule;
 use super::{
-    camera_assignment::{CameraAssignment, LoadTable},
-    camera_loads::CameraLoads,
+    camera_assignment::{CameraAssignment, CameraCosts, EngineCapacity, deal},
+    costs::CostBasis,
     engine_launch::EngineHost,
     engine_slot::{EngineRequest, EngineSlot, LostEngine, camera_list},
+    looks::LooksInFlight,
     node_reporter::{expected_looks, longest_look},
 };
 use crate::api::RequestQueue;
@@ -46,10 +45,6 @@ use spotter_engine::service::handle::EngineStopped;
 
 /// Grace for devices to free their memory.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
-/// Grace for the looks in flight of a lost engine.
-const SETTLE_LIMIT: Duration = Duration::from_secs(2);
-/// Time over which loads are measured before cameras may move.
-const MEASURE_FOR: Duration = Duration::from_secs(30);
 
 /// Opens the engines of a plan. Tests replace it.
 pub type OpenEngines = dyn Fn(EnginePlan) -> OpeningEngines + Send + Sync;
@@ -61,17 +56,12 @@ pub struct EngineSupervisor {
     clock: Arc<dyn Clock>,
     open_engines: Arc<OpenEngines>,
     slots: Vec<EngineSlot>,
-    /// Index of the engine that is polled first.
-    first: usize,
+    looks: LooksInFlight,
     retries: RetrySchedule,
     reopening: Option<EngineReopening>,
-    /// In the order of the configuration.
-    cameras: Vec<CameraId>,
-    loads: CameraLoads,
-    /// Cameras that leave their engine, and the label of the one that gets them after their last look in flight.
-    moves: BTreeMap<CameraId, String>,
-    /// Cameras of lost engines, and the label of the engine to which they return.
-    homes: BTreeMap<CameraId, String>,
+    cameras: CameraCosts,
+    /// `None`: a look of each camera is taken to cost as much as of another.
+    costs: Option<CostBasis>,
     /// Requests of the API, which engines with room answer; `None`: there is no API.
     requests: Option<Arc<RequestQueue>>,
 }
@@ -187,22 +177,21 @@ impl EngineSupervisor {
     /// others.
     pub fn new(
         sampler: Arc<Sampler>,
-        slots: Vec<EngineSlot>,
+        mut slots: Vec<EngineSlot>,
         clock: Arc<dyn Clock>,
         open_engines: Arc<OpenEngines>,
     ) -> Self {
-        slots.iter().for_each(|slot| slot.seat(&sampler));
+        let looks = LooksInFlight::default();
+        slots.iter_mut().for_each(|slot| slot.begin_looks(&looks));
         Self {
-            cameras: Vec::new(),
-            loads: CameraLoads::new(clock.now()),
-            moves: BTreeMap::new(),
-            homes: BTreeMap::new(),
+            cameras: CameraCosts::new(),
+            costs: None,
             requests: None,
             sampler,
             clock,
             open_engines,
             slots,
-            first: 0,
+            looks,
             retries: RetrySchedule::default(),
             reopening: None,
         }
@@ -218,33 +207,40 @@ impl EngineSupervisor {
 
     /// Begins looks on all engines as permits and frames arrive, until there is an event. Dropping the future loses nothing.
     pub async fn next(&mut self) -> EngineEvent {
-        let (slots, first) = (&mut self.slots, self.first);
-        let (index, ended) = tokio::select! {
-            ready = next_ready(slots, first) => ready,
-            opened = reopened(&mut self.reopening) => return EngineEvent::Reopened(opened),
-        };
-        self.first = index + 1;
-        match ended {
-            Ok(news) => {
-                self.measure(index, &news);
-                EngineEvent::Looks(news)
-            }
-            Err(reason) => match self.slots[index].lose(&reason) {
+        tokio::select! {
+            biased;
+            // Before the looks that fail with the engine, so that the log shows the cause first.
+            (index, reason) = first_end(&mut self.slots) => match self.slots[index].lose(&reason) {
                 Some(lost) => EngineEvent::Lost(lost),
-                // A lost engine is never ready, so this branch is not reached.
+                // A lost engine does not end, so this branch is not reached.
                 None => pending().await,
             },
+            opened = reopened(&mut self.reopening) => EngineEvent::Reopened(opened),
+            news = self.looks.news() => EngineEvent::Looks(news),
         }
     }
 
-    /// Sets the cameras and their settings. No camera moves; a new one goes to the engine that is the least busy with it.
+    /// From now on cameras are dealt by what their looks cost.
+    pub fn set_costs(&mut self, costs: Option<CostBasis>) {
+        self.costs = costs;
+    }
+
+    /// Sets the cameras and their settings. They are dealt anew when they are others, or cost more or less.
     pub fn set_cameras(&mut self, cameras: &[CameraConfig]) {
         self.sampler.change(cameras);
-        self.loads.set_cameras(cameras);
-        self.cameras = camera_ids(cameras);
-        self.moves.retain(|id, _| self.cameras.contains(id));
-        self.homes.retain(|id, _| self.cameras.contains(id));
-        self.place();
+        let cost = |camera: &CameraConfig| match (&self.costs, camera.enabled) {
+            (_, false) => 0.0,
+            (Some(costs), true) => costs.work_hz(camera),
+            (None, true) => camera.rate.hz(),
+        };
+        let cameras = cameras
+            .iter()
+            .map(|camera| (camera.id.clone(), cost(camera)));
+        let cameras = cameras.collect();
+        if cameras != self.cameras {
+            self.cameras = cameras;
+            self.deal(CameraAssignment::new());
+        }
     }
 
     /// Logs the cameras of each engine.
@@ -255,102 +251,29 @@ impl EngineSupervisor {
         }
     }
 
-    /// Gives each camera without a running engine one.
-    fn place(&mut self) {
-        let placed = self.load_table().place(&self.current());
-        self.assign(&placed);
+    /// Gives each camera an engine that runs; those in `stay` keep theirs.
+    fn deal(&mut self, stay: CameraAssignment) {
+        let dealt = deal(&self.cameras, &self.capacities(), stay);
+        self.assign(&dealt);
     }
 
-    /// Sets the engine of each camera, and applies all of them.
-    fn assign(&mut self, engine_of: &[Option<usize>]) {
-        for (index, slot) in self.slots.iter_mut().enumerate() {
-            let all = self.cameras.iter().zip(engine_of);
-            let its = all.filter(|(_, of)| **of == Some(index));
-            slot.set_cameras(its.map(|(camera, _)| camera.clone()).collect());
-        }
-        self.seat();
-    }
-
-    /// From now on each engine gets the frames of its cameras, without those that leave it.
-    fn seat(&self) {
-        for slot in &self.slots {
-            slot.seat_without(&self.sampler, |camera| self.moves.contains_key(camera));
+    fn assign(&mut self, dealt: &CameraAssignment) {
+        for slot in &mut self.slots {
+            let its = dealt.iter().filter(|(_, label)| *label == slot.label());
+            slot.set_cameras(its.map(|(id, _)| id.clone()).collect(), &self.sampler);
         }
     }
 
-    /// The running engine of each camera.
-    fn current(&self) -> Vec<Option<usize>> {
-        let has = |slot: &EngineSlot, camera| slot.is_running() && slot.cameras().contains(camera);
-        let engine_of = |camera| self.slots.iter().position(|slot| has(slot, camera));
-        self.cameras.iter().map(engine_of).collect()
-    }
-
-    fn load_table(&self) -> LoadTable {
-        let look_s = |slot: &EngineSlot| slot.is_running().then(|| look_s(slot));
-        LoadTable {
-            camera_work: self.cameras.iter().map(|id| self.loads.work(id)).collect(),
-            engine_look_s: self.slots.iter().map(look_s).collect(),
-        }
-    }
-
-    /// Adds what looks cost on the engine with this index.
-    fn measure(&mut self, index: usize, news: &[LookNews]) {
-        let look_s = look_s(&self.slots[index]);
-        for news in news {
-            if let LookNews::Answer { frame, answer, .. } = news {
-                let device = answer.marks.device;
-                self.loads.answered(&frame.camera, device, look_s);
-            }
-        }
-    }
-
-    /// Begins to move cameras where loads have become unequal. To be called once a second; measures for half a minute, then
-    /// compares.
-    pub fn balance(&mut self) {
-        let now = self.clock.now();
-        if self.loads.age(now) < MEASURE_FOR || !self.moves.is_empty() {
-            return;
-        }
-        self.loads.measure(&self.sampler.counters(), now);
-        let (table, current) = (self.load_table(), self.current());
-        for wanted in table.rebalance(&current) {
-            let camera = self.cameras[wanted.camera].clone();
-            let label = self.slots[wanted.engine].label().to_owned();
-            tracing::info!(
-                %camera,
-                from = current[wanted.camera].map(|from| self.slots[from].label()),
-                to = label,
-                "moving a camera to an engine that is less busy"
-            );
-            self.moves.insert(camera, label);
-        }
-        self.seat();
-    }
-
-    /// Ends the moves of cameras whose last look on their old engine was handled. True when a camera has another engine now. To
-    /// be called after outcomes were handled, and once a second.
-    pub fn finish_moves(&mut self) -> bool {
-        if self.moves.is_empty() {
-            return false;
-        }
-        let counters = self.sampler.counters();
-        let in_flight = |id: &CameraId| {
-            counters
-                .iter()
-                .any(|(of, frames)| of == id && frames.in_flight > 0)
+    /// The engines that run. One that could not be measured is taken as equal to the others.
+    fn capacities(&self) -> Vec<EngineCapacity> {
+        let running = self.slots.iter().filter(|slot| slot.is_running());
+        let capacity = |slot: &EngineSlot| EngineCapacity {
+            label: slot.label().to_owned(),
+            looks_hz: slot
+                .look()
+                .map_or(1.0, |look| 1.0 / look.as_secs_f64().max(1e-6)),
         };
-        let ready: Vec<_> = self.moves.extract_if(.., |id, _| !in_flight(id)).collect();
-        let mut engine_of = self.current();
-        for (camera, label) in &ready {
-            let index = self.slots.iter().position(|slot| slot.label() == label);
-            if let Some(place) = self.cameras.iter().position(|id| id == camera) {
-                engine_of[place] = index;
-            }
-        }
-        if !ready.is_empty() {
-            self.assign(&engine_of);
-        }
-        !ready.is_empty()
+        running.map(capacity).collect()
     }
 
     /// True when `config` has a GPU that got no engine for want of cameras and would get one now.
@@ -376,19 +299,22 @@ impl EngineSupervisor {
     /// Begins no more looks and waits at most `limit` for those in flight. Returns all remaining news.
     pub async fn finish(&mut self, limit: Duration) -> Vec<LookNews> {
         let deadline = Instant::now() + limit;
-        let mut last = Vec::new();
-        // One engine after the other; meanwhile the looks of all of them continue.
         for slot in &mut self.slots {
-            last.extend(slot.finish(deadline).await);
+            slot.stop_looks().await;
         }
+        let mut last = self.looks.finish(deadline).await;
+        for slot in &mut self.slots {
+            slot.give_up_looks(deadline).await;
+        }
+        // These fail at once.
+        last.extend(self.looks.finish(Instant::now() + CLOSE_LIMIT).await);
         last
     }
 
-    /// Drops all engines at once; looks in flight count as failed. Waits until their memory is free, at most some seconds.
+    /// Drops all engines. Waits until their memory is free, at most some seconds.
     pub async fn close(&mut self) {
         let deadline = Instant::now() + CLOSE_LIMIT;
         let closing: Vec<_> = self.slots.iter_mut().map(|s| s.close(deadline)).collect();
-        self.sampler.abandon();
         for closed in closing {
             closed.await;
         }
@@ -415,23 +341,15 @@ impl EngineSupervisor {
         slots.find(|slot| slot.label() == label)?.lose(&reason)
     }
 
-    /// Counts the looks of a lost engine as failed, gives its cameras to the other engines, and schedules the attempt to open it
-    /// again.
-    pub async fn on_lost(&mut self, lost: LostEngine) -> EngineLoss {
+    /// Gives the cameras of a lost engine to the other engines, and schedules the attempt to open it again.
+    pub fn on_lost(&mut self, lost: LostEngine) -> EngineLoss {
         let reason = format!("engine on {}: {}", lost.label, lost.reason);
-        let (label, cameras) = (lost.label.clone(), lost.cameras.clone());
-        lost.settle(&self.sampler, SETTLE_LIMIT).await;
-        // A camera on its way to it stays where it is.
-        self.moves
-            .retain(|camera, to| *to != label && !cameras.contains(camera));
-        for camera in &cameras {
-            self.homes
-                .entry(camera.clone())
-                .or_insert_with(|| label.clone());
-        }
+        let LostEngine { label, cameras, .. } = lost;
         let is_last = self.all_lost();
         if !is_last {
-            self.place();
+            let mut stay = self.assignment();
+            stay.retain(|_, engine| *engine != label);
+            self.deal(stay);
             let retry_s = self.retries.lose(&label, self.clock.now()).as_secs();
             tracing::error!(
                 cameras = camera_list(cameras.iter()),
@@ -478,7 +396,7 @@ impl EngineSupervisor {
         reopening.is_some_and(|reopening| reopening.label == label)
     }
 
-    /// Puts an engine that was opened again in its slot and begins to return its cameras, or schedules the next attempt. True
+    /// Puts an engine that was opened again in its slot and returns its cameras, or schedules the next attempt. True
     /// when it runs.
     pub fn on_reopened(&mut self, opened: anyhow::Result<OpenedEngines>) -> bool {
         let Some(EngineReopening { label, .. }) = self.reopening.take() else {
@@ -491,21 +409,21 @@ impl EngineSupervisor {
                 for mut slot in slots {
                     let mut places = self.slots.iter_mut();
                     if let Some(place) = places.find(|place| place.label() == slot.label()) {
-                        slot.set_cameras(Vec::new());
+                        slot.begin_looks(&self.looks);
                         if let Some(queue) = &self.requests {
                             slot.answer_requests(queue);
                         }
                         *place = slot;
                     }
                 }
-                let returning: BTreeMap<_, _> = self
-                    .homes
-                    .extract_if(.., |_, home| *home == label)
-                    .collect();
-                let cameras = camera_list(returning.keys());
+                // As before the loss; a camera that goes to another engine by this deal stays where it is.
+                let mut dealt = deal(&self.cameras, &self.capacities(), CameraAssignment::new());
+                dealt.retain(|_, engine| *engine == label);
+                let cameras = camera_list(dealt.keys());
                 tracing::info!(device = label, cameras, "the engine runs again");
-                self.moves.extend(returning);
-                self.seat();
+                let mut stay = self.assignment();
+                stay.extend(dealt);
+                self.deal(stay);
                 true
             }
             Err(error) => {
@@ -544,7 +462,7 @@ impl EngineSupervisor {
     /// One line for each lost engine.
     pub fn troubles(&self) -> impl Iterator<Item = String> {
         self.slots.iter().filter_map(|slot| {
-            let (label, why) = (slot.label(), slot.ended()?);
+            let (label, why) = (slot.label(), slot.why_ended()?);
             Some(format!(
                 "engine on {label}: {why}; opened again automatically"
             ))
@@ -576,23 +494,14 @@ impl EngineSupervisor {
     }
 }
 
-/// The next engine that has news or has ended. Polls another engine first each time, so that a busy engine does not delay
-/// the others.
-async fn next_ready(
-    slots: &mut [EngineSlot],
-    first: usize,
-) -> (usize, Result<Vec<LookNews>, EngineStopped>) {
-    let mut waiting: Vec<_> = slots
-        .iter_mut()
-        .enumerate()
-        .map(|(index, slot)| (index, Box::pin(slot.next())))
-        .collect();
-    let turn = first % waiting.len().max(1);
-    waiting.rotate_left(turn);
+/// The next engine that ends, by its index.
+async fn first_end(slots: &mut [EngineSlot]) -> (usize, EngineStopped) {
+    let ends = slots.iter_mut().map(|slot| Box::pin(slot.ended()));
+    let mut ends: Vec<_> = ends.collect();
     poll_fn(|context| {
-        for (index, next) in &mut waiting {
-            if let Poll::Ready(ended) = next.as_mut().poll(context) {
-                return Poll::Ready((*index, ended));
+        for (index, end) in ends.iter_mut().enumerate() {
+            if let Poll::Ready(reason) = end.as_mut().poll(context) {
+                return Poll::Ready((index, reason));
             }
         }
         Poll::Pending
@@ -606,15 +515,6 @@ async fn reopened(reopening: &mut Option<EngineReopening>) -> anyhow::Result<Ope
         Some(reopening) => (&mut reopening.opening).await,
         None => pending().await,
     }
-}
-
-/// The engine's time for a look of cost 1, seconds. One that could not be measured is taken as equal to the others.
-fn look_s(slot: &EngineSlot) -> f64 {
-    slot.look().map_or(1.0, |look| look.as_secs_f64().max(1e-6))
-}
-
-fn camera_ids(cameras: &[CameraConfig]) -> Vec<CameraId> {
-    cameras.iter().map(|camera| camera.id.clone()).collect()
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 //! | [`daemon`] | start, select loop, stop, restart inside the process |
 //! | [`config_store`] | the file, its active mode, the overrides, the effective cameras |
 //! | [`camera_supervisor`] | the cameras and their published health |
-//! | [`engine_supervisor`] | the engines, their cameras ([`camera_assignment`], [`camera_loads`]), opening lost engines again |
-//! | [`engine_slot`], [`looks`], [`in_order`], [`request_turns`] | one engine, its looks in flight, the order of their answers, when it begins requests of the API |
+//! | [`engine_supervisor`] | the engines, their cameras ([`camera_assignment`]), opening lost engines again |
+//! | [`engine_slot`], [`looks`], [`answer_order`], [`request_turns`] | one engine and its sampler, the looks in flight, the order of their answers, requests of the API |
 //! | [`engine_launch`] | how an engine is opened: thread or process |
 //! | [`fleet_membership`], [`fleet_file`] | the node's part in a fleet: which cameras are its own, the order of a hand-over |
 //! | [`command_handler`], [`pending_questions`] | commands over MQTT, repeats, replies |
@@ -20,10 +20,10 @@
 //!
 //! Belongs here: which part gets what, start, stop, reload. Does not belong here: how any part does its work.
 
+mod answer_order;
 mod answer_router;
 mod board;
 mod camera_assignment;
-mod camera_loads;
 mod camera_supervisor;
 mod canvas;
 mod command_handler;
@@ -39,10 +39,9 @@ mod event_poster;
 mod fleet_file;
 mod fleet_membership;
 mod housekeeping;
-mod in_order;
 mod line_counts;
 mod lines;
-mod looks;
+pub mod looks;
 mod node_reporter;
 mod onvif_events;
 mod pending_questions;

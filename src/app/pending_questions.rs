@@ -175,6 +175,7 @@ mod tests {
             start_by: at(2),
             answer_by: at(3),
             in_pieces: false,
+            token: spotter_core::LookToken::default(),
         }
     }
 
@@ -209,6 +210,7 @@ mod tests {
         let answered = |answer| LookNews::Answer {
             frame: test_support::frame(&gate(), 1, at(1)),
             model_size: (2, 2),
+            since_last: spotter_core::SkippedSinceLast::default(),
             answer,
         };
         let other = answered(answer(&of_camera, text("no")));

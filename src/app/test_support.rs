@@ -3,10 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use super::engine_slot::EngineSlot;
-use spotter_cameras::sampler::{Sampler, TimeLimits};
+use spotter_cameras::sampler::{CameraShare, Sampler, TimeLimits};
 use spotter_core::{
-    CameraId, Clock, Frame, Mono, Picture,
-    config::{self, CameraConfig, Config, Environment},
+    CameraId, Clock, Frame, Look, Mono, Picture,
+    config::{self, Config, Environment},
     testing::frame_at,
 };
 use spotter_engine::{
@@ -49,14 +49,13 @@ pub fn no_limits() -> TimeLimits {
 }
 
 /// An engine for each element of `steps`, whose device breaks after that number of steps. They are called `cuda 0`, `cuda 1`
-/// and so on, and share the cameras.
+/// and so on.
 pub async fn fragile_engines(
-    cameras: &[CameraConfig],
     steps: &[usize],
     sampler: &Arc<Sampler>,
     clock: &Arc<dyn Clock>,
 ) -> Vec<EngineSlot> {
-    let (mut slots, engines) = (Vec::new(), steps.len());
+    let mut slots = Vec::new();
     for (index, &steps) in steps.iter().enumerate() {
         let engine_clock = Arc::clone(clock);
         let build = move || {
@@ -64,17 +63,15 @@ pub async fn fragile_engines(
             Ok((simulated::engine(device, engine_clock), 2))
         };
         let started = handle::start(build).await.unwrap();
-        let its = cameras.iter().skip(index).step_by(engines);
-        let its = its.map(|camera| camera.id.clone()).collect();
         let label = format!("cuda {index}");
-        slots.push(EngineSlot::new(
-            label,
-            started,
-            its,
-            sampler.share(no_limits()),
-        ));
+        slots.push(EngineSlot::new(label, started, sampler.share(no_limits())));
     }
     slots
+}
+
+/// The look that an engine with these cameras gets now, if one is due.
+pub fn look(share: &CameraShare) -> Option<Look> {
+    std::iter::from_fn(|| share.try_due()).find_map(|due| due.take())
 }
 
 /// The frame `number` of a camera, received `now`.

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    AdapterId, CameraId, Frame, FrameTimes, IdError, Mono, NormBox, NormPoint, Picture, Prompt,
-    PromptId, PromptView, RegionBox, Strip, Task,
+    AdapterId, CameraId, Frame, FrameEnd, FrameTimes, IdError, LookToken, Mono, NormBox, NormPoint,
+    Picture, Prompt, PromptId, PromptView, RegionBox, SkippedSinceLast, Strip, Task,
 };
 
 /// A frame with every prompt that is due on it. The image is encoded once for all prompts with the same view.
@@ -26,6 +26,8 @@ pub struct Look {
     pub answer_by: Mono,
     /// The engine also reports parts of answers, as soon as they are decided ([`LookNews::Piece`]).
     pub in_pieces: bool,
+    /// Counts the end of a camera's look.
+    pub token: LookToken,
 }
 
 impl Look {
@@ -58,6 +60,7 @@ impl Look {
             start_by: Mono::from_nanos(u64::MAX),
             answer_by: Mono::from_nanos(u64::MAX),
             in_pieces: false,
+            token: LookToken::default(),
         })
     }
 
@@ -293,6 +296,8 @@ pub enum LookNews {
         frame: Frame,
         /// Pixels across and down that the model saw (after tiling).
         model_size: (u32, u32),
+        /// Frames that were lost for the prompt since its answer before.
+        since_last: SkippedSinceLast,
         answer: Answer,
     },
     /// All short answers are there, and at most free texts are left: the permit is free. Once, unless the look is late or fails
@@ -331,6 +336,15 @@ pub enum LookFailure {
 }
 
 impl Outcome {
+    /// How the look's frame is counted.
+    pub fn frame_end(&self) -> FrameEnd {
+        match self {
+            Self::Answered(_) => FrameEnd::Looked,
+            Self::Late(_) => FrameEnd::Late,
+            Self::Failed(..) => FrameEnd::Failed,
+        }
+    }
+
     /// The frame of an answered look, or why it is not answered.
     pub fn answered(self) -> Result<Frame, String> {
         match self {

@@ -18,6 +18,7 @@ mod geometry;
 mod ids;
 mod latency;
 mod log_throttle;
+mod look_token;
 mod model_record;
 mod phase;
 mod plain_line;
@@ -65,6 +66,7 @@ pub use ids::{
 };
 pub use latency::{Latency, STAGES};
 pub use log_throttle::LogThrottle;
+pub use look_token::{LookCounter, LookToken};
 pub use model_record::{
     AcceptedLicence, FileMismatch, ModelRecord, ModelRecordError, RecordedFile, RecordedScoreMap,
 };

@@ -26,7 +26,7 @@ use crate::bench::cameras::{
     CamerasReport, CamerasRow, DecodeFloor, Delays, frames_between, memory_slope,
 };
 use spotter::{
-    app::{self, engine_slot::EngineSlot},
+    app::{self, engine_slot::EngineSlot, looks::LooksInFlight},
     cli::out::remark,
     ops::machine::Machine,
 };
@@ -135,6 +135,7 @@ struct RunningCameras {
     cameras: Vec<CameraHandle>,
     sampler: Arc<Sampler>,
     slot: EngineSlot,
+    looks: LooksInFlight,
     recorder: Arc<DelayRecorder>,
     clock: Arc<dyn Clock>,
 }
@@ -144,7 +145,8 @@ impl RunningCameras {
     async fn start(urls: &[String], seconds: u64, clock: &Arc<dyn Clock>) -> anyhow::Result<Self> {
         let cameras = configured(urls)?;
         let sampler = Sampler::new(&cameras, Arc::clone(clock));
-        let slot = start_engine(&cameras, &sampler, clock).await?;
+        let looks = LooksInFlight::default();
+        let slot = start_engine(&cameras, &sampler, &looks, clock).await?;
         let recorder = Arc::new(DelayRecorder::new(seconds as usize, urls.len()));
         let mut handles = Vec::with_capacity(cameras.len());
         for camera in &cameras {
@@ -158,6 +160,7 @@ impl RunningCameras {
             cameras: handles,
             sampler,
             slot,
+            looks,
             recorder,
             clock: Arc::clone(clock),
         };
@@ -183,11 +186,8 @@ impl RunningCameras {
         loop {
             tokio::select! {
                 ended = &mut end => return Ok(ended),
-                news = self.slot.next() => {
-                    for news in news? {
-                        self.sampler.news(&news);
-                    }
-                }
+                reason = self.slot.ended() => return Err(reason.into()),
+                _ = self.looks.news() => {}
             }
         }
     }
@@ -245,9 +245,8 @@ impl RunningCameras {
             );
         }
         let until = Instant::now() + STOP_LIMIT;
-        for news in self.slot.finish(until).await {
-            self.sampler.news(&news);
-        }
+        self.slot.stop_looks().await;
+        self.looks.finish(until).await;
         self.slot.close(until).await;
         Ok(row)
     }
@@ -269,6 +268,7 @@ fn configured(urls: &[String]) -> anyhow::Result<Vec<CameraConfig>> {
 async fn start_engine(
     cameras: &[CameraConfig],
     sampler: &Sampler,
+    looks: &LooksInFlight,
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<EngineSlot> {
     let own = Arc::clone(clock);
@@ -276,8 +276,9 @@ async fn start_engine(
     let (engine, end, ()) = handle::start_and_report(build).await?;
     let share = sampler.share(TimeLimits::new(Duration::from_secs(1), None));
     let ids = cameras.iter().map(|camera| camera.id.clone()).collect();
-    let slot = EngineSlot::new("bench".into(), (engine, end), ids, share);
-    slot.seat(sampler);
+    let mut slot = EngineSlot::new("bench".into(), (engine, end), share);
+    slot.set_cameras(ids, sampler);
+    slot.begin_looks(looks);
     Ok(slot)
 }
 

@@ -6,8 +6,8 @@ use super::*;
 use crate::app::{camera_assignment::CameraAssignment, test_support};
 use spotter_cameras::sampler::CameraShare;
 use spotter_core::{
-    AnswerBody, EventStep, FoundObject, Look, LookFailure, ManualClock, Mono, NormBox, ScoreSource,
-    StageTimes, Task,
+    AnswerBody, EventStep, FoundObject, FrameEnd, Look, LookFailure, ManualClock, Mono, NormBox,
+    ScoreSource, StageTimes, Task,
 };
 use spotter_mqtt::Identity;
 
@@ -78,11 +78,11 @@ impl Site {
             number: self.frames,
             ..frame
         });
-        self.share.try_next()
+        test_support::look(&self.share)
     }
 
     /// A look is answered: there is a thing for every prompt, and `verdict` to every question.
-    fn answered(&mut self, look: Look, verdict: &str) {
+    fn answered(&mut self, mut look: Look, verdict: &str) {
         let body = |prompt: &Prompt| match &prompt.task {
             Task::Detect { .. } => AnswerBody::Boxes(vec![found(place())]),
             _ => AnswerBody::Text {
@@ -105,15 +105,21 @@ impl Site {
             self.router.news(LookNews::Answer {
                 frame: look.frame.clone(),
                 model_size: (2, 2),
+                since_last: SkippedSinceLast::default(),
                 answer,
             });
         }
         self.router
             .news(LookNews::ShortAnswered(look.frame.clone()));
+        look.token.end(FrameEnd::Looked);
         self.end(Outcome::Answered(look.frame));
     }
 
-    fn end(&mut self, outcome: Outcome) {
+    fn end(&mut self, mut outcome: Outcome) {
+        let end = outcome.frame_end();
+        if let Outcome::Late(look) | Outcome::Failed(look, _) = &mut outcome {
+            look.token.end(end);
+        }
         self.router.news(LookNews::Ended(outcome));
     }
 

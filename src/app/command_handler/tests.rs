@@ -60,7 +60,7 @@ fn added_prompt_with_region_sees_its_part_of_the_picture() {
         picture: Picture::from_rgb(400, 300, vec![0; 400 * 300 * 3]).unwrap(),
         ..test_support::frame(&gate, 1, clock.now())
     });
-    let look = share.try_next().unwrap();
+    let look = test_support::look(&share).unwrap();
 
     let encoded = Arc::new(Mutex::new(Vec::new()));
     let sizes = Arc::clone(&encoded);

@@ -46,7 +46,7 @@ async fn daemon_with(config: Config, steps: &[usize], open_engines: Arc<OpenEngi
     ingest::start_gstreamer().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let sampler = Sampler::new(&config.cameras, Arc::clone(&clock));
-    let slots = fragile_engines(&config.cameras, steps, &sampler, &clock).await;
+    let slots = fragile_engines(steps, &sampler, &clock).await;
     let slots = slots.into_iter();
     let slots = slots.map(|slot| slot.on(ModelDevice::Cpu("simulated".into())));
     let (cameras, shared) = (config.cameras.clone(), Arc::clone(&clock));
@@ -65,6 +65,7 @@ async fn daemon_with(config: Config, steps: &[usize], open_engines: Arc<OpenEngi
         open_engines,
     };
     let prepared = PreparedStages {
+        costs: None,
         config: ConfigStore::open(context.path.clone(), config, clock.now(), clock.wall()),
         engines,
         card: test_support::card(),
@@ -99,6 +100,7 @@ async fn cameras_move_until_the_last_engine_fails() {
     };
     assert_eq!(troubles, [of("cuda 0"), of("cuda 1")]);
     assert_eq!(daemon.cameras.troubles().count(), 0, "the cameras are fine");
+    daemon.engines.finish(LAST_LOOK_LIMIT).await;
     let frame_counters = daemon.engines.sampler().counters();
     let [(_, gate), (_, yard)] = &frame_counters[..] else {
         panic!("two cameras: {frame_counters:?}");
@@ -181,7 +183,7 @@ fn engines_when(allowed: watch::Receiver<bool>) -> Arc<OpenEngines> {
         Box::pin(async move {
             allowed.wait_for(|allowed| *allowed).await?;
             assert!(!plan.config.cameras.is_empty());
-            let slots = fragile_engines(&[], &[usize::MAX], &plan.sampler, &plan.clock).await;
+            let slots = fragile_engines(&[usize::MAX], &plan.sampler, &plan.clock).await;
             Ok(OpenedEngines {
                 slots,
                 card: test_support::card(),

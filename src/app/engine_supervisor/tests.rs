@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::app::test_support::{fragile_engines, frame};
-use spotter_core::{ManualClock, testing::rate};
+use spotter_core::{LookFailure, ManualClock, Outcome, testing::rate};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ALWAYS: usize = usize::MAX;
@@ -29,6 +29,8 @@ struct Site {
     frames: u64,
     answered: BTreeMap<CameraId, u64>,
     lost: Vec<EngineLoss>,
+    /// Looks that failed with their engine.
+    failed: u64,
 }
 
 impl Site {
@@ -38,17 +40,18 @@ impl Site {
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let cameras: Vec<CameraConfig> = (0..cameras).map(|index| camera(index, 1.0)).collect();
         let sampler = Sampler::new(&cameras, Arc::clone(&shared));
-        let slots = fragile_engines(&cameras, steps, &sampler, &shared).await;
+        let slots = fragile_engines(steps, &sampler, &shared).await;
         let never: Arc<OpenEngines> = Arc::new(|_| Box::pin(pending()));
         let mut engines = EngineSupervisor::new(sampler, slots, shared, never);
         engines.set_cameras(&cameras);
         Self {
             clock,
-            cameras: camera_ids(&cameras),
+            cameras: cameras.iter().map(|camera| camera.id.clone()).collect(),
             engines,
             frames: 0,
             answered: BTreeMap::new(),
             lost: Vec::new(),
+            failed: 0,
         }
     }
 
@@ -82,11 +85,16 @@ impl Site {
             EngineEvent::Looks(news) => {
                 let mut ended = Vec::new();
                 for news in news {
-                    self.engines.sampler().news(&news);
-                    let LookNews::Ended(outcome) = news else {
-                        continue;
+                    let frame = match news {
+                        LookNews::Ended(Outcome::Answered(frame)) => frame,
+                        LookNews::Ended(Outcome::Failed(look, LookFailure::EngineStopped)) => {
+                            self.failed += 1;
+                            ended.push(look.frame.camera);
+                            continue;
+                        }
+                        LookNews::Ended(other) => panic!("an engine that runs answers: {other:?}"),
+                        _ => continue,
                     };
-                    let frame = outcome.answered().expect("an engine that runs answers");
                     assert_eq!(frame.number, self.frames);
                     *self.answered.entry(frame.camera.clone()).or_default() += 1;
                     ended.push(frame.camera);
@@ -94,10 +102,8 @@ impl Site {
                 ended
             }
             EngineEvent::Lost(lost) => {
-                let loss = self.engines.on_lost(lost).await;
-                let cameras = loss.cameras.clone();
-                self.lost.push(loss);
-                cameras
+                self.lost.push(self.engines.on_lost(lost));
+                Vec::new()
             }
             EngineEvent::Reopened(_) => panic!("nothing is opened again"),
         }
@@ -123,7 +129,7 @@ async fn each_engine_answers_its_own_cameras() {
         site.round().await;
     }
     assert_eq!(site.answered(), [4; 5]);
-    let labels = ["cuda 0", "cuda 1", "cuda 0", "cuda 1", "cuda 0"];
+    let labels = ["cuda 0", "cuda 1", "cuda 0", "cuda 1", "cuda 1"];
     assert_eq!(site.labels(), labels);
     let frame_counters = site.engines.sampler().counters();
     let cameras = frame_counters.iter();
@@ -173,66 +179,65 @@ async fn all_devices_failed_is_reported() {
     assert_eq!(site.engines.gpus(), [""; 0]);
 }
 
-#[tokio::test]
-async fn cameras_return_after_their_last_look_elsewhere() {
-    let mut site = Site::open(2, &[ALWAYS, 3]).await;
-    while site.lost.is_empty() {
-        site.round().await;
-    }
-    assert_eq!(site.labels(), ["cuda 0"; 2]);
+/// Puts an engine in the place of the lost one.
+async fn reopen(site: &mut Site, label: &str) {
     let shared: Arc<dyn Clock> = Arc::new(site.clock.clone());
-    let spare = fragile_engines(&[], &[ALWAYS, ALWAYS], site.engines.sampler(), &shared).await;
-    let c1 = site.cameras[1].clone();
-    // A look of the camera has news, its end perhaps, which is not handled yet.
-    site.deliver(std::slice::from_ref(&c1));
-    let event = site.event().await;
+    let spare = fragile_engines(&[ALWAYS, ALWAYS], site.engines.sampler(), &shared).await;
     site.engines.reopening = Some(EngineReopening {
-        label: "cuda 1".into(),
+        label: label.into(),
         opening: Box::pin(pending()),
     });
     let opened = OpenedEngines {
-        slots: spare.into_iter().skip(1).collect(),
+        slots: spare
+            .into_iter()
+            .filter(|slot| slot.label() == label)
+            .collect(),
         card: crate::app::test_support::card(),
     };
     assert!(site.engines.on_reopened(Ok(opened)));
-    assert!(!site.engines.finish_moves());
-    assert_eq!(site.labels(), ["cuda 0"; 2]);
-    let mut ended = site.handle(event).await;
-    while ended.is_empty() {
-        let event = site.event().await;
-        ended = site.handle(event).await;
-    }
-    assert_eq!(ended, [c1]);
-    assert!(site.engines.finish_moves());
-    assert_eq!(site.labels(), ["cuda 0", "cuda 1"]);
-    let before = site.answered();
-    site.round().await;
-    let after: Vec<u64> = before.iter().map(|count| count + 1).collect();
-    assert_eq!(site.answered(), after);
-    assert!(!site.engines.finish_moves());
 }
 
 #[tokio::test]
-async fn busy_engine_gives_a_camera_to_an_idle_one() {
-    let mut site = Site::open(4, &[ALWAYS, ALWAYS]).await;
-    // A reload makes two cameras of one engine ask for much more.
-    let rates = [20.0, 1.0, 20.0, 1.0];
-    let cameras = rates.iter().enumerate();
-    let cameras: Vec<_> = cameras.map(|(index, hz)| camera(index, *hz)).collect();
-    site.engines.set_cameras(&cameras);
-    let before = ["cuda 0", "cuda 1", "cuda 0", "cuda 1"];
-    assert_eq!(site.labels(), before);
-    site.engines.balance();
-    assert!(!site.engines.finish_moves(), "loads are not measured yet");
-    site.clock.advance(MEASURE_FOR);
-    site.engines.balance();
-    assert!(site.engines.finish_moves());
-    assert_eq!(site.labels(), ["cuda 1", "cuda 1", "cuda 0", "cuda 1"]);
-    for _ in 0..20 {
-        site.clock.advance(MEASURE_FOR);
-        site.engines.balance();
-        assert!(!site.engines.finish_moves(), "loads stay");
+async fn cameras_return_with_looks_in_flight_elsewhere() {
+    let mut site = Site::open(6, &[ALWAYS, 3]).await;
+    let before = site.labels();
+    while site.lost.is_empty() {
+        site.round().await;
     }
+    assert_eq!(site.labels(), ["cuda 0"; 6]);
+    // Looks on the engine that has them now.
+    site.deliver(&site.cameras.clone());
+    reopen(&mut site, "cuda 1").await;
+    assert_eq!(site.labels(), before);
+    let mut open = site.cameras.clone();
+    while !open.is_empty() {
+        let event = site.event().await;
+        let ended = site.handle(event).await;
+        open.retain(|camera| !ended.contains(camera));
+    }
+    let answered = site.answered();
     site.round().await;
-    assert_eq!(site.answered(), [1; 4]);
+    let after: Vec<u64> = answered.iter().map(|count| count + 1).collect();
+    assert_eq!(site.answered(), after);
+}
+
+#[tokio::test]
+async fn settings_move_no_camera_and_another_list_is_dealt() {
+    let mut site = Site::open(4, &[ALWAYS, ALWAYS]).await;
+    let before = site.labels();
+    let mut cameras: Vec<_> = (0..4).map(|index| camera(index, 1.0)).collect();
+    cameras[0].prompts[0].revision += 1;
+    site.engines.set_cameras(&cameras);
+    assert_eq!(site.labels(), before);
+    // All cameras of an engine are removed.
+    let mut labels = before.iter();
+    cameras.retain(|_| labels.next().is_some_and(|label| label == "cuda 0"));
+    site.engines.set_cameras(&cameras);
+    let after = site.labels();
+    assert!(
+        ["cuda 0", "cuda 1"]
+            .iter()
+            .all(|label| after.iter().any(|has| has == label)),
+        "{after:?}"
+    );
 }

@@ -1,16 +1,18 @@
 //! Looks against a real engine that the test turns itself. Time passes only when nothing else can happen.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
-use proptest::prelude::*;
-use tokio::task::JoinHandle;
+use tokio::{task::JoinHandle, time::timeout};
 
 use super::*;
-use crate::app::test_support::{frame, no_limits};
+use crate::{
+    api::{RequestQueue, UnansweredRequest},
+    app::test_support::{frame, no_limits},
+};
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
-    Answer, AnswerBody, CameraId, CaptionLength, Clock as _, FrameCounters, ManualClock, Mono,
-    Picture, PromptId, StageTimes, Task,
+    AnswerBody, CaptionLength, Clock as _, FrameCounters, Look, ManualClock, Outcome, Picture,
+    Task,
     config::{CameraConfig, PromptConfig},
     testing,
 };
@@ -30,6 +32,9 @@ struct Site {
     cameras: Vec<CameraConfig>,
     sampler: Arc<Sampler>,
     looks: LooksInFlight,
+    handle: EngineHandle,
+    begins: JoinSet<()>,
+    requests: watch::Sender<Option<EngineRequests>>,
     engine: EngineLoop,
     frames: u64,
 }
@@ -51,8 +56,19 @@ impl Site {
         sampler.assign(&share, &ids);
         let engine = simulated::engine(simulated::device(1), Arc::new(clock.clone()));
         let (handle, _, engine) = handle::start_here(engine, LookRule::fixed(permits));
+        let (looks, requests) = (LooksInFlight::default(), watch::Sender::default());
+        let source = LookSource {
+            engine: handle.clone(),
+            share,
+            requests: requests.subscribe(),
+        };
+        let mut begins = JoinSet::new();
+        begins.spawn(source.begin_looks(looks.sender()));
         Self {
-            looks: LooksInFlight::new(handle, share),
+            looks,
+            handle,
+            begins,
+            requests,
             clock,
             cameras,
             sampler,
@@ -68,11 +84,8 @@ impl Site {
         let camera = &self.cameras[camera].id;
         let now = self.clock.now();
         self.sampler.camera_sink(camera).unwrap()(frame(camera, self.frames, now));
-        tokio::select! {
-            biased;
-            news = self.looks.news() => panic!("the engine does not turn: {news:?}"),
-            () = async {} => {}
-        }
+        let news = timeout(STEP_PAUSE, self.looks.news()).await;
+        assert!(news.is_err(), "the engine does not turn: {news:?}");
     }
 
     fn sum(&self, of: impl Fn(&FrameCounters) -> u64) -> u64 {
@@ -132,14 +145,18 @@ async fn finish_waits_for_begun_looks_and_begins_no_other() {
         site.frame(camera).await;
     }
     let Site {
-        mut looks, engine, ..
+        mut looks,
+        mut begins,
+        engine,
+        ..
     } = site;
-    let (last, ()) = tokio::join!(looks.finish(PATIENCE), until_idle(engine));
+    begins.shutdown().await;
+    let deadline = Instant::now() + PATIENCE;
+    let (last, ()) = tokio::join!(looks.finish(deadline), until_idle(engine));
     let mut seen: Vec<_> = last.iter().filter_map(answered).collect();
     seen.sort();
     let expected = [("gate", 1), ("gate", 3), ("yard", 2)];
     assert_eq!(seen, expected.map(|(camera, n)| (camera.to_owned(), n)));
-    last.iter().for_each(|news| site.sampler.news(news));
     expect_settled(&site.sampler);
     assert_eq!(site.sampler.counters()[0].1.waiting, 1);
 }
@@ -188,8 +205,6 @@ async fn next_look_runs_beside_the_text_of_the_last() {
         while seen.last() != Some(&("person".to_owned(), number)) {
             match timeout(STEP_PAUSE, site.looks.news()).await {
                 Ok(news) => {
-                    let news = news.unwrap();
-                    news.iter().for_each(|news| site.sampler.news(news));
                     seen.extend(answers(&news));
                 }
                 // A step may be of the first look's text alone; the second look joins one of the next.
@@ -200,163 +215,15 @@ async fn next_look_runs_beside_the_text_of_the_last() {
     let person = |number| ("person".to_owned(), number);
     assert_eq!(seen, [person(1), person(2)], "the text takes longer");
     // The device hangs, and the engine is given up: each frame is counted once, and the text is asked again.
-    for news in site.looks.abandon(Duration::from_millis(10)).await {
-        site.sampler.news(&news);
-    }
+    site.handle.give_up();
+    let last = site.looks.news().await;
+    assert!(
+        matches!(last[..], [LookNews::Ended(Outcome::Failed(..))]),
+        "{last:?}"
+    );
     expect_settled(&site.sampler);
     let (_, frames) = &site.sampler.counters()[0];
     assert_eq!((frames.looked, frames.failed), (1, 1), "{frames:?}");
-}
-
-/// A look of the property: which of the prompts it has.
-struct PlannedLook {
-    look: Look,
-    /// What the engine has not said, in the order in which it will.
-    left: Vec<LookNews>,
-}
-
-/// A look at a camera with some of three prompts, of which the third is a free text. The engine answers them in an order of its
-/// own, short ones first, and ends.
-fn planned(number: u64, camera: usize, prompts: u8, order: usize, is_late: bool) -> PlannedLook {
-    let camera = CameraId::new(&format!("c{camera}")).unwrap();
-    let all = [testing::prompt("person"), testing::prompt("car"), scene()];
-    let chosen = all
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| prompts >> i & 1 == 1);
-    let prompt = |(_, prompt): (usize, &PromptConfig)| {
-        Arc::new(Prompt {
-            id: prompt.id.clone(),
-            revision: 1,
-            task: prompt.task.clone(),
-            view: Default::default(),
-            adapter: None,
-        })
-    };
-    let look = Look {
-        frame: frame(&camera, number, Mono::default()),
-        prompts: chosen.map(prompt).collect(),
-        moved: None,
-        strips: Vec::new(),
-        start_by: Mono::default(),
-        answer_by: Mono::default(),
-        in_pieces: false,
-    };
-    let answer = |prompt: &Arc<Prompt>| LookNews::Answer {
-        frame: look.frame.clone(),
-        model_size: (1, 1),
-        answer: Answer {
-            region: None,
-            prompt: Arc::clone(prompt),
-            body: AnswerBody::Boxes(Vec::new()),
-            truncated: false,
-            unchanged: false,
-            reasoning: None,
-            tokens: spotter_core::TokenCounts::default(),
-            marks: StageTimes::default(),
-        },
-    };
-    let (texts, mut short): (Vec<_>, Vec<_>) =
-        (look.prompts.iter()).partition(|prompt| prompt.task.is_free_text());
-    let turns = order % short.len().max(1);
-    short.rotate_left(turns);
-    let mut left: Vec<_> = short.iter().map(|prompt| answer(prompt)).collect();
-    if is_late {
-        left.truncate(order % (short.len() + 1));
-        let mut unanswered = look.clone();
-        let is_answered =
-            |prompt: &Arc<Prompt>| short[..left.len()].iter().any(|s| Arc::ptr_eq(s, prompt));
-        unanswered.prompts.retain(|prompt| !is_answered(prompt));
-        left.push(LookNews::Ended(Outcome::Late(unanswered)));
-    } else {
-        left.push(LookNews::ShortAnswered(look.frame.clone()));
-        left.extend(texts.into_iter().map(answer));
-        left.push(LookNews::Ended(Outcome::Answered(look.frame.clone())));
-    }
-    PlannedLook { look, left }
-}
-
-proptest! {
-    /// However the news of looks are mixed, each topic keeps its order, no topic waits for another, and the end of a look comes
-    /// once and last.
-    #[test]
-    fn order_is_kept_per_topic_and_every_look_ends_once(
-        looks in prop::collection::vec((0_usize..2, 1_u8..8, 0_usize..6, prop::bool::weighted(0.2)), 1..20),
-        picks in prop::collection::vec(any::<prop::sample::Index>(), 120),
-        overlap in 1_usize..6,
-    ) {
-        let mut order = OrderedLooks::default();
-        let mut next = looks.iter().zip(1..);
-        let mut open: Vec<(u64, PlannedLook)> = Vec::new();
-        // Of each topic, the frames asked and those whose answer the engine has given or will not give.
-        let mut asked: BTreeMap<(CameraId, PromptId), Vec<u64>> = BTreeMap::new();
-        let mut said: BTreeMap<(CameraId, PromptId, u64), bool> = BTreeMap::new();
-        let mut handed: BTreeMap<(CameraId, PromptId), Vec<u64>> = BTreeMap::new();
-        let (mut short, mut ended) = (Vec::new(), Vec::new());
-        for pick in picks {
-            while open.len() < overlap && let Some((&(camera, prompts, turns, is_late), number)) = next.next() {
-                let planned = planned(number, camera, prompts, turns, is_late);
-                for prompt in &planned.look.prompts {
-                    let topic = (planned.look.frame.camera.clone(), prompt.id.clone());
-                    asked.entry(topic).or_default().push(number);
-                }
-                open.push((order.take(planned.look.clone()), planned));
-            }
-            if open.is_empty() {
-                break;
-            }
-            let index = pick.index(open.len());
-            let (number, planned) = &mut open[index];
-            let news = planned.left.remove(0);
-            let frame = planned.look.frame.clone();
-            match &news {
-                LookNews::Answer { answer, .. } => {
-                    said.insert((frame.camera.clone(), answer.prompt.id.clone(), frame.number), true);
-                }
-                LookNews::Ended(Outcome::Late(look)) => for prompt in &look.prompts {
-                    said.insert((frame.camera.clone(), prompt.id.clone(), frame.number), false);
-                },
-                _ => {}
-            }
-            for news in order.hear(*number, news) {
-                match news {
-                    LookNews::Answer { frame, answer, .. } => {
-                        prop_assert!(!ended.contains(&frame.number), "an answer after the end");
-                        let is_text = answer.prompt.task.is_free_text();
-                        prop_assert!(is_text || !short.contains(&frame.number));
-                        handed.entry((frame.camera, answer.prompt.id.clone())).or_default().push(frame.number);
-                    }
-                    LookNews::Piece { .. } => prop_assert!(false, "no look wants pieces"),
-                    LookNews::ShortAnswered(frame) => short.push(frame.number),
-                    LookNews::Ended(outcome) => {
-                        let frame = match outcome {
-                            Outcome::Answered(frame) => {
-                                prop_assert!(short.contains(&frame.number));
-                                frame
-                            }
-                            Outcome::Late(look) | Outcome::Failed(look, _) => look.frame,
-                        };
-                        prop_assert!(!ended.contains(&frame.number), "once");
-                        ended.push(frame.number);
-                    }
-                }
-            }
-            if planned.left.is_empty() {
-                open.swap_remove(index);
-            }
-            for (topic, frames) in &asked {
-                let known = |frame: &u64| said.get(&(topic.0.clone(), topic.1.clone(), *frame)).copied();
-                let settled = frames.iter().map_while(|frame| Some((*frame, known(frame)?)));
-                let expected: Vec<u64> = settled.filter(|(_, is_answer)| *is_answer).map(|(frame, _)| frame).collect();
-                prop_assert_eq!(handed.get(topic).cloned().unwrap_or_default(), expected);
-            }
-        }
-        let failed = order.give_up().len() + order.fail(&LookFailure::EngineStopped).len();
-        prop_assert!(failed >= open.len());
-        if open.is_empty() {
-            prop_assert_eq!(failed, 0);
-        }
-    }
 }
 
 type AskedRequest = JoinHandle<Result<(), UnansweredRequest>>;
@@ -381,14 +248,18 @@ fn request_of(queue: &Arc<RequestQueue>, task: Task, wait: Duration) -> AskedReq
 
 /// A site whose only permit is for cameras and requests.
 fn site_with_requests() -> (Site, Arc<RequestQueue>) {
-    let mut site = Site::open_with(1, &[testing::prompt("person")]);
+    let site = Site::open_with(1, &[testing::prompt("person")]);
     let queue = Arc::new(RequestQueue::default());
     queue.open();
-    site.looks.answer_requests(&queue);
+    site.answer_requests(&queue);
     (site, queue)
 }
 
 impl Site {
+    fn answer_requests(&self, queue: &Arc<RequestQueue>) {
+        self.requests.send_replace(Some(EngineRequests::new(queue)));
+    }
+
     /// Turns the engine once, and the looks go on as far as they can. Returns their news.
     async fn step(&mut self) -> Vec<LookNews> {
         self.engine.turn().unwrap();
@@ -398,8 +269,6 @@ impl Site {
     async fn settle(&mut self) -> Vec<LookNews> {
         let mut all = Vec::new();
         while let Ok(news) = timeout(STEP_PAUSE, self.looks.news()).await {
-            let news = news.unwrap();
-            news.iter().for_each(|news| self.sampler.news(news));
             all.extend(news);
         }
         all
@@ -428,7 +297,7 @@ async fn request_begins_when_no_camera_has_a_look_due() {
 async fn request_without_room_is_refused_and_no_look_fewer() {
     let (mut site, queue) = site_with_requests();
     site.frame(0).await;
-    let asked = request(&queue, 3 * STEP_PAUSE);
+    let asked = request(&queue, 40 * STEP_PAUSE);
     site.settle().await;
     let mut steps = 0;
     while !asked.is_finished() {
@@ -484,7 +353,7 @@ async fn engine_with_room_takes_the_next_request() {
     busy.settle().await;
     assert_eq!(queue.waiting(), 1);
     let mut idle = Site::open_with(1, &[testing::prompt("person")]);
-    idle.looks.answer_requests(&queue);
+    idle.answer_requests(&queue);
     while !asked.is_finished() {
         idle.step().await;
     }
@@ -513,7 +382,8 @@ async fn requests_end_with_their_engine_and_with_their_queue() {
     let (begun, waits) = (request(&queue, PATIENCE), request(&queue, PATIENCE));
     site.settle().await;
     assert_eq!(queue.waiting(), 1, "one at a time");
-    drop(site.looks.abandon(Duration::from_millis(10)).await);
+    site.begins.shutdown().await;
+    site.handle.give_up();
     assert_eq!(begun.await.unwrap(), Err(UnansweredRequest::EngineLost));
     queue.close();
     assert_eq!(waits.await.unwrap(), Err(UnansweredRequest::Stopping));

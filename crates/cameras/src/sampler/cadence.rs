@@ -47,11 +47,6 @@ impl Cadence {
         self.due = Mono::default();
     }
 
-    /// As new: after a pause of all cameras.
-    pub fn restart(&mut self) {
-        (self.due, self.last) = (Mono::default(), None);
-    }
-
     /// When the next look is due; in the past when it is overdue.
     pub fn due(&self) -> Mono {
         self.due

@@ -1,10 +1,11 @@
 //! From frames to looks: the newest frame of each camera wins, and only frames that are due, fresh and worth it reach
 //! the engine.
 //!
-//! The order is permit first, frame second: the app asks [`CameraShare::next`] when it already holds an engine permit, so
-//! what it gets is the newest there is and no backlog can form. Whether a frame is due is decided when it arrives, so
+//! The order is permit first, frame second: the app asks a [`CameraShare`] for a look when it already holds an engine permit,
+//! so what it gets is the newest there is and no backlog can form. Whether a frame is due is decided when it arrives, so
 //! a frame never waits for its prompts; it waits for the engine alone. A free text is not due again while the last one is being
-//! written. Every frame ends in [`FrameCounters`](spotter_core::FrameCounters) under one name.
+//! written. Every frame ends in [`FrameCounters`](spotter_core::FrameCounters) under one name; the end of a look is
+//! counted by the [`LookToken`](spotter_core::LookToken) inside of it, however it ends.
 //!
 //! ```text
 //!            arrives ─┬─ nothing due ──────────▶ skipped
@@ -23,7 +24,8 @@
 //!
 //! Each camera has one slot for one frame behind one lock (`sampled_camera`): ingest's thread takes the lock to swap a frame in, the
 //! engine's task to take it out. The lists of cameras (`stage`, `share`) have locks of their own, because a reload and a lost
-//! engine change them. Nothing polls: a frame that is due wakes the engine's task.
+//! engine change them. The lock of a camera's filter is held while
+//! pixels are read, by the engine's sampler alone. Nothing polls: a frame that is due wakes the engine's task.
 
 mod cadence;
 mod gate;
@@ -41,7 +43,7 @@ mod strip_maker;
 pub use kept_frames::StripShortage;
 pub use limits::TimeLimits;
 pub use motion_region::SIDE_MIN_PX as MOTION_SIDE_MIN_PX;
-pub use share::CameraShare;
+pub use share::{CameraShare, DueFrame};
 pub use stage::Sampler;
 
 #[cfg(test)]

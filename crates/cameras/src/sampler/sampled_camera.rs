@@ -1,6 +1,9 @@
 //! One camera between ingest and the engine: its slot, the filter of its frames, and which engine a frame wakes.
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::{
+    mem, slice,
+    sync::{Arc, Mutex, MutexGuard},
+};
 
 use tokio::sync::Notify;
 
@@ -15,8 +18,8 @@ use super::{
 };
 use crate::lock;
 use spotter_core::{
-    CameraId, Frame, FrameEnd, Look, LookRate, Mono, Prompt, PromptRegion, PromptView,
-    TriggeredLooks,
+    CameraId, Frame, FrameEnd, Look, LookCounter, LookRate, LookToken, Mono, Prompt, PromptRegion,
+    PromptView, SkippedSinceLast, TriggeredLooks,
     config::{CameraConfig, MotionConfig, PromptConfig},
 };
 
@@ -27,27 +30,41 @@ pub struct SampledCamera {
     pub id: CameraId,
     /// Ingest's thread takes it too, so it is held for a swap and a few counters, never while a picture is read or freed.
     slot: Mutex<FrameSlot>,
-    /// Held by an engine's task for some milliseconds, while it reads a picture, so that two frames of a camera are never taken
-    /// for the same due time. It is taken before the lock of the slot, never after it.
+    /// Held by an engine's sampler for some milliseconds, while it reads a picture, so that two frames of a camera are never taken
+    /// for the same due time. It is taken before the lock of the slot, never after it, and by nothing else.
     filter: Mutex<FrameFilter>,
+    /// What the filter adopts with the next frame, because nothing waits for its lock.
+    changes: Mutex<FilterChanges>,
     /// Its lock is the last: it may be taken while the filter and the slot are held.
     pub strips: StripMaker,
     /// The engine's signal; `None` while no engine has the camera.
     frame_arrived: Mutex<Option<Arc<Notify>>>,
 }
 
-/// What decides whether a camera's frame is worth a look, and what of it may be seen.
-struct FrameFilter {
-    gate: MotionGate,
-    meter: MotionMeter,
-    rules: MotionConfig,
+#[derive(Default)]
+struct FilterChanges {
+    rules: Option<FilterRules>,
+    /// The motion gate lets the next frame through.
+    restarts: bool,
+}
+
+/// What the configuration says of a camera's frames.
+struct FilterRules {
+    motion: MotionConfig,
     /// A prompt looks where something moved.
     follows_motion: bool,
+    mask: Mask,
+}
+
+/// What decides whether a camera's frame is worth a look, and what of it may be seen.
+struct FrameFilter {
+    rules: FilterRules,
+    gate: MotionGate,
+    meter: MotionMeter,
     moved: MotionRegion,
     /// The last frame that was looked at, and the last that was measured after it.
     looked_at: Option<BrightnessGrid>,
     measured: Option<BrightnessGrid>,
-    mask: Mask,
 }
 
 impl SampledCamera {
@@ -61,7 +78,8 @@ impl SampledCamera {
         Self {
             id: camera.id.clone(),
             slot: Mutex::new(slot),
-            filter: Mutex::new(FrameFilter::new(camera)),
+            filter: Mutex::new(FrameFilter::new(FilterRules::of(camera))),
+            changes: Mutex::default(),
             strips: StripMaker::new(camera),
             frame_arrived: Mutex::default(),
         }
@@ -72,8 +90,7 @@ impl SampledCamera {
     }
 
     pub fn change(&self, camera: &CameraConfig) {
-        let mut filter = lock(&self.filter);
-        filter.change(camera);
+        lock(&self.changes).rules = Some(FilterRules::of(camera));
         self.strips.change(camera);
         let mut slot = self.lock();
         let unneeded = [
@@ -86,7 +103,6 @@ impl SampledCamera {
 
     /// These looks are taken from now on. The motion gate lets the first frame through.
     pub fn trigger(&self, looks: TriggeredLooks) {
-        let mut filter = lock(&self.filter);
         let mut slot = self.lock();
         let (starts, unneeded) = match looks {
             TriggeredLooks::None => (false, slot.stop()),
@@ -94,7 +110,7 @@ impl SampledCamera {
             TriggeredLooks::All => (slot.start(), None),
         };
         if starts {
-            filter.gate.restart();
+            lock(&self.changes).restarts = true;
         }
         drop(slot);
         drop(unneeded);
@@ -122,9 +138,10 @@ impl SampledCamera {
     }
 
     /// Takes the waiting frame; `None` when it was late, gated or unreadable, which is then counted.
-    pub fn take(&self, limits: TimeLimits, now: Mono) -> Option<Look> {
+    pub fn take(self: &Arc<Self>, limits: TimeLimits, now: Mono) -> Option<Look> {
         let mut filter = lock(&self.filter);
         let mut frame = self.lock().take()?;
+        filter.adopt(mem::take(&mut *lock(&self.changes)));
         if limits.start_by(frame.times.received) < now {
             self.lock().let_go(FrameEnd::Late, now);
             return None;
@@ -152,13 +169,14 @@ impl SampledCamera {
             return None;
         }
         filter.looked();
-        frame.picture = filter.mask.paint(&frame.picture);
+        frame.picture = filter.rules.mask.paint(&frame.picture);
         // The copies were there when the prompts were chosen, so it is the frame that cannot be read.
         let Some(strips) = self.strips.strips(&prompts, &frame) else {
             self.lock().fail(prompts, now);
             return None;
         };
         Some(Look {
+            token: LookToken::new(Arc::clone(self) as Arc<dyn LookCounter>, &prompts),
             start_by: limits.start_by(frame.times.received),
             answer_by: limits.answer_by(frame.times.received),
             frame,
@@ -167,6 +185,20 @@ impl SampledCamera {
             strips,
             in_pieces: false,
         })
+    }
+}
+
+impl LookCounter for SampledCamera {
+    fn answered(&self, prompt: &Arc<Prompt>) -> SkippedSinceLast {
+        let mut slot = self.lock();
+        slot.close_texts(slice::from_ref(prompt));
+        slot.take_since_last(&prompt.id)
+    }
+
+    fn ended(&self, end: FrameEnd, unanswered: &[Arc<Prompt>]) {
+        let mut slot = self.lock();
+        slot.close_texts(unanswered);
+        slot.end(end, unanswered.iter().map(|prompt| &prompt.id));
     }
 }
 
@@ -186,39 +218,49 @@ fn enabled_prompts(camera: &CameraConfig) -> Vec<(Arc<Prompt>, LookRate)> {
     asked.collect()
 }
 
-impl FrameFilter {
-    fn new(camera: &CameraConfig) -> Self {
-        let mask = Mask::new(&camera.mask);
+impl FilterRules {
+    fn of(camera: &CameraConfig) -> Self {
         Self {
-            gate: MotionGate::new(camera.motion),
-            meter: MotionMeter::new(&mask),
-            rules: camera.motion,
+            motion: camera.motion,
             follows_motion: follows_motion(camera),
+            mask: Mask::new(&camera.mask),
+        }
+    }
+}
+
+impl FrameFilter {
+    fn new(rules: FilterRules) -> Self {
+        Self {
+            gate: MotionGate::new(rules.motion),
+            meter: MotionMeter::new(&rules.mask),
             moved: MotionRegion::default(),
             looked_at: None,
             measured: None,
-            mask,
+            rules,
         }
     }
 
     /// Another mask makes another picture, with which the last one is not compared.
-    fn change(&mut self, camera: &CameraConfig) {
-        self.gate.set_rules(camera.motion);
-        (self.rules, self.follows_motion) = (camera.motion, follows_motion(camera));
-        let mask = Mask::new(&camera.mask);
-        if mask != self.mask {
-            (self.meter, self.looked_at) = (MotionMeter::new(&mask), None);
-            self.mask = mask;
+    fn adopt(&mut self, changes: FilterChanges) {
+        if let Some(rules) = changes.rules {
+            self.gate.set_rules(rules.motion);
+            if rules.mask != self.rules.mask {
+                (self.meter, self.looked_at) = (MotionMeter::new(&rules.mask), None);
+            }
+            self.rules = rules;
+        }
+        if changes.restarts {
+            self.gate.restart();
         }
     }
 
     /// True when it reads pixels.
     fn reads_pixels(&self) -> bool {
-        self.gate.is_on() || self.follows_motion || !self.mask.is_empty()
+        self.gate.is_on() || self.rules.follows_motion || !self.rules.mask.is_empty()
     }
 
     fn passes(&mut self, frame: &Frame, now: Mono) -> bool {
-        let is_measured = self.gate.is_on() || self.follows_motion;
+        let is_measured = self.gate.is_on() || self.rules.follows_motion;
         self.measured = is_measured.then(|| BrightnessGrid::measure(&frame.picture));
         let motion = match (&self.looked_at, &self.measured) {
             (Some(before), Some(now)) => self.meter.motion(before, now),
@@ -232,8 +274,8 @@ impl FrameFilter {
 
     fn moved_recently(&self, now: Mono) -> MovedRecently {
         MovedRecently {
-            region: self.moved.current(self.rules.hold, now),
-            whole_every: self.rules.at_least_every,
+            region: self.moved.current(self.rules.motion.hold, now),
+            whole_every: self.rules.motion.at_least_every,
         }
     }
 

@@ -11,8 +11,11 @@ use super::{limits::TimeLimits, sampled_camera::SampledCamera};
 use crate::lock;
 use spotter_core::{Clock, Look, Mono};
 
-/// The cameras of one engine, as [`Sampler::assign`](super::Sampler::assign) set them. A tokio task takes looks out with
-/// [`CameraShare::next`].
+/// Pixels of a thumbnail: no camera sends so few.
+const SMALL_PIXELS: usize = 160 * 120;
+
+/// The cameras of one engine, as [`Sampler::assign`](super::Sampler::assign) set them. Who has a permit of the engine
+/// asks for a frame that is [due](CameraShare::due).
 pub struct CameraShare {
     /// Held for a copy of the list or its replacement.
     cameras: Mutex<Arc<[Arc<SampledCamera>]>>,
@@ -38,33 +41,51 @@ impl CameraShare {
         }
     }
 
-    /// Waits for a frame that is due, fresh and worth a look. Call it while holding an engine permit: what it returns
-    /// is the newest frame of the camera that has waited longest. Several tasks may call it, the daemon has one; dropping the
-    /// future loses nothing. [`Sampler::news`](super::Sampler::news) must follow for all news of every look.
-    pub async fn next(&self) -> Look {
+    /// Waits for a frame that is due: that of the camera which has waited longest. Dropping the future loses nothing.
+    pub async fn due(&self) -> DueFrame {
         loop {
             // Queued before looking, so that each frame that arrives after the look wakes a caller of its own.
             let mut arrived = pin!(self.arrived.notified());
             arrived.as_mut().enable();
-            if let Some(look) = self.try_next() {
-                return look;
+            if let Some(due) = self.try_due() {
+                return due;
             }
             arrived.await;
         }
     }
 
-    /// As [`CameraShare::next`], without waiting.
-    pub fn try_next(&self) -> Option<Look> {
+    /// As [`CameraShare::due`], without waiting.
+    pub fn try_due(&self) -> Option<DueFrame> {
         let cameras = Arc::clone(&lock(&self.cameras));
-        loop {
-            // Every round takes a frame out of a slot, or another caller has just taken it, so this ends.
-            let due = cameras.iter().map(|sampled| sampled.lock().due_since());
-            let index = longest_overdue(due)?;
-            let look = cameras[index].take(self.limits, self.clock.now());
-            if look.is_some() {
-                return look;
-            }
-        }
+        let due = cameras.iter().map(|sampled| sampled.lock().due_since());
+        let camera = &cameras[longest_overdue(due)?];
+        Some(DueFrame {
+            camera: Arc::clone(camera),
+            limits: self.limits,
+            clock: Arc::clone(&self.clock),
+        })
+    }
+}
+
+/// A camera with a frame that is due.
+pub struct DueFrame {
+    camera: Arc<SampledCamera>,
+    limits: TimeLimits,
+    clock: Arc<dyn Clock>,
+}
+
+impl DueFrame {
+    /// The look at the camera's newest frame; `None` when it was late, gated or unreadable, or another one took it. Call it while
+    /// holding an engine's permit. Copies a frame from a device, measures motion, paints masks, draws strips: some milliseconds of a
+    /// large picture.
+    pub fn take(&self) -> Option<Look> {
+        self.camera.take(self.limits, self.clock.now())
+    }
+
+    /// The work of [`DueFrame::take`] is shorter than a switch of threads.
+    pub fn is_small(&self) -> bool {
+        let size = self.camera.lock().waiting_size();
+        size.is_none_or(|(width, height)| width * height <= SMALL_PIXELS)
     }
 }
 

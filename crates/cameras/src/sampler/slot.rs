@@ -259,6 +259,11 @@ impl FrameSlot {
         self.waiting.as_ref().and_then(|_| self.due())
     }
 
+    /// Width and height of the waiting frame.
+    pub fn waiting_size(&self) -> Option<(usize, usize)> {
+        self.waiting.as_ref().map(|frame| frame.picture.size())
+    }
+
     /// Takes the waiting frame. It must end by [`FrameSlot::let_go`], or by [`FrameSlot::look`] and then [`FrameSlot::end`].
     pub fn take(&mut self) -> Option<Frame> {
         let frame = self.waiting.take()?;
@@ -367,17 +372,6 @@ impl FrameSlot {
             if let Some(entry) = entries.find(|entry| entry.prompt.id == prompt.id) {
                 entry.is_open = false;
             }
-        }
-    }
-
-    /// The engine is gone, and the looks that it had will not end. The next one begins with all cameras at once.
-    pub fn abandon(&mut self) {
-        self.cadence.restart();
-        for entry in &mut self.prompts {
-            entry.is_open = false;
-        }
-        for _ in 0..self.counters.in_flight {
-            self.counters.end(FrameEnd::Failed);
         }
     }
 

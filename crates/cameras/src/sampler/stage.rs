@@ -8,12 +8,11 @@ use super::{
 };
 use crate::lock;
 use spotter_core::{
-    CameraId, Clock, Frame, FrameCounters, FrameEnd, LookNews, Outcome, Prompt, PromptId,
-    SkippedSinceLast, TriggeredLooks, config::CameraConfig,
+    CameraId, Clock, Frame, FrameCounters, Prompt, TriggeredLooks, config::CameraConfig,
 };
 
 /// All cameras of all engines. Ingest's threads put frames in through [`Sampler::camera_sink`]; each engine takes
-/// looks out of its [`CameraShare`], and [`Sampler::news`] counts their end. When an engine is replaced, a camera's counters, pace
+/// looks out of its [`CameraShare`], and their tokens count their ends. When an engine is replaced, a camera's counters, pace
 /// and sink stay.
 pub struct Sampler {
     /// Held for a copy of the list, or while a method takes the locks of cameras, each for a moment. A frame on its way does not
@@ -103,44 +102,6 @@ impl Sampler {
         Some(move |frame| sampled.put(frame, clock.now()))
     }
 
-    /// A look has news. Call it once for all news of every look: its frame is counted when it ends, and a free text is asked
-    /// again when the last one has its answer.
-    pub fn news(&self, news: &LookNews) {
-        let (frame, end, prompts) = match news {
-            LookNews::Answer { frame, answer, .. } => {
-                let answered = std::slice::from_ref(&answer.prompt);
-                (frame, None, answered)
-            }
-            LookNews::Piece { .. } | LookNews::ShortAnswered(_) => return,
-            LookNews::Ended(Outcome::Answered(frame)) => {
-                (frame, Some(FrameEnd::Looked), [].as_slice())
-            }
-            LookNews::Ended(Outcome::Late(look)) => {
-                (&look.frame, Some(FrameEnd::Late), &look.prompts[..])
-            }
-            LookNews::Ended(Outcome::Failed(look, _)) => {
-                (&look.frame, Some(FrameEnd::Failed), &look.prompts[..])
-            }
-        };
-        let list = lock(&self.cameras);
-        let mut all = list.cameras.iter().chain(&list.removed);
-        if let Some(sampled) = all.find(|sampled| sampled.id == frame.camera) {
-            let mut slot = sampled.lock();
-            slot.close_texts(prompts);
-            if let Some(end) = end {
-                slot.end(end, prompts.iter().map(|prompt| &prompt.id));
-            }
-        }
-    }
-
-    /// The engine is lost, and the looks in flight will not end: they count as failed.
-    pub fn abandon(&self) {
-        let list = lock(&self.cameras);
-        for sampled in list.cameras.iter().chain(&list.removed) {
-            sampled.lock().abandon();
-        }
-    }
-
     /// Asks a prompt once, of the camera's next frame, without regard to pace and motion gate. False for an unknown camera.
     pub fn ask_once(&self, camera: &CameraId, prompt: Arc<Prompt>) -> bool {
         let sampled = self.sampled(camera);
@@ -163,13 +124,6 @@ impl Sampler {
         if let Some(sampled) = self.sampled(camera) {
             sampled.trigger(looks);
         }
-    }
-
-    /// The frames that a prompt lost since the last call. Call it when a message of the prompt is made.
-    pub fn take_since_last(&self, camera: &CameraId, prompt: &PromptId) -> SkippedSinceLast {
-        let sampled = self.sampled(camera);
-        let taken = sampled.map(|sampled| sampled.lock().take_since_last(prompt));
-        taken.unwrap_or_default()
     }
 
     /// The counters of all removed cameras together.
@@ -202,7 +156,7 @@ impl Sampler {
         Arc::clone(&lock(&self.cameras).cameras)
     }
 
-    fn sampled(&self, camera: &CameraId) -> Option<Arc<SampledCamera>> {
+    pub(super) fn sampled(&self, camera: &CameraId) -> Option<Arc<SampledCamera>> {
         let cameras = self.cameras();
         let mut all = cameras.iter();
         all.find(|sampled| sampled.id == *camera).cloned()

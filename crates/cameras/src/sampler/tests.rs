@@ -19,9 +19,9 @@ use super::{
     *,
 };
 use spotter_core::{
-    Answer, AnswerBody, CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameCounters, Look,
-    LookFailure, LookNews, ManualClock, Mono, NormBox, Outcome, Picture, PictureLayout,
-    PixelFormat, Prompt, PromptId, PromptRegion, SkippedSinceLast, StageTimes, Task,
+    CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameCounters, FrameEnd, Look, ManualClock,
+    Mono, NormBox, Picture, PictureLayout, PixelFormat, Prompt, PromptId, PromptRegion,
+    SkippedSinceLast, Task,
     config::{CameraConfig, MotionConfig, PromptConfig},
     testing::{FakeDevicePlanes, frame_at, rate},
 };
@@ -74,6 +74,11 @@ fn masked(camera: CameraConfig) -> CameraConfig {
 
 fn ids(cameras: &[CameraConfig]) -> Vec<CameraId> {
     cameras.iter().map(|camera| camera.id.clone()).collect()
+}
+
+/// The look that an engine with these cameras gets now, if one is due.
+fn try_look(share: &CameraShare) -> Option<Look> {
+    std::iter::from_fn(|| share.try_due()).find_map(|due| due.take())
 }
 
 /// A sampler with its clock and the count of frames put into each camera. Clones have the same sampler and clock.
@@ -146,9 +151,14 @@ impl Bench {
         self.put_frame(frame);
     }
 
+    /// The look that an engine gets now, if one is due.
+    fn try_look(&self) -> Option<Look> {
+        try_look(&self.share)
+    }
+
     /// The look that an engine gets now.
     fn look(&self) -> Look {
-        self.share.try_next().expect("a look")
+        self.try_look().expect("a look")
     }
 
     fn counters(&self, camera: usize) -> FrameCounters {
@@ -157,7 +167,9 @@ impl Bench {
 
     fn since_last(&self, camera: usize, prompt: &str) -> SkippedSinceLast {
         let prompt = PromptId::new(prompt).unwrap();
-        self.sampler.take_since_last(&self.cameras[camera], &prompt)
+        let sampled = self.sampler.sampled(&self.cameras[camera]).unwrap();
+        let since_last = sampled.lock().take_since_last(&prompt);
+        since_last
     }
 
     fn camera_of(&self, look: &Look) -> usize {
@@ -166,11 +178,11 @@ impl Bench {
     }
 
     fn answer(&self, look: Look) {
-        self.end(Outcome::Answered(look.frame));
+        self.end(look, FrameEnd::Looked);
     }
 
-    fn end(&self, outcome: Outcome) {
-        self.sampler.news(&LookNews::Ended(outcome));
+    fn end(&self, mut look: Look, end: FrameEnd) {
+        look.token.end(end);
     }
 }
 
@@ -186,7 +198,7 @@ fn the_newest_frame_is_taken_and_the_others_are_counted() {
     let received = look.frame.times.received;
     assert_eq!(look.start_by, received.after(BUDGET));
     assert_eq!(look.answer_by, received.after(BUDGET + 20 * MEASURED));
-    assert!(bench.share.try_next().is_none());
+    assert!(bench.try_look().is_none());
     bench.put(0);
     let expected = FrameCounters {
         arrived: 4,
@@ -214,7 +226,7 @@ fn slow_prompt_shares_the_looks_of_a_fast_one() {
     let (mut looks, mut with_second) = (0, 0);
     for _ in (0..100_000).step_by(40) {
         bench.put(0);
-        if let Some(look) = bench.share.try_next() {
+        if let Some(look) = bench.try_look() {
             assert_eq!(look.prompts[0].id.as_str(), "person");
             looks += 1;
             with_second += look.prompts.len() - 1;
@@ -241,25 +253,11 @@ fn with_text(mut camera: CameraConfig) -> CameraConfig {
     camera
 }
 
-fn answer(look: &Look, prompt: &str) -> LookNews {
-    let asked = look
-        .prompts
-        .iter()
-        .find(|asked| asked.id.as_str() == prompt);
-    LookNews::Answer {
-        frame: look.frame.clone(),
-        model_size: (2, 2),
-        answer: Answer {
-            region: None,
-            prompt: Arc::clone(asked.unwrap()),
-            body: AnswerBody::Boxes(Vec::new()),
-            truncated: false,
-            unchanged: false,
-            reasoning: None,
-            tokens: spotter_core::TokenCounts::default(),
-            marks: StageTimes::default(),
-        },
-    }
+/// The engine answers a prompt of a look.
+fn answer(look: &mut Look, prompt: &str) {
+    let mut asked = look.prompts.iter();
+    let asked = asked.find(|asked| asked.id.as_str() == prompt);
+    look.token.answered(asked.unwrap());
 }
 
 #[test]
@@ -271,22 +269,22 @@ fn free_text_under_way_is_not_asked_again() {
         let look = bench.look();
         (look.prompts.len(), look)
     };
-    let (both, first) = prompts(&mut bench);
+    let (both, mut first) = prompts(&mut bench);
     assert_eq!(both, 2);
-    bench.sampler.news(&answer(&first, "person"));
+    answer(&mut first, "person");
     let (one, second) = prompts(&mut bench);
     assert_eq!((one, second.prompts[0].id.as_str()), (1, "person"));
     bench.answer(second);
-    bench.sampler.news(&answer(&first, "scene"));
+    answer(&mut first, "scene");
     bench.answer(first);
     let (both, third) = prompts(&mut bench);
     assert_eq!(both, 2);
     // One without an answer is asked again too.
-    bench.end(Outcome::Late(third));
-    let (both, _) = prompts(&mut bench);
+    bench.end(third, FrameEnd::Late);
+    let (both, fourth) = prompts(&mut bench);
     assert_eq!(both, 2);
     // So is one that an engine took with it.
-    bench.sampler.abandon();
+    drop(fourth);
     assert_eq!(prompts(&mut bench).0, 2);
     let (scene, counters) = (bench.since_last(0, "scene"), bench.counters(0));
     assert_eq!((scene.busy, scene.late), (0, 1), "waiting is no loss");
@@ -295,12 +293,12 @@ fn free_text_under_way_is_not_asked_again() {
     let mut only_text = with_text(person("yard"));
     only_text.prompts.remove(0);
     let mut bench = Bench::new(&[only_text]);
-    let (_, first) = prompts(&mut bench);
+    let (_, mut first) = prompts(&mut bench);
     bench.clock.advance(Duration::from_secs(1));
     bench.put(0);
-    assert!(bench.share.try_next().is_none());
+    assert!(bench.try_look().is_none());
     assert_eq!(bench.counters(0).skipped, 1);
-    bench.sampler.news(&answer(&first, "scene"));
+    answer(&mut first, "scene");
     assert_eq!(prompts(&mut bench).0, 1);
 }
 
@@ -316,7 +314,7 @@ fn camera_rate_limits_prompts_due_at_different_times() {
     bench.change(&cameras);
     bench.clock.advance(ms(300));
     bench.put(0);
-    assert!(bench.share.try_next().is_none());
+    assert!(bench.try_look().is_none());
     bench.clock.advance(ms(700));
     bench.put(0);
     assert_eq!(bench.look().prompts.len(), 3);
@@ -327,7 +325,7 @@ fn frame_over_budget_is_late_and_next_starts_at_once() {
     let mut bench = Bench::new(&[person("gate")]);
     bench.put_grey(0, ms(0), 100);
     bench.clock.advance(BUDGET + ms(1));
-    assert!(bench.share.try_next().is_none());
+    assert!(bench.try_look().is_none());
     assert_eq!(bench.counters(0).late, 1);
     bench.put(0);
     assert_eq!(bench.look().frame.number, 2);
@@ -338,13 +336,10 @@ fn frame_over_budget_is_late_and_next_starts_at_once() {
 fn engine_failures_are_counted_per_prompt() {
     let mut bench = Bench::new(&[person("gate")]);
     bench.put(0);
-    bench.end(Outcome::Failed(
-        bench.look(),
-        LookFailure::Engine("no memory".into()),
-    ));
+    bench.end(bench.look(), FrameEnd::Failed);
     bench.clock.advance(Duration::from_secs(1));
     bench.put(0);
-    bench.end(Outcome::Late(bench.look()));
+    bench.end(bench.look(), FrameEnd::Late);
     let lost = bench.since_last(0, "person");
     assert_eq!((lost.error, lost.late), (1, 1));
     let counters = bench.counters(0);
@@ -360,12 +355,12 @@ fn a_quiet_scene_is_gated_until_something_moves() {
     for _ in 0..5 {
         bench.clock.advance(Duration::from_secs(1));
         bench.put(0);
-        assert!(bench.share.try_next().is_none());
+        assert!(bench.try_look().is_none());
     }
     assert_eq!(bench.since_last(0, "person").gated, 5);
     bench.clock.advance(Duration::from_secs(25));
     bench.put(0);
-    assert!(bench.share.try_next().is_some(), "at least every 30 s");
+    assert!(bench.try_look().is_some(), "at least every 30 s");
     assert_eq!(bench.counters(0).gated, 5);
 }
 
@@ -404,7 +399,7 @@ fn unreadable_picture_is_not_sent_as_a_black_one() {
     let mut bench = Bench::new(&[masked(person("masked")), person("plain")]);
     let lost = || Arc::new(FakeDevicePlanes::lost(vec![vec![200; 4], vec![128; 2]]));
     bench.put_picture(0, lost());
-    assert!(bench.share.try_next().is_none());
+    assert!(bench.try_look().is_none());
     let counters = bench.counters(0);
     assert!(counters.failed == 1 && counters.balanced(), "{counters:?}");
     assert_eq!(bench.since_last(0, "person").error, 1);
@@ -413,24 +408,26 @@ fn unreadable_picture_is_not_sent_as_a_black_one() {
     assert_eq!(bench.look().prompts.len(), 1);
     // The sampler does not read the pictures of a camera without a mask.
     bench.put_picture(1, lost());
-    assert!(bench.share.try_next().is_some());
+    assert!(bench.try_look().is_some());
 }
 
 #[test]
-fn next_waits_for_a_frame_and_is_woken_by_it() {
+fn caller_waits_for_a_frame_and_is_woken_by_it() {
     let mut bench = Bench::new(&[person("gate")]);
     let share = bench.share.clone();
     let mut context = Context::from_waker(Waker::noop());
-    let mut next = pin!(share.next());
+    let mut next = pin!(share.due());
     assert!(next.as_mut().poll(&mut context).is_pending());
     bench.put(0);
-    assert!(matches!(next.poll(&mut context), Poll::Ready(look) if look.frame.number == 1));
+    assert!(
+        matches!(next.poll(&mut context), Poll::Ready(due) if due.take().unwrap().frame.number == 1)
+    );
 
     // Two frames for two waiting callers, and a caller that stops waiting: no caller waits while a frame is queued.
     let mut bench = Bench::new(&[person("a"), person("b")]);
     let share = bench.share.clone();
-    let mut gives_up = Box::pin(share.next());
-    let mut stays = pin!(share.next());
+    let mut gives_up = Box::pin(share.due());
+    let mut stays = pin!(share.due());
     assert!(gives_up.as_mut().poll(&mut context).is_pending());
     assert!(stays.as_mut().poll(&mut context).is_pending());
     bench.put(0);
@@ -484,7 +481,7 @@ fn prompt_with_the_region_motion_looks_where_something_moved() {
         let mut frame = bench.frame(0, ms(20), 0);
         frame.picture = street(x);
         bench.put_frame(frame);
-        let look = bench.share.try_next();
+        let look = bench.try_look();
         bench.clock.advance(ms(1000));
         look.map(|look| {
             let ids: Vec<String> = look.prompts.iter().map(|p| p.id.to_string()).collect();
@@ -543,7 +540,7 @@ fn threads_lose_no_frame() {
         })
         .collect();
     while threads.iter().any(|thread| !thread.is_finished()) {
-        if let Some(look) = bench.share.try_next() {
+        if let Some(look) = bench.try_look() {
             assert_eq!(look.prompts.len(), 1);
             bench.answer(look);
         }
@@ -575,7 +572,7 @@ fn simulate(cameras: &[(u64, f64)], service_ms: u64, seconds: u64) -> Vec<Vec<Mo
             bench.answer(look);
         }
         if engine.is_none()
-            && let Some(look) = bench.share.try_next()
+            && let Some(look) = bench.try_look()
         {
             let index = bench.camera_of(&look);
             assert_eq!(look.frame.number, bench.put[index], "the newest frame");

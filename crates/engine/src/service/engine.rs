@@ -268,6 +268,7 @@ impl Engine {
                     let news = LookNews::Answer {
                         frame,
                         model_size,
+                        since_last: spotter_core::SkippedSinceLast::default(),
                         answer,
                     };
                     (id, news)

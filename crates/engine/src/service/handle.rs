@@ -8,6 +8,7 @@
 
 use std::{
     convert::Infallible,
+    mem,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -61,6 +62,7 @@ pub struct EngineHandle {
     maker: Option<Arc<RequestMaker>>,
     requests: mpsc::SyncSender<LookSubmission>,
     beats: Arc<AtomicU64>,
+    is_given_up: watch::Sender<bool>,
 }
 
 /// Reports how an engine ends.
@@ -83,14 +85,16 @@ pub struct Permit {
     place: Place,
     maker: Option<Arc<RequestMaker>>,
     requests: mpsc::SyncSender<LookSubmission>,
+    is_given_up: watch::Receiver<bool>,
 }
 
-/// A look that the engine has; dropping it cancels the look. Its permit is free again when its short answers are there, when it has
+/// A look that the engine has; dropping it cancels the look, which has failed then. Its permit is free again when its short answers are there, when it has
 /// ended, and when it is cancelled.
 pub struct SubmittedLook {
     news: news::Receiver<LookNews>,
     /// With the prompts that have no answer; `None` after the end.
     unanswered: Option<Look>,
+    is_given_up: watch::Receiver<bool>,
 }
 
 /// Starts the thread `engine`, builds the engine on it (a device's types may be bound to their thread) and waits until it
@@ -161,6 +165,7 @@ impl EngineHandle {
             maker,
             requests,
             beats,
+            is_given_up: watch::Sender::new(false),
         };
         (handle, inbox)
     }
@@ -176,7 +181,13 @@ impl EngineHandle {
             place: self.places.take().await,
             maker: self.maker.clone(),
             requests: self.requests.clone(),
+            is_given_up: self.is_given_up.subscribe(),
         }
+    }
+
+    /// Looks inside fail at once, also those of a thread that hangs.
+    pub fn give_up(&self) {
+        self.is_given_up.send_replace(true);
     }
 
     /// Rises with the turns of the engine's loop, every second or two at least while it is healthy, busy or idle.
@@ -213,16 +224,19 @@ impl EngineEnd {
 
 impl Permit {
     /// Has one look answered. Does not wait; measures the look's picture, which takes half a millisecond.
-    pub fn look(self, look: Look) -> SubmittedLook {
+    pub fn look(self, mut look: Look) -> SubmittedLook {
         let Self {
             place,
             maker,
             requests,
+            is_given_up,
         } = self;
         // Memory is taken for news that wait.
         let of_prompt = 1 + usize::from(look.in_pieces) * AnswerPiece::MAX;
         let (sender, news) = news::channel(look.prompts.len() * of_prompt + OTHER_NEWS);
-        let unanswered = Some(look.clone());
+        // The token stays in this process.
+        let mut unanswered = look.clone();
+        mem::swap(&mut unanswered.token, &mut look.token);
         let submission = LookSubmission {
             requests: maker.map(|maker| maker.requests(&look)),
             look,
@@ -231,7 +245,11 @@ impl Permit {
         };
         // If the engine has stopped, the look fails, because its sender is gone.
         drop(requests.try_send(submission));
-        SubmittedLook { news, unanswered }
+        SubmittedLook {
+            news,
+            unanswered: Some(unanswered),
+            is_given_up,
+        }
     }
 
     /// The same, and waits for the end of the look.
@@ -250,6 +268,11 @@ impl Permit {
 }
 
 impl SubmittedLook {
+    /// With the prompts that have no answer; `None` after the end.
+    pub fn unanswered(&self) -> Option<&Look> {
+        self.unanswered.as_ref()
+    }
+
     /// Waits for news of the look and returns all that there is; the look fails when the engine ends before. Empty after the end.
     /// Dropping the future loses nothing.
     pub async fn next(&mut self) -> Vec<LookNews> {
@@ -257,18 +280,33 @@ impl SubmittedLook {
         let Some(look) = &mut self.unanswered else {
             return news;
         };
-        self.news.recv_many(&mut news, usize::MAX).await;
-        for news in &news {
-            if let LookNews::Answer { answer, .. } = news {
-                let is_other = |prompt: &Arc<_>| !Arc::ptr_eq(prompt, &answer.prompt);
-                look.prompts.retain(is_other);
-            }
+        tokio::select! {
+            biased;
+            _ = self.news.recv_many(&mut news, usize::MAX) => {}
+            Ok(_) = self.is_given_up.wait_for(|is_given_up| *is_given_up) => {}
         }
         if news.is_empty() {
             let failed = Outcome::Failed(look.clone(), LookFailure::EngineStopped);
             news.push(LookNews::Ended(failed));
         }
-        if let Some(LookNews::Ended(_)) = news.last() {
+        let mut has_ended = false;
+        for news in &mut news {
+            match news {
+                LookNews::Answer {
+                    answer, since_last, ..
+                } => {
+                    let is_other = |prompt: &Arc<_>| !Arc::ptr_eq(prompt, &answer.prompt);
+                    look.prompts.retain(is_other);
+                    *since_last = look.token.answered(&answer.prompt);
+                }
+                LookNews::Ended(outcome) => {
+                    look.token.end(outcome.frame_end());
+                    has_ended = true;
+                }
+                LookNews::Piece { .. } | LookNews::ShortAnswered(_) => {}
+            }
+        }
+        if has_ended {
             self.unanswered = None;
         }
         news

@@ -319,6 +319,7 @@ impl WaitingLook {
                 LookNews::Answer {
                     frame: self.open.frame().clone(),
                     model_size,
+                    since_last: spotter_core::SkippedSinceLast::default(),
                     answer: answer.answer(asked, region)?,
                 }
             }

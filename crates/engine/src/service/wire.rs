@@ -32,8 +32,8 @@ use shape::PictureShape;
 
 use spotter_core::{
     Answer, AnswerBody, AnswerPiece, CameraId, FoundObject, Frame, Look, LookFailure, LookNews,
-    Mono, NormBox, NormPoint, Outcome, Picture, Prompt, PromptRegion, Reasoning, RegionBox,
-    StageTimes, Strip, StripShape, Task, TokenCounts,
+    LookToken, Mono, NormBox, NormPoint, Outcome, Picture, Prompt, PromptRegion, Reasoning,
+    RegionBox, StageTimes, Strip, StripShape, Task, TokenCounts,
 };
 
 /// Longest header, bytes: many times that of a look whose prompts all found as much as they may.
@@ -364,6 +364,7 @@ impl WireLook {
             start_by: self.start_by,
             answer_by: self.answer_by,
             in_pieces: self.in_pieces,
+            token: LookToken::default(),
         })
     }
 }

@@ -157,6 +157,7 @@ fn answered(frame: &Frame, revision: u32) -> LookNews {
     LookNews::Answer {
         frame: frame.clone(),
         model_size: (1, 1),
+        since_last: spotter_core::SkippedSinceLast::default(),
         answer,
     }
 }
@@ -170,6 +171,7 @@ fn late(frame: &Frame, revision: u32) -> LookNews {
         start_by: at(0),
         answer_by: at(0),
         in_pieces: false,
+        token: spotter_core::LookToken::default(),
     }))
 }
 

@@ -247,6 +247,7 @@ fn answers(
         start_by: Mono::from_nanos(u64::MAX),
         answer_by: Mono::from_nanos(u64::MAX),
         in_pieces: false,
+        token: spotter_core::LookToken::default(),
     };
     answers_of(engine.look(look)?)
 }

@@ -32,7 +32,7 @@ use super::{
     simulated_box::budget,
 };
 use crate::bench::noise;
-use spotter::app::engine_slot::EngineSlot;
+use spotter::app::{engine_slot::EngineSlot, looks::LooksInFlight};
 use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_core::{
     CameraId, Clock, Look, LookNews, Mono, Outcome, Picture, SystemClock,
@@ -151,6 +151,7 @@ struct RealCase {
 /// The engine of a case, with the time of a look that is alone.
 struct OpenedBox {
     slot: EngineSlot,
+    looks: LooksInFlight,
     engine: EngineHandle,
     device: String,
     alone: Duration,
@@ -225,8 +226,12 @@ impl RealCase {
         let sampler = Sampler::new(&[], Arc::clone(&clock));
         let share = sampler.share(TimeLimits::new(budget(), look));
         let (label, started) = (card.label.clone(), (engine.clone(), end));
+        let looks = LooksInFlight::default();
+        let mut slot = EngineSlot::new(label, started, share);
+        slot.begin_looks(&looks);
         Ok(OpenedBox {
-            slot: EngineSlot::new(label, started, Vec::new(), share),
+            slot,
+            looks,
             engine,
             device: format!("{}, {}", card.label, card.precision),
             alone,
@@ -247,8 +252,7 @@ impl RealCase {
         let configured = configured_cameras(cameras, self.prompts, false, looks_hz)?;
         opened.sampler.change(&configured);
         let ids: Vec<CameraId> = configured.iter().map(|camera| camera.id.clone()).collect();
-        opened.slot.set_cameras(ids);
-        opened.slot.seat(&opened.sampler);
+        opened.slot.set_cameras(ids, &opened.sampler);
         let source = FrameSource::start(&configured, opened)?;
         let mut run = RealRun {
             log: LookLog::new(&configured),
@@ -277,8 +281,7 @@ impl RealCase {
         source.stop();
         let row = self.figures(opened, &run, (load, took));
         // The looks in flight belong to no row.
-        opened.slot.set_cameras(Vec::new());
-        opened.slot.seat(&opened.sampler);
+        opened.slot.set_cameras(Vec::new(), &opened.sampler);
         while opened.in_flight() > 0 {
             run.until(opened, DRAIN_POLL).await?;
         }
@@ -340,12 +343,12 @@ impl RealRun {
         loop {
             tokio::select! {
                 () = sleep_until(end) => return Ok(()),
-                news = opened.slot.next() => {
+                reason = opened.slot.ended() => return Err(reason.into()),
+                news = opened.looks.news() => {
                     // None are allowed while one is in a hurry, which is inside.
                     let places = *opened.engine.places().borrow();
                     self.in_flight = self.in_flight.max(places).max(opened.in_flight() as usize);
-                    for news in news? {
-                        opened.sampler.news(&news);
+                    for news in news {
                         self.publish(news, opened.clock.now())?;
                     }
                 }

@@ -18,7 +18,7 @@ use super::{
     devices::DeviceProfile,
     look_log::{LookLog, LookRecord, TextRecord, has_objects},
 };
-use spotter::app::engine_slot::EngineSlot;
+use spotter::app::{engine_slot::EngineSlot, looks::LooksInFlight};
 use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_core::{
     CameraId, Clock as _, Look, LookNews, ManualClock, Mono, Picture,
@@ -81,7 +81,8 @@ pub struct SimulatedBox {
 struct Outside {
     clock: ManualClock,
     runtime: Runtime,
-    slot: EngineSlot,
+    _slot: EngineSlot,
+    looks: LooksInFlight,
     sampler: Arc<Sampler>,
     cameras: Vec<FrameSender>,
     /// Answers what came too late, to know what was lost.
@@ -116,19 +117,17 @@ impl SimulatedBox {
         let (handle, end, engine) = handle::start_here(engine, setup.rule());
         let sampler = Sampler::new(&cameras, Arc::new(clock.clone()));
         let ids: Vec<CameraId> = cameras.iter().map(|camera| camera.id.clone()).collect();
-        let slot = EngineSlot::new(
-            "simulated".into(),
-            (handle, end),
-            ids,
-            sampler.share(limits),
-        );
-        slot.seat(&sampler);
+        let mut slot = EngineSlot::new("simulated".into(), (handle, end), sampler.share(limits));
+        slot.set_cameras(ids, &sampler);
+        let looks = LooksInFlight::default();
+        runtime.block_on(async { slot.begin_looks(&looks) });
         let reference_clock = ManualClock::default();
         let reference = simulated_backend(setup, reference_clock.clone());
         let all = Rc::new(RefCell::new(Outside {
             clock: clock.clone(),
             runtime,
-            slot,
+            _slot: slot,
+            looks,
             cameras: FrameSender::all(&cameras, &sampler, clock.now())?,
             sampler,
             reference: simulated_engine(setup, reference, reference_clock),
@@ -230,7 +229,7 @@ impl Outside {
 
     /// Looks begin while there are permits and frames; answers reach the tracker.
     fn settle(&mut self) {
-        let Self { runtime, slot, .. } = self;
+        let Self { runtime, looks, .. } = self;
         let all = runtime.block_on(async {
             let mut all = Vec::new();
             let settled = async {
@@ -242,10 +241,7 @@ impl Outside {
             loop {
                 tokio::select! {
                     biased;
-                    news = slot.next() => match news {
-                        Ok(news) => all.extend(news),
-                        Err(_) => return all,
-                    },
+                    news = looks.news() => all.extend(news),
                     () = &mut settled => return all,
                 }
             }
@@ -256,7 +252,6 @@ impl Outside {
     }
 
     fn publish(&mut self, news: LookNews) {
-        self.sampler.news(&news);
         let Self {
             log,
             reference,

@@ -322,9 +322,7 @@ async fn engine(plan: EnginePlan, scene: Scene) -> anyhow::Result<OpenedEngines>
     };
     let started = handle::start(build).await?;
     let limits = TimeLimits::new(plan.config.model.budget, None);
-    let cameras = plan.config.cameras.iter();
-    let cameras = cameras.map(|camera| camera.id.clone()).collect();
-    let slot = EngineSlot::new("cpu".into(), started, cameras, plan.sampler.share(limits));
+    let slot = EngineSlot::new("cpu".into(), started, plan.sampler.share(limits));
     Ok(OpenedEngines {
         slots: vec![slot],
         card: test_support::card(),

@@ -38,11 +38,11 @@ fn watch(bench: &mut Bench, frames: u64) -> Vec<(u64, Vec<String>, Vec<Strip>)> 
         let grey = (frame.number % 200) as u8 + 1;
         frame.picture = Picture::from_rgb(60, 40, vec![grey; 60 * 40 * 3]).unwrap();
         bench.put_frame(frame);
-        if let Some(look) = bench.share.try_next() {
+        if let Some(mut look) = bench.try_look() {
             let ids = look.prompts.iter().map(|prompt| prompt.id.to_string());
             looks.push((look.frame.number, ids.collect(), look.strips.clone()));
             for prompt in look.prompts.clone() {
-                bench.sampler.news(&answer(&look, prompt.id.as_str()));
+                answer(&mut look, prompt.id.as_str());
             }
             bench.answer(look);
         }
@@ -164,7 +164,7 @@ fn question_about_an_object_waits_without_opening_the_gate() {
     for tenth in 1..=60 {
         bench.clock.advance(ms(100));
         bench.put(0);
-        if let Some(look) = bench.share.try_next() {
+        if let Some(look) = bench.try_look() {
             asked.extend(
                 look.prompts
                     .iter()
@@ -188,7 +188,7 @@ fn device_pictures_are_copied_on_the_host() {
         bench.clock.advance(ms(100));
         let planes = Arc::new(FakeDevicePlanes::new(vec![vec![200; 4], vec![128; 2]]));
         bench.put_picture(0, planes);
-        if let Some(look) = bench.share.try_next() {
+        if let Some(look) = bench.try_look() {
             assert_eq!(look.strips[0].picture.row(0, 0)[..2], [200; 2]);
             return;
         }
@@ -211,7 +211,7 @@ fn unreadable_frame_does_not_become_a_black_panel() {
     for tenth in 1..=40 {
         bench.clock.advance(ms(100));
         bench.put_picture(0, picture(tenth > 35));
-        assert!(bench.share.try_next().is_none(), "{tenth}");
+        assert!(bench.try_look().is_none(), "{tenth}");
     }
     let counters = bench.counters(0);
     assert!(counters.failed > 0 && counters.balanced(), "{counters:?}");
@@ -235,7 +235,7 @@ fn questions_for_which_no_strip_comes_are_dropped() {
     for second in (4..=160).step_by(4) {
         bench.clock.advance(ms(4000));
         bench.put(0);
-        assert!(bench.share.try_next().is_none(), "{second}");
+        assert!(bench.try_look().is_none(), "{second}");
         assert_eq!(
             shortages(&bench).len(),
             usize::from(second > 20),

@@ -26,9 +26,9 @@ fn first_frame_of_a_trigger_has_all_prompts() {
     let gate = bench.cameras[0].clone();
     for _ in 0..2 {
         bench.put(0);
-        assert!(bench.share.try_next().is_none(), "no trigger is active");
+        assert!(bench.try_look().is_none(), "no trigger is active");
         bench.sampler.trigger(&gate, TriggeredLooks::All);
-        assert!(bench.share.try_next().is_none(), "no frame is kept for it");
+        assert!(bench.try_look().is_none(), "no frame is kept for it");
         bench.clock.advance(ms(40));
         bench.put(0);
         let look = bench.look();
@@ -37,7 +37,7 @@ fn first_frame_of_a_trigger_has_all_prompts() {
         // Active already.
         bench.sampler.trigger(&gate, TriggeredLooks::All);
         bench.put(0);
-        assert!(bench.share.try_next().is_none(), "not due");
+        assert!(bench.try_look().is_none(), "not due");
         bench.sampler.trigger(&gate, TriggeredLooks::None);
         bench.clock.advance(ms(1000));
     }
@@ -81,7 +81,7 @@ fn one_requested_look_has_all_prompts_and_no_successor() {
         for _ in 0..5 {
             bench.clock.advance(ms(100));
             bench.put(0);
-            assert!(bench.share.try_next().is_none(), "one look");
+            assert!(bench.try_look().is_none(), "one look");
         }
         bench.answer(look);
     }
@@ -140,7 +140,7 @@ proptest! {
                 }
             }
             bench.sampler.trigger(&gate, looks);
-            if let Some(look) = bench.share.try_next() {
+            if let Some(look) = bench.try_look() {
                 prop_assert_ne!(looks, TriggeredLooks::None);
                 if looks == TriggeredLooks::One {
                     looks = TriggeredLooks::None;

@@ -204,6 +204,7 @@ proptest! {
             let news = LookNews::Answer {
                 frame: asked.frame.clone(),
                 model_size: (84, 56),
+                since_last: spotter_core::SkippedSinceLast::default(),
                 answer: answer((prompt, body)),
             };
             let news = WireNews::Look { id: u64::MAX, news: WireLookNews::of(news, &asked.prompts) };
@@ -388,6 +389,7 @@ fn answer_with_impossible_numbers_fails_its_look_alone() {
         let news = LookNews::Answer {
             frame: asked.frame,
             model_size: (1, 1),
+            since_last: spotter_core::SkippedSinceLast::default(),
             answer,
         };
         match WireLookNews::of(news, &asked.prompts) {

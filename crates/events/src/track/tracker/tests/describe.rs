@@ -36,6 +36,7 @@ fn late(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>) -> Vec<Promp
         start_by: Mono::default(),
         answer_by: Mono::default(),
         in_pieces: false,
+        token: spotter_core::LookToken::default(),
     })
 }
 

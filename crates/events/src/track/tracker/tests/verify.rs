@@ -53,6 +53,7 @@ fn nothing_comes(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>) {
         start_by: Mono::default(),
         answer_by: Mono::default(),
         in_pieces: false,
+        token: spotter_core::LookToken::default(),
     });
 }
 

@@ -1,0 +1,180 @@
+//! Looks whose engine answers in an order of its own.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::app::test_support::frame;
+use spotter_core::{
+    Answer, AnswerBody, LookFailure, LookToken, Mono, Outcome, Prompt, SkippedSinceLast,
+    StageTimes, Task, TokenCounts, config::PromptConfig, testing,
+};
+
+/// A prompt that asks for a free text.
+fn scene() -> PromptConfig {
+    PromptConfig {
+        task: Task::Query {
+            question: "What happens here?".into(),
+            choices: Vec::new(),
+            options: Default::default(),
+        },
+        ..testing::prompt("scene")
+    }
+}
+
+/// A look of the property: which of the prompts it has.
+struct PlannedLook {
+    look: Look,
+    /// What the engine has not said, in the order in which it will.
+    left: Vec<LookNews>,
+}
+
+/// A look at a camera with some of three prompts, of which the third is a free text. The engine answers them in an order of its
+/// own, short ones first, and ends.
+fn planned(number: u64, camera: usize, prompts: u8, order: usize, is_late: bool) -> PlannedLook {
+    let camera = CameraId::new(&format!("c{camera}")).unwrap();
+    let all = [testing::prompt("person"), testing::prompt("car"), scene()];
+    let chosen = all
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| prompts >> i & 1 == 1);
+    let prompt = |(_, prompt): (usize, &PromptConfig)| {
+        Arc::new(Prompt {
+            id: prompt.id.clone(),
+            revision: 1,
+            task: prompt.task.clone(),
+            view: Default::default(),
+            adapter: None,
+        })
+    };
+    let look = Look {
+        frame: frame(&camera, number, Mono::default()),
+        prompts: chosen.map(prompt).collect(),
+        moved: None,
+        strips: Vec::new(),
+        start_by: Mono::default(),
+        answer_by: Mono::default(),
+        in_pieces: false,
+        token: LookToken::default(),
+    };
+    let answer = |prompt: &Arc<Prompt>| LookNews::Answer {
+        frame: look.frame.clone(),
+        model_size: (1, 1),
+        since_last: SkippedSinceLast::default(),
+        answer: Answer {
+            region: None,
+            prompt: Arc::clone(prompt),
+            body: AnswerBody::Boxes(Vec::new()),
+            truncated: false,
+            unchanged: false,
+            reasoning: None,
+            tokens: TokenCounts::default(),
+            marks: StageTimes::default(),
+        },
+    };
+    let (texts, mut short): (Vec<_>, Vec<_>) =
+        (look.prompts.iter()).partition(|prompt| prompt.task.is_free_text());
+    let turns = order % short.len().max(1);
+    short.rotate_left(turns);
+    let mut left: Vec<_> = short.iter().map(|prompt| answer(prompt)).collect();
+    if is_late {
+        left.truncate(order % (short.len() + 1));
+        let mut unanswered = look.clone();
+        let is_answered =
+            |prompt: &Arc<Prompt>| short[..left.len()].iter().any(|s| Arc::ptr_eq(s, prompt));
+        unanswered.prompts.retain(|prompt| !is_answered(prompt));
+        left.push(LookNews::Ended(Outcome::Late(unanswered)));
+    } else {
+        left.push(LookNews::ShortAnswered(look.frame.clone()));
+        left.extend(texts.into_iter().map(answer));
+        left.push(LookNews::Ended(Outcome::Answered(look.frame.clone())));
+    }
+    PlannedLook { look, left }
+}
+
+proptest! {
+    /// However the news of looks are mixed, each topic keeps its order, no topic waits for another, and the end of a look comes
+    /// once and last.
+    #[test]
+    fn order_is_kept_per_topic_and_every_look_ends_once(
+        looks in prop::collection::vec((0_usize..2, 1_u8..8, 0_usize..6, prop::bool::weighted(0.2)), 1..20),
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 120),
+        overlap in 1_usize..6,
+    ) {
+        let mut order = AnswerOrder::default();
+        let mut next = looks.iter().zip(1..);
+        let mut open: Vec<(u64, PlannedLook)> = Vec::new();
+        // Of each topic, the frames asked and those whose answer the engine has given or will not give.
+        let mut asked: BTreeMap<(CameraId, PromptId), Vec<u64>> = BTreeMap::new();
+        let mut said: BTreeMap<(CameraId, PromptId, u64), bool> = BTreeMap::new();
+        let mut handed: BTreeMap<(CameraId, PromptId), Vec<u64>> = BTreeMap::new();
+        let (mut short, mut ended) = (Vec::new(), Vec::new());
+        for pick in picks {
+            while open.len() < overlap && let Some((&(camera, prompts, turns, is_late), number)) = next.next() {
+                let planned = planned(number, camera, prompts, turns, is_late);
+                for prompt in &planned.look.prompts {
+                    let topic = (planned.look.frame.camera.clone(), prompt.id.clone());
+                    asked.entry(topic).or_default().push(number);
+                }
+                open.push((order.take(&planned.look), planned));
+            }
+            if open.is_empty() {
+                break;
+            }
+            let index = pick.index(open.len());
+            let (number, planned) = &mut open[index];
+            let news = planned.left.remove(0);
+            let frame = planned.look.frame.clone();
+            match &news {
+                LookNews::Answer { answer, .. } => {
+                    said.insert((frame.camera.clone(), answer.prompt.id.clone(), frame.number), true);
+                }
+                LookNews::Ended(Outcome::Late(look)) => for prompt in &look.prompts {
+                    said.insert((frame.camera.clone(), prompt.id.clone(), frame.number), false);
+                },
+                _ => {}
+            }
+            for news in order.hear(*number, news) {
+                match news {
+                    LookNews::Answer { frame, answer, .. } => {
+                        prop_assert!(!ended.contains(&frame.number), "an answer after the end");
+                        let is_text = answer.prompt.task.is_free_text();
+                        prop_assert!(is_text || !short.contains(&frame.number));
+                        handed.entry((frame.camera, answer.prompt.id.clone())).or_default().push(frame.number);
+                    }
+                    LookNews::Piece { .. } => prop_assert!(false, "no look wants pieces"),
+                    LookNews::ShortAnswered(frame) => short.push(frame.number),
+                    LookNews::Ended(outcome) => {
+                        let frame = match outcome {
+                            Outcome::Answered(frame) => {
+                                prop_assert!(short.contains(&frame.number));
+                                frame
+                            }
+                            Outcome::Late(look) | Outcome::Failed(look, _) => look.frame,
+                        };
+                        prop_assert!(!ended.contains(&frame.number), "once");
+                        ended.push(frame.number);
+                    }
+                }
+            }
+            if planned.left.is_empty() {
+                open.swap_remove(index);
+            }
+            for (topic, frames) in &asked {
+                let known = |frame: &u64| said.get(&(topic.0.clone(), topic.1.clone(), *frame)).copied();
+                let settled = frames.iter().map_while(|frame| Some((*frame, known(frame)?)));
+                let expected: Vec<u64> = settled.filter(|(_, is_answer)| *is_answer).map(|(frame, _)| frame).collect();
+                prop_assert_eq!(handed.get(topic).cloned().unwrap_or_default(), expected);
+            }
+        }
+        // Each look that is left fails, and nothing waits any more.
+        let mut left = 0;
+        for (number, planned) in &open {
+            let failed = Outcome::Failed(planned.look.clone(), LookFailure::EngineStopped);
+            let news = order.hear(*number, LookNews::Ended(failed));
+            left += news.iter().filter(|news| matches!(news, LookNews::Ended(_))).count();
+        }
+        prop_assert!(left >= open.len() && order.is_empty());
+    }
+}
