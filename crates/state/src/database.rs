@@ -1,0 +1,352 @@
+//! The file: who may use it, its journal, its damage, its version.
+
+use std::{
+    ffi::{OsStr, OsString},
+    fs::{self, File, TryLockError},
+    io,
+    path::{Path, PathBuf},
+    thread,
+    time::Duration,
+};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+use spotter_core::{FileReaders, OpenFolder, WallTime};
+
+use crate::{
+    backup::copy_durably,
+    document::{self, Documents},
+    file_system::JournalKind,
+    schema,
+};
+
+pub(crate) const FILE: &str = "state.db";
+const LOCK: &str = "state.lock";
+/// What SQLite keeps beside the file.
+const SIDECARS: [&str; 3] = ["-wal", "-shm", "-journal"];
+/// A copy that becomes the file when it is complete.
+const NEXT: &str = "state.db.next";
+/// The file that a copy replaces, until the copy has its name.
+const REPLACED: &str = "state.db.replaced";
+const DAMAGED: &str = "state.db.damaged-";
+/// The daemon that ran before may still write its last values.
+const LOCK_WITHIN: Duration = Duration::from_secs(3);
+const LOCK_AGAIN: Duration = Duration::from_millis(20);
+/// A user may write with sqlite3 meanwhile.
+const BUSY_WITHIN: Duration = Duration::from_secs(5);
+/// A transaction of an event writes one or two pages, so they are small (docs/state.md has the figures).
+const PAGE_BYTES: u32 = 1024;
+/// The write-ahead log is written into the file from this length on.
+const CHECKPOINT_BYTES: u32 = 1 << 20;
+/// It gets longer while a reader needs it. From this length on the file is replaced by a copy, so that with the longest transaction
+/// it stays below 64 MiB.
+const LOG_MAX_BYTES: u64 = 32 << 20;
+
+/// The database cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(
+        "{}: written by a newer version of Spotter (its tables have version {found}, this program knows {known}); \
+         run that version again, or move the file away", path.display()
+    )]
+    Newer {
+        path: PathBuf,
+        found: u32,
+        known: u32,
+    },
+    #[error("another process uses it; give each its own node.state_dir")]
+    InUse,
+    #[error("{0}")]
+    Disk(#[from] io::Error),
+    #[error("{0}")]
+    Sqlite(#[from] rusqlite::Error),
+}
+
+impl OpenError {
+    fn is_damage(&self) -> bool {
+        let code = match self {
+            Self::Sqlite(error) => error.sqlite_error_code(),
+            _ => None,
+        };
+        matches!(
+            code,
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+        )
+    }
+}
+
+/// The open database of one process. Its calls block on the disk.
+#[derive(Debug)]
+pub(crate) struct Database {
+    pub(crate) connection: Connection,
+    pub(crate) documents: Documents,
+    /// Canonical: SQLite follows no link in it.
+    path: PathBuf,
+    folder: OpenFolder,
+    journal: JournalKind,
+    /// Locked until the end. `None`: the file system has no locks.
+    _lock: Option<File>,
+}
+
+impl Database {
+    /// Opens or creates the database, moves the files of an earlier version into it, and repairs what a crash or a damage left.
+    pub(crate) fn open(state_dir: &Path, wall: WallTime) -> Result<Self, OpenError> {
+        let folder = OpenFolder::create(state_dir, FileReaders::Owner)?;
+        let lock = lock(&folder)?;
+        let path = fs::canonicalize(state_dir)?.join(FILE);
+        finish_replacement(&folder, &path)?;
+        let journal = JournalKind::in_folder(state_dir)?;
+        if journal == JournalKind::Rollback {
+            tracing::warn!(path = %path.display(), "state.db is on a network file system; it has a rollback journal, which is slower. Use a local disk");
+        }
+        let (mut connection, journal) = match open_checked(&folder, &path, journal) {
+            Err(error) if error.is_damage() => {
+                let found = read_damaged(&path);
+                let aside = set_aside(&folder, &path, wall)?;
+                tracing::error!(
+                    path = %path.display(), %error, ?aside, settings = found.len(),
+                    "state.db is damaged; it is renamed, and its readable settings are copied to a new file"
+                );
+                let (connection, journal) = open_checked(&folder, &path, journal)?;
+                for (document, text) in found {
+                    document.write(&connection, Some(&text))?;
+                }
+                (connection, journal)
+            }
+            opened => opened?,
+        };
+        document::move_files(state_dir, &folder, &mut connection)?;
+        let documents = document::read_all(&connection);
+        Ok(Self {
+            connection,
+            documents,
+            path,
+            folder,
+            journal,
+            _lock: lock,
+        })
+    }
+
+    /// Keeps the write-ahead log short also beside a reader that never ends: such a reader keeps the old file, which has no name any more.
+    pub(crate) fn limit_log(&mut self) -> Result<(), OpenError> {
+        if self.journal == JournalKind::Rollback || self.log_bytes() <= LOG_MAX_BYTES {
+            return Ok(());
+        }
+        self.connection.busy_timeout(Duration::ZERO)?;
+        let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+        let is_blocked: bool = self.connection.query_row(sql, [], |row| row.get(0))?;
+        self.connection.busy_timeout(BUSY_WITHIN)?;
+        if !is_blocked {
+            return Ok(());
+        }
+        tracing::warn!(
+            path = %self.path.display(),
+            "a program reads state.db in a transaction that does not end; state.db is now a copy, and that program reads the old file"
+        );
+        copy_durably(&self.connection, &self.path.with_file_name(NEXT))?;
+        // The old file is not written any more.
+        self.connection = Connection::open_in_memory()?;
+        replace(&self.folder)?;
+        (self.connection, self.journal) = open_checked(&self.folder, &self.path, self.journal)?;
+        Ok(())
+    }
+
+    fn log_bytes(&self) -> u64 {
+        let log = fs::metadata(beside(&self.path, "-wal"));
+        log.map_or(0, |log| log.len())
+    }
+}
+
+/// Damaged files that are still there.
+pub(crate) fn damaged_files(state_dir: &Path) -> Vec<OsString> {
+    let entries = fs::read_dir(state_dir).into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name());
+    let is_damaged = |name: &OsString| {
+        let name = name.to_string_lossy();
+        name.starts_with(DAMAGED) && SIDECARS.iter().all(|end| !name.ends_with(end))
+    };
+    names.filter(is_damaged).collect()
+}
+
+/// The documents, where the file is in use by another process or on a disk that cannot be written.
+pub(crate) fn read_only(state_dir: &Path) -> Documents {
+    let opened = fs::canonicalize(state_dir)
+        .map(|folder| open_file(&folder.join(FILE), OpenFlags::SQLITE_OPEN_READ_ONLY));
+    match opened {
+        Ok(Ok(connection)) => document::read_all(&connection),
+        Ok(Err(_)) | Err(_) => Documents::new(),
+    }
+}
+
+fn lock(folder: &OpenFolder) -> Result<Option<File>, OpenError> {
+    let file = folder.open(OsStr::new(LOCK))?;
+    let mut waited = Duration::ZERO;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(Some(file)),
+            // Some file systems have no locks.
+            Err(TryLockError::Error(_)) => return Ok(None),
+            Err(TryLockError::WouldBlock) if waited >= LOCK_WITHIN => return Err(OpenError::InUse),
+            Err(TryLockError::WouldBlock) => thread::sleep(LOCK_AGAIN),
+        }
+        waited += LOCK_AGAIN;
+    }
+}
+
+/// `flags`: how it is opened.
+pub(crate) fn open_file(path: &Path, flags: OpenFlags) -> rusqlite::Result<Connection> {
+    let flags = flags | OpenFlags::SQLITE_OPEN_NOFOLLOW | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    connection.busy_timeout(BUSY_WITHIN)?;
+    // A user can write views and triggers into the file; they call no function that has an effect.
+    connection.pragma_update(None, "trusted_schema", false)?;
+    Ok(connection)
+}
+
+/// Opens the file, checks it, and brings its tables to this version.
+fn open_checked(
+    folder: &OpenFolder,
+    path: &Path,
+    journal: JournalKind,
+) -> Result<(Connection, JournalKind), OpenError> {
+    // Creates it with its mode, and rejects a link. SQLite gives its mode to the files beside it.
+    drop(folder.open(OsStr::new(FILE))?);
+    let mut connection = open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    connection.pragma_update(None, "page_size", PAGE_BYTES)?;
+    let journal = match journal {
+        JournalKind::WriteAhead if write_ahead(&connection)? => JournalKind::WriteAhead,
+        JournalKind::WriteAhead => {
+            tracing::warn!(path = %path.display(), "the file system has no shared memory for state.db; it has a rollback journal, which is slower. Use a local disk");
+            drop(connection);
+            connection = open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+            rollback(&connection)?
+        }
+        JournalKind::Rollback => rollback(&connection)?,
+    };
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    let check: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    if check != "ok" {
+        let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+        return Err(rusqlite::Error::SqliteFailure(code, Some(check)).into());
+    }
+    update(&mut connection, path, schema::STEPS)?;
+    Ok((connection, journal))
+}
+
+/// False where the file system has no memory for it that processes share.
+fn write_ahead(connection: &Connection) -> rusqlite::Result<bool> {
+    let set = connection.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0));
+    // The mode is only set here; the memory is needed from the first transaction on.
+    let first_transaction = set.and_then(|mode: String| {
+        connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK")?;
+        Ok(mode == "wal")
+    });
+    match first_transaction {
+        Ok(true) => {
+            let pages = CHECKPOINT_BYTES / PAGE_BYTES;
+            connection.pragma_update(None, "wal_autocheckpoint", pages)?;
+            connection.pragma_update(None, "journal_size_limit", CHECKPOINT_BYTES)?;
+            Ok(true)
+        }
+        Ok(false) => Ok(false),
+        Err(error) => match error.sqlite_error_code() {
+            Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly) => {
+                Ok(false)
+            }
+            _ => Err(error),
+        },
+    }
+}
+
+/// Also a database that has a write-ahead log, which is read without shared memory once.
+fn rollback(connection: &Connection) -> rusqlite::Result<JournalKind> {
+    connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    connection.query_row("PRAGMA journal_mode = TRUNCATE", [], |_| Ok(()))?;
+    connection.pragma_update(None, "locking_mode", "NORMAL")?;
+    // The exclusive lock ends with the next read.
+    schema::version(connection)?;
+    Ok(JournalKind::Rollback)
+}
+
+/// Brings the tables to the version of `steps`, after a copy of the file.
+fn update(connection: &mut Connection, path: &Path, steps: &[&str]) -> Result<(), OpenError> {
+    let (found, known) = (schema::version(connection)?, steps.len() as u32);
+    if found > known {
+        let path = path.to_owned();
+        return Err(OpenError::Newer { path, found, known });
+    }
+    if found > 0 && found < known {
+        let copy = path.with_file_name(format!("{FILE}.version-{found}"));
+        copy_durably(connection, &copy)?;
+        tracing::info!(copy = %copy.display(), found, known, "the tables of state.db are updated, after a copy");
+    }
+    Ok(schema::migrate(connection, steps)?)
+}
+
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
+}
+
+/// What can be read of the documents of a damaged file.
+fn read_damaged(path: &Path) -> Documents {
+    let opened = open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE).and_then(|damaged| {
+        // Also a file that is shorter than it says.
+        damaged.pragma_update(None, "writable_schema", true)?;
+        Ok(damaged)
+    });
+    opened.map_or_else(|_| Documents::new(), |damaged| document::read_all(&damaged))
+}
+
+/// Renames the file, and what is beside it, and returns its new name.
+fn set_aside(folder: &OpenFolder, path: &Path, wall: WallTime) -> io::Result<String> {
+    let now = jiff::Timestamp::from_millisecond(wall.unix_millis()).unwrap_or_default();
+    let aside = format!("{DAMAGED}{}", now.strftime("%Y%m%dT%H%M%SZ"));
+    for end in [&SIDECARS[..], &[""]].concat() {
+        if fs::exists(beside(path, end))? {
+            let (from, to) = (format!("{FILE}{end}"), format!("{aside}{end}"));
+            folder.rename(OsStr::new(&from), OsStr::new(&to))?;
+        }
+    }
+    folder.sync()?;
+    Ok(aside)
+}
+
+/// Gives the complete copy the name of the file. [`finish_replacement`] continues it after a crash at any point.
+fn replace(folder: &OpenFolder) -> io::Result<()> {
+    folder.rename(OsStr::new(FILE), OsStr::new(REPLACED))?;
+    folder.sync()?;
+    rename_copy(folder)
+}
+
+/// There is no file, and its log belongs to none.
+fn rename_copy(folder: &OpenFolder) -> io::Result<()> {
+    for end in SIDECARS {
+        remove(folder, &format!("{FILE}{end}"))?;
+    }
+    folder.rename(OsStr::new(NEXT), OsStr::new(FILE))?;
+    folder.sync()?;
+    remove(folder, REPLACED)
+}
+
+/// A copy is complete where the file has lost its name.
+fn finish_replacement(folder: &OpenFolder, path: &Path) -> io::Result<()> {
+    match (fs::exists(path)?, fs::exists(path.with_file_name(NEXT))?) {
+        (false, true) => rename_copy(folder),
+        (true, _) => {
+            remove(folder, NEXT)?;
+            remove(folder, REPLACED)
+        }
+        (false, false) => Ok(()),
+    }
+}
+
+fn remove(folder: &OpenFolder, name: &str) -> io::Result<()> {
+    match folder.remove(OsStr::new(name)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,346 @@
+//! The file under damage, versions, other file systems, readers and crashes.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+use super::*;
+use crate::Document;
+
+const TEXT: &str = r#"{"v":1}"#;
+
+fn wall() -> WallTime {
+    WallTime::from_unix_millis(1_787_393_730_000)
+}
+
+fn open(folder: &Path) -> Database {
+    Database::open(folder, wall()).unwrap()
+}
+
+/// With an overrides document, in the file and not in its log.
+fn folder_with_settings() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let database = open(folder.path());
+    write(&database, Document::Overrides, TEXT);
+    folder
+}
+
+fn write(database: &Database, document: Document, text: &str) {
+    document.write(&database.connection, Some(text)).unwrap();
+}
+
+fn settings(folder: &Path) -> Option<String> {
+    open(folder).documents.get(&Document::Overrides).cloned()
+}
+
+#[test]
+fn damaged_file_is_renamed_and_readable_settings_are_copied() {
+    let folder = folder_with_settings();
+    write(
+        &open(folder.path()),
+        Document::Fleet,
+        &format!("\"{}\"", "x".repeat(9000)),
+    );
+    let path = folder.path().join(FILE);
+    let whole = fs::read(&path).unwrap();
+    let page = PAGE_BYTES as usize;
+    // The root page of another table, the last pages cut, no database at all, nothing but zeros.
+    let mut one_page = whole.clone();
+    let roots = open(folder.path()).connection;
+    let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'event'";
+    let root: usize = roots
+        .query_row(sql, [], |row| row.get::<_, i64>(0))
+        .unwrap() as usize;
+    drop(roots);
+    one_page[(root - 1) * page..root * page].fill(0xa5);
+    let cut = whole[..whole.len() - page * 3 / 2].to_vec();
+    for (number, (damaged, kept)) in [
+        (one_page, Some(TEXT)),
+        (cut, Some(TEXT)),
+        (
+            b"no database, but a text that is long enough".repeat(90),
+            None,
+        ),
+        (vec![0; whole.len()], None),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(FILE), &damaged).unwrap();
+        assert_eq!(settings(folder.path()).as_deref(), kept, "{number}");
+        let aside = damaged_files(folder.path());
+        assert_eq!(aside, ["state.db.damaged-20260822T101530Z"], "{number}");
+        assert_eq!(fs::read(folder.path().join(&aside[0])).unwrap(), damaged);
+        // The next start finds a whole file.
+        assert_eq!(settings(folder.path()).as_deref(), kept);
+        assert_eq!(damaged_files(folder.path()).len(), 1);
+    }
+}
+
+/// SQLite does not notice it: the page is read with zeros at its end.
+#[test]
+fn torn_last_page_loses_no_document_but_its_own() {
+    let folder = folder_with_settings();
+    write(
+        &open(folder.path()),
+        Document::Fleet,
+        &format!("\"{}\"", "x".repeat(9000)),
+    );
+    let file = File::options()
+        .write(true)
+        .open(folder.path().join(FILE))
+        .unwrap();
+    let length = file.metadata().unwrap().len();
+    file.set_len(length - u64::from(PAGE_BYTES) / 2).unwrap();
+    let found = open(folder.path()).documents;
+    assert_eq!(
+        found.get(&Document::Overrides).map(String::as_str),
+        Some(TEXT)
+    );
+    assert_eq!(found.get(&Document::Fleet), None);
+}
+
+#[test]
+fn file_of_a_newer_version_is_refused_by_its_name() {
+    let folder = folder_with_settings();
+    let database = open(folder.path());
+    database
+        .connection
+        .pragma_update(None, "user_version", 7)
+        .unwrap();
+    drop(database);
+    let error = Database::open(folder.path(), wall()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("state.db: written by a newer version of Spotter (its tables have version 7, this program knows 1)"), "{text}");
+}
+
+#[test]
+fn tables_are_updated_in_one_transaction_after_a_copy() {
+    let folder = folder_with_settings();
+    let mut database = open(folder.path());
+    let path = folder.path().join(FILE);
+    let failing = [
+        schema::STEPS[0],
+        "ALTER TABLE document ADD COLUMN extra TEXT; SELECT nonsense",
+    ];
+    update(&mut database.connection, &path, &failing).unwrap_err();
+    assert_eq!(schema::version(&database.connection).unwrap(), 1);
+    let steps = [
+        schema::STEPS[0],
+        "ALTER TABLE document ADD COLUMN extra TEXT",
+        "UPDATE document SET extra = body",
+    ];
+    update(&mut database.connection, &path, &steps).unwrap();
+    let sql = "SELECT extra FROM document";
+    let extra: String = database
+        .connection
+        .query_row(sql, [], |row| row.get(0))
+        .unwrap();
+    assert_eq!(
+        (
+            extra.as_str(),
+            schema::version(&database.connection).unwrap()
+        ),
+        (TEXT, 3)
+    );
+    let copy = Connection::open(folder.path().join("state.db.version-1")).unwrap();
+    assert_eq!(schema::version(&copy).unwrap(), 1);
+    assert_eq!(document::read_all(&copy)[&Document::Overrides], TEXT);
+}
+
+#[test]
+fn owner_alone_may_read_the_files_and_links_are_refused() {
+    let folder = folder_with_settings();
+    let path = folder.path().join(FILE);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    let database = open(folder.path());
+    write(&database, Document::Fleet, TEXT);
+    for end in ["", "-wal", "-shm"] {
+        let mode = fs::metadata(beside(&path, end))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600, "{end}");
+    }
+    drop(database);
+    let other = folder.path().join("other");
+    fs::rename(&path, &other).unwrap();
+    symlink(&other, &path).unwrap();
+    let error = Database::open(folder.path(), wall()).unwrap_err();
+    assert!(error.to_string().contains("it is a link"), "{error}");
+    // A link to the folder is root's, as systemd's of a state directory.
+    fs::remove_file(&path).unwrap();
+    fs::rename(&other, &path).unwrap();
+    let outer = tempfile::tempdir().unwrap();
+    let linked = outer.path().join("spotter");
+    symlink(folder.path(), &linked).unwrap();
+    assert_eq!(settings(&linked).as_deref(), Some(TEXT));
+}
+
+#[test]
+fn without_shared_memory_the_file_has_a_rollback_journal() {
+    let folder = tempfile::tempdir().unwrap();
+    // As a copy of a running daemon's folder, with a log.
+    let source = tempfile::tempdir().unwrap();
+    let running = open(source.path());
+    write(&running, Document::Overrides, TEXT);
+    for name in [FILE, "state.db-wal"] {
+        fs::copy(source.path().join(name), folder.path().join(name)).unwrap();
+    }
+    fs::create_dir(folder.path().join("state.db-shm")).unwrap();
+    let mut database = open(folder.path());
+    assert_eq!(database.journal, JournalKind::Rollback);
+    assert_eq!(database.documents[&Document::Overrides], TEXT);
+    write(&database, Document::Fleet, TEXT);
+    database.limit_log().unwrap();
+    // Readers are not locked out.
+    let reader = open_file(&folder.path().join(FILE), OpenFlags::SQLITE_OPEN_READ_ONLY).unwrap();
+    assert_eq!(document::read_all(&reader).len(), 2);
+    drop((reader, database));
+    fs::remove_dir(folder.path().join("state.db-shm")).unwrap();
+    let database = open(folder.path());
+    assert_eq!(
+        (database.journal, database.documents.len()),
+        (JournalKind::WriteAhead, 2)
+    );
+}
+
+/// `alone` had a mode and two overrides, `box` was in a fleet. Both are of the release before the database.
+fn fixture(name: &str) -> tempfile::TempDir {
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures/0.1.0")
+        .join(name);
+    let folder = tempfile::tempdir().unwrap();
+    for entry in fs::read_dir(fixture).unwrap() {
+        let path = entry.unwrap().path();
+        fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    folder
+}
+
+#[test]
+fn files_of_the_release_before_are_moved_once_and_renamed() {
+    for (name, files) in [
+        (
+            "alone",
+            &["overrides.json", "lines.json", "retained.json"][..],
+        ),
+        ("box", &["fleet.json", "retained.json"]),
+    ] {
+        let folder = fixture(name);
+        let text = |file: &str| fs::read_to_string(folder.path().join(file)).unwrap();
+        let former: Vec<String> = files.iter().map(|file| text(file)).collect();
+        let found = open(folder.path()).documents;
+        let mut moved: Vec<&String> = found.values().collect();
+        let mut expected: Vec<&String> = former.iter().collect();
+        moved.sort();
+        expected.sort();
+        assert_eq!(moved, expected);
+        for (file, before) in files.iter().zip(&former) {
+            assert!(!folder.path().join(file).exists());
+            assert_eq!(&text(&format!("{file}.old")), before);
+        }
+        // A crash between the move and the renaming: the file is older than the database.
+        let database = open(folder.path());
+        write(&database, Document::RetainedTopics, TEXT);
+        drop(database);
+        fs::write(folder.path().join("retained.json"), "{}").unwrap();
+        assert_eq!(
+            open(folder.path()).documents[&Document::RetainedTopics],
+            TEXT
+        );
+        assert!(!folder.path().join("retained.json").exists());
+    }
+}
+
+#[test]
+fn log_stays_short_beside_a_reader_that_never_ends() {
+    let folder = folder_with_settings();
+    let mut database = open(folder.path());
+    let reader = open_file(&folder.path().join(FILE), OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap();
+    reader
+        .execute_batch("BEGIN; SELECT * FROM document")
+        .unwrap();
+    let read = |text: &Connection| document::read_all(text).get(&Document::Overrides).cloned();
+    assert_eq!(read(&reader).as_deref(), Some(TEXT));
+    let (mut longest, mut replaced) = (0, 0);
+    for number in 0..26 {
+        let before = fs::metadata(folder.path().join(FILE)).unwrap();
+        database.limit_log().unwrap();
+        let after = fs::metadata(folder.path().join(FILE)).unwrap();
+        replaced += usize::from(before.ino() != after.ino());
+        // SQLite writes only what differs.
+        let long = char::from(b'a' + number).to_string().repeat(4 << 20);
+        write(&database, Document::Overrides, &format!("\"{long}\""));
+        longest = longest.max(database.log_bytes());
+    }
+    assert!(longest < 64 << 20, "{longest}");
+    assert_eq!(replaced, 1, "a new reader does not need the old file");
+    assert_eq!(
+        read(&reader).as_deref(),
+        Some(TEXT),
+        "it reads what it read"
+    );
+    // Its end removes nothing of the new file.
+    reader.execute_batch("COMMIT").unwrap();
+    drop(reader);
+    write(&database, Document::Fleet, TEXT);
+    drop(database);
+    let found = open(folder.path()).documents;
+    assert!(found[&Document::Overrides].starts_with("\"zz"));
+    assert_eq!(found[&Document::Fleet], TEXT);
+    assert_eq!(damaged_files(folder.path()).len(), 0);
+}
+
+#[test]
+fn interrupted_replacement_is_finished_at_the_next_start() {
+    // The crash came after this number of steps.
+    for steps in 0..=4 {
+        let folder = folder_with_settings();
+        let at = |name: &str| folder.path().join(name);
+        let database = open(folder.path());
+        write(&database, Document::Fleet, TEXT);
+        copy_durably(&database.connection, &at(NEXT)).unwrap();
+        // A log with newer content, as a reader keeps it.
+        let log = fs::read(at("state.db-wal")).unwrap();
+        drop(database);
+        fs::write(at("state.db-wal"), log).unwrap();
+        for step in 0..steps {
+            match step {
+                0 => fs::rename(at(FILE), at(REPLACED)).unwrap(),
+                1 => fs::remove_file(at("state.db-wal")).unwrap(),
+                2 => fs::rename(at(NEXT), at(FILE)).unwrap(),
+                _ => fs::remove_file(at(REPLACED)).unwrap(),
+            }
+        }
+        let found = open(folder.path()).documents;
+        assert_eq!(found.len(), 2, "{steps} steps");
+        assert!(!at(NEXT).exists() && !at(REPLACED).exists());
+    }
+}
+
+#[test]
+fn backup_of_a_running_daemon_replaces_no_file() {
+    let folder = folder_with_settings();
+    let database = open(folder.path());
+    write(&database, Document::Fleet, TEXT);
+    let target = folder.path().join("copy.db");
+    crate::back_up(folder.path(), &target).unwrap();
+    let copy = Connection::open(&target).unwrap();
+    assert_eq!(document::read_all(&copy).len(), 2);
+    assert_eq!(
+        fs::metadata(&target).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    let error = crate::back_up(folder.path(), &target)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("a backup replaces no file"), "{error}");
+    let error = crate::back_up(&folder.path().join("none"), &folder.path().join("b")).unwrap_err();
+    assert!(
+        error.to_string().contains("no database of a daemon here"),
+        "{error}"
+    );
+    assert!(!folder.path().join("b").exists());
+    // It does not disturb the daemon.
+    write(&database, Document::LineCounts, TEXT);
+}

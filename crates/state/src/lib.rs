@@ -1,0 +1,28 @@
+//! What survives a restart, in one SQLite database: `<state_dir>/state.db` (docs/state.md).
+//!
+//! ```text
+//!   settings, counts, lists ──put──▶ StateStore: the newest ──▶ its own thread ──▶ Database ──▶ state.db
+//!   of the daemon's loop   ◀─get──  text of each document      one transaction     check, move, copy
+//! ```
+//!
+//! A caller on the daemon's loop never waits for the disk: [`StateStore::put`] replaces the text in memory and returns. What a command
+//! is told waits for its [`PendingWrite`]. While the disk fails, the newest texts are in memory and are tried again.
+//!
+//! Belongs here: the file, its tables, its faults, the event log with its cursors. Does not belong here: what a document means. Its owner
+//! checks the text, because the file is a border: a user can write to it.
+
+mod backup;
+mod database;
+mod document;
+mod event_log;
+mod file_system;
+mod schema;
+mod store;
+
+pub use backup::{BackupError, back_up};
+pub use database::OpenError;
+pub use document::Document;
+pub use event_log::{
+    EventChanges, EventLog, EventReceiver, FoundEvents, LogLimits, LoggedEvent, LostEvents,
+};
+pub use store::{PendingWrite, StateStore};

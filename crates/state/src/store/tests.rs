@@ -1,0 +1,121 @@
+//! The handle: what is in memory, what waits for the disk, and a disk that fails.
+
+use std::fs;
+
+use super::*;
+use spotter_core::{ManualClock, WallTime};
+
+fn clock() -> Arc<dyn Clock> {
+    Arc::new(ManualClock::at(WallTime::from_unix_millis(
+        1_787_393_730_000,
+    )))
+}
+
+fn open(folder: &Path) -> StateStore {
+    StateStore::open(folder, clock()).unwrap()
+}
+
+#[tokio::test]
+async fn stored_value_survives_a_restart_and_a_removed_one_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("new/state");
+    let store = open(&path);
+    assert_eq!(store.get(Document::Overrides), None);
+    _ = store.put(Document::Overrides, "1".into());
+    _ = store.put(Document::Fleet, "2".into());
+    assert_eq!(store.get(Document::Overrides).as_deref(), Some("1"));
+    store.pending().finished().await;
+    // What nobody waits for is written by the end, also without `close`.
+    _ = store.put(Document::Overrides, "3".into());
+    _ = store.remove(Document::Fleet);
+    drop(store);
+    let store = open(&path);
+    assert_eq!(store.get(Document::Overrides).as_deref(), Some("3"));
+    assert_eq!(store.get(Document::Fleet), None);
+    assert!(store.troubles().is_empty());
+    store.close().await;
+}
+
+#[tokio::test]
+async fn value_is_on_the_disk_when_its_write_has_finished() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    store.put(Document::Overrides, "1".into()).finished().await;
+    // Another process reads it while the daemon runs.
+    assert_eq!(read_only(folder.path())[&Document::Overrides], "1");
+    // The same value needs no write.
+    assert!(store.put(Document::Overrides, "1".into()).0.is_none());
+}
+
+#[tokio::test]
+async fn second_daemon_of_a_folder_reads_it_and_says_who_may_write() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = open(folder.path());
+    first.put(Document::Overrides, "1".into()).finished().await;
+    let second = open(folder.path());
+    assert_eq!(second.get(Document::Overrides).as_deref(), Some("1"));
+    second.put(Document::Overrides, "2".into()).finished().await;
+    let troubles = second.troubles();
+    assert!(
+        troubles[0].contains("another process uses it; give each its own node.state_dir"),
+        "{troubles:?}"
+    );
+    assert_eq!(read_only(folder.path())[&Document::Overrides], "1");
+    second.close().await;
+    first.close().await;
+}
+
+#[tokio::test]
+async fn folder_that_cannot_be_used_is_tried_again_until_it_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    fs::write(&path, "a file in the way").unwrap();
+    let store = open(&path);
+    store.put(Document::Overrides, "1".into()).finished().await;
+    assert!(
+        store.troubles()[0].contains("cannot keep settings in"),
+        "{:?}",
+        store.troubles()
+    );
+    assert_eq!(store.get(Document::Overrides).as_deref(), Some("1"));
+    fs::remove_file(&path).unwrap();
+    let mended = async {
+        while !store.troubles().is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), mended)
+        .await
+        .unwrap();
+    store.close().await;
+    assert_eq!(open(&path).get(Document::Overrides).as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn damage_is_a_trouble_until_the_file_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("state.db"), "no database".repeat(100)).unwrap();
+    let store = open(folder.path());
+    let troubles = store.troubles();
+    assert!(troubles[0].contains("state.db was damaged"), "{troubles:?}");
+    fs::remove_file(folder.path().join("state.db.damaged-20260822T101530Z")).unwrap();
+    store.put(Document::Overrides, "1".into()).finished().await;
+    assert!(store.troubles().is_empty());
+}
+
+#[test]
+fn newer_file_ends_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(open(folder.path()));
+    let database = Database::open(folder.path(), clock().wall()).unwrap();
+    database
+        .connection
+        .pragma_update(None, "user_version", 9)
+        .unwrap();
+    drop(database);
+    let error = StateStore::open(folder.path(), clock()).unwrap_err();
+    assert!(
+        matches!(error, OpenError::Newer { found: 9, .. }),
+        "{error}"
+    );
+}
