@@ -22,6 +22,7 @@ use spotter_core::{
     config::{self, Config, Environment},
 };
 use spotter_mqtt::{Announcer, Identity, Publisher, Update};
+use spotter_state::{Document, StateStore};
 
 const TWO: &str = "[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n\
                    [camera.yard]\nurl = \"test://\"\nprompt.car.detect = \"car\"\n";
@@ -50,7 +51,9 @@ impl Run {
         let identity = Identity::of_this_machine(config.node.name.clone());
         let started = Publisher::start(&config.mqtt, None, &identity, Arc::clone(&clock));
         let (publisher, broker_task) = started.expect("no TLS files to read");
-        let mut announcer = Announcer::open(state_dir, &identity);
+        let state = StateStore::open(state_dir, Arc::clone(&clock)).expect("a state database");
+        let stored = state.get(Document::RetainedTopics);
+        let mut announcer = Announcer::new(stored.as_deref(), &identity);
         announcer.announce(&publisher, config, &config.cameras, false);
         for camera in &config.cameras {
             publisher.publish(Update::CameraStatus {
@@ -62,6 +65,9 @@ impl Run {
         let ticks = tokio::spawn(async move {
             loop {
                 announcer.tick(&publisher_of_ticks, clock.now());
+                if let Some(list) = announcer.take_unstored() {
+                    state.put(Document::RetainedTopics, list);
+                }
                 sleep(Duration::from_millis(50)).await;
             }
         });

@@ -3,7 +3,7 @@
 //! ```text
 //!   file ─────────┐
 //!                 ├─▶ ConfigStore ─▶ effective cameras ─▶ every stage
-//!   commands ─────┘        └─▶ overrides.json in node.state_dir (mqtt.overrides = "keep")
+//!   commands ─────┘        └─▶ the state database (mqtt.overrides = "keep")
 //! ```
 //!
 //! A value is the file's, unless the active mode has another one, unless a command set it since the mode became active.
@@ -20,16 +20,17 @@ use std::{
 };
 
 use spotter_core::{
-    CameraId, Command, ModeId, Mono, NO_MODE, Refusal, Setting, WallTime,
+    CameraId, Clock, Command, ModeId, Mono, NO_MODE, Refusal, Setting, WallTime,
     config::{
         self, CameraConfig, Config, ConfigProblems, Environment, LoadedConfig, OverridePersistence,
     },
 };
 use spotter_engine::open::check_adapters;
 use spotter_events::overrides::{
-    DiscardedOverride, DroppedRecord, EffectiveCameras, ModeSwitch, OverrideEffect, OverrideFile,
-    ReadOverrides, StoredOverrides,
+    DiscardedOverride, DroppedRecord, EffectiveCameras, ModeSwitch, OverrideEffect, ReadOverrides,
+    StoredOverrides,
 };
+use spotter_state::{Document, StateStore};
 
 /// The file, the overrides over it and the cameras that result from both.
 pub struct ConfigStore {
@@ -38,7 +39,7 @@ pub struct ConfigStore {
     modes: ModeSwitch,
     effective: EffectiveCameras,
     /// `None`: overrides do not survive a restart of the process.
-    overrides_file: Option<OverrideFile>,
+    state: Option<StateStore>,
     effective_cameras: Vec<CameraConfig>,
     /// `None`: the node watches all cameras of its file.
     part: Option<FleetPart>,
@@ -59,20 +60,19 @@ pub struct FleetPart {
 }
 
 impl ConfigStore {
-    /// Continues with the overrides of an earlier run if `mqtt.overrides` says so. An unreadable overrides file is logged, and
-    /// the file's values apply. `path` is where [`read_file`](Self::read_file) reads. Blocks on the disk.
-    pub fn open(path: PathBuf, file: Config, now: Mono, wall: WallTime) -> Self {
-        let overrides_file = OverrideFile::new(file.node.state_dir.clone());
+    /// Continues with the overrides of an earlier run if `mqtt.overrides` says so. Unreadable ones are logged, and the file's values
+    /// apply. `path` is where [`read_file`](Self::read_file) reads.
+    pub fn open(path: PathBuf, file: Config, state: StateStore, clock: &dyn Clock) -> Self {
+        let (now, wall) = (clock.now(), clock.wall());
         let is_alone = file.fleet.is_none();
-        let stored = match file.mqtt.overrides {
-            OverridePersistence::Keep if is_alone => overrides_file.load(),
-            OverridePersistence::Keep => Ok(ReadOverrides::default()),
-            OverridePersistence::Forget => overrides_file.forget().map(|()| Default::default()),
+        let ReadOverrides { stored, dropped } = match file.mqtt.overrides {
+            OverridePersistence::Keep if is_alone => stored_overrides(&state),
+            OverridePersistence::Keep => ReadOverrides::default(),
+            OverridePersistence::Forget => {
+                state.remove(Document::Overrides);
+                ReadOverrides::default()
+            }
         };
-        let ReadOverrides { stored, dropped } = stored.unwrap_or_else(|error| {
-            tracing::error!("{error}");
-            ReadOverrides::default()
-        });
         log_dropped(&dropped);
         let mut modes = ModeSwitch::new(file.modes.clone(), stored.mode.clone());
         let is_switched = modes.update(wall);
@@ -88,7 +88,7 @@ impl ConfigStore {
             file,
             modes,
             effective,
-            overrides_file: keeps.then_some(overrides_file),
+            state: keeps.then_some(state),
             effective_cameras: Vec::new(),
             part,
             unstored: BTreeSet::new(),
@@ -143,7 +143,7 @@ impl ConfigStore {
         camera.ok_or_else(|| Refusal::no_camera(id))
     }
 
-    /// Takes over a file that needs no restart. An override whose value the file changed too is discarded. Blocks on the disk.
+    /// Takes over a file that needs no restart. An override whose value the file changed too is discarded.
     ///
     /// The active mode stays if the file has it.
     pub fn replace_file(&mut self, file: Config, now: Mono, wall: WallTime) {
@@ -163,7 +163,7 @@ impl ConfigStore {
         self.change_base(false, now);
     }
 
-    /// Makes a mode, or none, the active one until the schedules change next. Blocks on the disk, for one small file.
+    /// Makes a mode, or none, the active one until the schedules change next.
     pub fn switch_mode(
         &mut self,
         mode: Option<&ModeId>,
@@ -217,7 +217,7 @@ impl ConfigStore {
             .collect()
     }
 
-    /// Executes a command that changes cameras. Blocks on the disk, for one small file.
+    /// Executes a command that changes cameras.
     pub fn execute(&mut self, command: &Command, now: Mono) -> Result<(), Refusal> {
         if let Some(camera) = command.camera() {
             self.camera(camera)?;
@@ -249,8 +249,7 @@ impl ConfigStore {
         }
     }
 
-    /// True when an override has ended or a schedule has switched the mode, so that the effective cameras are others now. Blocks on the
-    /// disk when the mode is another one.
+    /// True when an override has ended or a schedule has switched the mode, so that the effective cameras are others now.
     pub fn tick(&mut self, now: Mono, wall: WallTime) -> bool {
         let before = self.modes.stored();
         let is_switched = self.modes.update(wall);
@@ -320,13 +319,11 @@ impl ConfigStore {
     }
 
     fn save_overrides(&self) {
-        let Some(file) = &self.overrides_file else {
-            return;
-        };
         let mut stored = self.effective.stored();
         stored.mode = self.modes.stored();
-        if let Err(error) = file.save(&stored) {
-            tracing::error!("{error}");
+        // Numbers, texts and lists always serialise.
+        if let (Some(state), Ok(text)) = (&self.state, stored.to_json()) {
+            state.put(Document::Overrides, text);
         }
     }
 
@@ -353,6 +350,19 @@ impl ConfigStore {
             self.save_overrides();
         }
     }
+}
+
+/// Those of an earlier run.
+fn stored_overrides(state: &StateStore) -> ReadOverrides {
+    let text = state.get(Document::Overrides);
+    let read = text.map(|text| ReadOverrides::of_json(text.as_bytes()));
+    read.transpose().map_or_else(
+        |error| {
+            tracing::error!(%error, "the stored overrides cannot be read; the values of the configuration apply");
+            ReadOverrides::default()
+        },
+        Option::unwrap_or_default,
+    )
 }
 
 /// Records of a disk or a store that break the rules of the configuration file.
@@ -411,8 +421,10 @@ pub fn adapters_fit(file: &Path, model: &config::ModelSettings) -> Result<(), Co
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
+
     use crate::app::test_support;
-    use spotter_core::testing::rate;
+    use spotter_core::{ManualClock, testing::rate};
 
     /// Two files of one site: `mqtt.overrides` is `keep` in the first and `forget` in the second.
     fn keep_and_forget(state: &tempfile::TempDir) -> [Config; 2] {
@@ -436,7 +448,9 @@ mod tests {
     }
 
     fn open_at(config: &Config, hours: i64) -> ConfigStore {
-        ConfigStore::open(PathBuf::new(), config.clone(), Mono::default(), hour(hours))
+        let clock = ManualClock::at(hour(hours));
+        let state = StateStore::open(&config.node.state_dir, Arc::new(clock.clone())).unwrap();
+        ConfigStore::open(PathBuf::new(), config.clone(), state, &clock)
     }
 
     /// Overrides as a program that means harm writes them.

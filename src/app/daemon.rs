@@ -28,7 +28,7 @@ use super::{
     answer_router::{AnswerRouter, AnswerRouterParts},
     board::Board,
     camera_supervisor::CameraSupervisor,
-    command_handler::{CommandContext, CommandEffect, CommandHandler},
+    command_handler::{CameraChange, CommandContext, CommandEffect, CommandHandler},
     config_store::{ConfigStore, adapters_fit, restart_reasons},
     console,
     costs::CostBasis,
@@ -40,6 +40,7 @@ use super::{
     line_counts::LineCountStore,
     lines::Lines,
     node_reporter::{NodeReporter, expected_looks, longest_look, node_info},
+    pending_confirmations::PendingConfirmations,
     remember_secrets,
     report::RunReport,
     triggers::{LookSwitch, TriggerCall, Triggers},
@@ -67,6 +68,7 @@ use spotter_mqtt::{
     Announcer, Identity, Inbound, Publisher, ReplyValue, SentDetection,
     discovery::{birth_topic, collisions},
 };
+use spotter_state::{Document, StateStore};
 
 /// Grace for loading a model; also the unit's `TimeoutStartSec`.
 const START_LIMIT: Duration = Duration::from_secs(180);
@@ -229,6 +231,9 @@ struct Daemon {
     commands: CommandHandler,
     answers: AnswerRouter,
     line_counts: LineCountStore,
+    state: StateStore,
+    /// Commands whose change is applied and on its way to the disk.
+    unconfirmed: PendingConfirmations,
     publisher: Publisher,
     broker: BrokerLink,
     poster: EventPoster,
@@ -310,12 +315,13 @@ impl Daemon {
     /// Does first what can fail: nothing is published and no camera is connected before the rest runs.
     async fn prepare(file: Config, context: &ProcessContext) -> anyhow::Result<PreparedStages> {
         EventPoster::check(&file.webhooks)?;
+        let state = StateStore::open(&file.node.state_dir, Arc::clone(&context.clock))?;
         let fleet = match &file.fleet {
-            Some(fleet) => Some(FleetStart::read(fleet, &file).await),
+            Some(fleet) => Some(FleetStart::read(fleet, &file, state.clone()).await),
             None => None,
         };
-        let (now, wall) = (context.clock.now(), context.clock.wall());
-        let mut config = ConfigStore::open(context.path.clone(), file, now, wall);
+        let path = context.path.clone();
+        let mut config = ConfigStore::open(path, file, state.clone(), &*context.clock);
         if let Some(fleet) = &fleet {
             let cameras = fleet.cameras().into_iter().map(|shared| shared.camera);
             config.replace_list(cameras.collect(), context.clock.now());
@@ -338,6 +344,7 @@ impl Daemon {
         log_advice(config.file());
         Ok(PreparedStages {
             config,
+            state,
             engines,
             costs,
             card,
@@ -353,6 +360,7 @@ impl Daemon {
     ) -> anyhow::Result<Self> {
         let PreparedStages {
             config,
+            state,
             engines,
             costs,
             card,
@@ -384,22 +392,23 @@ impl Daemon {
         }
         let mut info = node_info(&shown, &identity, &card, clock.wall());
         info.gpus = engines.gpus();
+        let listed = state.get(Document::RetainedTopics);
         let mut reporter = NodeReporter::new(
             publisher.clone(),
-            Announcer::open(&file.node.state_dir, &identity),
+            Announcer::new(listed.as_deref(), &identity),
             info,
             board.clone(),
             Arc::clone(clock),
         );
         // Before the first states.
         reporter.announce(&config);
+        store_topics(&mut reporter, &state);
         // In a fleet, another node may have counted meanwhile.
         let is_alone = file.fleet.is_none();
-        let counts_in = is_alone.then(|| file.node.state_dir.clone());
-        let line_counts = LineCountStore::open(counts_in);
+        let line_counts = LineCountStore::new(is_alone.then(|| state.clone()));
         let answers = AnswerRouter::new(AnswerRouterParts {
             cameras: config.cameras(),
-            line_counts: line_counts.records(),
+            line_counts: &line_counts.records(),
             retain_snapshots: file.mqtt.retain_snapshots,
             model: Arc::clone(&card.name),
             boot: Arc::clone(&identity.boot),
@@ -434,6 +443,8 @@ impl Daemon {
             triggers,
             answers,
             line_counts,
+            state,
+            unconfirmed: PendingConfirmations::default(),
             publisher,
             broker,
             poster,
@@ -492,6 +503,10 @@ impl Daemon {
                         Some(call) => self.on_trigger(&call),
                         None => self.follow_triggers(),
                     }
+                    None
+                }
+                change = self.unconfirmed.next() => {
+                    self.confirm(change);
                     None
                 }
                 request = self.servers.next_trigger() => {
@@ -636,9 +651,7 @@ impl Daemon {
                     fleet.store_settings(&mut self.config);
                 }
                 self.apply_cameras().await;
-                let (commands, context) = self.command_context();
-                commands.confirm(change, context);
-                self.follow_triggers();
+                self.unconfirmed.push(self.state.pending(), change);
                 None
             }
             CommandEffect::Reload(requester) => {
@@ -654,6 +667,13 @@ impl Daemon {
                 self.carry_out(reload).await
             }
         }
+    }
+
+    /// Replies to a command whose change is applied and stored.
+    fn confirm(&mut self, change: CameraChange) {
+        let (commands, context) = self.command_context();
+        commands.confirm(change, context);
+        self.follow_triggers();
     }
 
     /// A signal of a source beside this loop. Its trigger may have been removed meanwhile.
@@ -726,8 +746,9 @@ impl Daemon {
             self.answers.switched(&switched);
         }
         self.answers.tick();
-        self.line_counts.tick(self.answers.line_counts()).await;
+        self.line_counts.tick(self.answers.line_counts());
         self.reporter.tick(now);
+        store_topics(&mut self.reporter, &self.state);
         let stuck = self.housekeeping.tick(TickInput {
             publisher: &self.publisher,
             engines: &self.engines,
@@ -739,6 +760,7 @@ impl Daemon {
             started_ms: self.reporter.info().started_ms,
             webhooks: self.poster.statuses(),
             fleet: self.fleet.as_ref(),
+            state: &self.state,
             api: self.servers.api.as_ref().map(ServedApi::facts),
         });
         for label in stuck {
@@ -856,6 +878,7 @@ impl Daemon {
             self.housekeeping.forget(removed);
         }
         self.reporter.cameras_changed(&self.config);
+        store_topics(&mut self.reporter, &self.state);
         // After their topics are known to be in use.
         self.follow_triggers();
     }
@@ -868,6 +891,7 @@ impl Daemon {
             () = signals.stop_now() => tracing::warn!("stopped at once by a second signal; camera sessions stay open and the last messages are lost"),
         }
         std::mem::take(&mut self.servers).close().await;
+        self.state.clone().close().await;
         // With the same client id it would compete with the connection of the next run.
         self.broker.task.abort();
         loop {
@@ -893,8 +917,11 @@ impl Daemon {
         let last = self.engines.finish(LAST_LOOK_LIMIT).await;
         self.on_looks(last);
         self.answers.shutdown();
-        let line_counts = self.answers.line_counts();
-        self.line_counts.finish(line_counts).await;
+        self.line_counts.tick(self.answers.line_counts());
+        while !self.unconfirmed.is_empty() {
+            let change = self.unconfirmed.next().await;
+            self.confirm(change);
+        }
         self.publisher.stop();
         let last_messages = timeout(BROKER_LIMIT, &mut self.broker.task);
         let _ = tokio::join!(last_messages, self.poster.stop(), self.triggers.stop());
@@ -908,10 +935,18 @@ impl Daemon {
 /// The stages that can fail to start, running and not yet connected to anything outside.
 struct PreparedStages {
     config: ConfigStore,
+    state: StateStore,
     engines: EngineSupervisor,
     costs: Option<CostBasis>,
     card: ModelCard,
     fleet: Option<FleetStart>,
+}
+
+/// Before the broker can have a topic that is not on the stored list for long.
+fn store_topics(reporter: &mut NodeReporter, state: &StateStore) {
+    if let Some(list) = reporter.take_unstored_topics() {
+        state.put(Document::RetainedTopics, list);
+    }
 }
 
 /// Fails when an adapter does not fit the model.

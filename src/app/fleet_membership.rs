@@ -23,7 +23,7 @@ use super::{
     camera_supervisor::CameraSupervisor,
     config_store::{ConfigStore, FleetPart, log_dropped},
     costs::CostBasis,
-    fleet_file::FleetFile,
+    fleet_record::FleetRecord,
     node_reporter::NodeReporter,
 };
 use crate::{api::RefusedCall, ops::facts::FleetFacts};
@@ -43,6 +43,7 @@ use spotter_fleet::{
     summary::FleetSummary,
 };
 use spotter_mqtt::{DELAYED_AFTER, Identity, Publisher};
+use spotter_state::StateStore;
 
 /// Commands to the membership that wait; more than a node has cameras.
 const COMMANDS: usize = 4096;
@@ -67,7 +68,7 @@ const CAMERAS_REMEMBERED: usize = 10_000;
 /// The list and the disk of a node that is about to start.
 pub struct FleetStart {
     store: Arc<FleetStore>,
-    file: FleetFile,
+    record: FleetRecord,
     list: Option<ListRevision>,
     /// Calls can trigger this node's cameras.
     has_api: bool,
@@ -83,7 +84,7 @@ pub struct FleetMembership {
     events: mpsc::Receiver<MemberEvent>,
     /// Received, and not handled yet.
     waiting: VecDeque<MemberEvent>,
-    file: FleetFile,
+    record: FleetRecord,
     has_api: bool,
     rights: ListRights,
     costs: CostBasis,
@@ -151,24 +152,24 @@ pub struct FleetEffect {
 }
 
 impl FleetStart {
-    /// Reads the list from the store, or from the disk when the store cannot be reached within some seconds. Blocks on the disk.
-    pub async fn read(fleet: &FleetConfig, config: &Config) -> Self {
-        let mut file = FleetFile::open(&config.node.state_dir, &fleet.name);
+    /// Reads the list from the store, or the last one that was read when the store cannot be reached within some seconds.
+    pub async fn read(fleet: &FleetConfig, config: &Config, state: StateStore) -> Self {
+        let mut record = FleetRecord::read(state, &fleet.name);
         let store = FleetStore::new(StoreSettings::of(fleet));
         let list = match store.list().await {
             Ok(Some(list)) => {
-                file.keep_list(&list);
+                record.keep_list(&list);
                 Some(list)
             }
             Ok(None) => None,
             Err(error) => {
                 tracing::warn!(%error, "the list of the fleet cannot be read; starting with the last one that was");
-                file.kept().list()
+                record.kept().list()
             }
         };
         Self {
             store: Arc::new(store),
-            file,
+            record,
             list,
             has_api: config.api.is_some(),
             rights: fleet.rights.clone(),
@@ -212,7 +213,7 @@ impl FleetMembership {
             machine: identity.machine().to_owned(),
             labels: fleet.labels.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            resumed: start.file.kept().own.clone(),
+            resumed: start.record.kept().own.clone(),
         };
         let (sender, events) = mpsc::channel(EVENTS);
         let (commands, received) = mpsc::channel(COMMANDS);
@@ -224,7 +225,7 @@ impl FleetMembership {
             commands,
             events,
             waiting: VecDeque::new(),
-            file: start.file,
+            record: start.record,
             has_api: start.has_api,
             rights: start.rights,
             costs,
@@ -373,7 +374,7 @@ impl FleetMembership {
             cameras = read.cameras.len(),
             "list of the fleet"
         );
-        self.file.keep_list(list);
+        self.record.keep_list(list);
         let cameras = read.cameras.iter().map(|shared| shared.camera.clone());
         context.config.replace_list(cameras.collect(), context.now);
         // Others watch it, so its topics are not cleared.
@@ -553,7 +554,7 @@ impl FleetMembership {
         }
         self.wrong_owners
             .retain(|_, (_, at)| now.since(*at) < WRONG_OWNER_SHOWN);
-        self.file.keep_own(&self.own);
+        self.record.keep_own(&self.own);
         let capacity_hz = self.costs.capacity_hz(engines).unwrap_or(UNMEASURED_HZ);
         if (capacity_hz - self.capacity_hz).abs() > CAPACITY_CHANGE * self.capacity_hz {
             self.capacity_hz = capacity_hz;
@@ -564,8 +565,7 @@ impl FleetMembership {
     /// Gives the fleet what commands have changed at own cameras since the last call.
     pub fn store_settings(&self, config: &mut ConfigStore) {
         for (camera, stored) in config.take_unstored() {
-            let text = (!stored.is_empty()).then(|| stored.to_json()).transpose();
-            match text.map(|text| text.map(|text| String::from_utf8_lossy(&text).into_owned())) {
+            match (!stored.is_empty()).then(|| stored.to_json()).transpose() {
                 Ok(text) => self.send(MemberCommand::SetSettings { camera, text }),
                 Err(error) => {
                     tracing::error!(%camera, %error, "what was changed at the camera cannot be stored")

@@ -25,6 +25,7 @@ use crate::ops::{
 use spotter_core::{CameraId, Clock, FrameCounters, Mono, WebhookId};
 use spotter_events::triggers::TriggerReport;
 use spotter_mqtt::{GpuStats, MessageCounters, Publisher, SentDetection, Stats, Update};
+use spotter_state::StateStore;
 use spotter_webhook::WebhookStatus;
 
 /// Period of `stats`.
@@ -81,6 +82,7 @@ pub struct TickInput<'a> {
     pub started_ms: i64,
     pub webhooks: Vec<WebhookStatus>,
     pub fleet: Option<&'a FleetMembership>,
+    pub state: &'a StateStore,
     pub api: Option<ApiFacts>,
 }
 
@@ -275,6 +277,7 @@ impl Housekeeping {
                 .chain(input.triggers.troubles())
                 .chain(engines.troubles())
                 .chain(publisher.spool_trouble())
+                .chain(input.state.troubles())
                 .chain(input.webhooks.iter().filter_map(WebhookStatus::trouble))
                 .chain(input.fleet.and_then(FleetMembership::trouble))
                 .chain(input.api.iter().flat_map(|api| api.troubles.clone()))

@@ -43,7 +43,7 @@ impl NodeReporter {
         &self.info
     }
 
-    /// Publishes information, discovery and settings for the effective cameras. Blocks on the disk.
+    /// Publishes information, discovery and settings for the effective cameras.
     pub fn cameras_changed(&mut self, config: &ConfigStore) {
         // After the last states of removed cameras, which this clears.
         self.announce(config);
@@ -66,7 +66,7 @@ impl NodeReporter {
         self.publish_mode(config, false);
     }
 
-    /// Publishes the discovery records, and clears those on the broker that are not valid any more. Blocks on the disk.
+    /// Publishes the discovery records, and clears those on the broker that are not valid any more.
     pub fn announce(&mut self, config: &ConfigStore) {
         let stored = config.file().with_cameras(config.stored_cameras());
         // Entities for the figures of a GPU only where there is one.
@@ -79,6 +79,11 @@ impl NodeReporter {
     /// [`cameras_changed`](Self::cameras_changed) without them.
     pub fn cameras_moved(&mut self, cameras: &[CameraId]) {
         self.announcer.cameras_moved(cameras);
+    }
+
+    /// The list of retained topics, when it has to be stored.
+    pub fn take_unstored_topics(&mut self) -> Option<String> {
+        self.announcer.take_unstored()
     }
 
     /// The GPUs in use are others now.

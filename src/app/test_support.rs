@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use super::engine_slot::EngineSlot;
 use spotter_cameras::sampler::{CameraShare, Sampler, TimeLimits};
 use spotter_core::{
-    CameraId, Clock, Frame, Look, Mono, Picture,
+    CameraId, Clock, Frame, Look, Mono, Picture, SystemClock,
     config::{self, Config, Environment},
     testing::frame_at,
 };
@@ -14,6 +14,7 @@ use spotter_engine::{
     service::handle,
     testing::simulated::{self, FragileDevice},
 };
+use spotter_state::StateStore;
 
 /// Parses `text`; the state directory does not exist, so nothing of an earlier run is found.
 pub fn config(text: &str) -> Config {
@@ -23,6 +24,12 @@ pub fn config(text: &str) -> Config {
     let mut config = config::load(&path, &Environment::process()).unwrap().config;
     config.node.state_dir = folder.path().to_owned();
     config
+}
+
+/// Values that no later run reads.
+pub fn state() -> StateStore {
+    let folder = tempfile::tempdir().unwrap();
+    StateStore::open(folder.path(), Arc::new(SystemClock::new())).unwrap()
 }
 
 pub fn card() -> ModelCard {

@@ -120,6 +120,8 @@ pub enum CliCommand {
     Bench(BenchArgs),
     /// Show the nodes of a broker; read and write the list of cameras that nodes share
     Fleet(FleetCommandArgs),
+    /// Copy what survives a restart: settings, counts, lists
+    State(StateCommandArgs),
     /// Measure how right a model is about your own labelled pictures, and calibrate its scores
     Eval(EvalPicturesArgs),
     /// The earlier name of `eval --against bf16`
@@ -306,6 +308,30 @@ fn known_model() -> impl TypedValueParser<Value = &'static KnownModel> {
         .map(|model| PossibleValue::new(model.name).help(model.summary));
     PossibleValuesParser::new(possible)
         .try_map(|name| KnownModel::named(&name).ok_or("unknown model"))
+}
+
+/// `spotter state`
+#[derive(Debug, Args)]
+pub struct StateCommandArgs {
+    #[command(subcommand)]
+    pub command: StateCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum StateCommand {
+    /// Copy state.db to a new file, also while the service uses it
+    Backup(StateBackupArgs),
+}
+
+/// `spotter state backup`
+#[derive(Debug, Args)]
+pub struct StateBackupArgs {
+    /// The new file; a file that exists is not replaced
+    #[arg(value_name = "FILE")]
+    pub target: PathBuf,
+    /// `node.state_dir` of the configuration; the default is the service's
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/spotter")]
+    pub state_dir: PathBuf,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -19,6 +19,7 @@ mod pictures;
 mod proxy;
 mod score_fit;
 mod self_test;
+mod state;
 pub mod table;
 
 use std::process::ExitCode;
@@ -29,13 +30,14 @@ use clap::Parser as _;
 
 use crate::app;
 use spotter_core::config::GpuPrecision;
+use spotter_state::OpenError;
 
 pub const EXIT_DONE: u8 = 0;
 /// The command failed; the reason is on stderr.
 pub const EXIT_FAILED: u8 = 1;
 /// `spotter fleet status`: something is wrong with a node; it is on stdout.
 pub const EXIT_TROUBLE: u8 = 2;
-/// The configuration is wrong (`EX_CONFIG` of sysexits.h); systemd does not restart on it.
+/// The configuration is wrong (`EX_CONFIG` of sysexits.h), or the state database is of a newer version; systemd does not restart on it.
 pub const EXIT_CONFIG: u8 = 78;
 
 /// Parses the arguments of the process and runs the command.
@@ -56,6 +58,7 @@ pub fn main() -> ExitCode {
         CliCommand::SelfTest(test) => self_test::self_test(&test),
         CliCommand::Bench(bench) => bench::bench(&bench),
         CliCommand::Fleet(fleet) => fleet::fleet(&fleet.command),
+        CliCommand::State(state) => state::state(&state.command),
         CliCommand::Eval(args) => eval::eval(&args),
         CliCommand::Compare(args) => {
             out::remark(
@@ -83,7 +86,8 @@ pub fn end(result: anyhow::Result<()>) -> ExitCode {
         Err(error) if error.is::<out::OutputClosed>() => ExitCode::from(EXIT_DONE),
         Err(error) if error.is::<fleet::FleetTrouble>() => ExitCode::from(EXIT_TROUBLE),
         Err(error) => {
-            let code = if error.is::<spotter_core::config::ConfigProblems>() {
+            let is_newer = matches!(error.downcast_ref(), Some(OpenError::Newer { .. }));
+            let code = if is_newer || error.is::<spotter_core::config::ConfigProblems>() {
                 EXIT_CONFIG
             } else {
                 EXIT_FAILED

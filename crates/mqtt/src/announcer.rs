@@ -1,6 +1,6 @@
 //! Keeps the discovery records and the list of retained topics in step with the active configuration.
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
 use super::{
     Identity, Publisher, Update, discovery,
@@ -23,17 +23,17 @@ pub struct Announcer {
 }
 
 impl Announcer {
-    /// Reads from `state_dir` which topics earlier runs left on the broker. Blocks on the disk.
-    pub fn open(state_dir: &Path, identity: &Identity) -> Self {
+    /// `stored`: the list of topics that earlier runs left on the broker, as [`take_unstored`](Self::take_unstored) gave it.
+    pub fn new(stored: Option<&str>, identity: &Identity) -> Self {
         Self {
-            retained: RetainedList::open(state_dir, identity.machine()),
+            retained: RetainedList::new(stored, identity.machine()),
             republish_at: None,
         }
     }
 
     /// Publishes the discovery records of `config` and clears the topics of earlier ones. `effective_cameras`: the effective cameras,
     /// with temporary prompts. `gpu`: figures of a GPU are published. Called at the start and after each accepted change,
-    /// between the last old state and the first new one. Blocks on the disk.
+    /// between the last old state and the first new one.
     ///
     /// In a fleet, the cameras are those that this node owns. A camera that is missing was removed from the fleet's list, and its topics are
     /// cleared, unless [`cameras_moved`](Self::cameras_moved) was called before. It must still be owned: the owner alone may clear them.
@@ -68,7 +68,12 @@ impl Announcer {
         self.republish_at.get_or_insert(now.after(pause));
     }
 
-    /// Called once a second. Blocks on the disk when the broker has cleared a topic.
+    /// The list, when it has to be stored. Called after each call of [`announce`](Self::announce) and [`tick`](Self::tick).
+    pub fn take_unstored(&mut self) -> Option<String> {
+        self.retained.take_unstored()
+    }
+
+    /// Called once a second.
     pub fn tick(&mut self, publisher: &Publisher, now: Mono) {
         if self.republish_at.take_if(|at| *at <= now).is_some() {
             publisher.repeat_discovery();
@@ -87,9 +92,8 @@ mod tests {
 
     #[test]
     fn home_assistant_starts_republish_once_within_five_seconds() {
-        let folder = tempfile::tempdir().unwrap();
         let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
-        let mut announcer = Announcer::open(folder.path(), &identity);
+        let mut announcer = Announcer::new(None, &identity);
         let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
         for _ in 0..100 {
             announcer.home_assistant_started(at(10));

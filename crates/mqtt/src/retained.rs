@@ -1,20 +1,16 @@
 //! The list of topics that are retained on the broker, so that topics that are no longer published can be cleared.
 //!
 //! A broker keeps a retained message for ever, also that of a camera that was removed while the daemon did not run. Therefore
-//! the list is a file in the state directory, written at the start and at every change. A topic that is no longer published
+//! the list is stored, at the start and at every change. A topic that is no longer published
 //! stays on the list until the broker has cleared it, over any number of starts. For a discovery record the list contains
 //! its entities, because a removed entity must be named once more.
 //!
-//! The file has the topics of the node alone: a camera of a fleet may have another owner at the next start, whose topics must not be
+//! What is stored has the topics of the node alone: a camera of a fleet may have another owner at the next start, whose topics must not be
 //! cleared. The topics of such a camera are on the list of the running process, until the camera moves.
 //!
-//! Belongs here: the list and its file. Does not belong here: payloads and delivery.
+//! Belongs here: the list, in memory and as text. Does not belong here: payloads, delivery, the disk.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    io,
-    path::{Path, PathBuf},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -26,16 +22,11 @@ use super::{
 use spotter_core::{
     CameraId, Task,
     config::{CameraConfig, Config, PromptConfig},
-    read_short_file, write_file_atomically,
 };
 
-const FILE: &str = "retained.json";
-/// No file of this program is longer, in bytes.
-const FILE_MAX_BYTES: u64 = 16 << 20;
-
-/// The contents of the file.
+/// The list as it is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct RetainedFile {
+struct StoredTopics {
     /// The machine that wrote it. On a copy of the disk in another machine, the list belongs to a node that still runs.
     machine: String,
     topics: BTreeMap<String, EntityPlatforms>,
@@ -66,31 +57,28 @@ const ENTITIES_MAX: usize = 1000;
 /// The list: published topics, and topics that must be cleared.
 #[derive(Debug)]
 pub struct RetainedList {
-    file: PathBuf,
     machine: String,
     wanted: RetainedTopics,
     /// No longer published; the broker may still keep them.
     stale: RetainedTopics,
-    /// The file is up to date.
-    is_saved: bool,
+    /// It has to be stored.
+    is_unstored: bool,
 }
 
 impl RetainedList {
-    /// Reads the list of an earlier run on this `machine`. Blocks on the disk. A missing or damaged file is an empty list: some
-    /// topics may stay retained on the broker, and nothing else is lost.
-    pub fn open(state_dir: &Path, machine: &str) -> Self {
-        let file = state_dir.join(FILE);
-        let list = match read(&file) {
-            Ok(list) => list.unwrap_or_default(),
-            Err(error) => {
-                let file = file.display();
-                tracing::warn!(%file, %error, "cannot read retained.json; topics of earlier runs that are no longer published stay retained on the broker");
-                RetainedFile::default()
-            }
-        };
+    /// Continues with the list of an earlier run on this `machine`. A missing or damaged text is an empty list: some topics may stay
+    /// retained on the broker, and nothing else is lost.
+    pub fn new(stored: Option<&str>, machine: &str) -> Self {
+        let list = stored.map(serde_json::from_str).transpose();
+        let list: StoredTopics = list.map_or_else(
+            |error| {
+                tracing::warn!(%error, "cannot read the list of retained topics; topics of earlier runs that are no longer published stay retained on the broker");
+                StoredTopics::default()
+            },
+            Option::unwrap_or_default,
+        );
         let ours = list.machine == machine;
         Self {
-            file,
             machine: machine.to_owned(),
             wanted: RetainedTopics::new(),
             stale: if ours {
@@ -106,14 +94,13 @@ impl RetainedList {
             } else {
                 RetainedTopics::new()
             },
-            is_saved: false,
+            is_unstored: true,
         }
     }
 
-    /// Sets the published topics. Returns the others, which must be cleared, also those that were returned before. Blocks on the disk when
-    /// the list changed.
+    /// Sets the published topics. Returns the others, which must be cleared, also those that were returned before.
     pub fn want(&mut self, wanted: RetainedTopics) -> Vec<ClearedTopic> {
-        let listed = self.filed();
+        let listed = self.of_node();
         let before = std::mem::replace(&mut self.wanted, wanted);
         self.stale.extend(before);
         for (topic, retained) in &mut self.wanted {
@@ -124,9 +111,7 @@ impl RetainedList {
                 entities.entry(key).or_insert(platform);
             }
         }
-        if !self.is_saved || self.filed() != listed {
-            self.save();
-        }
+        self.is_unstored |= self.of_node() != listed;
         let leaving = |(topic, retained): (&String, &RetainedTopic)| ClearedTopic {
             topic: topic.clone(),
             camera: retained.camera.clone(),
@@ -152,13 +137,11 @@ impl RetainedList {
         }
     }
 
-    /// Of the topics to clear, only these are left on the broker. Blocks on the disk when the list changed.
+    /// Of the topics to clear, only these are left on the broker.
     pub fn still_there(&mut self, topics: &BTreeSet<String>) {
         let before = self.stale.len();
         self.stale.retain(|topic, _| topics.contains(topic));
-        if self.stale.len() < before {
-            self.save();
-        }
+        self.is_unstored |= self.stale.len() < before;
     }
 
     /// True when no topic must be cleared.
@@ -166,35 +149,24 @@ impl RetainedList {
         self.stale.is_empty()
     }
 
-    /// What the file has to contain.
-    fn filed(&self) -> BTreeMap<String, EntityPlatforms> {
+    /// The text to be stored, when it is another one than before.
+    pub fn take_unstored(&mut self) -> Option<String> {
+        let list = std::mem::take(&mut self.is_unstored).then(|| StoredTopics {
+            machine: self.machine.clone(),
+            topics: self.of_node(),
+        });
+        // Texts in maps with text keys always serialise.
+        list.and_then(|list| serde_json::to_string(&list).ok())
+    }
+
+    /// What is to be stored.
+    fn of_node(&self) -> BTreeMap<String, EntityPlatforms> {
         let all = self.wanted.iter().chain(&self.stale);
         let of_node = all.filter(|(_, retained)| retained.camera.is_none());
         of_node
             .map(|(topic, retained)| (topic.clone(), retained.entities.clone()))
             .collect()
     }
-
-    fn save(&mut self) {
-        let list = RetainedFile {
-            machine: self.machine.clone(),
-            topics: self.filed(),
-        };
-        let written = serde_json::to_vec_pretty(&list)
-            .map_err(io::Error::from)
-            .and_then(|text| write_file_atomically(&self.file, &text));
-        self.is_saved = written.is_ok();
-        if let Err(error) = written {
-            let file = self.file.display();
-            tracing::warn!(%file, %error, "cannot write retained.json; topics removed later may stay retained on the broker");
-        }
-    }
-}
-
-/// `None`: there is no file.
-fn read(file: &Path) -> io::Result<Option<RetainedFile>> {
-    let text = read_short_file(file, FILE_MAX_BYTES)?;
-    Ok(text.map(|text| serde_json::from_str(&text)).transpose()?)
 }
 
 /// Every retained topic of a node with this configuration, these cameras and these discovery records.

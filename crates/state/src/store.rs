@@ -58,10 +58,12 @@ pub struct PendingWrite(Option<oneshot::Receiver<()>>);
 
 impl PendingWrite {
     /// Returns when the value survives a power failure, or when it is known that the disk fails: then [`StateStore::troubles`] says so.
-    pub async fn finished(self) {
-        if let Some(written) = self.0 {
+    /// Dropping the future loses nothing.
+    pub async fn finished(&mut self) {
+        if let Some(written) = &mut self.0 {
             // The thread answers each; without it, nothing is written any more.
             _ = written.await;
+            self.0 = None;
         }
     }
 }

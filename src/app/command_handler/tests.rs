@@ -40,8 +40,8 @@ fn added_prompt_with_region_sees_its_part_of_the_picture() {
     let mut config = ConfigStore::open(
         "site.toml".into(),
         test_support::config(CONFIG),
-        clock.now(),
-        clock.wall(),
+        test_support::state(),
+        &clock,
     );
     let sampler = Sampler::new(config.cameras(), Arc::new(clock.clone()));
     let share = sampler.share(test_support::no_limits());

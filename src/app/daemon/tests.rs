@@ -64,9 +64,11 @@ async fn daemon_with(config: Config, steps: &[usize], open_engines: Arc<OpenEngi
         clock: Arc::clone(&clock),
         open_engines,
     };
+    let state = test_support::state();
     let prepared = PreparedStages {
         costs: None,
-        config: ConfigStore::open(context.path.clone(), config, clock.now(), clock.wall()),
+        config: ConfigStore::open(context.path.clone(), config, state.clone(), &*clock),
+        state,
         engines,
         card: test_support::card(),
         fleet: None,

@@ -1,10 +1,10 @@
 //! The file's cameras with everything that commands changed. The values of the active mode are among those of the file here.
 
 use super::{
-    override_file::StoredOverrides,
     override_set::{DiscardedOverride, OverrideSet},
     revisions::Revisions,
     settings::current_setting,
+    stored_overrides::StoredOverrides,
     temporary::{AddedPrompt, RateBoost},
 };
 use spotter_core::{

@@ -3,7 +3,7 @@
 //! ```text
 //!   file ──▶ ModeSwitch ──cameras──▶ ┌──────────────────┐
 //!   command ───────────────────────▶ │ EffectiveCameras │ ──cameras──▶ every stage
-//!   time ──────────────────────────▶ └──────────────────┘ ──overrides──▶ OverrideFile in the state directory
+//!   time ──────────────────────────▶ └──────────────────┘ ──overrides──▶ the state database
 //! ```
 //!
 //! | part | what it is |
@@ -14,28 +14,26 @@
 //! | `temporary` | prompts and rates that a command adds for a while |
 //! | `settings` | which values a command may change, and their ranges |
 //! | `revisions` | a number for each prompt that rises with its text |
-//! | `override_file` | overrides and revisions on disk |
+//! | `stored_overrides` | overrides and revisions as text |
 //! | `request_history` | requests that arrive twice, by their ids |
 //!
 //! Belongs here: which value may be changed to what, and what applies when the file changes later. Does not belong here: how
-//! a command arrives and is answered (`crates/mqtt`), and what is done with a changed camera (`src/app`). Everything but
-//! [`OverrideFile`] is pure and takes `now`.
+//! a command arrives and is answered (`crates/mqtt`), what is done with a changed camera (`src/app`), and the disk
+//! (`crates/state`). All of it is pure and takes `now`.
 
 mod effective_cameras;
 mod modes;
-mod override_file;
 mod override_set;
 mod request_history;
 mod revisions;
 mod settings;
+mod stored_overrides;
 mod temporary;
 
 pub use effective_cameras::{EffectiveCameras, OverrideEffect};
 pub use modes::{ModeChoice, ModeSwitch, StoredMode, active_mode};
-pub use override_file::{
-    DroppedRecord, OverrideFile, OverrideFileError, ReadOverrides, StoredOverrides,
-};
 pub use override_set::{DiscardedOverride, Override, OverrideSet};
 pub use request_history::{RequestHistory, RequestStatus};
 pub use revisions::RevisionRecord;
 pub use settings::current_setting;
+pub use stored_overrides::{DroppedRecord, ReadOverrides, StoredOverrides};

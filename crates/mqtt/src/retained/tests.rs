@@ -1,4 +1,4 @@
-use std::fs;
+use std::cell::RefCell;
 
 use super::*;
 use crate::{
@@ -30,11 +30,22 @@ fn leaving(list: &mut RetainedList, wanted: RetainedTopics) -> Vec<String> {
     left.map(|cleared| cleared.topic).collect()
 }
 
+/// Stores the list as the daemon does.
+fn keep(list: &mut RetainedList, stored: &RefCell<Option<String>>) {
+    if let Some(text) = list.take_unstored() {
+        stored.replace(Some(text));
+    }
+}
+
 #[test]
 fn topics_removed_while_stopped_are_cleared_at_the_next_start() {
-    let directory = tempfile::tempdir().unwrap();
-    let open = || RetainedList::open(&directory.path().join("state"), "01234567");
-    let want = |list: &mut RetainedList, topics: &[&str]| leaving(list, none(topics));
+    let stored = RefCell::<Option<String>>::default();
+    let open = || RetainedList::new(stored.borrow().as_deref(), "01234567");
+    let want = |list: &mut RetainedList, topics: &[&str]| {
+        let left = leaving(list, none(topics));
+        keep(list, &stored);
+        left
+    };
     assert_eq!(want(&mut open(), &["a", "b", "c"]), [""; 0]);
     // Each call is a start of the process; the first two end before the broker receives the removal.
     for _ in 0..2 {
@@ -43,45 +54,42 @@ fn topics_removed_while_stopped_are_cleared_at_the_next_start() {
     let mut last = open();
     assert_eq!(want(&mut last, &["a"]), ["b", "c"]);
     last.still_there(&BTreeSet::from(["c".to_owned()]));
+    keep(&mut last, &stored);
     assert_eq!(want(&mut open(), &["a"]), ["c"]);
     // The running process uses one topic again and removes another.
     assert_eq!(want(&mut last, &["c"]), ["a"]);
     last.still_there(&BTreeSet::new());
+    keep(&mut last, &stored);
     assert_eq!(want(&mut open(), &[]), ["c"]);
 }
 
 #[test]
 fn retained_list_that_is_damaged_or_foreign_is_ignored() {
-    let directory = tempfile::tempdir().unwrap();
-    let open = |machine| RetainedList::open(directory.path(), machine);
-    open("01234567").want(none(&["a"]));
-    let of_another_machine = open("89abcdef").want(none(&[]));
+    let listed = || {
+        let mut list = RetainedList::new(None, "01234567");
+        list.want(none(&["a"]));
+        list.take_unstored().unwrap()
+    };
+    let whole = listed();
+    let of_another_machine = RetainedList::new(Some(&whole), "89abcdef").want(none(&[]));
     assert!(of_another_machine.is_empty());
-    open("01234567").want(none(&["a"]));
-    let file = directory.path().join(FILE);
-    let whole = fs::read(&file).unwrap();
-    for damaged in [
-        &whole[..whole.len() / 2],
-        b"",
-        b"[1]",
-        b"\xff\xfe",
-        b"{\"machine\":7}",
-    ] {
-        fs::write(&file, damaged).unwrap();
-        assert!(open("01234567").want(none(&["a"])).is_empty());
-        assert_eq!(fs::read(&file).unwrap(), whole, "the list is repaired");
+    for damaged in [&whole[..whole.len() / 2], "", "[1]", "{\"machine\":7}"] {
+        let mut list = RetainedList::new(Some(damaged), "01234567");
+        assert!(list.want(none(&["a"])).is_empty());
+        assert_eq!(list.take_unstored(), Some(listed()), "the list is repaired");
     }
 }
 
 #[test]
 fn entities_of_a_record_are_known_after_a_restart() {
-    let directory = tempfile::tempdir().unwrap();
+    let stored = RefCell::<Option<String>>::default();
     let start = |site: &str| {
         let config = config("", site);
-        let mut kept = RetainedList::open(directory.path(), "01234567");
+        let mut kept = RetainedList::new(stored.borrow().as_deref(), "01234567");
         let all = topics_of(&config);
         let mut records = records(&config, &all, false);
         kept.want(topics(&config, &all, &config.cameras, &records));
+        keep(&mut kept, &stored);
         kept.complete(records.remove(1)).entities()
     };
     let before = start(SITE);
@@ -167,27 +175,20 @@ fn the_list_is_what_is_published() {
 }
 
 #[test]
-fn retained_list_is_written_on_change_and_retried_until_written() {
-    let directory = tempfile::tempdir().unwrap();
-    let state = directory.path().join("state");
-    fs::write(&state, "a file in the way").unwrap();
-    let mut kept = RetainedList::open(&state, "01234567");
-    kept.want(none(&["a", "b"]));
-    assert_eq!(leaving(&mut kept, none(&["a"])), ["b"]);
-    fs::remove_file(&state).unwrap();
-    kept.want(none(&["a"]));
-    let file = state.join(FILE);
-    fs::remove_file(&file).expect("the list is written when the disk allows it");
-    kept.want(none(&["a"]));
-    assert!(!file.exists(), "an unchanged list is not written");
-    kept.want(none(&["a", "c"]));
-    assert!(file.exists());
+fn retained_list_is_stored_at_the_start_and_on_change() {
+    let mut list = RetainedList::new(None, "01234567");
+    list.want(none(&["a"]));
+    assert!(list.take_unstored().is_some());
+    list.want(none(&["a"]));
+    assert!(list.take_unstored().is_none(), "an unchanged list");
+    list.want(none(&["a", "c"]));
+    assert!(list.take_unstored().is_some());
 }
 
 #[test]
-fn topics_of_a_fleets_cameras_are_not_in_the_file() {
-    let directory = tempfile::tempdir().unwrap();
-    let open = || RetainedList::open(directory.path(), "01234567");
+fn topics_of_a_fleets_cameras_are_not_stored() {
+    let stored = RefCell::<Option<String>>::default();
+    let open = || RetainedList::new(stored.borrow().as_deref(), "01234567");
     let config = config("retain_snapshots = true", SITE);
     let fleet = NodeId::new("hall").unwrap();
     let all = topics_of(&config).in_fleet(Some(&fleet));
@@ -203,6 +204,7 @@ fn topics_of_a_fleets_cameras_are_not_in_the_file() {
     let (gate, yard) = (&config.cameras[..1], &config.cameras[1..]);
     let mut list = open();
     assert_eq!(leaving(&mut list, wanted(&config.cameras)), [""; 0]);
+    keep(&mut list, &stored);
     // A box that starts again clears nothing of cameras that others own.
     assert_eq!(leaving(&mut open(), wanted(&[])), [""; 0]);
 

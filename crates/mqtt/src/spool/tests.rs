@@ -385,3 +385,49 @@ fn say(next: &mut u64, thing: u64, step: EventStep, batch: &mut Batch) -> u64 {
 fn open_small(disk: &MemoryDisk) -> (Journal<MemoryDisk>, FoundEvents) {
     Journal::open(disk.clone(), 100_000).unwrap()
 }
+
+/// Beside those of the event log in docs/state.md:
+/// `cargo test -p spotter-mqtt --lib bytes_and_time_of_an_event -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement: 10,000 events for each row of the table"]
+#[expect(clippy::disallowed_methods, reason = "it measures real time")]
+fn bytes_and_time_of_an_event() {
+    const EVENTS: u64 = 10_000;
+    let write_bytes = || -> u64 {
+        let text = std::fs::read_to_string("/proc/self/io").unwrap();
+        let mut lines = text.lines();
+        let bytes = lines.find_map(|line| line.strip_prefix("write_bytes: "));
+        bytes.unwrap().parse().unwrap()
+    };
+    for (size, is_synced) in [(1, true), (10, true), (1, false), (10, false)] {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Folder::open(&folder.path().join("spool")).unwrap();
+        let (mut journal, found) = Journal::open(disk, 20 * MEGABYTE).unwrap();
+        let (before, mut times) = (write_bytes(), Vec::new());
+        for first in (0..EVENTS).step_by(size as usize) {
+            let mut batch =
+                done((first.saturating_sub(size)..first).map(|n| found.first_number + n));
+            for number in first..first + size {
+                let step = match number % 2 {
+                    0 => EventStep::New,
+                    _ => EventStep::End(EndReason::Left),
+                };
+                let event = kept(found.first_number + number, number / 2, step);
+                batch.keep(event, Mono::default());
+            }
+            let start = std::time::Instant::now();
+            journal.write(&batch, Mono::default(), wall()).unwrap();
+            if is_synced {
+                journal.sync().unwrap();
+            }
+            times.push(start.elapsed());
+        }
+        journal.close().unwrap();
+        times.sort_unstable();
+        let bytes = (write_bytes() - before) / EVENTS;
+        let (median, late) = (times[times.len() / 2], times[times.len() * 99 / 100]);
+        println!(
+            "{size} at once, synced {is_synced}: {bytes} bytes an event, {median:?}, 99 % {late:?}"
+        );
+    }
+}

@@ -1,37 +1,13 @@
-//! Overrides and revisions as text: of all cameras in one small file in the state directory, replaced as a whole; in a fleet, of each camera
-//! in the fleet's store.
-
-use std::{fs, io, path::PathBuf};
+//! Overrides and revisions as text: of all cameras in the state database; in a fleet, of each camera in the fleet's store.
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{OverrideSet, modes::StoredMode, revisions::RevisionRecord};
-use spotter_core::{plain_line, read_short_file};
+use spotter_core::plain_line;
 
-const FILE: &str = "overrides.json";
 /// Rises with each change that an older program could not read.
 const VERSION: u32 = 1;
-/// No file of this program is longer, in bytes: a hundred overrides of each of a thousand cameras.
-const FILE_MAX_BYTES: u64 = 16 << 20;
-
-/// The file in a state directory. Its calls block on the disk.
-#[derive(Clone, Debug)]
-pub struct OverrideFile(PathBuf);
-
-/// Overrides cannot be read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum OverrideFileError {
-    #[error("{}: {error}; overrides do not survive a restart until this is repaired", path.display())]
-    Disk { path: PathBuf, error: io::Error },
-    #[error("{}: damaged file ({error}); renamed to {}", path.display(), aside.display())]
-    Damaged {
-        path: PathBuf,
-        /// Path of the renamed file.
-        aside: PathBuf,
-        error: serde_json::Error,
-    },
-}
 
 /// What survives a restart, of all cameras or of one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -54,8 +30,8 @@ impl StoredOverrides {
         }
     }
 
-    pub fn to_json(&self) -> Result<Vec<u8>, serde_json::Error> {
-        serde_json::to_vec(self)
+    pub fn to_json(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(self)
     }
 
     /// Nothing differs from the file.
@@ -138,51 +114,6 @@ fn checked<T: DeserializeOwned>(
     allowed
 }
 
-impl OverrideFile {
-    /// The directory is made by the first [`save`](Self::save).
-    pub fn new(state_dir: PathBuf) -> Self {
-        Self(state_dir)
-    }
-
-    /// The overrides of an earlier run. A damaged file is renamed, so that it is reported once.
-    pub fn load(&self) -> Result<ReadOverrides, OverrideFileError> {
-        let path = self.0.join(FILE);
-        let text = match read_short_file(&path, FILE_MAX_BYTES) {
-            Ok(Some(text)) => text,
-            Ok(None) => return Ok(Default::default()),
-            Err(error) => return Err(OverrideFileError::Disk { path, error }),
-        };
-        match ReadOverrides::of_json(text.as_bytes()) {
-            Ok(read) => Ok(read),
-            Err(error) => {
-                let aside = path.with_extension("damaged");
-                // If this fails too, the next change replaces the file.
-                let _ = fs::rename(&path, &aside);
-                Err(OverrideFileError::Damaged { path, aside, error })
-            }
-        }
-    }
-
-    pub fn forget(&self) -> Result<(), OverrideFileError> {
-        let path = self.0.join(FILE);
-        match fs::remove_file(&path) {
-            Ok(()) => Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(OverrideFileError::Disk { path, error }),
-        }
-    }
-
-    /// Replaces the contents of the file.
-    pub fn save(&self, stored: &StoredOverrides) -> Result<(), OverrideFileError> {
-        let path = self.0.join(FILE);
-        let written = stored
-            .to_json()
-            .map_err(io::Error::from)
-            .and_then(|bytes| spotter_core::write_file_atomically(&path, &bytes));
-        written.map_err(|error| OverrideFileError::Disk { path, error })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -212,8 +143,6 @@ mod tests {
 
     #[test]
     fn stored_setting_out_of_range_is_dropped_and_others_apply() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = OverrideFile::new(folder.path().to_owned());
         let good = override_of(json!({"min_score": ["person", 0.5]}));
         for (now, key, reason) in [
             (
@@ -248,8 +177,7 @@ mod tests {
             (json!({"url": "rtsp://192.0.2.1"}), "url", "unknown variant"),
         ] {
             let bytes = stored(&[override_of(now.clone()), good.clone()], &[]);
-            fs::write(folder.path().join(FILE), bytes).unwrap();
-            let ReadOverrides { stored, dropped } = file.load().unwrap();
+            let ReadOverrides { stored, dropped } = ReadOverrides::of_json(&bytes).unwrap();
             let [dropped] = &dropped[..] else {
                 panic!("{now}: {dropped:?}")
             };
@@ -388,22 +316,12 @@ mod tests {
             // A second write and read lose nothing.
             let (again, _) = EffectiveCameras::new(site, read.stored);
             let again = again.stored().to_json().unwrap();
-            prop_assert_eq!(ReadOverrides::of_json(&again).unwrap().dropped, vec![]);
+            prop_assert_eq!(ReadOverrides::of_json(again.as_bytes()).unwrap().dropped, vec![]);
         }
 
         #[test]
         fn no_bytes_panic_the_reader_of_overrides(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             _ = ReadOverrides::of_json(&bytes);
         }
-    }
-
-    #[test]
-    fn file_that_is_too_long_is_not_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let long = fs::File::create(folder.path().join(FILE)).unwrap();
-        long.set_len(FILE_MAX_BYTES + 1).unwrap();
-        let file = OverrideFile::new(folder.path().to_owned());
-        let error = file.load().unwrap_err().to_string();
-        assert!(error.contains("longer than"), "{error}");
     }
 }
