@@ -14,8 +14,8 @@ use clap::{
 
 use crate::app::DemoOptions;
 use spotter_core::{
-    AdapterId, CaptionLength, IdError, NodeId, SpatialReference,
-    config::{self, DevicePreference, Environment, GpuPrecision, ModelSource, PrecisionSetting},
+    AdapterId, CaptionLength, GpuPrecision, IdError, NodeId, SpatialReference,
+    config::{self, DevicePreference, Environment, ModelSource, PrecisionSetting},
 };
 use spotter_hub::{KNOWN_MODELS, KnownModel};
 use spotter_onvif::DISCOVERY_GROUP;

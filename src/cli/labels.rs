@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use serde::Deserialize;
-use spotter_core::{NormBox, config};
+use spotter_core::{NormBox, PromptText};
 use spotter_street::score::TruthObject;
 
 use super::pictures::pictures_in;
@@ -108,9 +108,9 @@ impl LabelledPictures {
             .context("it does not have COCO's form with images, annotations and categories")?;
         let mut categories = BTreeMap::new();
         for CocoCategory { id, name } in &coco.categories {
-            let name = config::prompt_text(name)
+            let name = PromptText::new(name)
                 .map_err(|wrong| anyhow::anyhow!("the category {name:?} {wrong}"))?;
-            categories.insert(*id, name);
+            categories.insert(*id, String::from(name));
         }
         let mut images = BTreeMap::new();
         for image in &coco.images {

@@ -29,7 +29,7 @@ use args::CliCommand;
 use clap::Parser as _;
 
 use crate::app;
-use spotter_core::config::GpuPrecision;
+use spotter_core::GpuPrecision;
 use spotter_state::OpenError;
 
 pub const EXIT_DONE: u8 = 0;

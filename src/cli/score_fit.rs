@@ -203,7 +203,7 @@ fn record(
 mod tests {
     use super::*;
     use crate::app::test_support;
-    use spotter_core::config::GpuPrecision;
+    use spotter_core::GpuPrecision;
 
     fn answer(nth: usize) -> ScoredAnswer {
         // Always sure, and wrong in one of four.

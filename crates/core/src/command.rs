@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{
-    CameraId, LineId, LookRate, ModeId, PromptId, PromptText, Share, ValueError, config::PromptKeys,
-};
+use super::{CameraId, LineId, LookRate, ModeId, PromptId, PromptText, Share, ValueError};
 
 /// One value of a camera that may be changed while Spotter runs, with the wanted value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,12 +53,23 @@ impl Setting {
     }
 }
 
+/// The keys of `[camera.NAME.prompt.NAME]` with their values, as a program wrote them; not checked yet.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct PromptKeys(toml::Table);
+
+impl PromptKeys {
+    /// As a file has them.
+    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+        toml::to_string(&self.0)
+    }
+}
+
 /// A prompt that is asked until it is taken away or the daemon ends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewPrompt {
     /// Its name on the camera.
     pub id: PromptId,
-    /// What the file would have of it, not checked yet.
     pub keys: PromptKeys,
 }
 

@@ -15,16 +15,21 @@ mod file;
 mod frame;
 mod frame_counters;
 mod geometry;
+mod gpu_precision;
 mod ids;
+mod ip_network;
 mod latency;
 mod log_throttle;
 mod look_token;
 mod model_record;
+mod nearest;
 mod phase;
 mod plain_line;
 mod polygon;
+mod polygon_rules;
 mod prompt;
 mod prompt_state;
+mod schedule;
 mod score_map;
 mod stream_counters;
 mod strip;
@@ -44,7 +49,9 @@ pub use answer::{
     Answer, AnswerBody, AnswerPiece, FoundObject, GroundedSpan, Look, LookFailure, LookNews,
     Outcome, Outline, Reasoning, ScoreSource, StageTimes, TokenCounts, WholeLook, yes_or_no,
 };
-pub use command::{Command, LogLevel, NewPrompt, Refusal, RefusalCode, RequestedInfo, Setting};
+pub use command::{
+    Command, LogLevel, NewPrompt, PromptKeys, Refusal, RefusalCode, RequestedInfo, Setting,
+};
 pub use detection::{Detection, DetectionBody, FrameInfo, TrackedObject};
 pub use epoch::Epoch;
 pub use event::{
@@ -60,21 +67,26 @@ pub use frame::{
 };
 pub use frame_counters::{FrameCounters, FrameEnd, SkippedSinceLast};
 pub use geometry::{NormBox, NormPoint};
+pub use gpu_precision::GpuPrecision;
 pub use ids::{
     AdapterId, CameraId, DirectionId, ID_MAX_CHARS, IdError, LineId, ModeId, NO_MODE, NodeId,
     PromptId, TriggerId, WebhookId, ZoneId,
 };
+pub use ip_network::IpNetwork;
 pub use latency::{Latency, STAGES};
 pub use log_throttle::LogThrottle;
 pub use look_token::{LookCounter, LookToken};
 pub use model_record::{
     AcceptedLicence, FileMismatch, ModelRecord, ModelRecordError, RecordedFile, RecordedScoreMap,
 };
+pub use nearest::{guess, id_suggestion, nearest};
 pub use phase::Phase;
 pub use plain_line::{PLAIN_LINE_MAX_CHARS, plain_line, plain_text};
 pub use polygon::Polygon;
+pub use polygon_rules::{check_polygon, check_polyline};
 pub use prompt::{CaptionLength, Prompt, QueryOptions, Task};
 pub use prompt_state::{Presence, PromptState};
+pub use schedule::{WeeklySchedule, WeeklyTime};
 pub use score_map::{
     SCORED_ANSWERS_MIN, ScoreMap, ScoreMapError, ScoreMaps, ScoredAnswer, ScoredKind,
 };
@@ -84,5 +96,5 @@ pub use time::{
     Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime, duration_from_secs,
 };
 pub use trigger::{TriggerSignal, TriggeredLooks};
-pub use values::{LookRate, PromptText, Share, ValueError};
+pub use values::{LookRate, PROMPT_TEXT_MAX_CHARS, PromptText, Share, ValueError, checked_line};
 pub use view::{PixelRect, PromptRegion, PromptView, RegionBox, SpatialReference};

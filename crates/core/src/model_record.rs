@@ -10,8 +10,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    FileReaders, ScoreMap, ScoreMaps, ScoredKind, config::GpuPrecision, read_short_file,
-    write_file_for,
+    FileReaders, GpuPrecision, ScoreMap, ScoreMaps, ScoredKind, read_short_file, write_file_for,
 };
 
 const HEAD: &str = "# Written by `spotter model get` and `spotter eval`. Spotter compares the files with it when it loads the model, and maps scores.\n\n";

@@ -1,8 +1,7 @@
-//! What tests of several crates share: a configured camera and broker, a frame, and pictures on the host and on a device. Panics name what
+//! What tests of several crates share: a frame, and pictures on the host and on a device. Panics name what
 //! is wrong, as tests do.
 
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicUsize, Ordering},
@@ -10,14 +9,10 @@ use std::{
     time::Duration,
 };
 
+pub use crate::config::testing::{camera, mqtt, prompt};
 use crate::{
     CameraId, ColourMatrix, ColourRange, DevicePlanes, Frame, FrameTimes, LookRate, Mono, Picture,
-    PictureLayout, PixelFormat, Planes, PromptId, PromptRegion, PromptText, Share, Task, WallTime,
-    config::{
-        BrokerAccess, CameraConfig, Commands, Decode, Discovery, HomeAssistantConfig, MotionConfig,
-        MqttConfig, MqttVersion, OverridePersistence, PromptConfig, SourceConfig, SpoolConfig,
-        defaults,
-    },
+    PictureLayout, PixelFormat, Planes, PromptText, Share, WallTime,
 };
 
 /// How many cases a property has: `few` in `make test`, `SPOTTER_CASES_FACTOR` times as many with that variable
@@ -56,35 +51,6 @@ pub fn planar_picture(
     Picture::new(layout, Arc::new(planes)).expect("planes of this layout")
 }
 
-/// A broker on this machine, in clear, that keeps next to nothing for events.
-pub fn mqtt(port: u16) -> MqttConfig {
-    MqttConfig {
-        broker: BrokerAccess {
-            host: "127.0.0.1".into(),
-            port,
-            tls: None,
-            user: None,
-            password: None,
-            version: MqttVersion::Auto,
-            max_qos: 1,
-        },
-        base: "spotter".into(),
-        commands: Commands::Basic,
-        reply_topics: Vec::new(),
-        overrides: OverridePersistence::Keep,
-        retain_snapshots: false,
-        spool: SpoolConfig {
-            events: 1,
-            max_age: Duration::from_secs(1),
-            max_mb: 1,
-        },
-        ha: HomeAssistantConfig {
-            discovery: Discovery::Off,
-            prefix: "homeassistant".into(),
-        },
-    }
-}
-
 pub fn rate(hz: f64) -> LookRate {
     LookRate::new(hz).expect("a rate")
 }
@@ -95,58 +61,6 @@ pub fn share(value: f64) -> Share {
 
 pub fn prompt_text(text: &str) -> PromptText {
     PromptText::new(text).expect("the words of a prompt")
-}
-
-/// A camera of the test source: one look a second, no gate, no mask, no zones, no lines.
-pub fn camera(id: &str, prompts: Vec<PromptConfig>) -> CameraConfig {
-    CameraConfig {
-        id: CameraId::new(id).expect("an id"),
-        enabled: true,
-        source: SourceConfig::Test,
-        rate: rate(1.0),
-        width: 1280,
-        crops_max: None,
-        stall: Duration::from_secs(5),
-        first_frame: Duration::from_secs(15),
-        decode: Decode::All,
-        motion: MotionConfig {
-            on: false,
-            threshold: 0.02,
-            hold: Duration::from_secs(10),
-            at_least_every: Duration::from_secs(30),
-        },
-        mask: Vec::new(),
-        zones: Vec::new(),
-        lines: Vec::new(),
-        triggers: Vec::new(),
-        onvif_url: None,
-        schedule: None,
-        events: defaults::EVENTS,
-        prompts,
-    }
-}
-
-/// A prompt that detects what it is called, once a second, and reports everything.
-pub fn prompt(id: &str) -> PromptConfig {
-    PromptConfig {
-        id: PromptId::new(id).expect("an id"),
-        enabled: true,
-        revision: 1,
-        task: Task::Detect { object: id.into() },
-        region: PromptRegion::Whole,
-        crops_max: None,
-        rate: rate(1.0),
-        min_score: share(0.0),
-        min_area: 0.0,
-        zones: Vec::new(),
-        lines: Vec::new(),
-        dwell: BTreeMap::new(),
-        snapshot: false,
-        verify: None,
-        describe: None,
-        strip: None,
-        events: defaults::EVENTS,
-    }
 }
 
 /// A frame of one black pixel that was received and taken so long after the beginning of both clocks.

@@ -4,13 +4,10 @@ use std::{fmt, ops::RangeInclusive, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    config::{
-        self,
-        defaults::{PROMPT_TEXT_MAX_CHARS, RATE_HZ_RANGE, SHARE_RANGE},
-    },
-    time::duration_from_secs,
-};
+use crate::time::duration_from_secs;
+
+/// The longest text of a prompt, in characters.
+pub const PROMPT_TEXT_MAX_CHARS: usize = 200;
 
 /// Why a value is refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -99,11 +96,11 @@ macro_rules! number {
 
 number!(
     /// Looks a second at most.
-    LookRate, RATE_HZ_RANGE, hz
+    LookRate, 0.01..=30.0, hz
 );
 number!(
-    /// A score or a threshold.
-    Share, SHARE_RANGE, get
+    /// A score, a threshold, a coordinate or an area.
+    Share, 0.0..=1.0, get
 );
 
 impl LookRate {
@@ -124,7 +121,8 @@ impl PromptText {
         if chars > PROMPT_TEXT_MAX_CHARS {
             return Err(ValueError::TooLong(chars));
         }
-        config::prompt_text(text)
+        let hint = "describe in plain words what to look for";
+        checked_line(text, PROMPT_TEXT_MAX_CHARS, hint)
             .map(Self)
             .map_err(ValueError::BadText)
     }
@@ -146,6 +144,24 @@ impl From<PromptText> for String {
     fn from(text: PromptText) -> Self {
         text.0
     }
+}
+
+/// A line of text that is not empty, trimmed; `hint` is for an empty one.
+pub fn checked_line(text: &str, max_chars: usize, hint: &str) -> Result<String, String> {
+    let text = text.trim();
+    let count = text.chars().count();
+    if text.is_empty() {
+        return Err(format!("empty; {hint}"));
+    }
+    if count > max_chars {
+        return Err(format!("{count} characters, limit {max_chars}"));
+    }
+    if text.chars().any(char::is_control) {
+        return Err(
+            "contains a control character (a tab or a line break); write one plain line".to_owned(),
+        );
+    }
+    Ok(text.to_owned())
 }
 
 #[cfg(test)]
@@ -184,15 +200,14 @@ mod tests {
         fn any_value_becomes_an_allowed_one_or_an_error(bits in any::<u64>(), text in ".{0,400}") {
             let number = f64::from_bits(bits);
             if let Ok(rate) = LookRate::new(number) {
-                prop_assert!(RATE_HZ_RANGE.contains(&rate.hz()));
+                prop_assert!(LookRate::RANGE.contains(&rate.hz()));
                 prop_assert!(rate.period() >= Duration::from_millis(33));
             }
             if let Ok(share) = Share::new(number) {
-                prop_assert!(SHARE_RANGE.contains(&share.get()));
+                prop_assert!(Share::RANGE.contains(&share.get()));
             }
             if let Ok(text) = PromptText::new(&text) {
-                let again = config::prompt_text(text.as_str());
-                prop_assert_eq!(again.as_deref(), Ok(text.as_str()));
+                prop_assert_eq!(PromptText::new(text.as_str()), Ok(text));
             }
             prop_assert!(LookRate::new(LookRate::nearest(number).hz()).is_ok());
         }

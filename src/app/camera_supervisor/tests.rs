@@ -156,7 +156,7 @@ async fn camera_that_is_off_reports_reason() {
 
     // A Saturday, and a schedule of workdays.
     camera.enabled = true;
-    camera.schedule = Some(config::WeeklySchedule {
+    camera.schedule = Some(spotter_core::WeeklySchedule {
         days: [true, true, true, true, true, false, false],
         from_minute: 0,
         to_minute: 24 * 60,

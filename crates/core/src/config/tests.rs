@@ -6,7 +6,8 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 use proptest::prelude::*;
 
 use super::{
-    load::{ReadPurpose, Scope, read_text},
+    forms::scope::{ReadPurpose, Scope},
+    load::file::read_text,
     *,
 };
 use crate::Task;

@@ -26,7 +26,7 @@ use crate::{
     network::format::Number,
 };
 use experts::{ExpertLayer, MODEL_CROPS};
-use spotter_core::{Clock, Mono, config::GpuPrecision};
+use spotter_core::{Clock, GpuPrecision, Mono};
 
 mod experts;
 

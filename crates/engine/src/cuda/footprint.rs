@@ -164,7 +164,7 @@ fn weight_bytes(config: &ModelConfig, formats: Formats<'_>) -> usize {
 mod tests {
     use super::*;
     use crate::{cuda::pages_min, model::released_config};
-    use spotter_core::config::GpuPrecision;
+    use spotter_core::GpuPrecision;
 
     #[test]
     fn weights_of_moondream_2_take_known_bytes() {

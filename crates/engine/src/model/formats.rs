@@ -5,7 +5,7 @@ use crate::network::{
     format::{Format, Number},
     layers::LargeLayer,
 };
-use spotter_core::config::GpuPrecision;
+use spotter_core::GpuPrecision;
 
 /// The formats of a model's layers.
 #[derive(Clone, Copy, Debug, PartialEq)]

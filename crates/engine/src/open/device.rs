@@ -18,10 +18,7 @@ use crate::{
     network::format::{Format, Number},
     scheduler::{backend::Backend, sequence::Bounds},
 };
-use spotter_core::{
-    Clock, Picture,
-    config::{self, GpuPrecision},
-};
+use spotter_core::{Clock, GpuPrecision, Picture, config};
 
 /// Prompts that are decoded together; more are taken in turns.
 const CPU_ROWS: usize = 16;

@@ -17,10 +17,7 @@ use crate::{
     },
     service::{BrokenAdapter, Engine, EngineError, EngineModel, InFlight, LookRule},
 };
-use spotter_core::{
-    Clock, Look, Outcome, Picture, ScoredKind, Task,
-    config::{self, GpuPrecision},
-};
+use spotter_core::{Clock, GpuPrecision, Look, Outcome, Picture, ScoredKind, Task, config};
 
 /// Tokens of an answer or caption. A camera's answer is short; a model that does not stop is stopped here.
 const ANSWER_MAX_TOKENS: usize = 128;

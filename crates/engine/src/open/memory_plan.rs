@@ -12,7 +12,7 @@ use crate::{
     network::format::Number,
     scheduler::sequence::Bounds,
 };
-use spotter_core::config::GpuPrecision;
+use spotter_core::GpuPrecision;
 
 /// Sizes of a step: many crops fill a large GPU; few take little memory.
 struct StepSize {

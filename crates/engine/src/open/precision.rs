@@ -1,7 +1,7 @@
 //! Which precision a model runs in where the configuration says `auto`. Pure.
 
 use crate::cuda::PrecisionSpeed;
-use spotter_core::config::GpuPrecision;
+use spotter_core::GpuPrecision;
 
 /// A precision with fewer bits can change answers, so it has to be this much faster: 8 bits than bf16, 4 bits than 8.
 const GAIN: f64 = 1.15;

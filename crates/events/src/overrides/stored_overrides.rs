@@ -122,8 +122,7 @@ mod tests {
     use super::*;
     use crate::overrides::EffectiveCameras;
     use spotter_core::{
-        CameraId, Mono, Setting,
-        config::defaults::{PROMPT_TEXT_MAX_CHARS, RATE_HZ_RANGE, SHARE_RANGE},
+        CameraId, LookRate, Mono, PROMPT_TEXT_MAX_CHARS, Setting, Share,
         testing::{camera, cases, prompt, rate},
     };
 
@@ -298,8 +297,8 @@ mod tests {
             for accepted in read.stored.overrides.iter() {
                 for setting in [&accepted.file, &accepted.now] {
                     match setting {
-                        Setting::Rate(rate) => prop_assert!(RATE_HZ_RANGE.contains(&rate.hz())),
-                        Setting::MinScore(_, score) => prop_assert!(SHARE_RANGE.contains(&score.get())),
+                        Setting::Rate(rate) => prop_assert!(LookRate::RANGE.contains(&rate.hz())),
+                        Setting::MinScore(_, score) => prop_assert!(Share::RANGE.contains(&score.get())),
                         Setting::Text(_, text) => prop_assert!(text.as_str().chars().count() <= PROMPT_TEXT_MAX_CHARS),
                         Setting::Enabled(_) | Setting::MotionGate(_) | Setting::PromptEnabled(..) => {}
                     }
@@ -310,7 +309,7 @@ mod tests {
             let (mut effective, _) = EffectiveCameras::new(site.clone(), StoredOverrides::default());
             effective.set_stored_of(&gate, read.stored.clone());
             for camera in effective.cameras(Mono::default()) {
-                prop_assert!(RATE_HZ_RANGE.contains(&camera.rate.hz()));
+                prop_assert!(LookRate::RANGE.contains(&camera.rate.hz()));
                 prop_assert!(camera.prompts.iter().all(|prompt| prompt.revision > 0));
             }
             // A second write and read lose nothing.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spotter_core::{
     CameraId, LookRate, Mono, NewPrompt, PromptId, Refusal, RefusalCode,
-    config::{CameraConfig, PromptConfig},
+    config::{CameraConfig, PromptConfig, prompt_of_keys},
 };
 
 /// Added prompts of one camera. Each costs a part of every look.
@@ -49,7 +49,7 @@ impl AddedPrompt {
             );
             return Err(Refusal::new(RefusalCode::Conflict, text));
         }
-        let read = prompt.keys.read(id, camera);
+        let read = prompt_of_keys(&prompt.keys, id, camera);
         read.map_err(|mistakes| Refusal::new(RefusalCode::BadValue, mistakes))?;
         Ok(Self {
             camera: camera.id.clone(),
@@ -68,7 +68,7 @@ impl AddedPrompt {
             rate: LookRate::nearest(*LookRate::RANGE.end()),
             ..camera.clone()
         };
-        let read = self.prompt.keys.read(&self.prompt.id, &at_any_rate);
+        let read = prompt_of_keys(&self.prompt.keys, &self.prompt.id, &at_any_rate);
         let prompt = read.ok()?;
         let rate = prompt.rate.min(camera.rate);
         Some(PromptConfig { rate, ..prompt })

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::crossing::{CountedLine, Crossing, CrossingDirection};
 use spotter_core::{
-    CameraId, DirectionId, LineCrossing, LineId, PromptId, PromptState, WallTime,
-    config::{CameraConfig, LineConfig, PromptConfig, WeeklyTime},
+    CameraId, DirectionId, LineCrossing, LineId, PromptId, PromptState, WallTime, WeeklyTime,
+    config::{CameraConfig, LineConfig, PromptConfig},
 };
 
 /// The counts of the lines that one prompt names, in the order of the configuration.

@@ -83,6 +83,7 @@ struct Outside {
     runtime: Runtime,
     _slot: EngineSlot,
     looks: LooksInFlight,
+    #[cfg(test)]
     sampler: Arc<Sampler>,
     cameras: Vec<FrameSender>,
     /// Answers what came too late, to know what was lost.
@@ -129,6 +130,7 @@ impl SimulatedBox {
             _slot: slot,
             looks,
             cameras: FrameSender::all(&cameras, &sampler, clock.now())?,
+            #[cfg(test)]
             sampler,
             reference: simulated_engine(setup, reference, reference_clock),
             log: LookLog::new(&cameras),

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::{Off, command::LINE_RESET};
 use spotter_core::{
-    CameraId, Phase, Setting, Task,
-    config::{CameraConfig, Commands, Config, LineConfig, PromptConfig, defaults},
+    CameraId, LookRate, PROMPT_TEXT_MAX_CHARS, Phase, Setting, Share, Task,
+    config::{CameraConfig, Commands, Config, LineConfig, PromptConfig},
 };
 
 /// The longest state of Home Assistant, in characters.
@@ -117,8 +117,8 @@ fn add_settings(device: &mut DiscoveryDevice, topics: &Topics, camera: &CameraCo
     device.add("enabled", enabled);
     let rate = Entity::new("number", "Frames per second")
         .settable(&at(Setting::Rate(camera.rate)))
-        .with("min", *defaults::RATE_HZ_RANGE.start())
-        .with("max", *defaults::RATE_HZ_RANGE.end())
+        .with("min", *LookRate::RANGE.start())
+        .with("max", *LookRate::RANGE.end())
         .with("step", 0.01)
         .with("mode", "box");
     device.add("rate", rate);
@@ -266,12 +266,12 @@ impl CameraEntities<'_> {
         let text = prompt.text_setting().map(|setting| {
             Entity::new("text", &format!("{name} prompt"))
                 .settable(&at(setting))
-                .with("max", defaults::PROMPT_TEXT_MAX_CHARS)
+                .with("max", PROMPT_TEXT_MAX_CHARS)
         });
         let min_score = Entity::new("number", &format!("{name} min score"))
             .settable(&at(Setting::MinScore(id(), prompt.min_score)))
-            .with("min", *defaults::SHARE_RANGE.start())
-            .with("max", *defaults::SHARE_RANGE.end())
+            .with("min", *Share::RANGE.start())
+            .with("max", *Share::RANGE.end())
             .with("step", 0.01);
         self.add("enabled", enabled);
         if let Some(text) = text {

@@ -32,7 +32,7 @@ use crate::{
         golden_set, json, whole_golden_set,
     },
 };
-use spotter_core::{Picture, config::GpuPrecision};
+use spotter_core::{GpuPrecision, Picture};
 
 /// Ranks of the adapter of a layer, and of an expert.
 const RANK: usize = 8;

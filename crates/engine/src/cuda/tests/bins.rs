@@ -14,7 +14,7 @@ use crate::{
         whole_golden_set,
     },
 };
-use spotter_core::config::GpuPrecision;
+use spotter_core::GpuPrecision;
 
 /// What the README says of an arithmetic.
 struct Bar {

@@ -15,7 +15,7 @@ use crate::{
     scheduler::backend::{DecoderInput, Feed, ImageJob, KvTable, PageId, Pick, Row, Step},
     testing::golden_model::{run_step, step_of},
 };
-use spotter_core::{Picture, config::GpuPrecision};
+use spotter_core::{GpuPrecision, Picture};
 
 /// Noise in all tensors, biases and norms too, so that an omitted one is noticed. Weights have few enough bits for e4m3, so that weights
 /// in e4m3 are equal to them.

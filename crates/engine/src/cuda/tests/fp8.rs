@@ -25,10 +25,7 @@ use crate::{
     scheduler::backend::Backend as _,
     testing::golden_model::run_step,
 };
-use spotter_core::{
-    Picture,
-    config::{self, GpuPrecision},
-};
+use spotter_core::{GpuPrecision, Picture, config};
 use spotter_street as demo;
 
 pub(super) use crate::testing::e4m3::{rounded, value};

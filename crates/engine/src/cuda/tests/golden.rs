@@ -31,7 +31,7 @@ use crate::{
         whole_golden_set, whole_golden_sets,
     },
 };
-use spotter_core::{Picture, config::GpuPrecision};
+use spotter_core::{GpuPrecision, Picture};
 
 /// Of our error to the reference's.
 const FACTOR: f64 = 2.0;

@@ -22,7 +22,7 @@ use crate::{
     },
     model::Formats,
 };
-use spotter_core::config::GpuPrecision;
+use spotter_core::GpuPrecision;
 
 /// Rows in int8 on the GPU.
 struct OnGpu {

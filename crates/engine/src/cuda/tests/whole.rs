@@ -24,7 +24,7 @@ use crate::{
         whole_golden_set, whole_golden_sets,
     },
 };
-use spotter_core::{ManualClock, Picture, SystemClock, config::GpuPrecision};
+use spotter_core::{GpuPrecision, ManualClock, Picture, SystemClock};
 
 /// With the smallest golden model.
 pub(super) fn micro() -> CudaBackend {

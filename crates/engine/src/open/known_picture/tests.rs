@@ -7,8 +7,8 @@ use crate::{
     open::ModelCard,
 };
 use spotter_core::{
-    ManualClock, ScoreSource,
-    config::{DevicePreference, GpuPrecision, ModelSettings, ModelSource},
+    GpuPrecision, ManualClock, ScoreSource,
+    config::{DevicePreference, ModelSettings, ModelSource},
 };
 
 /// What the card of the embedded model says after `change`, opened as from a directory without a record.

@@ -2,8 +2,7 @@
 
 use super::*;
 use spotter_core::{
-    CameraId, Setting,
-    config::WeeklySchedule,
+    CameraId, Setting, WeeklySchedule,
     testing::{camera, prompt, rate},
 };
 

@@ -1,10 +1,7 @@
 //! Counts at a line.
 
 use super::*;
-use spotter_core::{
-    DirectionId, LineId,
-    config::{LineConfig, WeeklyTime},
-};
+use spotter_core::{DirectionId, LineId, WeeklyTime, config::LineConfig};
 
 fn door() -> LineId {
     LineId::new("door").unwrap()

@@ -1,0 +1,140 @@
+//! Times and sizes with their unit.
+
+use std::{ops::RangeInclusive, time::Duration};
+
+use super::{form::Form, number::in_range};
+
+/// The units of durations with their milliseconds, the smallest first.
+const UNITS_MS: [(&str, f64); 4] = [("ms", 1.0), ("s", 1e3), ("m", 6e4), ("h", 3.6e6)];
+/// The units of sizes with their bytes, the smallest first.
+const UNITS_BYTES: [(&str, f64); 2] = [("MiB", 1048576.0), ("GiB", 1073741824.0)];
+/// What an engine may take of a GPU's memory, bytes.
+const MEMORY_RANGE: RangeInclusive<u64> = 1 << 30..=1 << 40;
+
+/// A time with its unit, in a range.
+pub(crate) fn time(range: RangeInclusive<Duration>) -> Form<'static, Duration> {
+    let [low, high] = [range.start(), range.end()].map(|time| duration_text(*time));
+    let form = Form::new(format!("time with unit, {low} to {high}"), move |value| {
+        if let Some(number) = value.as_number_text() {
+            value.error(no_unit(&number));
+            return None;
+        }
+        let time = value.parsed(duration)?;
+        value.checked(in_range(time, &range, |time| duration_text(*time)))
+    });
+    form.written(|time| format!("\"{}\"", duration_text(*time)))
+}
+
+/// The size of a GPU's memory, bytes.
+pub(crate) fn memory() -> Form<'static, u64> {
+    let [low, high] = [MEMORY_RANGE.start(), MEMORY_RANGE.end()].map(|size| size_text(*size));
+    let text = format!("size with unit, {low} to {high}");
+    Form::new(text, |value| value.parsed(memory_size))
+}
+
+/// `250ms`, `5s`, `1.5m`, `24h`.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    let plain = |c: char| c.is_ascii_digit() || c == '.';
+    let (number, unit) = text.split_at(text.len() - text.trim_start_matches(plain).len());
+    let amount: Option<f64> = number.parse().ok();
+    let unit_ms = UNITS_MS.iter().find(|(name, _)| *name == unit);
+    match (amount, unit_ms) {
+        (Some(amount), Some((_, ms))) => {
+            Ok(Duration::from_micros((amount * ms * 1e3).round() as u64))
+        }
+        (Some(_), None) if unit.is_empty() => Err(no_unit(&format!("{text:?}"))),
+        _ => Err(format!(
+            "{text:?} is not a duration; write \"5s\", \"500ms\", \"1m\" or \"24h\""
+        )),
+    }
+}
+
+/// The message about a duration that is a bare number, written `shown` in the file.
+fn no_unit(shown: &str) -> String {
+    format!("{shown} has no unit; write \"5s\", \"500ms\" or \"1m\"")
+}
+
+/// A duration as the file writes it.
+pub(crate) fn duration_text(duration: Duration) -> String {
+    in_units(duration.as_secs_f64() * 1e3, &UNITS_MS)
+}
+
+/// `6GiB`, `5.5GiB`, `900MiB`: bytes.
+fn size(text: &str) -> Result<u64, String> {
+    let parsed = UNITS_BYTES.iter().find_map(|(unit, bytes)| {
+        let number = text.strip_suffix(unit)?;
+        let is_plain = |c: char| c.is_ascii_digit() || c == '.';
+        let amount: f64 = number
+            .chars()
+            .all(is_plain)
+            .then(|| number.parse().ok())??;
+        Some((amount * bytes).round() as u64)
+    });
+    parsed.ok_or_else(|| format!("{text:?} is not a size; write \"6GiB\" or \"5500MiB\""))
+}
+
+/// A size as `model.memory` has it: parsed, and in the range of that key.
+pub fn memory_size(text: &str) -> Result<u64, String> {
+    in_range(size(text)?, &MEMORY_RANGE, |bytes| size_text(*bytes))
+}
+
+/// A size as the file writes it.
+fn size_text(bytes: u64) -> String {
+    in_units(bytes as f64, &UNITS_BYTES)
+}
+
+/// In the largest unit that divides it.
+fn in_units(amount: f64, units: &[(&str, f64)]) -> String {
+    let fits = |unit: &&(&str, f64)| amount >= unit.1 && amount % unit.1 == 0.0;
+    let (unit, size) = units.iter().rev().find(fits).unwrap_or(&units[0]);
+    format!("{}{unit}", amount / size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_a_unit() {
+        let ms = |text| duration(text).unwrap().as_micros();
+        assert_eq!(ms("250ms"), 250_000);
+        assert_eq!(ms("1.5s"), 1_500_000);
+        assert_eq!(ms("1m"), 60_000_000);
+        assert_eq!(ms("24h"), 86_400_000_000);
+        assert_eq!(
+            duration("5").unwrap_err(),
+            "\"5\" has no unit; write \"5s\", \"500ms\" or \"1m\""
+        );
+        for wrong in ["", "s", "-5s", "5 s", "1.2.3s", "5d", "ä", "1e3s"] {
+            assert!(
+                duration(wrong).unwrap_err().contains("is not a duration"),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn durations_are_shown_as_they_are_written() {
+        for text in ["0ms", "250ms", "5s", "90s", "1m", "24h"] {
+            assert_eq!(duration_text(duration(text).unwrap()), text);
+        }
+    }
+
+    #[test]
+    fn sizes_need_a_binary_unit() {
+        assert_eq!(size("6GiB"), Ok(6 << 30));
+        assert_eq!(size("5.5GiB"), Ok(11 << 29));
+        assert_eq!(size("900MiB"), Ok(900 << 20));
+        for wrong in [
+            "", "6", "GiB", "6GB", "6 GiB", "-6GiB", "1.2.3GiB", "1e3GiB",
+        ] {
+            assert!(
+                size(wrong).unwrap_err().contains("is not a size"),
+                "{wrong}"
+            );
+        }
+        for text in ["6GiB", "5500MiB", "1024GiB"] {
+            assert_eq!(size_text(size(text).unwrap()), text);
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! What the program calls: a file, a fleet's list, the prompt of a command, options of a command; the reference of all keys, and advice.
+
+pub mod advice;
+pub(crate) mod broker_access;
+pub(crate) mod camera_list;
+pub(crate) mod file;
+pub(crate) mod prompt_keys;
+pub(crate) mod reference;

@@ -1,0 +1,39 @@
+//! `[camera.NAME]` in the list of a fleet.
+
+use super::camera::{CameraConfig, CameraDefaults, camera};
+use crate::CameraId;
+use crate::config::{forms::prelude::*, read::prelude::*};
+
+/// A camera of the list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SharedCamera {
+    pub camera: CameraConfig,
+    /// A label that its node must have.
+    pub label: Option<String>,
+    pub priority: u8,
+    /// It serves one session at a time.
+    pub has_one_session: bool,
+}
+
+/// Reads a camera of the list.
+pub(crate) fn shared_camera(
+    scope: &Scope<'_>,
+    id: CameraId,
+    mut table: Reader<'_>,
+    base: &CameraDefaults,
+) -> Option<SharedCamera> {
+    keys! { table in "`[camera.NAME]` in the list of a fleet", "A camera of `spotter fleet apply FILE` also accepts these keys; see [fleet.md](fleet.md).", "[camera.gate]\nlabel = \"hall2\"\npriority = 1";
+        /// Only nodes with this label watch the camera.
+        label = node_name().optional("any node"), r#"label = "hall2""#;
+        /// Cameras with a higher priority come first where the nodes cannot do all.
+        priority = whole(0..=9, "").or(0), "priority = 1";
+        /// Sessions that the camera serves at a time. With 1, a node disconnects before the next one connects.
+        sessions = whole(1..=2, "").or(2), "sessions = 1";
+    }
+    Some(SharedCamera {
+        camera: camera(scope, id, table, base)?,
+        label: label.map(|label| label.to_string()),
+        priority,
+        has_one_session: sessions == 1,
+    })
+}

@@ -1,0 +1,190 @@
+//! Whether corners make an area, and points a line.
+
+/// Corners in shares of the picture.
+type Point = (f64, f64);
+
+/// What is wrong with a polygon, in the words of the configuration's messages.
+pub fn check_polygon(corners: &[Point]) -> Result<(), String> {
+    check_range(corners)?;
+    let count = corners.len();
+    if count < 3 {
+        return Err(format!("needs at least 3 points, has {count}"));
+    }
+    let edge = |index: usize| Edge::new(corners[index], corners[(index + 1) % count]);
+    for first in 0..count {
+        for second in first + 1..count {
+            let neighbours = second == first + 1 || (first == 0 && second == count - 1);
+            if !neighbours && touch(edge(first), edge(second)) {
+                let (first, second) = (first + 1, second + 1);
+                return Err(format!(
+                    "edges cross: the ones that start at points {first} and {second}; give the corners in order around the area"
+                ));
+            }
+        }
+    }
+    if doubled_area(corners).abs() < f64::EPSILON {
+        return Err("has no area; all points are on one line".to_owned());
+    }
+    Ok(())
+}
+
+/// What is wrong with the points of a line, in the words of the configuration's messages.
+pub fn check_polyline(points: &[Point]) -> Result<(), String> {
+    check_range(points)?;
+    let count = points.len();
+    if count < 2 {
+        return Err(format!("needs at least 2 points, has {count}"));
+    }
+    let pieces: Vec<Edge> = points
+        .windows(2)
+        .map(|ends| Edge::new(ends[0], ends[1]))
+        .collect();
+    for (first, piece) in pieces.iter().enumerate() {
+        if piece.from == piece.to {
+            let (number, next) = (first + 1, first + 2);
+            return Err(format!("points {number} and {next} are the same"));
+        }
+        for (second, other) in pieces.iter().enumerate().skip(first + 1) {
+            // Neighbours have a common point, and must not lie on each other.
+            let crosses = match second == first + 1 {
+                true => piece.contains(other.to) || other.contains(piece.from),
+                false => touch(*piece, *other),
+            };
+            if crosses {
+                let (first, second) = (first + 1, second + 1);
+                return Err(format!(
+                    "the line crosses itself: the pieces that start at points {first} and {second} touch"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_range(points: &[Point]) -> Result<(), String> {
+    for (index, (x, y)) in points.iter().enumerate() {
+        let inside = |share: &f64| (0.0..=1.0).contains(share);
+        if !inside(x) || !inside(y) {
+            let number = index + 1;
+            return Err(format!("point {number} is [{x}, {y}]; values are 0 to 1"));
+        }
+    }
+    Ok(())
+}
+
+/// Twice the signed area (shoelace formula).
+fn doubled_area(corners: &[Point]) -> f64 {
+    let next = corners.iter().cycle().skip(1);
+    corners
+        .iter()
+        .zip(next)
+        .map(|(a, b)| a.0 * b.1 - b.0 * a.1)
+        .sum()
+}
+
+/// True when two edges share a point.
+fn touch(one: Edge, other: Edge) -> bool {
+    let sides = |edge: Edge, ends: Edge| [edge.side(ends.from), edge.side(ends.to)];
+    let (of_one, of_other) = (sides(one, other), sides(other, one));
+    let is_crossed = |[from, to]: [f64; 2]| from * to < 0.0;
+    (is_crossed(of_one) && is_crossed(of_other)) || one.has_end_of(other) || other.has_end_of(one)
+}
+
+/// From one corner to the next.
+#[derive(Clone, Copy)]
+struct Edge {
+    from: Point,
+    to: Point,
+}
+
+impl Edge {
+    fn new(from: Point, to: Point) -> Self {
+        Self { from, to }
+    }
+
+    /// Positive, zero or negative: `point` is left of, on, or right of the line through the edge.
+    fn side(self, point: Point) -> f64 {
+        let Self { from, to } = self;
+        (to.0 - from.0) * (point.1 - from.1) - (to.1 - from.1) * (point.0 - from.0)
+    }
+
+    /// True when an end of `other` is on this edge.
+    fn has_end_of(self, other: Self) -> bool {
+        self.contains(other.from) || self.contains(other.to)
+    }
+
+    fn contains(self, point: Point) -> bool {
+        self.side(point) == 0.0 && self.spans(point)
+    }
+
+    /// True when `point`, which is on the line through the edge, is between its ends.
+    fn spans(self, point: Point) -> bool {
+        let within = |p: f64, q: f64, value: f64| (p.min(q)..=p.max(q)).contains(&value);
+        within(self.from.0, self.to.0, point.0) && within(self.from.1, self.to.1, point.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn areas_are_accepted_in_both_directions() {
+        let square = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)];
+        let mut reversed = square;
+        reversed.reverse();
+        let dented = [(0.0, 0.0), (1.0, 0.0), (0.5, 0.5), (1.0, 1.0), (0.0, 1.0)];
+        assert_eq!(check_polygon(&square), Ok(()));
+        assert_eq!(check_polygon(&reversed), Ok(()));
+        assert_eq!(check_polygon(&dented), Ok(()));
+    }
+
+    #[test]
+    fn polygon_without_area_is_rejected_with_its_reason() {
+        let cases: [(&[Point], &str); 6] = [
+            (&[(0.0, 0.0), (1.0, 1.0)], "needs at least 3 points, has 2"),
+            (
+                &[(0.0, 0.0), (0.5, 0.5), (1.2, 0.5)],
+                "point 3 is [1.2, 0.5]; values are 0 to 1",
+            ),
+            (
+                &[(0.0, 0.0), (1.0, 1.0), (1.0, 0.0), (0.0, 1.0)],
+                "edges cross",
+            ),
+            (
+                &[(0.0, 0.0), (1.0, 0.0), (0.5, 0.5), (0.5, 0.0)],
+                "edges cross",
+            ),
+            (&[(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)], "has no area"),
+            (
+                &[(f64::NAN, 0.0), (0.5, 0.5), (1.0, 0.0)],
+                "values are 0 to 1",
+            ),
+        ];
+        for (corners, part) in cases {
+            let error = check_polygon(corners).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn line_that_cannot_count_is_rejected_with_its_reason() {
+        let bent = [(0.0, 0.5), (0.5, 0.2), (1.0, 0.5)];
+        assert_eq!(check_polyline(&bent), Ok(()));
+        assert_eq!(check_polyline(&bent[..2]), Ok(()));
+        let cases: [(&[Point], &str); 5] = [
+            (&[(0.5, 0.5)], "needs at least 2 points, has 1"),
+            (&[(0.5, 0.5), (0.5, 1.5)], "point 2 is [0.5, 1.5]"),
+            (&[(0.5, 0.5), (0.5, 0.5)], "points 1 and 2 are the same"),
+            (&[(0.0, 0.5), (0.8, 0.5), (0.4, 0.5)], "crosses itself"),
+            (
+                &[(0.0, 0.0), (1.0, 1.0), (1.0, 0.0), (0.0, 1.0)],
+                "the pieces that start at points 1 and 3 touch",
+            ),
+        ];
+        for (points, part) in cases {
+            let error = check_polyline(points).unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! Weekly schedules such as `Mon-Fri 18:00-06:00 Europe/Berlin`: read, checked, and asked whether a moment is inside; and times
+//! such as `Mon 06:00 Europe/Berlin`, asked for the last one.
+
+use jiff::{Timestamp, ToSpan, tz};
+
+use crate::{WallTime, nearest};
+
+const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
+
+const SHAPE: &str = "write \"Mon-Fri 18:00-06:00 Europe/Berlin\"";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeeklySchedule {
+    /// True for days on which a span starts, Monday first.
+    pub days: [bool; 7],
+    /// Minutes after midnight; a span whose end is not after its start runs over midnight.
+    pub from_minute: u16,
+    /// In minutes after midnight, like `from_minute`.
+    pub to_minute: u16,
+    /// IANA name, e.g. Europe/Berlin.
+    pub zone: String,
+}
+
+/// A time of day on some days of the week.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeeklyTime {
+    /// Monday first.
+    pub days: [bool; 7],
+    /// Minutes after midnight.
+    pub minute: u16,
+    /// IANA name of the time zone.
+    pub zone: String,
+}
+
+impl WeeklySchedule {
+    /// Reads `DAYS FROM-TO ZONE`: days as `Mon-Fri` or `Mon,Wed,Sat-Sun`, times as 00:00 to 24:00, an IANA zone.
+    pub fn new(text: &str) -> Result<Self, String> {
+        let words: Vec<_> = text.split_whitespace().collect();
+        let [days_text, times, zone] = words[..] else {
+            let hint = if words.len() == 2 {
+                " (the time zone is required)"
+            } else {
+                ""
+            };
+            return Err(format!(
+                "{text:?} is not days, times and a time zone{hint}; {SHAPE}"
+            ));
+        };
+        let days = days(days_text)?;
+        let (from, to) = times
+            .split_once('-')
+            .ok_or_else(|| format!("{times:?} is not a span of time; {SHAPE}"))?;
+        let (from_minute, to_minute) = (minute(from)?, minute(to)?);
+        if from_minute == MINUTES_A_DAY {
+            return Err(format!("{from:?} cannot start a span; write 00:00"));
+        }
+        Ok(Self {
+            days,
+            from_minute,
+            to_minute,
+            zone: zone_name(zone)?,
+        })
+    }
+
+    /// True when `now` is inside. Clock times are those of the zone, so that a span that ends at 06:00 does so in
+    /// summer and in winter; a span over midnight belongs to the day on which it starts.
+    pub fn covers(&self, now: WallTime) -> bool {
+        let (Ok(zone), Ok(instant)) = (
+            tz::db().get(&self.zone),
+            Timestamp::from_nanosecond(i128::from(now.unix_nanos())),
+        ) else {
+            // The zone was found when the schedule was read; looking too often is the safe side.
+            return true;
+        };
+        let local = zone.to_datetime(instant);
+        let minute = local.hour() as u16 * 60 + local.minute() as u16;
+        let today = local.date().weekday().to_monday_zero_offset() as usize % 7;
+        let yesterday = local.date().checked_sub(1.day()).map_or(today, |date| {
+            date.weekday().to_monday_zero_offset() as usize % 7
+        });
+        self.covers_minute(yesterday, today, minute)
+    }
+
+    /// The same by the clock of the zone; days are counted from Monday.
+    fn covers_minute(&self, yesterday: usize, today: usize, minute: u16) -> bool {
+        let over_midnight = self.to_minute <= self.from_minute;
+        if over_midnight {
+            (self.days[today] && minute >= self.from_minute)
+                || (self.days[yesterday] && minute < self.to_minute)
+        } else {
+            self.days[today] && (self.from_minute..self.to_minute).contains(&minute)
+        }
+    }
+
+    /// True when each moment of this schedule is in one of `others`. Those of another zone are not compared, because the difference
+    /// between the clocks changes.
+    pub fn is_within(&self, others: &[&Self]) -> bool {
+        let same_zone = others.iter().filter(|other| other.zone == self.zone);
+        let mut minutes =
+            (0..7).flat_map(|day| (0..MINUTES_A_DAY).map(move |minute| (day, minute)));
+        minutes.all(|(today, minute)| {
+            let covers = |schedule: &Self| schedule.covers_minute((today + 6) % 7, today, minute);
+            !covers(self) || same_zone.clone().any(|other| covers(other))
+        })
+    }
+
+    /// The moments of the week after `after` at which [`covers`](Self::covers) may change, in any order: starts and ends of spans, and
+    /// changes of the zone's clocks.
+    pub fn edges_after(&self, after: WallTime) -> Vec<WallTime> {
+        let (Ok(zone), Ok(first)) = (
+            tz::db().get(&self.zone),
+            Timestamp::from_nanosecond(i128::from(after.unix_nanos())),
+        ) else {
+            return Vec::new();
+        };
+        // From the day before: its span may end today.
+        let midnights = (-1..=EDGE_DAYS).filter_map(|day| {
+            let date = zone.to_datetime(first).date();
+            Some(date.checked_add(day.days()).ok()?.at(0, 0, 0, 0))
+        });
+        let local = midnights.flat_map(|midnight| {
+            let minutes = [self.from_minute, self.to_minute].map(i64::from);
+            minutes.map(|minute| midnight.checked_add(minute.minutes()))
+        });
+        let spans = local.flatten().flat_map(|local| {
+            // A time that a change of the clocks skips or repeats.
+            let instant = zone.to_ambiguous_timestamp(local);
+            [instant.earlier(), instant.later()]
+        });
+        let last = first.checked_add((24 * EDGE_DAYS).hours());
+        let is_near = |change: &Timestamp| last.as_ref().is_ok_and(|last| change <= last);
+        let changes = zone.following(first).map(|change| change.timestamp());
+        let edges = spans.flatten().chain(changes.take_while(is_near));
+        edges
+            .map(|edge| WallTime::from_unix_millis(edge.as_millisecond()))
+            .filter(|edge| *edge > after)
+            .collect()
+    }
+}
+
+impl WeeklyTime {
+    /// Reads `TIME ZONE` or `DAYS TIME ZONE`.
+    pub fn new(text: &str) -> Result<Self, String> {
+        const EXAMPLES: &str = "write \"00:00 Europe/Berlin\" or \"Mon 06:00 Europe/Berlin\"";
+        let words: Vec<_> = text.split_whitespace().collect();
+        let (on_days, time, zone) = match words[..] {
+            [time, zone] => ([true; 7], time, zone),
+            [on_days, time, zone] => (days(on_days)?, time, zone),
+            _ => {
+                return Err(format!(
+                    "{text:?} is not a time and a time zone; {EXAMPLES}"
+                ));
+            }
+        };
+        let minute = match minute(time)? {
+            MINUTES_A_DAY => {
+                return Err("\"24:00\" is 00:00 of the next day; write that".to_owned());
+            }
+            minute => minute,
+        };
+        Ok(Self {
+            days: on_days,
+            minute,
+            zone: zone_name(zone)?,
+        })
+    }
+
+    /// The last such moment until `now`. Where the clocks skip the time, it is so much later; where they show it twice, the first counts.
+    pub fn last_until(&self, now: WallTime) -> Option<WallTime> {
+        let zone = tz::db().get(&self.zone).ok()?;
+        let instant = Timestamp::from_nanosecond(i128::from(now.unix_nanos())).ok()?;
+        let today = zone.to_datetime(instant).date();
+        let (hour, minute) = ((self.minute / 60) as i8, (self.minute % 60) as i8);
+        (0..=7).find_map(|back: i64| {
+            let date = today.checked_sub(back.days()).ok()?;
+            let day = date.weekday().to_monday_zero_offset() as usize % 7;
+            let due = date.at(hour, minute, 0, 0).to_zoned(zone.clone()).ok()?;
+            let is_due = self.days[day] && due.timestamp() <= instant;
+            is_due.then(|| WallTime::from_unix_millis(due.timestamp().as_millisecond()))
+        })
+    }
+}
+
+/// Days after a moment within which [`WeeklySchedule::edges_after`] looks: a span may start on any day of a week.
+const EDGE_DAYS: i64 = 8;
+
+const MINUTES_A_DAY: u16 = 24 * 60;
+
+fn days(text: &str) -> Result<[bool; 7], String> {
+    let mut on = [false; 7];
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (day(first)?, day(last)?);
+        let span = (last + 7 - first) % 7;
+        for step in 0..=span {
+            on[(first + step) % 7] = true;
+        }
+    }
+    Ok(on)
+}
+
+fn day(text: &str) -> Result<usize, String> {
+    let found = DAYS.iter().position(|day| *day == text);
+    found.ok_or_else(|| format!("{text:?} is not a day; days are {}", DAYS.join(" ")))
+}
+
+/// `18:30` as minutes after midnight; `24:00` is the end of the day.
+fn minute(text: &str) -> Result<u16, String> {
+    let wrong = || format!("{text:?} is not a time of day; write 00:00 to 24:00");
+    let [b'0'..=b'2', b'0'..=b'9', b':', b'0'..=b'5', b'0'..=b'9'] = text.as_bytes() else {
+        return Err(wrong());
+    };
+    let number = |digits: &str| digits.parse::<u16>().map_err(|_| wrong());
+    let minute = number(&text[..2])? * 60 + number(&text[3..])?;
+    if minute > MINUTES_A_DAY {
+        return Err(wrong());
+    }
+    Ok(minute)
+}
+
+/// The zone's name as the database spells it.
+fn zone_name(text: &str) -> Result<String, String> {
+    let found = tz::db().get(text).ok();
+    if let Some(name) = found.as_ref().and_then(|zone| zone.iana_name()) {
+        return Ok(name.to_owned());
+    }
+    let names: Vec<String> = tz::db().available().map(|name| name.to_string()).collect();
+    let near = nearest(text, names.iter().map(String::as_str));
+    // Abbreviations such as CEST are near to many names and mean none of them.
+    Err(match near.filter(|_| text.contains('/')) {
+        Some(near) => format!("unknown zone {text:?}; did you mean {near:?}?"),
+        None => format!("unknown zone {text:?}; use names such as Europe/Berlin"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(utc: &str) -> WallTime {
+        let instant: Timestamp = utc.parse().unwrap();
+        WallTime::from_unix_millis(instant.as_millisecond())
+    }
+
+    #[test]
+    fn span_over_midnight_belongs_to_its_first_day() {
+        let nights = WeeklySchedule::new("Mon-Fri 18:00-06:00 Europe/Berlin").unwrap();
+        assert_eq!(nights.days, [true, true, true, true, true, false, false]);
+        assert_eq!((nights.from_minute, nights.to_minute), (1080, 360));
+        // 2026-11-20 is a Friday; Berlin is one hour ahead of UTC in winter.
+        assert!(!nights.covers(at("2026-11-20T16:59:59Z")));
+        assert!(nights.covers(at("2026-11-20T17:00:00Z")));
+        assert!(nights.covers(at("2026-11-21T04:59:59Z")));
+        assert!(!nights.covers(at("2026-11-21T05:00:00Z")));
+        assert!(!nights.covers(at("2026-11-21T20:00:00Z")));
+        assert!(!nights.covers(at("2026-11-23T04:00:00Z")), "Sunday night");
+    }
+
+    #[test]
+    fn clock_times_hold_in_summer_and_winter() {
+        let day = WeeklySchedule::new("Mon-Sun 08:00-20:00 Europe/Berlin").unwrap();
+        assert!(day.covers(at("2026-07-01T06:00:00Z")));
+        assert!(!day.covers(at("2026-12-01T06:00:00Z")));
+        // The clocks go back on 2026-10-25 at 03:00 summer time: 02:30 is there twice, and both are inside.
+        let night = WeeklySchedule::new("Sun 02:00-03:00 Europe/Berlin").unwrap();
+        assert!(night.covers(at("2026-10-25T00:30:00Z")));
+        assert!(night.covers(at("2026-10-25T01:30:00Z")));
+        assert!(!night.covers(at("2026-10-25T02:00:00Z")));
+        // They go forward on 2026-03-29 from 02:00 to 03:00: that hour is not there, and what begins before it ends with it.
+        let into_the_gap = WeeklySchedule::new("Sun 01:30-02:30 Europe/Berlin").unwrap();
+        for minute in 0..180 {
+            let now = at("2026-03-29T00:00:00Z").plus_seconds(f64::from(minute) * 60.0);
+            assert!(!night.covers(now), "{minute}");
+            let is_inside = (30..60).contains(&minute);
+            assert_eq!(into_the_gap.covers(now), is_inside, "{minute}");
+        }
+    }
+
+    #[test]
+    fn last_time_is_the_newest_one_that_has_passed() {
+        let daily = WeeklyTime::new("00:00 Europe/Berlin").unwrap();
+        let last = |time: &WeeklyTime, now| time.last_until(at(now)).unwrap();
+        assert_eq!(
+            last(&daily, "2026-11-20T22:59:59Z"),
+            at("2026-11-19T23:00:00Z")
+        );
+        assert_eq!(
+            last(&daily, "2026-11-20T23:00:00Z"),
+            at("2026-11-20T23:00:00Z")
+        );
+        assert_eq!(
+            last(&daily, "2026-07-01T12:00:00Z"),
+            at("2026-06-30T22:00:00Z")
+        );
+        // 2026-11-23 is a Monday.
+        let mondays = WeeklyTime::new("Mon 06:00 UTC").unwrap();
+        assert_eq!(
+            last(&mondays, "2026-11-23T05:59:00Z"),
+            at("2026-11-16T06:00:00Z")
+        );
+        assert_eq!(
+            last(&mondays, "2026-11-23T06:00:00Z"),
+            at("2026-11-23T06:00:00Z")
+        );
+        // 02:30 is skipped on 2026-03-29 and there twice on 2026-10-25.
+        let night = WeeklyTime::new("02:30 Europe/Berlin").unwrap();
+        assert_eq!(
+            last(&night, "2026-03-29T12:00:00Z"),
+            at("2026-03-29T01:30:00Z")
+        );
+        assert_eq!(
+            last(&night, "2026-10-25T12:00:00Z"),
+            at("2026-10-25T00:30:00Z")
+        );
+    }
+
+    #[test]
+    fn wrong_time_is_rejected_with_its_reason() {
+        for (text, part) in [
+            ("00:00", "is not a time and a time zone"),
+            ("daily", "is not a time and a time zone"),
+            ("0:00 UTC", "\"0:00\" is not a time of day"),
+            ("24:00 UTC", "is 00:00 of the next day"),
+            ("00:00 CEST", "unknown zone \"CEST\""),
+            ("Montag 00:00 UTC", "\"Montag\" is not a day"),
+        ] {
+            let error = WeeklyTime::new(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn schedule_changes_only_at_its_edges() {
+        for (text, start) in [
+            ("Mon-Fri 18:00-06:00 Europe/Berlin", "2026-11-20T16:59:59Z"),
+            ("Sat-Mon,Wed 00:00-24:00 UTC", "2026-11-20T00:00:00Z"),
+            ("Sun 02:00-03:00 Europe/Berlin", "2026-10-20T11:11:11Z"),
+            ("Sun 01:30-02:30 Europe/Berlin", "2026-03-25T00:00:00Z"),
+            ("Mon-Sun 23:30-00:30 Asia/Kolkata", "2026-03-25T18:45:00Z"),
+        ] {
+            let schedule = WeeklySchedule::new(text).unwrap();
+            let start = at(start);
+            let mut edges = schedule.edges_after(start);
+            edges.sort_unstable();
+            assert!(edges.len() < 60, "{text}: {}", edges.len());
+            let mut was = schedule.covers(start);
+            let mut changes = 0;
+            for minute in 1..8 * 24 * 60 {
+                let now = start.plus_seconds(f64::from(minute) * 60.0);
+                let before = start.plus_seconds(f64::from(minute - 1) * 60.0);
+                let is = schedule.covers(now);
+                let has_edge = edges.iter().any(|edge| *edge > before && *edge <= now);
+                assert!(is == was || has_edge, "{text} at {now:?}");
+                changes += u32::from(is != was);
+                was = is;
+            }
+            assert!(changes >= 1, "{text}");
+        }
+    }
+
+    #[test]
+    fn days_may_wrap_and_the_day_may_end_at_24() {
+        let wrapped = WeeklySchedule::new("Sat-Mon,Wed 00:00-24:00 UTC").unwrap();
+        assert_eq!(wrapped.days, [true, false, true, false, false, true, true]);
+        assert!(wrapped.covers(at("2026-11-21T23:59:00Z")));
+        assert!(!wrapped.covers(at("2026-11-24T12:00:00Z")), "Tuesday");
+    }
+
+    #[test]
+    fn messages_say_what_is_wrong() {
+        let use_names = "unknown zone \"CEST\"; use names such as Europe/Berlin";
+        let near = "did you mean \"Europe/Berlin\"?";
+        for (text, part) in [
+            ("Mon-Fri 18:00-06:00 CEST", use_names),
+            ("Mon-Fri 18:00-06:00 Europe/Berln", near),
+            ("Mon-Fri 18:00-06:00", "the time zone is required"),
+            ("Montag 18:00-06:00 UTC", "\"Montag\" is not a day"),
+            ("Mon 18-06 UTC", "\"18\" is not a time of day"),
+            ("Mon 24:30-25:00 UTC", "\"24:30\" is not a time of day"),
+            ("Mon 24:00-06:00 UTC", "cannot start a span"),
+            ("", "is not days, times and a time zone"),
+        ] {
+            let error = WeeklySchedule::new(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+    }
+}
