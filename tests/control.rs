@@ -422,8 +422,10 @@ fn mode_changes_values_and_survives_a_restart() {
     state(from, "gate/rate", "2");
     state(from, "gate/enabled", "ON");
     state(from, "gate/prompt/ball/text", "white ball");
-    let page = get(site.page, "/status.json").expect("a page");
-    assert!(page.contains("\"mode\":\"away\""), "{page}");
+    // Figures are at most a second old.
+    until("the mode on the page", || {
+        get(site.page, "/status.json").filter(|page| page.contains("\"mode\":\"away\""))
+    });
     program.terminate().expect(DONE);
 
     let from = site.consumer.now();

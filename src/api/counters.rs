@@ -3,14 +3,15 @@
 use std::{
     collections::BTreeMap,
     net::SocketAddr,
+    ops::RangeInclusive,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU16, Ordering},
     },
 };
 
-use crate::ops::facts::{ApiFacts, RequestTotals};
 use spotter_core::{Clock, Mono};
+use spotter_page::{ApiLine, RequestTotals};
 
 /// The status that is counted when the client disconnects before its answer; as in nginx.
 const CLIENT_GONE: u16 = 499;
@@ -46,14 +47,24 @@ impl ApiCounters {
         }
     }
 
-    pub fn facts(&self, address: SocketAddr, tokens: usize) -> ApiFacts {
+    pub fn status(&self, address: SocketAddr, tokens: usize) -> ApiLine {
         let counts = self.lock();
-        ApiFacts {
-            address,
+        // Without the probes of `/health`.
+        let count = |statuses: RangeInclusive<u16>| {
+            let totals = counts.totals.iter();
+            let its = totals.filter(|((endpoint, status), _)| {
+                *endpoint != "health" && statuses.contains(status)
+            });
+            its.map(|(_, totals)| totals.count).sum()
+        };
+        ApiLine {
+            address: address.to_string(),
             tokens,
             open: counts.open,
+            answered: count(0..=399),
+            refused: count(400..=499),
+            failed: count(500..=u16::MAX),
             totals: counts.totals.clone(),
-            troubles: Vec::new(),
         }
     }
 

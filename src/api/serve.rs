@@ -34,7 +34,6 @@ use super::{
     skills::{self, ApiSkill, SkillEvents, SkillRequest},
     trigger_call::{self, TriggerCaller, TriggerRequest},
 };
-use crate::ops::facts::ApiFacts;
 use spotter_core::{
     AdapterId, Clock, LogThrottle, Look, Picture, Task,
     config::{AdapterConfig, ApiConfig},
@@ -44,6 +43,7 @@ use spotter_http::{
     BodyError, BodyMemory, BoundListener, ClientAddress, ClientNetwork, HeldBody, HostNames,
     ServedListener, is_loopback_name, read_body,
 };
+use spotter_page::ApiLine;
 
 /// Pictures that are decoded at the same time.
 const DECODERS: usize = 2;
@@ -150,13 +150,15 @@ impl ServedApi {
         }
     }
 
-    pub fn facts(&self) -> ApiFacts {
+    /// For the status page.
+    pub fn status(&self) -> ApiLine {
         let state = &self.state;
-        let troubles = state.queue.troubles();
-        ApiFacts {
-            troubles,
-            ..state.counters.facts(state.address, state.tokens.count())
-        }
+        state.counters.status(state.address, state.tokens.count())
+    }
+
+    /// Lines for health.
+    pub fn troubles(&self) -> Vec<String> {
+        self.state.queue.troubles()
     }
 
     /// Refuses requests from now on, but for those that are begun.

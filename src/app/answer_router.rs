@@ -3,12 +3,10 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    board::Board,
     camera_supervisor::CameraSwitch,
     snapshot::Mark,
-    snapshots::{FinishedSnapshot, Snapshots},
+    snapshots::{FinishedSnapshot, SnapshotCounters, Snapshots},
 };
-use crate::ops::facts::SnapshotCounters;
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
     Answer, CameraId, Clock, Detection, EndReason, Event, Frame, FrameInfo, LineId, LogThrottle,
@@ -16,6 +14,7 @@ use spotter_core::{
 };
 use spotter_events::track::{LineCountRecord, PromptChange, TrackedAnswer, Tracker};
 use spotter_mqtt::{Publisher, Update};
+use spotter_page::Board;
 use spotter_webhook::WebhookPicture;
 
 /// Owns the tracker, and so all states of all prompts. No call waits.
@@ -86,7 +85,7 @@ impl AnswerRouter {
                 since_last,
                 answer,
             } => {
-                self.board.look(&frame, &answer.marks);
+                self.board.look(&frame);
                 match self.tracker.settled(&frame, &answer) {
                     Some(change) => self.settled(&frame, change),
                     None => {

@@ -7,16 +7,14 @@ use std::{sync::Arc, time::Duration};
 use tokio::{sync::watch, task::JoinSet};
 
 use self::health_report::{HealthDigest, HealthReason, health_message};
-use super::engine_supervisor::EngineSupervisor;
-use crate::ops::facts::CameraFacts;
+use super::{engine_supervisor::EngineSupervisor, status};
 use spotter_cameras::{
     ingest::{self, CameraHandle, Health},
     sampler::StripShortage,
 };
-use spotter_core::{
-    CameraId, Clock, FrameCounters, LogThrottle, Mono, Phase, PromptId, WallTime, config,
-};
+use spotter_core::{CameraId, Clock, LogThrottle, Mono, Phase, PromptId, WallTime, config};
 use spotter_mqtt::{Off, Publisher, Update};
+use spotter_page::CameraStatus;
 
 /// Grace for closing the session of a camera that was removed from the configuration.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
@@ -194,11 +192,11 @@ impl CameraSupervisor {
             .map(|watched| (&watched.camera.id, watched.is_online()))
     }
 
-    /// Each camera with its figures, without those of its frames and triggers.
-    pub fn facts(&self) -> impl Iterator<Item = (&CameraId, CameraFacts)> {
+    /// Each camera, without its frames, triggers and looks.
+    pub fn statuses(&self) -> impl Iterator<Item = (&CameraId, CameraStatus)> {
         self.cameras
             .iter()
-            .map(|watched| (&watched.camera.id, watched.facts()))
+            .map(|watched| (&watched.camera.id, watched.status()))
     }
 
     /// Why the process has to be restarted; `None` while it can continue.
@@ -337,16 +335,14 @@ impl SupervisedCamera {
         self.published = Some((digest, now));
     }
 
-    fn facts(&self) -> CameraFacts {
+    fn status(&self) -> CameraStatus {
         let health = self.health.borrow();
-        CameraFacts {
-            is_online: self.is_online(),
-            health: health_message(&health, self.reason(&health).as_ref()),
+        let message = health_message(&health, self.reason(&health).as_ref());
+        CameraStatus {
             losses: health.losses,
             reconnects: health.reconnects,
             stalls: health.stalls,
-            triggers: Vec::new(),
-            frames: FrameCounters::default(),
+            ..status::camera(self.camera.id.to_string(), message)
         }
     }
 

@@ -5,7 +5,6 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use crate::ops::page::PromptCost;
 use spotter_cameras::sampler::MOTION_SIDE_MIN_PX;
 use spotter_core::{
     CameraId, NormBox, PromptRegion, PromptView, RegionBox,
@@ -18,6 +17,7 @@ use spotter_engine::{
     service::{SeenSizes, views},
 };
 use spotter_fleet::{assignment::CameraNeed, claims::ListedCamera};
+use spotter_page::PromptCost;
 
 const GFLOP_PER_TFLOP: f64 = 1e3;
 /// A prompt of a few words, and one object.

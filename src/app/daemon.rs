@@ -26,7 +26,6 @@ use tokio::{
 use super::{
     Logging,
     answer_router::{AnswerRouter, AnswerRouterParts},
-    board::Board,
     camera_supervisor::CameraSupervisor,
     command_handler::{CameraChange, CommandContext, CommandEffect, CommandHandler},
     config_store::{ConfigStore, adapters_fit, restart_reasons},
@@ -36,20 +35,20 @@ use super::{
     engine_supervisor::{EngineEvent, EnginePlan, EngineSupervisor, OpenEngines, OpenedEngines},
     event_poster::EventPoster,
     fleet_membership::{FleetContext, FleetMembership, FleetStart},
-    housekeeping::{Housekeeping, TickInput},
+    housekeeping::{Housekeeping, TickInput, constant_figures},
     line_counts::LineCountStore,
     lines::Lines,
     node_reporter::{NodeReporter, expected_looks, longest_look, node_info},
     pending_confirmations::PendingConfirmations,
     remember_secrets,
     report::RunReport,
+    snapshot,
     triggers::{LookSwitch, TriggerCall, Triggers},
+    watchdogs::Watchdogs,
 };
 use crate::api::{RefusedCall, ServedApi, TriggerRequest};
 use crate::ops::{
     notify,
-    page::ServedPage,
-    readiness::Readiness,
     shutdown::{OperatorSignal, Signals},
 };
 use spotter_cameras::sampler::Sampler;
@@ -68,6 +67,7 @@ use spotter_mqtt::{
     Announcer, Identity, Inbound, Publisher, ReplyValue, SentDetection,
     discovery::{birth_topic, collisions},
 };
+use spotter_page::{Board, BoardParts, PromptCosts, Readiness, ServedPage};
 use spotter_state::{Document, StateStore};
 
 /// Grace for loading a model; also the unit's `TimeoutStartSec`.
@@ -183,7 +183,7 @@ async fn start_or_return_to_previous(
         "the new configuration cannot be started; the previous configuration runs again: {error:#}"
     );
     let daemon = Daemon::start(previous, context.clone()).await;
-    let daemon = daemon.with_context(|| {
+    let mut daemon = daemon.with_context(|| {
         format!("neither the new configuration ({error:#}) nor the previous one can be started")
     })?;
     let errors = vec![format!("{error:#}")];
@@ -239,6 +239,7 @@ struct Daemon {
     poster: EventPoster,
     reporter: NodeReporter,
     housekeeping: Housekeeping,
+    watchdogs: Watchdogs,
     board: Board,
     /// `None`: a box with its own cameras.
     fleet: Option<FleetMembership>,
@@ -386,10 +387,14 @@ impl Daemon {
         }
         publisher.listen(subscriptions(&publisher, file));
         let shown = file.with_cameras(config.cameras().to_vec());
-        let board = Board::new(&shown, &card, &engines.assignment(), Arc::clone(clock));
-        if let Some(costs) = &costs {
-            board.show_costs(costs.clone());
-        }
+        let board = Board::new(BoardParts {
+            cameras: config.cameras(),
+            clock: Arc::clone(clock),
+            draw: snapshot::thumbnail,
+            costs: costs.clone().map(|costs| -> PromptCosts {
+                Arc::new(move |camera, size| costs.prompts(camera, size))
+            }),
+        });
         let mut info = node_info(&shown, &identity, &card, clock.wall());
         info.gpus = engines.gpus();
         let listed = state.get(Document::RetainedTopics);
@@ -397,7 +402,6 @@ impl Daemon {
             publisher.clone(),
             Announcer::new(listed.as_deref(), &identity),
             info,
-            board.clone(),
             Arc::clone(clock),
         );
         // Before the first states.
@@ -431,11 +435,14 @@ impl Daemon {
             FleetMembership::start(start, fleet, &identity, costs, clock)
         });
         let poster = EventPoster::start(events, file, clock);
+        let constant = constant_figures(file, &card);
+        let watchdogs = Watchdogs::start(readiness, &engines, clock.now());
         let (logging, clock) = (context.logging.clone(), Arc::clone(clock));
         Ok(Self {
             fleet,
             commands: CommandHandler::new(publisher.clone(), Arc::clone(&clock), logging),
-            housekeeping: Housekeeping::start(readiness, &engines, board.clone(), clock),
+            housekeeping: Housekeeping::start(&engines, board.clone(), constant, clock),
+            watchdogs,
             context,
             config,
             engines,
@@ -458,7 +465,7 @@ impl Daemon {
     /// From now on the page shows the daemon, and the engines answer requests of the API.
     fn open(&mut self, servers: HttpServers) {
         if let Some(page) = &servers.page {
-            page.open(self.housekeeping.page_inputs());
+            page.open(Arc::new(self.board.clone()));
         }
         if let Some(api) = &servers.api {
             let model = self.reporter.info().model.as_ref();
@@ -553,9 +560,10 @@ impl Daemon {
             EngineEvent::Lost(lost) => self.on_lost_engine(lost)?,
             EngineEvent::Reopened(opened) => {
                 if self.engines.on_reopened(opened) {
-                    self.housekeeping.watch(&self.engines);
+                    self.housekeeping.engines_changed(&self.engines);
+                    let now = self.context.clock.now();
+                    self.watchdogs.engines_changed(&self.engines, now);
                     self.reporter.gpus_changed(self.engines.gpus());
-                    self.board.assign(&self.engines.assignment());
                 }
             }
         }
@@ -580,7 +588,6 @@ impl Daemon {
         self.commands.engine_lost(&loss.cameras, &loss.reason);
         anyhow::ensure!(!loss.is_last, "{}", loss.reason);
         self.answers.engine_lost(&loss.cameras);
-        self.board.assign(&self.engines.assignment());
         self.reporter.gpus_changed(self.engines.gpus());
         Ok(())
     }
@@ -596,7 +603,6 @@ impl Daemon {
             answers: &mut self.answers,
             reporter: &mut self.reporter,
             publisher: &self.publisher,
-            board: &self.board,
             now: self.context.clock.now(),
         };
         let effect = fleet.handle(context);
@@ -749,7 +755,7 @@ impl Daemon {
         self.line_counts.tick(self.answers.line_counts());
         self.reporter.tick(now);
         store_topics(&mut self.reporter, &self.state);
-        let stuck = self.housekeeping.tick(TickInput {
+        self.housekeeping.tick(TickInput {
             publisher: &self.publisher,
             engines: &self.engines,
             cameras: &self.cameras,
@@ -758,12 +764,15 @@ impl Daemon {
             lines_lost: self.context.lines.as_ref().map_or(0, Lines::lost),
             budget: self.config.file().model.budget,
             started_ms: self.reporter.info().started_ms,
+            mode: self.config.mode(),
+            config: self.reporter.config(),
             webhooks: self.poster.statuses(),
             fleet: self.fleet.as_ref(),
             state: &self.state,
-            api: self.servers.api.as_ref().map(ServedApi::facts),
+            api: self.servers.api.as_ref(),
         });
-        for label in stuck {
+        let progress = self.publisher.progress();
+        for label in self.watchdogs.tick(&self.engines, progress, now) {
             if let Some(lost) = self.engines.give_up(&label) {
                 self.on_lost_engine(lost)?;
             }
@@ -812,12 +821,12 @@ impl Daemon {
         Reload::Restart(Box::new(loaded))
     }
 
-    fn reject_file(&self, problems: &ConfigProblems) -> Reload {
+    fn reject_file(&mut self, problems: &ConfigProblems) -> Reload {
         log_rejected(problems);
         self.reject(problems.iter().map(ToString::to_string).collect())
     }
 
-    fn reject(&self, errors: Vec<String>) -> Reload {
+    fn reject(&mut self, errors: Vec<String>) -> Reload {
         self.reporter.report_config(&self.config, errors.clone());
         Reload::Rejected(errors)
     }
@@ -854,9 +863,7 @@ impl Daemon {
         let topics = subscriptions(&self.publisher, self.config.file());
         self.publisher.listen(topics);
         self.apply_cameras().await;
-        for removed in self.poster.change(&self.config.file().webhooks).await {
-            self.housekeeping.forget_webhook(&removed);
-        }
+        self.poster.change(&self.config.file().webhooks).await;
         self.publisher.try_again();
         self.reporter.report_config(&self.config, Vec::new());
     }
@@ -864,7 +871,6 @@ impl Daemon {
     /// Applies the effective cameras: to the stages that take frames before those that deliver them.
     async fn apply_cameras(&mut self) {
         let (cameras, connected) = (self.config.cameras(), self.config.connected_cameras());
-        let before: Vec<CameraId> = self.cameras.online().map(|(id, _)| id.clone()).collect();
         self.engines.set_cameras(connected);
         self.cameras
             .set_cameras(connected, &self.engines, &self.context.clock)
@@ -872,11 +878,7 @@ impl Daemon {
         let retain_snapshots = self.config.file().mqtt.retain_snapshots;
         self.answers.change(cameras, retain_snapshots);
         self.triggers.change(cameras);
-        self.board.change(cameras, &self.engines.assignment());
-        let remains = |id: &CameraId| connected.iter().any(|camera| camera.id == *id);
-        for removed in before.iter().filter(|id| !remains(id)) {
-            self.housekeeping.forget(removed);
-        }
+        self.board.change(cameras);
         self.reporter.cameras_changed(&self.config);
         store_topics(&mut self.reporter, &self.state);
         // After their topics are known to be in use.

@@ -11,6 +11,7 @@ use tokio::{
 
 use super::{
     engine_launch::{EngineHost, EngineOrder, MeasuredEngine},
+    engine_usage::EngineUsage,
     looks::{LookSource, LooksInFlight},
     node_reporter::longest_look,
     request_turns::EngineRequests,
@@ -39,6 +40,8 @@ pub struct EngineSlot {
     sampler: JoinSet<()>,
     /// `None` when the engine has ended.
     running: Option<RunningEngine>,
+    /// Since the start of the daemon, also when the engine was opened again.
+    pub usage: EngineUsage,
     why_ended: Option<String>,
 }
 
@@ -128,6 +131,7 @@ impl EngineSlot {
             device_map: None,
             cameras: Vec::new(),
             share,
+            usage: EngineUsage::default(),
             sampler: JoinSet::new(),
             running: Some(running),
             why_ended: None,

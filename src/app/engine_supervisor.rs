@@ -31,6 +31,7 @@ use super::{
     costs::CostBasis,
     engine_launch::EngineHost,
     engine_slot::{EngineRequest, EngineSlot, LostEngine, camera_list},
+    engine_usage::EngineUsage,
     looks::LooksInFlight,
     node_reporter::{expected_looks, longest_look},
 };
@@ -205,6 +206,18 @@ impl EngineSupervisor {
         self.requests = Some(Arc::clone(queue));
     }
 
+    fn note_usage(&mut self, news: &[LookNews]) {
+        for news in news {
+            if let LookNews::Answer { frame, answer, .. } = news {
+                let mut slots = self.slots.iter_mut();
+                let of = slots.find(|slot| slot.cameras().contains(&frame.camera));
+                if let Some(slot) = of {
+                    slot.usage.answer(&frame.camera, &answer.marks);
+                }
+            }
+        }
+    }
+
     /// Begins looks on all engines as permits and frames arrive, until there is an event. Dropping the future loses nothing.
     pub async fn next(&mut self) -> EngineEvent {
         tokio::select! {
@@ -216,7 +229,10 @@ impl EngineSupervisor {
                 None => pending().await,
             },
             opened = reopened(&mut self.reopening) => EngineEvent::Reopened(opened),
-            news = self.looks.news() => EngineEvent::Looks(news),
+            news = self.looks.news() => {
+                self.note_usage(&news);
+                EngineEvent::Looks(news)
+            }
         }
     }
 
@@ -410,6 +426,7 @@ impl EngineSupervisor {
                     let mut places = self.slots.iter_mut();
                     if let Some(place) = places.find(|place| place.label() == slot.label()) {
                         slot.begin_looks(&self.looks);
+                        slot.usage = std::mem::take(&mut place.usage);
                         if let Some(queue) = &self.requests {
                             slot.answer_requests(queue);
                         }
@@ -486,6 +503,11 @@ impl EngineSupervisor {
         self.slots
             .iter()
             .map(|slot| (slot.label(), slot.progress()))
+    }
+
+    /// What each engine did, in the order of [`progress`](Self::progress).
+    pub fn usage(&self) -> impl Iterator<Item = &EngineUsage> {
+        self.slots.iter().map(|slot| &slot.usage)
     }
 
     /// The slowest device's time of a look, measured when the engines were opened.

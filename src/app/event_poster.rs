@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use tokio::sync::mpsc;
 
 use spotter_core::{
-    Clock, WebhookId,
+    Clock,
     config::{Config, WebhookConfig},
 };
 use spotter_mqtt::PublishedEvent;
@@ -75,9 +75,9 @@ impl EventPoster {
         }
     }
 
-    /// Applies a new configuration and returns the removed webhooks. An unchanged one ends its pause.
-    pub async fn change(&mut self, webhooks: &[WebhookConfig]) -> Vec<WebhookId> {
-        self.webhooks.change(webhooks).await
+    /// Applies a new configuration. An unchanged one ends its pause.
+    pub async fn change(&mut self, webhooks: &[WebhookConfig]) {
+        self.webhooks.change(webhooks).await;
     }
 
     pub fn statuses(&self) -> Vec<WebhookStatus> {

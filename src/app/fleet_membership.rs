@@ -19,14 +19,14 @@ use tokio::{sync::mpsc, time::sleep};
 
 use super::{
     answer_router::AnswerRouter,
-    board::Board,
     camera_supervisor::CameraSupervisor,
     config_store::{ConfigStore, FleetPart, log_dropped},
     costs::CostBasis,
     fleet_record::FleetRecord,
     node_reporter::NodeReporter,
+    status,
 };
-use crate::{api::RefusedCall, ops::facts::FleetFacts};
+use crate::api::RefusedCall;
 use spotter_core::{
     CameraId, Clock, Epoch, Mono, NodeId,
     config::{
@@ -43,6 +43,7 @@ use spotter_fleet::{
     summary::FleetSummary,
 };
 use spotter_mqtt::{DELAYED_AFTER, Identity, Publisher};
+use spotter_page::FleetStatus;
 use spotter_state::StateStore;
 
 /// Commands to the membership that wait; more than a node has cameras.
@@ -102,8 +103,6 @@ pub struct FleetMembership {
     /// Silent and still connected, until the next owner is written.
     silent: BTreeSet<CameraId>,
     store_state: StoreState,
-    /// Of the whole fleet, by the last view.
-    seen: FleetFacts,
     /// Which node has which camera, by the last view.
     summary: FleetSummary,
     capacity_hz: f64,
@@ -138,7 +137,6 @@ pub struct FleetContext<'a> {
     pub answers: &'a mut AnswerRouter,
     pub reporter: &'a mut NodeReporter,
     pub publisher: &'a Publisher,
-    pub board: &'a Board,
     pub now: Mono,
 }
 
@@ -237,10 +235,6 @@ impl FleetMembership {
             giving_up: BTreeMap::new(),
             silent: BTreeSet::new(),
             store_state: StoreState::Connecting,
-            seen: FleetFacts {
-                name: fleet.name.to_string(),
-                ..FleetFacts::default()
-            },
             summary: FleetSummary::default(),
             capacity_hz: 0.0,
             leaving_since: None,
@@ -319,12 +313,7 @@ impl FleetMembership {
                 self.store_state = StoreState::Connected;
             }
             MemberEvent::View(summary) => {
-                let living = summary.nodes.iter().filter(|node| node.is_living);
-                self.seen.living_nodes = living.count() as u64;
-                self.seen.unowned = summary.unowned.len() as u64;
-                self.seen.missing_hz = summary.missing_hz;
-                self.summary = summary.clone();
-                context.board.show_fleet(self.name.clone(), summary);
+                self.summary = summary;
             }
             MemberEvent::Connected => {
                 tracing::info!("connected to the fleet's store");
@@ -622,11 +611,12 @@ impl FleetMembership {
         since.is_some_and(|since| now.since(since) >= LEAVE_LIMIT)
     }
 
-    pub fn facts(&self) -> FleetFacts {
-        FleetFacts {
-            trouble: self.trouble(),
-            cameras: self.own.len() as u64,
-            ..self.seen.clone()
+    /// For the status page.
+    pub fn status(&self) -> FleetStatus {
+        FleetStatus {
+            name: self.name.to_string(),
+            own_cameras: self.own.len() as u64,
+            ..status::fleet(&self.summary, self.trouble())
         }
     }
 

@@ -1,30 +1,35 @@
-//! Once a second: metrics, health and the status page; every ten seconds `stats`; the watchdogs of the engines and the broker.
+//! The figures of the daemon: once a second for the status page, metrics and health; every ten seconds as `stats`; at the end.
 
-use std::{sync::Arc, time::Duration};
-
-use tokio::sync::watch;
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use super::{
-    board::{Batches, Board},
     camera_supervisor::CameraSupervisor,
     engine_supervisor::EngineSupervisor,
+    engine_usage::{Batches, EngineUsage},
     fleet_membership::FleetMembership,
     report::RunReport,
+    snapshots::SnapshotCounters,
+    status,
     triggers::Triggers,
 };
-use crate::ops::{
-    facts::{ApiFacts, CameraFacts, EngineFacts, Facts, SnapshotCounters},
-    gpu_stats::Gauge,
-    metrics::Metrics,
-    notify::{self, Watchdog},
-    page::{DaemonHealth, EngineState, PageInputs},
-    process::{ProcessMeter, ProcessUse},
-    readiness::Readiness,
-    window::PercentileWindow,
+use crate::{
+    api::ServedApi,
+    ops::{
+        gpu_stats::Gauge,
+        notify,
+        process::{self, ProcessMeter},
+    },
 };
-use spotter_core::{CameraId, Clock, FrameCounters, Mono, WebhookId};
-use spotter_events::triggers::TriggerReport;
-use spotter_mqtt::{GpuStats, MessageCounters, Publisher, SentDetection, Stats, Update};
+use spotter_core::{
+    CameraId, Clock, FrameCounters, ModeId, Mono, PercentileWindow, config::Config,
+};
+use spotter_engine::open::ModelCard;
+use spotter_mqtt::{
+    ConfigReport, GpuStats, MessageCounters, Publisher, SentDetection, Stats, Update,
+};
+use spotter_page::{
+    Board, BrokerStatus, CameraStatus, EngineState, EngineStatus, NodeStatus, Status,
+};
 use spotter_state::StateStore;
 use spotter_webhook::WebhookStatus;
 
@@ -38,12 +43,8 @@ const LATENCY_SPAN: Duration = Duration::from_secs(60);
 const REPORT_SPAN: Duration = Duration::from_secs(24 * 3600);
 /// Values that a window keeps.
 const WINDOW_VALUES: usize = 8192;
-/// An engine without progress for this time makes none for `/readyz`.
-const STALL_LIMIT: Duration = Duration::from_secs(10);
-/// An engine without progress for this time is given up, where systemd sets no watchdog interval.
-const PROGRESS_LIMIT: Duration = Duration::from_secs(30);
-/// A look that takes this many times its measured time counts as one that hangs.
-const SLOWEST_LOOK: u32 = 10;
+/// Looks per second are a mean over this many seconds.
+const RATE_TICKS: usize = 10;
 
 /// Collects figures and publishes them.
 pub struct Housekeeping {
@@ -55,19 +56,16 @@ pub struct Housekeeping {
     /// The 95th percentile, receive to publish, is above `model.budget`.
     over_budget: bool,
     process: ProcessMeter,
-    process_use: ProcessUse,
+    cpu_pct: Option<f64>,
+    /// Analysed frames at the last ticks.
+    looked: VecDeque<(Mono, u64)>,
+    /// What does not change while the daemon runs.
+    constant: Status,
     board: Board,
-    metrics: Arc<Metrics>,
-    health: watch::Sender<DaemonHealth>,
-    readiness: Readiness,
-    engine_watchdog: Watchdog,
-    stall_watchdog: Watchdog,
-    systemd_watchdog: Option<SystemdWatchdog>,
     gauge: Option<Gauge>,
 }
 
 /// What [`Housekeeping::tick`] reads.
-#[derive(Clone)]
 pub struct TickInput<'a> {
     pub publisher: &'a Publisher,
     pub engines: &'a EngineSupervisor,
@@ -80,10 +78,12 @@ pub struct TickInput<'a> {
     pub budget: Duration,
     /// Names the run, as in `info`.
     pub started_ms: i64,
+    pub mode: Option<&'a ModeId>,
+    pub config: &'a ConfigReport,
     pub webhooks: Vec<WebhookStatus>,
     pub fleet: Option<&'a FleetMembership>,
     pub state: &'a StateStore,
-    pub api: Option<ApiFacts>,
+    pub api: Option<&'a ServedApi>,
 }
 
 /// Latencies of published detections, in milliseconds.
@@ -117,64 +117,21 @@ struct PreviousStats {
     batches: Batches,
 }
 
-/// Reports to systemd that the daemon makes progress: its loop, which calls this, and the connection to the broker.
-struct SystemdWatchdog {
-    watchdog: Watchdog,
-    notify_every: Duration,
-    notified_at: Mono,
-}
-
-impl SystemdWatchdog {
-    /// `None` when the unit has no watchdog.
-    fn new(now: Mono) -> Option<Self> {
-        let interval = notify::watchdog_interval()?;
-        Some(Self {
-            watchdog: Watchdog::new([("mqtt".to_owned(), interval)], now),
-            notify_every: interval / 4,
-            notified_at: now,
-        })
-    }
-
-    /// `progress`: a counter of the broker's connection.
-    fn tick(&mut self, progress: u64, now: Mono) {
-        let loops = self.watchdog.check(&[Some(progress)], now);
-        if !loops.is_empty() {
-            tracing::error!(?loops, "no progress; systemd restarts the daemon");
-        } else if now.since(self.notified_at) >= self.notify_every {
-            notify::alive();
-            self.notified_at = now;
-        }
-    }
-}
-
 /// Reads the first GPU; `None` without one or without its driver's figures. Blocks a moment.
 fn gauge(engines: &EngineSupervisor, clock: &Arc<dyn Clock>) -> Option<Gauge> {
     Gauge::start(engines.first_gpu()?, GAUGED_EVERY, Arc::clone(clock))
 }
 
-/// An engine shows progress once a step. On a processor a step of a large model takes long, but no longer than its look.
-fn engine_watchdog(engines: &EngineSupervisor, limit: Duration, now: Mono) -> Watchdog {
-    let limit = limit.max(engines.look().unwrap_or_default() * SLOWEST_LOOK);
-    let labels = engines.progress().map(|(label, _)| label.to_owned());
-    Watchdog::new(labels.map(|label| (label, limit)), now)
-}
-
-fn give_up_limit() -> Duration {
-    notify::watchdog_interval().unwrap_or(PROGRESS_LIMIT)
-}
-
-fn stall_limit() -> Duration {
-    STALL_LIMIT.min(give_up_limit() / 2)
-}
-
 impl Housekeeping {
+    /// `constant`: see [`constant_figures`].
     pub fn start(
-        readiness: Readiness,
         engines: &EngineSupervisor,
         board: Board,
+        constant: Status,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let now = clock.now();
+        board.tick(constant.clone());
         Self {
             started: now,
             recent: LatencyWindows::new(LATENCY_SPAN),
@@ -187,39 +144,17 @@ impl Housekeeping {
             },
             over_budget: false,
             process: ProcessMeter::default(),
-            process_use: ProcessUse::default(),
+            cpu_pct: None,
+            looked: VecDeque::new(),
+            constant,
             board,
-            metrics: Arc::default(),
-            health: watch::Sender::default(),
-            readiness,
-            engine_watchdog: engine_watchdog(engines, give_up_limit(), now),
-            stall_watchdog: engine_watchdog(engines, stall_limit(), now),
-            systemd_watchdog: SystemdWatchdog::new(now),
             gauge: gauge(engines, &clock),
             clock,
         }
     }
 
-    /// To another one than at the start.
-    #[cfg(test)]
-    pub fn report_to(&mut self, readiness: Readiness) {
-        self.readiness = readiness;
-    }
-
-    /// For the status page.
-    pub fn page_inputs(&self) -> PageInputs {
-        PageInputs {
-            metrics: Arc::clone(&self.metrics),
-            health: self.health.subscribe(),
-            source: Arc::new(self.board.clone()),
-        }
-    }
-
-    /// Watches the engines that run now.
-    pub fn watch(&mut self, engines: &EngineSupervisor) {
-        let now = self.clock.now();
-        self.engine_watchdog = engine_watchdog(engines, give_up_limit(), now);
-        self.stall_watchdog = engine_watchdog(engines, stall_limit(), now);
+    /// An engine was opened again: the first GPU may be another one.
+    pub fn engines_changed(&mut self, engines: &EngineSupervisor) {
         self.gauge = gauge(engines, &self.clock);
     }
 
@@ -233,18 +168,15 @@ impl Housekeeping {
             .map(|camera| camera as f64 / 10.0 + total_ms);
         self.recent.add(now, total_ms, end_to_end_ms);
         self.whole_run.add(now, total_ms, end_to_end_ms);
-        self.metrics.observe(latency);
-        self.board.sent(sent);
+        self.board.sent(sent.detection.camera(), latency);
     }
 
-    /// Once a second. Returns the labels of engines without progress.
-    pub fn tick(&mut self, input: TickInput<'_>) -> Vec<String> {
+    /// Once a second.
+    pub fn tick(&mut self, input: TickInput<'_>) {
         let now = self.clock.now();
-        if let Some(watchdog) = &mut self.systemd_watchdog {
-            watchdog.tick(input.publisher.progress(), now);
-        }
         let counters = input.engines.sampler().counters();
-        self.update(&input, &counters);
+        let status = self.status(&input, &counters);
+        self.board.tick(status);
         if now.since(self.previous.at) >= STATS_EVERY {
             let stats = self.stats(&input, &counters);
             notify::status(&format!(
@@ -253,53 +185,73 @@ impl Housekeeping {
             ));
             input.publisher.publish(Update::Stats(stats));
         }
-        let progress: Vec<_> = input.engines.progress().map(|(_, count)| count).collect();
-        let running = progress.iter().flatten().count();
-        let stalled = self.stall_watchdog.check(&progress, now).len();
-        self.readiness.turned(running > stalled);
-        self.engine_watchdog.check(&progress, now)
     }
 
-    /// Updates health, metrics and status page.
-    fn update(&self, input: &TickInput<'_>, counters: &[(CameraId, FrameCounters)]) {
-        let TickInput {
-            publisher,
-            engines,
+    /// All figures of this second.
+    fn status(&mut self, input: &TickInput<'_>, counters: &[(CameraId, FrameCounters)]) -> Status {
+        let now = self.clock.now();
+        let cameras = camera_statuses(input, counters, now);
+        Status {
+            node: self.node(input, counters, now),
+            engines: engine_statuses(input.engines, &cameras, now),
             cameras,
-            ..
-        } = input;
-        let broker = publisher.state().borrow().clone();
-        let of_broker = broker.trouble().map(|trouble| format!("broker: {trouble}"));
-        self.health.send_replace(DaemonHealth {
-            troubles: cameras
-                .troubles()
-                .chain(of_broker)
-                .chain(input.triggers.troubles())
-                .chain(engines.troubles())
-                .chain(publisher.spool_trouble())
-                .chain(input.state.troubles())
-                .chain(input.webhooks.iter().filter_map(WebhookStatus::trouble))
-                .chain(input.fleet.and_then(FleetMembership::trouble))
-                .chain(input.api.iter().flat_map(|api| api.troubles.clone()))
+            broker: self.broker(input.publisher, now),
+            webhooks: input
+                .webhooks
+                .iter()
+                .map(|w| status::webhook(w, now))
                 .collect(),
-        });
-        let facts = Facts {
-            frames: sum(counters, engines.sampler().removed_counters()),
-            cameras: camera_facts(cameras, input.triggers.reports(self.clock.now()), counters),
-            engines: engine_facts(engines, &self.board.busy()),
-            broker,
-            messages: publisher.counters(),
-            snapshots: input.snapshots,
-            puback_p95: publisher.puback_p95(),
-            spooled: publisher.spool_msgs(),
-            webhooks: input.webhooks.clone(),
+            api: input.api.map(ServedApi::status),
+            config: status::config(input.config),
+            fleet: input.fleet.map(FleetMembership::status),
+            troubles: troubles(input),
+            ..Status::default()
+        }
+    }
+
+    fn node(
+        &mut self,
+        input: &TickInput<'_>,
+        counters: &[(CameraId, FrameCounters)],
+        now: Mono,
+    ) -> NodeStatus {
+        if self.looked.len() > RATE_TICKS {
+            self.looked.pop_front();
+        }
+        let frames = sum(counters, input.engines.sampler().removed_counters());
+        self.looked.push_back((now, frames.looked));
+        let [total_p95_ms] = self.recent.total.percentiles(now, [0.95]);
+        NodeStatus {
+            mode: input.mode.map(ToString::to_string),
+            uptime_s: now.since(self.started).as_secs(),
+            looks_per_s: looks_per_s(&self.looked),
+            total_p95_ms,
+            rss_mib: process::resident_mib(),
+            cpu_pct: self.cpu_pct,
+            cpu_time: process::processor_time(),
             lines_lost: input.lines_lost,
-            process: self.process_use,
-            fleet: input.fleet.map(FleetMembership::facts),
-            api: input.api.clone(),
-        };
-        self.metrics.update(&facts);
-        self.board.tick(facts);
+            snapshots: input.snapshots.by_outcome().to_vec(),
+            ..self.constant.node.clone()
+        }
+    }
+
+    fn broker(&self, publisher: &Publisher, now: Mono) -> BrokerStatus {
+        let messages = publisher.counters();
+        let BrokerStatus {
+            address, topics, ..
+        } = self.constant.broker.clone();
+        BrokerStatus {
+            address,
+            topics,
+            sent: messages.streams_sent,
+            dropped: messages.drops().to_vec(),
+            spooled: publisher.spool_msgs(),
+            puback_p95_ms: publisher.puback_p95().map(|time| time.as_secs_f64() * 1e3),
+            inbound_dropped: messages.inbound_dropped,
+            inbound_retained: messages.inbound_retained,
+            feed_dropped: messages.feed_dropped,
+            ..status::broker(&publisher.state().borrow(), now)
+        }
     }
 
     /// The figures since the last call.
@@ -323,9 +275,10 @@ impl Housekeeping {
         let [e2e_p95] = self.recent.end_to_end.percentiles(now, [0.95]);
         self.check_budget(p95, *budget);
         let process = self.process.read(now);
-        self.process_use = process;
+        self.cpu_pct = process.cpu_pct;
         let gpu = self.gpu(engines, now);
-        let batches = self.board.batches();
+        let batches = engines.usage().map(EngineUsage::batches);
+        let batches = batches.fold(Batches::default(), Batches::and);
         let batches_before = std::mem::replace(&mut self.previous.batches, batches);
         let messages = publisher.counters();
         self.previous.at = now;
@@ -372,7 +325,7 @@ impl Housekeeping {
 
     /// The first GPU since the last `stats`: the share of time with a look in flight, and its driver's figures.
     fn gpu(&mut self, engines: &EngineSupervisor, now: Mono) -> Option<GpuStats> {
-        let (_, busy) = self.board.busy().into_iter().next()?;
+        let busy = engines.usage().next()?.busy();
         let busy_now = busy.saturating_sub(std::mem::replace(&mut self.previous.busy, busy));
         let elapsed = now.since(self.previous.at).as_secs_f64();
         let gauge = self.gauge.as_ref();
@@ -389,16 +342,6 @@ impl Housekeeping {
             gpu0_temp_c: figures.celsius.map(|celsius| celsius.round() as u32),
             nvdec_pct: figures.decoder_pct.map(tenths),
         })
-    }
-
-    /// Removes the metrics of a removed camera.
-    pub fn forget(&self, camera: &CameraId) {
-        self.metrics.forget(camera);
-    }
-
-    /// Removes the metrics of a removed webhook.
-    pub fn forget_webhook(&self, webhook: &WebhookId) {
-        self.metrics.forget_webhook(webhook);
     }
 
     /// The figures of the whole run.
@@ -423,41 +366,90 @@ fn is_over_budget(p95_ms: Option<f64>, budget: Duration) -> bool {
     p95_ms.is_some_and(|ms| ms > budget.as_secs_f64() * 1e3)
 }
 
-fn camera_facts(
-    cameras: &CameraSupervisor,
-    mut triggers: Vec<(CameraId, Vec<TriggerReport>)>,
-    counters: &[(CameraId, FrameCounters)],
-) -> Vec<(CameraId, CameraFacts)> {
-    let cameras = cameras.facts().map(|(id, camera)| {
-        let frames = counters.iter().find(|(counted, _)| counted == id);
-        let frames = frames.map(|(_, frames)| *frames).unwrap_or_default();
-        let its = triggers.iter_mut().find(|(of, _)| of == id);
-        let facts = CameraFacts {
-            triggers: its.map(|(_, its)| std::mem::take(its)).unwrap_or_default(),
-            frames,
-            ..camera
-        };
-        (id.clone(), facts)
-    });
-    cameras.collect()
+/// What does not change while the daemon runs.
+pub fn constant_figures(config: &Config, card: &ModelCard) -> Status {
+    let mqtt = &config.mqtt;
+    Status {
+        node: NodeStatus {
+            name: config.node.name.to_string(),
+            version: env!("CARGO_PKG_VERSION"),
+            model: format!("{}, {} ({})", card.name, card.family, card.precision),
+            ..NodeStatus::default()
+        },
+        broker: BrokerStatus {
+            address: format!("{}:{}", mqtt.broker.host, mqtt.broker.port),
+            topics: format!("{}/{}", mqtt.base, config.node.name),
+            ..BrokerStatus::default()
+        },
+        ..Status::default()
+    }
 }
 
-/// `busy`: by device, the time with a look in progress.
-fn engine_facts(engines: &EngineSupervisor, busy: &[(String, Duration)]) -> Vec<EngineFacts> {
-    let facts = engines.progress().map(|(label, turns)| {
-        let busy = busy.iter().find(|(device, _)| device == label);
-        EngineFacts {
-            device: label.to_owned(),
-            state: match turns {
-                Some(_) => EngineState::Runs,
-                None if engines.is_reopening(label) => EngineState::Opens,
-                None => EngineState::Ended,
-            },
-            turns,
-            busy: busy.map(|(_, busy)| *busy).unwrap_or_default(),
+fn camera_statuses(
+    input: &TickInput<'_>,
+    counters: &[(CameraId, FrameCounters)],
+    now: Mono,
+) -> Vec<CameraStatus> {
+    let mut triggers = input.triggers.reports(now);
+    let statuses = input.cameras.statuses().map(|(id, camera)| {
+        let frames = counters.iter().find(|(counted, _)| counted == id);
+        let its = triggers.iter_mut().find(|(of, _)| of == id);
+        CameraStatus {
+            frames: frames.map(|(_, frames)| *frames).unwrap_or_default(),
+            triggers: its.map(|(_, its)| std::mem::take(its)).unwrap_or_default(),
+            ..camera
         }
     });
-    facts.collect()
+    statuses.collect()
+}
+
+fn engine_statuses(
+    engines: &EngineSupervisor,
+    cameras: &[CameraStatus],
+    now: Mono,
+) -> Vec<EngineStatus> {
+    let assignment = engines.assignment();
+    let statuses = engines.progress().zip(engines.usage());
+    let statuses = statuses.map(|((device, turns), usage)| {
+        let its = assignment.iter().filter(|(_, of)| *of == device);
+        let its = its.filter_map(|(id, _)| cameras.iter().find(|camera| camera.id == id.as_str()));
+        EngineStatus {
+            device: device.to_owned(),
+            state: match turns {
+                Some(_) => EngineState::Runs,
+                None if engines.is_reopening(device) => EngineState::Opens,
+                None => EngineState::Ended,
+            },
+            under_way: its.map(|camera| camera.frames.in_flight).sum(),
+            turns,
+            ..usage.status(now)
+        }
+    });
+    statuses.collect()
+}
+
+/// Current problems for health, one line each.
+fn troubles(input: &TickInput<'_>) -> Vec<String> {
+    let broker = input.publisher.state().borrow().clone();
+    let broker = broker.trouble().map(|trouble| format!("broker: {trouble}"));
+    let cameras = input.cameras.troubles().chain(broker);
+    let stages = cameras
+        .chain(input.triggers.troubles())
+        .chain(input.engines.troubles())
+        .chain(input.publisher.spool_trouble())
+        .chain(input.state.troubles());
+    stages
+        .chain(input.webhooks.iter().filter_map(WebhookStatus::trouble))
+        .chain(input.fleet.and_then(FleetMembership::trouble))
+        .chain(input.api.into_iter().flat_map(ServedApi::troubles))
+        .collect()
+}
+
+/// A mean of the ticks; `None` for less than two.
+fn looks_per_s(looked: &VecDeque<(Mono, u64)>) -> Option<f64> {
+    let ((first, before), (last, looked)) = looked.front().zip(looked.back())?;
+    let seconds = last.since(*first).as_secs_f64();
+    (seconds > 0.0).then(|| looked.saturating_sub(*before) as f64 / seconds)
 }
 
 /// Of all cameras together, with those that were removed: a rate is never computed from a sum that has shrunk.
@@ -479,5 +471,16 @@ mod tests {
         let is_over = |p95_ms| is_over_budget(p95_ms, Duration::from_millis(250));
         assert!(is_over(Some(250.1)));
         assert!(!is_over(Some(250.0)) && !is_over(None));
+    }
+
+    #[test]
+    fn looks_per_second_survive_a_sum_that_shrinks() {
+        let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
+        let mut looked = VecDeque::from([(at(0), 100)]);
+        assert_eq!(looks_per_s(&looked), None);
+        looked.push_back((at(1), 110));
+        assert_eq!(looks_per_s(&looked), Some(10.0));
+        looked.push_back((at(2), 40));
+        assert_eq!(looks_per_s(&looked), Some(0.0));
     }
 }

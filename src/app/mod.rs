@@ -14,15 +14,14 @@
 //! | [`event_poster`] | the webhooks: events and their pictures to receivers over HTTP |
 //! | [`line_counts`] | the counts at lines on the disk |
 //! | [`node_reporter`] | information, settings, configuration report, Home Assistant discovery |
-//! | [`housekeeping`], [`report`] | figures, health, watchdogs |
-//! | [`board`], [`canvas`], [`costs`] | what the status page shows |
+//! | [`housekeeping`], [`report`], [`watchdogs`] | figures, health; what makes no progress |
+//! | [`status`], [`engine_usage`], [`canvas`], [`costs`] | what the status page shows |
 //! | [`console`], [`lines`], [`mod@demo`] | output for people, output for programs, the demo |
 //!
 //! Belongs here: which part gets what, start, stop, reload. Does not belong here: how any part does its work.
 
 mod answer_order;
 mod answer_router;
-mod board;
 mod camera_assignment;
 mod camera_supervisor;
 mod canvas;
@@ -35,6 +34,7 @@ mod demo;
 mod engine_launch;
 pub mod engine_slot;
 mod engine_supervisor;
+mod engine_usage;
 mod event_poster;
 mod fleet_membership;
 mod fleet_record;
@@ -51,9 +51,11 @@ mod request_turns;
 mod shrink;
 mod snapshot;
 mod snapshots;
+mod status;
 #[cfg(test)]
 pub(crate) mod test_support;
 mod triggers;
+mod watchdogs;
 
 use std::{path::Path, time::Duration};
 

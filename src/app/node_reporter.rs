@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{board::Board, config_store::ConfigStore};
+use super::config_store::ConfigStore;
 use spotter_core::{
     CameraId, Clock, Mono, PromptId, Setting, Task, WallTime,
     config::{self, CameraConfig, Config, Environment},
@@ -18,7 +18,7 @@ pub struct NodeReporter {
     publisher: Publisher,
     announcer: Announcer,
     info: Info,
-    board: Board,
+    config: ConfigReport,
     clock: Arc<dyn Clock>,
 }
 
@@ -27,20 +27,24 @@ impl NodeReporter {
         publisher: Publisher,
         announcer: Announcer,
         info: Info,
-        board: Board,
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self {
             publisher,
             announcer,
+            config: ConfigReport::new(String::new(), clock.wall(), Vec::new()),
             info,
-            board,
             clock,
         }
     }
 
     pub fn info(&self) -> &Info {
         &self.info
+    }
+
+    /// The last report of the configuration.
+    pub fn config(&self) -> &ConfigReport {
+        &self.config
     }
 
     /// Publishes information, discovery and settings for the effective cameras.
@@ -114,10 +118,10 @@ impl NodeReporter {
     }
 
     /// Publishes whether the last configuration that was read is the running one: `errors` says why not.
-    pub fn report_config(&self, config: &ConfigStore, errors: Vec<String>) {
+    pub fn report_config(&mut self, config: &ConfigStore, errors: Vec<String>) {
         let hash = config.file().hash.clone();
         let report = ConfigReport::new(hash, self.clock.wall(), errors);
-        self.board.configured(&report);
+        self.config = report.clone();
         self.publisher.publish(Update::Config(report));
     }
 
@@ -138,7 +142,6 @@ impl NodeReporter {
     /// Nothing without modes.
     fn publish_mode(&self, config: &ConfigStore, again: bool) {
         let mode = config.mode().cloned();
-        self.board.show_mode(mode.as_ref());
         if !config.file().modes.is_empty() {
             self.publisher.publish(Update::Mode { mode, again });
         }

@@ -17,7 +17,6 @@ use std::{
 use tokio::task::{Id, JoinSet};
 
 use super::snapshot::{Mark, jpeg};
-use crate::ops::facts::SnapshotCounters;
 use spotter_core::{
     CameraId, Event, EventStep, Frame, Mono, Picture, PromptId, TrackId, UpdateReason,
     config::CameraConfig,
@@ -53,6 +52,28 @@ impl SnapshotPurpose {
         match self {
             Self::Event(prompt) | Self::Command(prompt) => prompt,
         }
+    }
+}
+
+/// Requested snapshots since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotCounters {
+    pub taken: u64,
+    pub busy: u64,
+    pub too_soon: u64,
+    /// Not encoded.
+    pub failed: u64,
+}
+
+impl SnapshotCounters {
+    /// With the label values of the metric.
+    pub fn by_outcome(&self) -> [(&'static str, u64); 4] {
+        [
+            ("taken", self.taken),
+            ("busy", self.busy),
+            ("too_soon", self.too_soon),
+            ("failed", self.failed),
+        ]
     }
 }
 

@@ -22,10 +22,10 @@ use tokio::{sync::mpsc, time::sleep};
 
 use super::onvif_events::OnvifEvents;
 use spotter_core::{
-    CameraId, Clock, LookNews, Mono, TriggerId, TriggerSignal, TriggeredLooks,
+    CameraId, Clock, LookNews, Mono, TriggerId, TriggerReport, TriggerSignal, TriggeredLooks,
     config::{CameraConfig, MqttTrigger, TriggerSource},
 };
-use spotter_events::triggers::{TriggerReport, TriggerSet, UnknownTrigger};
+use spotter_events::triggers::{TriggerSet, UnknownTrigger};
 use spotter_mqtt::{Inbound, Publisher, Update, trigger_signal};
 
 /// Signals that wait for the daemon's loop; beyond this number they are dropped.

@@ -12,9 +12,9 @@ use tokio::task::JoinSet;
 
 use super::{
     args::BenchArgs,
-    out::{remark, say},
+    out::{counted, remark, say},
 };
-use crate::ops::{machine::Machine, page::counted, process};
+use crate::ops::{machine::Machine, process};
 use spotter_cameras::ingest;
 use spotter_core::{CameraId, Clock, Look, Picture, SystemClock, Task, WallTime, config};
 use spotter_engine::{

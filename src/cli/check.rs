@@ -6,14 +6,11 @@ use anyhow::bail;
 
 use super::{
     args::CheckArgs,
-    out::{remark, say},
+    out::{counted, remark, say},
 };
-use crate::{
-    app::{
-        self,
-        costs::{ASSUMED_SIZE, CostBasis, frame_size},
-    },
-    ops::page::counted,
+use crate::app::{
+    self,
+    costs::{ASSUMED_SIZE, CostBasis, frame_size},
 };
 use spotter_cameras::ingest::{self, ProbeReport};
 use spotter_core::{

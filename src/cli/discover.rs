@@ -24,10 +24,9 @@ use serde_json::{Value, json};
 use self::site::{CameraEntry, NamedLogin, PasswordSource, configuration};
 use super::{
     args::DiscoverArgs,
-    out::{remark, say},
+    out::{counted, remark, say},
     table::TextTable,
 };
-use crate::ops::page::counted;
 use spotter_core::{
     SystemClock,
     config::{self, Environment, Secret},

@@ -34,6 +34,12 @@ pub fn say_part(part: impl fmt::Display) -> anyhow::Result<()> {
     })
 }
 
+/// `1 camera`, `2 cameras`.
+pub fn counted(n: usize, what: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{n} {what}{plural}")
+}
+
 /// A line on stderr, for the person at the terminal. A closed stderr is no error.
 pub fn remark(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");

@@ -1,18 +1,13 @@
-//! Operations: logs, metrics, the status page, systemd, signals.
+//! Operations: logs, figures of the machine, systemd, signals.
 //!
 //! Belongs here: what an operator sees and does, and figures of the machine. Does not belong here: how the numbers of a stage come about.
 //! Imports the types that are published (`spotter-core`, `spotter-mqtt`) and no stage, but for the engine's test for a Jetson.
 
-pub mod facts;
 pub mod gpu_stats;
 pub mod machine;
-pub mod metrics;
 pub mod notify;
-pub mod page;
 mod panics;
 pub mod process;
-pub mod readiness;
 pub mod shutdown;
 mod tegra;
 pub mod telemetry;
-pub mod window;

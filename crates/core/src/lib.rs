@@ -44,6 +44,7 @@ mod time;
 mod trigger;
 mod values;
 mod view;
+mod window;
 
 pub use answer::{
     Answer, AnswerBody, AnswerPiece, FoundObject, GroundedSpan, Look, LookFailure, LookNews,
@@ -95,6 +96,7 @@ pub use strip::{Drawing, PlacedPicture, Strip, StripShape, shrunk};
 pub use time::{
     Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime, duration_from_secs,
 };
-pub use trigger::{TriggerSignal, TriggeredLooks};
+pub use trigger::{TriggerReport, TriggerSignal, TriggeredLooks};
 pub use values::{LookRate, PROMPT_TEXT_MAX_CHARS, PromptText, Share, ValueError, checked_line};
 pub use view::{PixelRect, PromptRegion, PromptView, RegionBox, SpatialReference};
+pub use window::PercentileWindow;

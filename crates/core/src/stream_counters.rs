@@ -13,13 +13,11 @@ pub struct StreamCounter {
     pub metric: &'static str,
     /// The metric's help text.
     pub help: &'static str,
-    /// What the status page calls it.
-    pub label: &'static str,
     pub get: fn(&StreamCounters) -> u64,
 }
 
 macro_rules! stream_counters {
-    ($($key:ident: $metric:literal, $help:literal, $label:literal;)+) => {
+    ($($key:ident: $metric:literal, $help:literal;)+) => {
         /// Counters of one stream, or of several added together. Serialised with the keys of health.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default)]
@@ -33,7 +31,6 @@ macro_rules! stream_counters {
                 key: stringify!($key),
                 metric: $metric,
                 help: $help,
-                label: $label,
                 get: |counters| counters.$key,
             },)+];
         }
@@ -49,11 +46,10 @@ macro_rules! stream_counters {
 }
 
 stream_counters! {
-    rtp_lost: "ingest_rtp_packets_lost", "Lost packets of a camera", "Lost packets";
-    rtp_foreign: "ingest_rtp_packets_foreign", "Packets of other senders than the camera's", "Packets of other senders";
-    frames_corrupt: "ingest_frames_corrupt", "Broken frames of a camera", "Corrupt frames";
-    frames_late: "ingest_frames_late", "Frames of a camera that were not decoded because decoding had fallen behind",
-        "Not decoded in time";
+    rtp_lost: "ingest_rtp_packets_lost", "Lost packets of a camera";
+    rtp_foreign: "ingest_rtp_packets_foreign", "Packets of other senders than the camera's";
+    frames_corrupt: "ingest_frames_corrupt", "Broken frames of a camera";
+    frames_late: "ingest_frames_late", "Frames of a camera that were not decoded because decoding had fallen behind";
 }
 
 impl AddAssign for StreamCounters {

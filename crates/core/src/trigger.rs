@@ -1,3 +1,7 @@
+use serde::Serialize;
+
+use crate::TriggerId;
+
 /// What the source of a trigger says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TriggerSignal {
@@ -18,4 +22,14 @@ pub enum TriggeredLooks {
     One,
     /// Those that are due.
     All,
+}
+
+/// A trigger at one moment. Serialised with the keys of `/status.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TriggerReport {
+    pub id: TriggerId,
+    #[serde(rename = "active")]
+    pub is_active: bool,
+    /// Times that it became active since the start.
+    pub activations: u64,
 }

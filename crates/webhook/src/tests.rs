@@ -378,8 +378,7 @@ async fn reload_changes_adds_and_removes_webhooks_alone() {
     );
     assert_eq!(silent.requests().len(), 1, "an unchanged request goes on");
 
-    let removed = webhooks.change(&configs(&new.url(), "third")[1..2]).await;
-    assert_eq!(removed.len(), 2);
+    webhooks.change(&configs(&new.url(), "third")[1..2]).await;
     assert_eq!((webhooks.statuses().len(), site.files("silent")), (1, 0));
     assert!(!site.state.path().join("webhooks/silent").exists());
     webhooks.stop().await;

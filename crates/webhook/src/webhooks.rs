@@ -125,19 +125,12 @@ impl Webhooks {
     }
 
     /// Applies a new configuration: an unchanged webhook goes on, a changed one keeps its waiting events, those of a removed one are
-    /// removed. Returns the removed ones.
-    pub async fn change(&mut self, configs: &[WebhookConfig]) -> Vec<WebhookId> {
+    /// removed.
+    pub async fn change(&mut self, configs: &[WebhookConfig]) {
         let is_kept = |id: &WebhookId| configs.iter().any(|config| config.id == *id);
-        let removed: Vec<WebhookId> = self
-            .running
-            .keys()
-            .filter(|id| !is_kept(id))
-            .cloned()
-            .collect();
-        for id in &removed {
-            if let Some(webhook) = self.running.remove(id) {
-                webhook.end_with(WebhookInput::Remove).await;
-            }
+        let removed = self.running.extract_if(.., |id, _| !is_kept(id));
+        for (_, webhook) in removed.collect::<Vec<_>>() {
+            webhook.end_with(WebhookInput::Remove).await;
         }
         for config in configs {
             match self.running.get_mut(&config.id) {
@@ -146,7 +139,6 @@ impl Webhooks {
                 None => self.begin(config),
             }
         }
-        removed
     }
 
     /// A webhook wants this event.

@@ -273,12 +273,12 @@ async fn client_that_leaves_a_stream_gives_back_its_place() {
     let BegunRequest { reply, .. } = within(api.queue().next()).await;
     reply.try_send(piece("two")).unwrap();
     assert!(client.until("two").await);
-    assert_eq!(api.facts().open, 1, "until its end");
+    assert_eq!(api.status().open, 1, "until its end");
     drop(client);
     within(reply.closed()).await;
     // The place is free, and the request is counted, in the same moment.
     assert_eq!(api.state.places.available_permits(), 1);
-    assert_eq!(api.facts().open, 0);
+    assert_eq!(api.status().open, 0);
     api.close().await;
 }
 

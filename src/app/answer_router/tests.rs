@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use super::*;
-use crate::app::{camera_assignment::CameraAssignment, test_support};
+use crate::app::{snapshot::thumbnail, test_support};
 use spotter_cameras::sampler::CameraShare;
 use spotter_core::{
     AnswerBody, EventStep, FoundObject, FrameEnd, Look, LookFailure, ManualClock, Mono, NormBox,
     ScoreSource, StageTimes, Task,
 };
 use spotter_mqtt::Identity;
+use spotter_page::BoardParts;
 
 /// A camera with two prompts, of which one has doubts.
 const CONFIG: &str = r#"
@@ -41,12 +42,12 @@ impl Site {
         sampler.assign(&share, &ids(&config.cameras));
         let identity = Identity::of_this_machine(config.node.name.clone());
         let publisher = Publisher::start(&config.mqtt, None, &identity, Arc::clone(&shared));
-        let board = Board::new(
-            &config,
-            &test_support::card(),
-            &CameraAssignment::new(),
-            Arc::clone(&shared),
-        );
+        let board = Board::new(BoardParts {
+            cameras: &config.cameras,
+            clock: Arc::clone(&shared),
+            draw: thumbnail,
+            costs: None,
+        });
         let router = AnswerRouter::new(AnswerRouterParts {
             line_counts: &[],
             cameras: &config.cameras,

@@ -303,8 +303,8 @@ async fn daemon_whose_loop_stopped_is_not_ready() {
     let machine: Arc<dyn Clock> = Arc::new(clock.clone());
     let page = ServedPage::start(&http, readiness.clone(), &machine).await;
     let page = page.unwrap().unwrap();
-    page.open(daemon.housekeeping.page_inputs());
-    daemon.housekeeping.report_to(readiness);
+    page.open(Arc::new(daemon.board.clone()));
+    daemon.watchdogs.report_to(readiness);
     let ready = || page_answer(page.address(), "/readyz");
     assert!(ready().await.ends_with("the model is being opened\n"));
     for _ in 0..2 {

@@ -12,12 +12,9 @@ use spotter_core::{
 };
 use spotter_fleet::store::{FleetStore, StoreSettings};
 
-use crate::{
-    cli::{
-        args::{FleetApplyArgs, FleetStoreArgs},
-        out::{remark, say},
-    },
-    ops::page::counted,
+use crate::cli::{
+    args::{FleetApplyArgs, FleetStoreArgs},
+    out::{counted, remark, say},
 };
 
 /// The password of the user in `--nats`.

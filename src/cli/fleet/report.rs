@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, fmt};
 use serde::{Serialize, Serializer};
 
 use super::shared::SharedFleet;
-use crate::{
-    cli::table::{TableRow, TextTable, known},
-    ops::page::counted,
+use crate::cli::{
+    out::counted,
+    table::{TableRow, TextTable, known},
 };
 use spotter_core::{Phase, plain_text};
 use spotter_mqtt::Stats;

@@ -6,7 +6,8 @@
 //! Commands request looks of a camera although none of its triggers is active: all that are due until a time, or one.
 
 use spotter_core::{
-    CameraId, LookNews, Mono, Outcome, Prompt, TriggerId, TriggerSignal, TriggeredLooks,
+    CameraId, LookNews, Mono, Outcome, Prompt, TriggerId, TriggerReport, TriggerSignal,
+    TriggeredLooks,
     config::{CameraConfig, TriggerConfig, TriggerSource},
 };
 
@@ -53,15 +54,6 @@ pub struct TriggerState {
     until: Mono,
     is_on: bool,
     activations: u64,
-}
-
-/// A trigger at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TriggerReport {
-    pub id: TriggerId,
-    pub is_active: bool,
-    /// Times that it became active since the start.
-    pub activations: u64,
 }
 
 /// A signal for a trigger that no camera has, or that has another source.

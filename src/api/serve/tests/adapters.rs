@@ -78,7 +78,7 @@ async fn api_with(adapters: &[&str]) -> (ServedApi, SocketAddr) {
     });
     api.open("md3", &adapters.collect::<Vec<_>>());
     tokio::spawn(play_engine(Arc::clone(api.queue())));
-    let address = api.facts().address;
+    let address = api.status().address.parse().unwrap();
     (api, address)
 }
 
@@ -161,12 +161,12 @@ async fn broken_adapter_fails_its_requests_alone_and_is_in_health() {
     );
     assert_eq!(ask("plates").await.0, 200);
     let trouble = "adapter broken: its file is cut off; requests with it fail";
-    assert_eq!(api.facts().troubles, [trouble]);
+    assert_eq!(api.troubles(), [trouble]);
 
     // One that could not be read at the start is named until a request has it.
     let plates = AdapterId::new("plates").unwrap();
     api.queue().adapter_is_broken(plates, "not there".into());
-    assert_eq!(api.facts().troubles.len(), 2);
+    assert_eq!(api.troubles().len(), 2);
     assert_eq!(ask("plates").await.0, 200);
-    assert_eq!(api.facts().troubles, [trouble]);
+    assert_eq!(api.troubles(), [trouble]);
 }

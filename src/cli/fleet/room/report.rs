@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, fmt};
 use serde::Serialize;
 use spotter_core::{CameraId, NodeId, plain_text};
 
-use crate::{
-    cli::table::{TableRow, TextTable, known},
-    ops::page::counted,
+use crate::cli::{
+    out::counted,
+    table::{TableRow, TextTable, known},
 };
 
 /// A fleet with its nodes, in the order of their names.

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use spotter_core::Mono;
+use crate::Mono;
 
 /// Values of the last `span`, at most `capacity` of them; the oldest go first.
 #[derive(Clone, Debug)]

@@ -2,11 +2,10 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::ops::{
-    page::{COLUMNS, MinuteLatency, STAGES},
-    window::PercentileWindow,
-};
-use spotter_core::{Latency, Mono};
+use crate::status::{COLUMNS, MinuteLatency};
+use spotter_core::{Latency, Mono, PercentileWindow};
+
+const STAGES: usize = spotter_core::STAGES.len();
 
 const MINUTE: Duration = Duration::from_secs(60);
 const COLUMN_NS: u64 = MINUTE.as_nanos() as u64 / COLUMNS as u64;

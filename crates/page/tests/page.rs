@@ -11,8 +11,6 @@ mod board;
 mod chromium;
 #[path = "page/devtools.rs"]
 mod devtools;
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod support;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,33 +22,23 @@ use std::{
 
 use board::{Painted, api, fleet, long_name, site, webhooks};
 use devtools::Browser;
-use support::get;
-use tokio::sync::watch;
 
-use spotter::ops::{
-    facts::{CameraFacts, EngineFacts, Facts},
-    metrics::Metrics,
-    page::{DaemonHealth, DaemonStatus, PageInputs, ServedPage},
-    readiness::Readiness,
+use spotter_core::{
+    Clock, StreamCounters, SystemClock, TriggerId, TriggerReport, config::HttpConfig,
 };
-use spotter_core::{CameraId, Clock, Latency, SystemClock, config::HttpConfig};
+use spotter_page::{Readiness, ServedPage, Status};
 
 /// The page on loopback, which ends with the test.
 struct Served {
     address: SocketAddr,
-    health: watch::Sender<DaemonHealth>,
     readiness: Readiness,
     page: ServedPage,
     _runtime: tokio::runtime::Runtime,
 }
 
-fn serve(source: Painted, metrics: Metrics) -> Served {
+fn serve(status: Status) -> Served {
     let served = starting();
-    served.page.open(PageInputs {
-        metrics: Arc::new(metrics),
-        health: served.health.subscribe(),
-        source: Arc::new(source),
-    });
+    served.page.open(Arc::new(Painted::new(status)));
     served
 }
 
@@ -67,11 +55,14 @@ fn starting() -> Served {
     let page = page.expect("a free port").expect("a page");
     Served {
         address: page.address(),
-        health: watch::Sender::default(),
         readiness,
         page,
         _runtime: runtime,
     }
+}
+
+fn get(address: SocketAddr, path: &str) -> String {
+    answer_with(address, path, &format!("Host: {address}\r\n"))
 }
 
 /// Head and body of an answer.
@@ -82,8 +73,8 @@ fn parts(answer: &str) -> (String, &str) {
 
 #[test]
 fn page_answers_its_paths_and_rejects_others() {
-    let served = serve(Painted::new(site(2)), Metrics::default());
-    let ask = |path: &str| get(served.address, path).expect("an answer");
+    let served = serve(site(2));
+    let ask = |path: &str| get(served.address, path);
     for (path, kind) in [
         ("/", "text/html; charset=utf-8"),
         ("/page.css", "text/css; charset=utf-8"),
@@ -121,34 +112,34 @@ fn page_answers_its_paths_and_rejects_others() {
     ] {
         assert!(ask(path).starts_with("HTTP/1.1 404"), "{path}");
     }
-    // Inline styles and scripts would be refused by the policy.
-    let page = ask("/");
-    for inline in [
-        "style=",
-        "<style",
-        " onclick=",
-        " onload=",
-        " onerror=",
-        "javascript:",
-    ] {
-        assert!(!page.contains(inline), "{inline}: {page}");
-    }
-
+    assert!(ask("/healthz").ends_with("ok\n"));
     assert!(ask("/readyz").starts_with("HTTP/1.1 503"));
     served.readiness.turned(true);
-    served.health.send_replace(DaemonHealth {
-        troubles: vec!["broker: login refused".into()],
-    });
     assert!(ask("/readyz").starts_with("HTTP/1.1 200"));
-    let sick = ask("/healthz");
-    assert!(sick.starts_with("HTTP/1.1 503") && sick.ends_with("login refused\n"));
+}
+
+#[test]
+fn health_has_a_line_for_each_trouble() {
+    let troubles = ["camera yard: login refused", "broker: login refused"];
+    let served = serve(Status {
+        troubles: troubles.map(str::to_owned).to_vec(),
+        ..site(2)
+    });
+    let sick = get(served.address, "/healthz");
+    assert!(sick.starts_with("HTTP/1.1 503"), "{sick}");
+    assert!(
+        sick.ends_with(&format!("{}\n", troubles.join("\n"))),
+        "{sick}"
+    );
+    // Health has lines of its own, and `/status.json` the states that they come from.
+    assert!(!get(served.address, "/status.json").contains("troubles"));
 }
 
 #[test]
 fn page_of_a_starting_daemon_says_so() {
     let served = starting();
-    for path in ["/", "/status.json", "/metrics", "/healthz", "/readyz"] {
-        let answer = get(served.address, path).expect("an answer");
+    for path in ["/status.json", "/metrics", "/healthz", "/readyz"] {
+        let answer = get(served.address, path);
         assert!(
             answer.starts_with("HTTP/1.1 503") && answer.ends_with("the model is being opened\n"),
             "{path}: {answer}"
@@ -171,7 +162,7 @@ fn answer_with(address: SocketAddr, path: &str, headers: &str) -> String {
 
 #[test]
 fn page_answers_its_names_and_no_others() {
-    let served = serve(Painted::new(site(1)), Metrics::default());
+    let served = serve(site(1));
     for (host, status) in [
         ("nvr.example", "200"),
         ("192.0.2.1:9464", "200"),
@@ -189,7 +180,7 @@ fn page_answers_its_names_and_no_others() {
 
 #[test]
 fn metrics_have_the_format_that_is_asked_for() {
-    let served = serve(Painted::new(site(1)), metrics());
+    let served = serve(site(1));
     let accept = "Host: localhost\r\nAccept: text/plain;version=0.0.4\r\n";
     let answer = answer_with(served.address, "/metrics", accept);
     let (head, text) = parts(&answer);
@@ -203,14 +194,96 @@ fn metrics_have_the_format_that_is_asked_for() {
     );
 }
 
+/// Everything that a node may have.
+fn everything(cameras: usize) -> Status {
+    let mut status = site(cameras);
+    status.cameras[0].triggers = vec![TriggerReport {
+        id: TriggerId::new("bell").expect("an id"),
+        is_active: false,
+        activations: 3,
+    }];
+    status.fleet = Some(fleet());
+    status.webhooks = webhooks();
+    status.api = Some(api());
+    status
+}
+
 #[test]
-fn page_without_script_shows_the_values_of_status_json() {
-    let mut view = site(2);
-    view.fleet = Some(fleet());
-    view.webhooks = webhooks();
-    view.api = Some(api());
-    let served = serve(Painted::new(view), Metrics::default());
-    let page = get(served.address, "/").expect("an answer");
+fn page_without_script_links_status_json() {
+    let page = get(starting().address, "/");
+    let (head, html) = parts(&page);
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    let (_, note) = html.split_once("<noscript>").expect("a note");
+    let (note, _) = note.split_once("</noscript>").expect("its end");
+    assert!(
+        note.contains("JavaScript") && note.contains("href=\"/status.json\""),
+        "{note}"
+    );
+}
+
+/// Of version 1; a key is never removed.
+const KEYS: &str = include_str!("page/status_keys.txt");
+
+#[test]
+fn status_json_has_each_key_of_its_version() {
+    let served = serve(everything(16));
+    let answer = get(served.address, "/status.json");
+    let json: serde_json::Value = serde_json::from_str(parts(&answer).1).expect("JSON");
+    let mut keys = BTreeSet::new();
+    add_keys("", &json, &mut keys);
+    for key in KEYS.lines() {
+        assert!(keys.contains(key), "{key} is not in {keys:#?}");
+    }
+    assert_eq!(
+        keys.len(),
+        KEYS.lines().count(),
+        "a new key: add it to the list"
+    );
+
+    let camera = &json["cameras"][0];
+    assert_eq!((&json["v"], &camera["id"]), (&1.into(), &"gate".into()));
+    assert!(camera["look"]["found"][0]["place"]["box"][3].is_number());
+    assert_eq!(json["cameras"][1]["state"], "auth_failed");
+    assert_eq!(camera["prompts"][0]["lines"]["kerb"]["out"], 9);
+    let kerb = serde_json::json!({"id": "kerb", "points": [[0.46, 0.55], [0.42, 0.95]], "directions": ["in", "out"]});
+    assert_eq!(camera["lines"], serde_json::json!([kerb]));
+    assert_eq!(
+        camera["zones"][0]["polygon"][2],
+        serde_json::json!([0.99, 0.97])
+    );
+    assert_eq!(camera["frames"]["open"], 3);
+    assert_eq!(
+        json["broker"]["dropped"][0],
+        serde_json::json!(["offline", 12])
+    );
+    assert_eq!(json["fleet"]["nodes"][0]["cameras"][1], "yard");
+    assert_eq!(json["webhooks"][0]["waiting"], 12);
+    assert_eq!(json["api"]["answered"], 1203);
+}
+
+/// `.cameras[].look.frame`
+fn add_keys(path: &str, value: &serde_json::Value, keys: &mut BTreeSet<String>) {
+    match value {
+        serde_json::Value::Object(fields) => {
+            for (key, value) in fields {
+                add_keys(&format!("{path}.{key}"), value, keys);
+            }
+        }
+        serde_json::Value::Array(items) => {
+            for item in items {
+                add_keys(&format!("{path}[]"), item, keys);
+            }
+        }
+        _ => _ = keys.insert(path.to_owned()),
+    }
+}
+
+#[test]
+fn browser_draws_the_values_of_status_json() {
+    let mut status = everything(2);
+    status.config.errors = vec!["site.toml:4:1 unknown key".into()];
+    let served = serve(status);
+    let seen = chromium::dump(&format!("http://{}/", served.address));
     for part in [
         "<h2 id=\"h-cameras\">Cameras</h2>",
         "role=\"status\"",
@@ -218,11 +291,11 @@ fn page_without_script_shows_the_values_of_status_json() {
         "<a href=\"#cam-yard\">yard</a>",
         "alt=\"Camera gate at 10:15:30 UTC: ",
         "login refused",
+        "waiting for a trigger",
         "a man &amp; a &lt;dog&gt;",
         "<caption>Frames since the start</caption>",
         "1\u{202f}203",
         "not trusted: looks like time zone",
-        "This page is a snapshot.",
         "fleet hall incomplete",
         "webhook door failing",
         "answered with HTTP 503. Next try in 32 s.",
@@ -232,63 +305,42 @@ fn page_without_script_shows_the_values_of_status_json() {
         "points=\"0.4600,0.5500 0.4200,0.9500\"",
         "<tspan class=\"ink0\">12</tspan> <tspan class=\"plain\">in</tspan>",
         "<tspan class=\"plain\">corner</tspan>",
+        "<li>site.toml:4:1 unknown key</li>",
     ] {
-        assert!(page.contains(part), "{part} is not in\n{page}");
+        assert!(seen.dom.contains(part), "{part} is not in\n{}", seen.dom);
     }
-    let answer = get(served.address, "/status.json").expect("an answer");
-    let json: serde_json::Value = serde_json::from_str(parts(&answer).1).expect("JSON");
-    assert_eq!(
-        (&json["v"], &json["cameras"][0]["id"]),
-        (&1.into(), &"gate".into())
-    );
-    assert!(json["cameras"][0]["look"]["found"][0]["place"]["box"][3].is_number());
-    assert_eq!(json["cameras"][1]["state"], "auth_failed");
-    let camera = &json["cameras"][0];
-    assert_eq!(camera["prompts"][0]["lines"]["kerb"]["out"], 9);
-    let kerb = serde_json::json!({"id": "kerb", "points": [[0.46, 0.55], [0.42, 0.95]], "directions": ["in", "out"]});
-    assert_eq!(camera["lines"], serde_json::json!([kerb]));
-    assert_eq!(
-        camera["zones"][0]["polygon"][2],
-        serde_json::json!([0.99, 0.97])
-    );
-    assert_eq!(json["fleet"]["nodes"][0]["cameras"][1], "yard");
-    assert_eq!(json["webhooks"][0]["waiting"], 12);
-    assert_eq!(json["api"]["answered"], 1203);
+    assert!(!seen.dom.contains("noscript"), "{}", seen.dom);
 }
 
-/// Metrics with everything in them that a daemon shows.
-fn metrics() -> Metrics {
-    let metrics = Metrics::default();
-    let gate = CameraId::new("gate").expect("an id");
-    metrics.update(&Facts {
-        cameras: vec![(gate, CameraFacts::default())],
-        engines: vec![EngineFacts {
-            turns: Some(1),
-            ..EngineFacts::default()
-        }],
-        ..Facts::default()
-    });
-    metrics.observe(&Latency {
-        stages_tenth_ms: [1000; 8],
-        total_tenth_ms: 8000,
-        camera_tenth_ms: None,
-    });
-    metrics
+#[test]
+fn browser_of_a_starting_daemon_shows_why_it_is_empty() {
+    let served = starting();
+    let seen = chromium::dump(&format!("http://{}/", served.address));
+    let starting = "role=\"alert\">Spotter is starting: the model is being opened";
+    assert!(seen.dom.contains(starting), "{}", seen.dom);
+}
+
+#[test]
+fn page_shows_each_counter_of_a_stream() {
+    let script = include_str!("../src/assets/page.js");
+    for counter in StreamCounters::ALL {
+        let shown = format!("stream.{})", counter.key);
+        assert!(script.contains(&shown), "{shown}");
+    }
 }
 
 #[test]
 fn each_metric_of_the_dashboard_exists() {
-    let served = serve(Painted::new(site(1)), metrics());
-    let page = get(served.address, "/metrics").expect("an answer");
+    let served = serve(everything(2));
+    let page = get(served.address, "/metrics");
     let exposed: BTreeSet<&str> = parts(&page)
         .1
         .lines()
         .filter(|line| !line.starts_with('#'))
         .filter_map(|line| line.split(['{', ' ']).next())
         .collect();
-    let text = fs::read_to_string(support::checkout("configs/grafana/spotter.json"));
-    let text = text.expect("the dashboard");
-    let dashboard: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    let dashboard = include_str!("../../../configs/grafana/spotter.json");
+    let dashboard: serde_json::Value = serde_json::from_str(dashboard).expect("JSON");
     let panels = dashboard["panels"].as_array().expect("panels");
     assert!(panels.len() >= 8, "{} panels", panels.len());
     let mut used = BTreeMap::new();
@@ -318,7 +370,7 @@ fn page_in_a_browser_updates_and_loads_nothing_from_elsewhere() {
     let name = long_name();
     let mut view = site(4);
     view.cameras[2].id.clone_from(&name);
-    let served = serve(Painted::new(view), Metrics::default());
+    let served = serve(view);
     let seen = chromium::dump(&format!("http://{}/", served.address));
     assert!(seen.console.is_empty(), "{:?}", seen.console);
     assert!(seen.elsewhere.is_empty(), "{:?}", seen.elsewhere);
@@ -329,17 +381,159 @@ fn page_in_a_browser_updates_and_loads_nothing_from_elsewhere() {
             "{path}: {paths:?}"
         );
     }
-    let polls = paths.iter().filter(|asked| asked.ends_with('/')).count();
-    assert!(polls >= 2, "the page was asked for again: {paths:?}");
+    let polls = paths
+        .iter()
+        .filter(|asked| asked.ends_with("/status.json?pictured"));
+    assert!(
+        polls.count() >= 2,
+        "the figures are asked for again: {paths:?}"
+    );
     // Each view is a look later than the one before.
     assert!(seen.dom.contains(&format!("h-{name}")), "{}", seen.dom);
     let first = "/camera/gate.jpg?look=1\"";
     assert!(!seen.dom.contains(first), "it did not follow: {}", seen.dom);
     assert!(
         seen.dom
-            .contains("class=\"away\" id=\"away\" role=\"alert\" hidden"),
+            .contains("id=\"away\" class=\"away\" role=\"alert\" hidden"),
         "{}",
         seen.dom
+    );
+}
+
+/// A browser with the page's script, as `page` of an expression.
+struct PageScript {
+    browser: Browser,
+    _served: Served,
+}
+
+impl PageScript {
+    fn load() -> Self {
+        let (mut browser, served) = (Browser::start(), starting());
+        browser.load(&format!("http://{}/", served.address), 390, 844);
+        Self {
+            browser,
+            _served: served,
+        }
+    }
+
+    /// What the expression gives.
+    fn says(&mut self, expression: &str) -> serde_json::Value {
+        self.browser
+            .says(&format!("import('/page.js').then((page) => {expression})"))
+    }
+}
+
+#[test]
+fn people_read_two_units_and_three_digits() {
+    let mut script = PageScript::load();
+    let durations = script.says("[59, 60, 187, 7500, 788400].map(page.duration)");
+    let expected = ["59 s", "1 min", "3 min 7 s", "2 h 5 min", "9 d 3 h"];
+    assert_eq!(durations, serde_json::json!(expected));
+    let times = script.says(
+        "[420, 41000].map(page.ago).concat(page.clockTime(1787393730123), page.machineTime(1787393730123))",
+    );
+    let expected = ["0.4 s ago", "41 s ago", "10:15:30", "2026-08-22T10:15:30Z"];
+    assert_eq!(times, serde_json::json!(expected));
+    let latencies =
+        script.says("[0.004, 0.9951, 9.94, 9.96, 999.4, 999.6, 20000].map(page.millis)");
+    let expected = [
+        "0.00 ms", "1.0 ms", "9.9 ms", "10 ms", "999 ms", "1.0 s", "20 s",
+    ];
+    assert_eq!(latencies, serde_json::json!(expected));
+    let numbers = script.says(
+        "[7, 48211, 1000000].map(page.number).concat([1, 0].map((n) => page.counted(n, 'camera')))",
+    );
+    let expected = [
+        "7",
+        "48\u{202f}211",
+        "1\u{202f}000\u{202f}000",
+        "1 camera",
+        "0 cameras",
+    ];
+    assert_eq!(numbers, serde_json::json!(expected));
+}
+
+#[test]
+fn scales_are_round_and_overlapping_looks_use_different_lanes() {
+    let mut script = PageScript::load();
+    let tops = script.says("[0, 1, 1.1, 20, 20.1, 66, 1000, 1000.1].map(page.roundUp)");
+    assert_eq!(tops, serde_json::json!([1, 1, 2, 20, 50, 100, 1000, 2000]));
+    let lanes = "(bars) => { \
+         const looks = bars.map(([from, to]) => ({ camera: 'gate', marks_ms: [from, from, from, from, to] })); \
+         const plot = page.timeline({ bars: looks, span_ms: 100, device: 'cpu', busy_pct: 0 }); \
+         return [plot.getAttribute('class'), [...plot.querySelectorAll('rect')].map((look) => look.getAttribute('y'))] }";
+    let four = script.says(&format!(
+        "({lanes})([[0, 10], [5, 15], [10, 20], [11, 12]])"
+    ));
+    let expected = serde_json::json!(["timeline lanes3", ["1", "13", "1", "25"]]);
+    assert_eq!(four, expected);
+    let none = script.says(&format!("({lanes})([])"));
+    assert_eq!(none, serde_json::json!(["timeline lanes1", []]));
+    let crowd = script.says(&format!("({lanes})(Array(40).fill([0, 1]))[0]"));
+    assert_eq!(crowd, "timeline lanes16");
+}
+
+#[test]
+fn words_go_to_a_free_place_inside_the_picture() {
+    let mut script = PageScript::load();
+    let places = "(words, chars, places) => { \
+         words.write([['plain', 'x'.repeat(chars)]], places.map(([x, y]) => ({ x, y, dx: 0, dy: 0, anchor: 'start' }))); \
+         const text = words.drawn.at(-1); return [text.getAttribute('x'), text.getAttribute('y')] }";
+    // Without a free place, the one that covers least.
+    let found = script.says(&format!(
+        "((write, words) => [write(words, 6, [[0.4, 0.5], [0.42, 0.5], [0.4, 0.7]]), write(words, 6, [[0.4, 0.5], [0.42, 0.5], [0.4, 0.7]]), \
+         words.keepFree(0.5, 0.2, 20), write(words, 3, [[0.5, 0.2], [0.5, 0.3]]), write(words, 3, [[0.5, 0.3], [0.5, 0.33]])])({places}, new page.PictureWords(16 / 9))"
+    ));
+    let expected = serde_json::json!([
+        ["40%", "50%"],
+        ["40%", "70%"],
+        null,
+        ["50%", "30%"],
+        ["50%", "33%"]
+    ]);
+    assert_eq!(found, expected);
+    let is_inside = script.says(
+        "((words) => [[-0.1, 0], [0.99, 0.5], [0.5, 1], [1, 0.02]].map(([x, y]) => { \
+         const { left, top, right, bottom } = words.area(8, words.inside(8, { x, y, dx: 0, dy: 0, anchor: 'start' })); \
+         return left >= 0 && top >= 0 && right <= words.whole.right && bottom <= words.whole.bottom }))(new page.PictureWords(16 / 9))",
+    );
+    assert_eq!(is_inside, serde_json::json!([true, true, true, true]));
+    assert_eq!(
+        script.says("page.short('ä'.repeat(15))"),
+        "ä".repeat(14) + "…"
+    );
+}
+
+#[test]
+fn first_direction_is_named_to_the_right_of_the_line() {
+    let mut script = PageScript::load();
+    // Seen from its first point, along it, on a screen of twice the width.
+    for (points, side) in [
+        ("[[0.2, 0.5], [0.8, 0.5]]", [0, 1]),
+        ("[[0.8, 0.5], [0.2, 0.5]]", [0, -1]),
+        ("[[0.5, 0.2], [0.5, 0.8]]", [-1, 0]),
+        ("[[0.5, 0.8], [0.5, 0.2]]", [1, 0]),
+        ("[[0.25, 0], [0.75, 1]]", [-1, 1]),
+    ] {
+        let sides = script.says(&format!(
+            "((spot) => [[spot.x, spot.y], ...page.bothSides(spot, 16).map(({{ dx, dy }}) => [dx, dy - 4.5].map((pixels) => \
+             Math.abs(pixels) < 1 ? 0 : Math.sign(pixels)))])(page.lineSpot({{ points: {points} }}, 2, 0.5))"
+        ));
+        let left = side.map(|way: i32| -way);
+        assert_eq!(
+            sides,
+            serde_json::json!([[0.5, 0.5], side, left]),
+            "{points}"
+        );
+    }
+    // 0.4 across on a screen of twice the width is as long as 0.8 down.
+    let middle = script.says(
+        "[0.5, 0.75, 1].map((share) => page.lineSpot({ points: [[0.1, 0.1], [0.5, 0.1], [0.5, 0.9]] }, 2, share)) \
+         .map(({ x, y }) => [x, y].map((at) => Math.round(at * 1e9) / 1e9))",
+    );
+    assert_eq!(
+        middle,
+        serde_json::json!([[0.5, 0.1], [0.5, 0.5], [0.5, 0.9]])
     );
 }
 
@@ -363,7 +557,7 @@ fn it_fits_each_screen_and_keys_and_readers_reach_everything() {
         "site.toml:4:1 camera.{}: unknown key",
         "x".repeat(90)
     )];
-    let served = serve(Painted::new(view), Metrics::default());
+    let served = serve(view);
     let mut browser = Browser::start();
     for (width, height) in [(390, 844), (320, 568), (1200, 900)] {
         browser.open(&format!("http://{}/", served.address), width, height);
@@ -427,7 +621,7 @@ const UNREADABLE: &str = "[...document.querySelectorAll('.still')].flatMap((stil
 /// The README's picture has as many words over it as are readable at all.
 #[test]
 fn words_over_a_picture_do_not_cover_each_other() {
-    let served = serve(Painted::new(readme()), Metrics::default());
+    let served = serve(readme());
     let mut browser = Browser::start();
     for (width, height) in [(320, 568), (390, 844), (1200, 900)] {
         browser.open(&format!("http://{}/", served.address), width, height);
@@ -438,10 +632,10 @@ fn words_over_a_picture_do_not_cover_each_other() {
 }
 
 /// A camera with people, cars, a zone and a line.
-fn readme() -> DaemonStatus {
+fn readme() -> Status {
     let mut status = site(1);
-    if let Some(look) = &mut status.cameras[0].look {
-        look.answers.pop();
+    if let Some(look) = &mut status.cameras[0].looks.look {
+        look.found.pop();
     }
     status
 }
@@ -450,7 +644,7 @@ fn readme() -> DaemonStatus {
 #[test]
 #[ignore = "rewrites target/tmp/status-page.png for docs/status-page.png"]
 fn readme_picture_is_drawn() {
-    let served = serve(Painted::new(readme()), Metrics::default());
+    let served = serve(readme());
     let mut browser = Browser::start();
     browser.open(&format!("http://{}/", served.address), 900, 640);
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("status-page.png");
@@ -459,7 +653,7 @@ fn readme_picture_is_drawn() {
 
 #[test]
 fn words_stand_out_from_their_ground_in_both_themes() {
-    let css = include_str!("../src/ops/page/assets/page.css");
+    let css = include_str!("../src/assets/page.css");
     let (light, dark) = css
         .split_once("prefers-color-scheme: dark")
         .expect("two themes");

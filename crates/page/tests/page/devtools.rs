@@ -66,8 +66,16 @@ impl Browser {
         browser
     }
 
-    /// Shows `url` on a screen of that size, with everything that belongs to it.
+    /// Shows `url` on a screen of that size, drawn and with its pictures.
     pub fn open(&mut self, url: &str, width: u32, height: u32) {
+        self.load(url, width, height);
+        let drawn = "new Promise((done) => { const look = () => document.querySelector('footer') \
+             && [...document.images].every((image) => image.complete) ? done(true) : setTimeout(look, 20); look() })";
+        assert_eq!(self.says(drawn), true);
+    }
+
+    /// The same with what the server sends alone.
+    pub fn load(&mut self, url: &str, width: u32, height: u32) {
         let screen = json!({
             "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600,
         });

@@ -5,42 +5,18 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
+use crate::{Readiness, board::StatusSource, guard, metrics::MetricsFormat};
 use anyhow::Context as _;
 use axum::{
     Router,
     extract::{FromRequestParts, Path, State},
     http::{HeaderMap, StatusCode, Uri, header, request::Parts},
     middleware,
-    response::{Html, IntoResponse},
+    response::IntoResponse,
     routing::get,
-};
-use tokio::sync::watch;
-
-use super::{StatusSource, guard, html};
-use crate::ops::{
-    metrics::{Metrics, MetricsFormat},
-    readiness::Readiness,
 };
 use spotter_core::{Clock, config::HttpConfig};
 use spotter_http::{BoundListener, HostNames, ServedListener};
-
-/// What `/healthz` answers.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DaemonHealth {
-    /// Current problems, one line each, without any login; empty = healthy.
-    pub troubles: Vec<String>,
-}
-
-/// What the routes answer from, once the daemon runs.
-#[derive(Clone)]
-pub struct PageInputs {
-    /// For `/metrics`.
-    pub metrics: Arc<Metrics>,
-    /// For `/healthz`.
-    pub health: watch::Receiver<DaemonHealth>,
-    /// For `/`, `/status.json` and pictures.
-    pub source: Arc<dyn StatusSource>,
-}
 
 /// The page while it is served. Dropping it frees its address.
 pub struct ServedPage {
@@ -50,11 +26,13 @@ pub struct ServedPage {
 
 struct PageState {
     readiness: Readiness,
-    inputs: OnceLock<PageInputs>,
+    /// Set once the daemon runs.
+    source: OnceLock<Arc<dyn StatusSource>>,
 }
 
 impl ServedPage {
-    /// Binds the address, so that a port in use is an error at the start, and answers `/readyz` alone until [`open`](Self::open).
+    /// Binds the address, so that a port in use is an error at the start, and answers `/readyz` and the page, which says why it is empty, until
+    /// [`open`](Self::open).
     /// `None` without an address: there is no page. Needs a tokio runtime.
     pub async fn start(
         config: &HttpConfig,
@@ -68,7 +46,7 @@ impl ServedPage {
         tracing::debug!(address = %bound.address(), "status page");
         let state = Arc::new(PageState {
             readiness,
-            inputs: OnceLock::new(),
+            source: OnceLock::new(),
         });
         let names = HostNames::of_this_machine(&config.names);
         let listener = bound.serve(router(&state, names), clock);
@@ -84,9 +62,9 @@ impl ServedPage {
     }
 
     /// From now on all paths are answered.
-    pub fn open(&self, inputs: PageInputs) {
+    pub fn open(&self, source: Arc<dyn StatusSource>) {
         // Opened once.
-        _ = self.state.inputs.set(inputs);
+        _ = self.state.source.set(source);
     }
 
     /// The bound address; of use when port 0 was asked for.
@@ -107,21 +85,29 @@ async fn bind(address: SocketAddr) -> anyhow::Result<BoundListener> {
     })
 }
 
+/// Path, type and text of the page's files.
+const FILES: [(&str, &str, &str); 4] = [
+    ("/", "text/html", include_str!("assets/page.html")),
+    ("/page.css", "text/css", include_str!("assets/page.css")),
+    (
+        "/page.js",
+        "text/javascript",
+        include_str!("assets/page.js"),
+    ),
+    (
+        "/icon.svg",
+        "image/svg+xml",
+        include_str!("assets/icon.svg"),
+    ),
+];
+
 fn router(state: &Arc<PageState>, names: HostNames) -> Router {
-    Router::new()
-        .route("/", get(show_page))
-        .route(
-            "/page.css",
-            get(|| asset("text/css", include_str!("assets/page.css"))),
-        )
-        .route(
-            "/page.js",
-            get(|| asset("text/javascript", include_str!("assets/page.js"))),
-        )
-        .route(
-            "/icon.svg",
-            get(|| asset("image/svg+xml", include_str!("assets/icon.svg"))),
-        )
+    let mut router = Router::new();
+    for (path, kind, text) in FILES {
+        let kind = [(header::CONTENT_TYPE, format!("{kind}; charset=utf-8"))];
+        router = router.route(path, get(async move || (kind.clone(), text)));
+    }
+    router
         .route("/camera/{picture}", get(show_picture))
         .route("/status.json", get(show_status))
         .route("/metrics", get(show_metrics))
@@ -134,8 +120,11 @@ fn router(state: &Arc<PageState>, names: HostNames) -> Router {
         ))
 }
 
+/// Where the figures come from.
+struct OpenPage(Arc<dyn StatusSource>);
+
 /// Before the daemon runs, the paths that need its figures say why there are none.
-impl FromRequestParts<Arc<PageState>> for PageInputs {
+impl FromRequestParts<Arc<PageState>> for OpenPage {
     type Rejection = (StatusCode, &'static str);
 
     async fn from_request_parts(
@@ -146,57 +135,45 @@ impl FromRequestParts<Arc<PageState>> for PageInputs {
             StatusCode::SERVICE_UNAVAILABLE,
             "Spotter is starting: the model is being opened\n",
         );
-        state.inputs.get().cloned().ok_or(starting)
+        state.source.get().cloned().map(Self).ok_or(starting)
     }
 }
 
-async fn asset(kind: &'static str, text: &'static str) -> impl IntoResponse {
-    (
-        [(header::CONTENT_TYPE, format!("{kind}; charset=utf-8"))],
-        text,
-    )
-}
-
-async fn show_page(inputs: PageInputs) -> Html<String> {
-    Html(html::page(&inputs.source.status(true)).into_string())
-}
-
-async fn show_status(inputs: PageInputs) -> impl IntoResponse {
+/// The query `pictured` is the page's: looks that have a picture, which are made more often then.
+async fn show_status(OpenPage(source): OpenPage, uri: Uri) -> impl IntoResponse {
+    let status = source.status(uri.query() == Some("pictured"));
     // A struct of numbers, texts and lists always serialises.
-    let text = serde_json::to_string(&inputs.source.status(false)).unwrap_or_default();
+    let text = serde_json::to_string(&status).unwrap_or_default();
     ([(header::CONTENT_TYPE, "application/json")], text)
 }
 
 async fn show_picture(
-    inputs: PageInputs,
+    OpenPage(source): OpenPage,
     Path(picture): Path<String>,
     uri: Uri,
 ) -> Result<impl IntoResponse, StatusCode> {
     let camera = picture.strip_suffix(".jpg").ok_or(StatusCode::NOT_FOUND)?;
     let look = uri.query().and_then(|query| query.strip_prefix("look="));
     let look = look.and_then(|look| look.parse().ok());
-    let thumbnail = inputs
-        .source
+    let thumbnail = source
         .thumbnail(camera, look)
         .ok_or(StatusCode::NOT_FOUND)?;
     let kind = [(header::CONTENT_TYPE, "image/jpeg")];
     Ok((kind, thumbnail.jpeg.clone()))
 }
 
-async fn show_metrics(inputs: PageInputs, headers: HeaderMap) -> impl IntoResponse {
+async fn show_metrics(OpenPage(source): OpenPage, headers: HeaderMap) -> impl IntoResponse {
     let accepted = headers.get(header::ACCEPT);
     let accepted = accepted.and_then(|value| value.to_str().ok());
     let format = MetricsFormat::accepted(accepted.unwrap_or_default());
     let kind = [(header::CONTENT_TYPE, format.content_type())];
-    (kind, inputs.metrics.encode(format))
+    (kind, source.metrics(format))
 }
 
-async fn show_health(inputs: PageInputs) -> (StatusCode, String) {
-    let troubles = inputs.health.borrow().troubles.join("\n");
-    if troubles.is_empty() {
-        (StatusCode::OK, "ok\n".to_owned())
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, troubles + "\n")
+async fn show_health(OpenPage(source): OpenPage) -> (StatusCode, String) {
+    match source.troubles().join("\n") {
+        healthy if healthy.is_empty() => (StatusCode::OK, "ok\n".to_owned()),
+        troubles => (StatusCode::SERVICE_UNAVAILABLE, troubles + "\n"),
     }
 }
 

@@ -1,21 +1,17 @@
-//! The looks that an engine finished in the last seconds, and the share of time with a look in progress. Pure.
+//! What an engine did: its time with a look in progress, its batches, and the looks that it finished in the last seconds. Pure.
 
 use std::{collections::VecDeque, time::Duration};
 
-use crate::ops::page::{EngineState, EngineStatus, LookBar};
 use spotter_core::{CameraId, Mono, StageTimes};
+use spotter_page::{EngineStatus, LookBar};
 
 /// Length of the timeline at most.
 const SPAN: Duration = Duration::from_secs(5);
 /// Looks that are kept; with a fast engine they span less time than [`SPAN`].
 const LOOKS: usize = 160;
 
-#[derive(Clone, Debug)]
-pub struct EngineBoard {
-    /// `cpu`, or `cuda 1`.
-    pub device: String,
-    /// Cameras whose looks it answers.
-    pub cameras: Vec<CameraId>,
+#[derive(Clone, Debug, Default)]
+pub struct EngineUsage {
     looks: VecDeque<EngineLook>,
     busy: Duration,
     busy_until: Mono,
@@ -60,19 +56,7 @@ impl Batches {
     }
 }
 
-impl EngineBoard {
-    /// An engine with its first camera.
-    pub fn new(device: &str, camera: &CameraId) -> Self {
-        Self {
-            device: device.to_owned(),
-            cameras: vec![camera.clone()],
-            looks: VecDeque::new(),
-            busy: Duration::ZERO,
-            busy_until: Mono::default(),
-            batches: Batches::default(),
-        }
-    }
-
+impl EngineUsage {
     /// A prompt of a look was answered, in these stages.
     pub fn answer(&mut self, camera: &CameraId, marks: &StageTimes) {
         let &StageTimes {
@@ -118,7 +102,7 @@ impl EngineBoard {
         self.batches
     }
 
-    /// Its bars; the caller adds state and frames in progress. Spans the looks that are kept, or [`SPAN`] when they are older.
+    /// Bars and times; the caller adds the rest. Spans the looks that are kept, or [`SPAN`] when they are older.
     pub fn status(&self, now: Mono) -> EngineStatus {
         // When full, looks before the oldest were dropped.
         let oldest = self.looks.front().filter(|_| self.looks.len() == LOOKS);
@@ -134,12 +118,11 @@ impl EngineBoard {
             })
             .collect();
         EngineStatus {
-            device: self.device.clone(),
-            state: EngineState::Runs,
             busy_pct: busy_pct(&bars, span.as_secs_f64() * 1e3),
-            under_way: 0,
             span_ms: span.as_millis() as u64,
             bars,
+            busy: self.busy,
+            ..EngineStatus::default()
         }
     }
 }
@@ -182,7 +165,7 @@ mod tests {
     #[test]
     fn overlapping_looks_are_busy_once_and_old_ones_are_dropped() {
         let gate = CameraId::new("gate").unwrap();
-        let mut engine = EngineBoard::new("cpu", &gate);
+        let mut engine = EngineUsage::default();
         for (from, to) in [(0, 500), (5200, 6200), (5700, 6700), (8000, 8500)] {
             engine.answer(&gate, &marks(from, to));
             engine.answer(&gate, &marks(from, to - 9));
@@ -205,7 +188,7 @@ mod tests {
     #[test]
     fn images_encoded_at_one_time_are_one_batch() {
         let [gate, yard, door] = ["gate", "yard", "door"].map(|id| CameraId::new(id).unwrap());
-        let mut engine = EngineBoard::new("cuda 0", &gate);
+        let mut engine = EngineUsage::default();
         let before = engine.batches();
         assert_eq!(before.mean_since(before), None);
         // Three in one step, of which the last is answered after the next step's; then one alone.
@@ -228,7 +211,7 @@ mod tests {
     #[test]
     fn fast_engine_shows_a_shorter_span_without_a_gap() {
         let gate = CameraId::new("gate").unwrap();
-        let mut engine = EngineBoard::new("cuda 0", &gate);
+        let mut engine = EngineUsage::default();
         let looks = 2 * LOOKS as u64;
         for look in 0..looks {
             engine.answer(&gate, &marks(look * 10, look * 10 + 10));

@@ -11,9 +11,10 @@ use axum::{
 
 use spotter_http::HostNames;
 
-/// Everything comes from this server, and nothing is sent, framed or inlined.
+/// Everything comes from this server, nothing is sent, framed or inlined, and no text becomes HTML in the browser.
 const POLICY: &str = "default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; \
-                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
+                      require-trusted-types-for 'script'; trusted-types 'none'";
 
 const HEADERS: [(&str, &str); 6] = [
     ("content-security-policy", POLICY),

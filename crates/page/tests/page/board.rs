@@ -1,22 +1,25 @@
 //! A scripted site: cameras in every state, with looks, answers and a minute of messages.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use spotter::ops::page::{
-    ApiLine, BrokerStatus, COLUMNS, CameraStatus, DaemonStatus, EngineState, EngineStatus,
-    FleetNodeStatus, FleetStatus, LastAnswer, LineStatus, LookAnswer, LookBar, LookStatus,
-    MinuteLatency, Mood, NodeStatus, PromptCost, PromptStatus, StatusSource, Thumbnail,
-    WebhookLine,
-};
 use spotter_core::{
-    CameraId, DetectionBody, DirectionId, FrameCounters, LineId, Location, NormBox, NormPoint,
-    Phase, Prompt, PromptId, ScoreSource, Task, TrackId, TrackedObject, WallTime, ZoneId,
+    DirectionId, FrameCounters, Latency, LineId, Phase, PromptId, STAGES, StreamCounters, WallTime,
+    ZoneId,
     config::{LineConfig, ZoneConfig, ZonePoint},
 };
-use spotter_mqtt::{CameraClockHealth, CameraHealth, ConfigReport, ConfigState};
+use spotter_page::{
+    AnswerStatus, ApiLine, BrokerStatus, COLUMNS, CameraLooks, CameraStatus, ClockStatus,
+    ConfigLine, EngineState, EngineStatus, FleetNodeStatus, FleetStatus, LatencyHistograms,
+    LookBar, LookStatus, MarkPlace, MetricsFormat, MinuteLatency, Mood, NodeStatus, PictureMark,
+    PromptCost, PromptStatus, Status, StatusSource, StreamStatus, Thumbnail, WebhookLine,
+    encode_metrics,
+};
 use spotter_pictures::{RgbPixels, jpeg_file};
 use spotter_street::{Street, draw, scene::Class, truth::truth};
 
@@ -27,14 +30,14 @@ const SIZE: (u32, u32) = (640, 360);
 
 /// Shows the same site, each time with a look later.
 pub struct Painted {
-    status: DaemonStatus,
+    status: Status,
     thumbnail: Arc<Thumbnail>,
     looks: AtomicU64,
 }
 
 impl Painted {
     /// A site to be shown.
-    pub fn new(status: DaemonStatus) -> Self {
+    pub fn new(status: Status) -> Self {
         let street = Street::new(STREET.0).at(WallTime::from_unix_millis(STREET.1));
         let rgb = draw(&street, SIZE.0, SIZE.1);
         let pixels = RgbPixels {
@@ -56,11 +59,25 @@ impl Painted {
 }
 
 impl StatusSource for Painted {
-    fn status(&self, _: bool) -> DaemonStatus {
+    fn metrics(&self, format: MetricsFormat) -> String {
+        let latencies = LatencyHistograms::default();
+        latencies.observe(&Latency {
+            stages_tenth_ms: [1000; 8],
+            total_tenth_ms: 8000,
+            camera_tenth_ms: None,
+        });
+        encode_metrics(self.status.clone(), &latencies, format)
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        self.status.troubles.clone()
+    }
+
+    fn status(&self, _: bool) -> Status {
         let look_now = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
         let mut status = self.status.clone();
         let fresh = status.cameras.iter_mut().filter(|c| c.mood == Mood::Good);
-        for look in fresh.filter_map(|camera| camera.look.as_mut()) {
+        for look in fresh.filter_map(|camera| camera.looks.look.as_mut()) {
             look.frame = look_now;
         }
         status
@@ -79,7 +96,7 @@ pub fn long_name() -> String {
 
 /// A site with several cameras: the first streams, the second refuses the login, the third has no look yet, the
 /// fourth stalled, the fifth is off, all others stream.
-pub fn site(cameras: usize) -> DaemonStatus {
+pub fn site(cameras: usize) -> Status {
     let names = [
         "gate", "yard", "dock", "drive", "porch", "garage", "garden", "lobby", "stairs", "roof",
         "cellar", "shop", "till", "store", "ramp", "fence",
@@ -88,7 +105,7 @@ pub fn site(cameras: usize) -> DaemonStatus {
         .map(|index| camera(names[index % names.len()], index))
         .collect();
     let bars = cameras.iter().take(3).cycle().take(14).enumerate();
-    DaemonStatus {
+    Status {
         v: 1,
         time_ms: NOW_MS,
         node: NodeStatus {
@@ -101,10 +118,9 @@ pub fn site(cameras: usize) -> DaemonStatus {
             total_p95_ms: Some(88.0),
             rss_mib: Some(410.0),
             cpu_pct: Some(23.5),
+            ..NodeStatus::default()
         },
-        stages: vec![
-            "decode", "wait", "prep", "vision", "prompt", "generate", "post", "out",
-        ],
+        stages: STAGES,
         engines: vec![EngineStatus {
             device: "cuda 0".into(),
             state: EngineState::Runs,
@@ -112,6 +128,8 @@ pub fn site(cameras: usize) -> DaemonStatus {
             under_way: 2,
             span_ms: 5000,
             bars: bars.map(|(i, camera)| bar(i, &camera.id)).collect(),
+            turns: Some(1),
+            ..EngineStatus::default()
         }],
         broker: BrokerStatus {
             mood: Mood::Good,
@@ -123,20 +141,17 @@ pub fn site(cameras: usize) -> DaemonStatus {
             puback_p95_ms: Some(2.1),
             ..BrokerStatus::default()
         },
-        webhooks: Vec::new(),
-        api: None,
-        config: ConfigReport {
-            state: ConfigState::Ok,
+        config: ConfigLine {
+            state: "ok",
             hash: "9f3c2ab81d07".into(),
             at: "2026-08-22T06:09:51.123Z".into(),
             errors: Vec::new(),
         },
         cameras,
-        fleet: None,
+        ..Status::default()
     }
 }
 
-/// A webhook whose receiver fails, and one that works.
 pub fn api() -> ApiLine {
     ApiLine {
         address: "127.0.0.1:2020".into(),
@@ -144,10 +159,11 @@ pub fn api() -> ApiLine {
         open: 1,
         answered: 1203,
         refused: 7,
-        failed: 0,
+        ..ApiLine::default()
     }
 }
 
+/// A webhook whose receiver fails, and one that works.
 pub fn webhooks() -> Vec<WebhookLine> {
     let failing = WebhookLine {
         name: "door".into(),
@@ -196,6 +212,7 @@ pub fn fleet() -> FleetStatus {
         ],
         missing_hz: 3.25,
         unowned: vec!["vault".into()],
+        ..FleetStatus::default()
     }
 }
 
@@ -237,22 +254,21 @@ fn camera(id: &str, index: usize) -> CameraStatus {
     CameraStatus {
         id: id.into(),
         mood,
-        triggers: Vec::new(),
-        health: CameraHealth {
-            state,
-            reason: reason.map(str::to_owned),
-            since_ms: NOW_MS - if good { 7_500_000 } else { 190_000 },
-            next_retry_s: (index == 1).then_some(112.0),
-            ..stream(good)
-        },
-        look: (index != 2).then(|| look(age_ms)),
-        prompts: prompts(age_ms, index != 2),
-        zones: vec![zone()],
-        lines: vec![line()],
-        latency: if good {
-            latency(index)
-        } else {
-            MinuteLatency::default()
+        state,
+        reason: reason.map(str::to_owned),
+        since_ms: NOW_MS - if good { 7_500_000 } else { 190_000 },
+        next_retry_s: (index == 1).then_some(112.0),
+        stream: stream(good),
+        looks: CameraLooks {
+            look: (index != 2).then(|| look(age_ms)),
+            prompts: prompts(age_ms, index != 2),
+            zones: vec![zone()],
+            lines: vec![line()],
+            latency: if good {
+                latency(index)
+            } else {
+                MinuteLatency::default()
+            },
         },
         frames: FrameCounters {
             arrived: 192_811,
@@ -265,45 +281,30 @@ fn camera(id: &str, index: usize) -> CameraStatus {
             waiting: 1,
             in_flight: 2,
         },
+        ..CameraStatus::default()
     }
 }
 
-fn stream(good: bool) -> CameraHealth {
-    CameraHealth {
+fn stream(good: bool) -> StreamStatus {
+    StreamStatus {
         codec: Some("h265".into()),
-        w: Some(2560),
-        h: Some(1440),
-        fps_measured: good.then_some(14.9),
+        size: Some((2560, 1440)),
+        fps: good.then_some(14.9),
         transport: Some("tcp".into()),
         decoder: Some("avdec_h265".into()),
-        counters: spotter_core::StreamCounters {
+        counters: StreamCounters {
             frames_corrupt: 2,
             frames_late: if good { 0 } else { 37 },
-            ..Default::default()
+            ..StreamCounters::default()
         },
         reconnects_1h: u32::from(!good),
-        clock: CameraClockHealth {
+        clock: ClockStatus {
             trusted: good,
             offset_ms: Some(-38.0),
             drift_ppm: Some(21.4),
             note: (!good).then(|| "looks_like_time_zone".into()),
-            ..CameraClockHealth::default()
         },
-        ..CameraHealth::default()
-    }
-}
-
-fn object(location: Location, score: f64) -> TrackedObject {
-    let camera = CameraId::new("gate").expect("an id");
-    TrackedObject {
-        location,
-        score,
-        score_source: ScoreSource::TokenProb,
-        sharpness: 0.5,
-        track: TrackId::new("b7c1", &camera, 1),
-        age: std::time::Duration::ZERO,
-        zones: Vec::new(),
-        dwell: Vec::new(),
+        ..StreamStatus::default()
     }
 }
 
@@ -311,66 +312,59 @@ fn object(location: Location, score: f64) -> TrackedObject {
 fn look(age_ms: u64) -> LookStatus {
     let street = Street::new(STREET.0).at(WallTime::from_unix_millis(STREET.1));
     let truth = truth(&street);
-    let boxes = |class| {
-        let seen = truth.seen.iter().filter(|seen| seen.class == class);
-        let found = seen.map(|seen| object(Location::Box(seen.box_in_frame), 0.83));
-        DetectionBody::Objects(found.collect())
+    let prompt_of = |class| {
+        [Class::Person, Class::Car]
+            .iter()
+            .position(|of| *of == class)
     };
-    let corner = NormPoint { x: 0.97, y: 0.03 };
-    let bodies = [
-        boxes(Class::Person),
-        boxes(Class::Car),
-        DetectionBody::Objects(vec![object(Location::Point(corner), 0.5)]),
-    ];
-    let answers = bodies.into_iter().enumerate();
+    let boxes = truth.seen.iter().filter_map(|seen| {
+        let b = seen.box_in_frame;
+        Some(PictureMark {
+            prompt: prompt_of(seen.class)?,
+            place: MarkPlace::Box([b.x0, b.y0, b.x1, b.y1]),
+            score: 0.83,
+        })
+    });
+    let mut found: Vec<_> = boxes.collect();
+    found.sort_by_key(|mark| mark.prompt);
+    found.push(PictureMark {
+        prompt: 2,
+        place: MarkPlace::Point([0.97, 0.03]),
+        score: 0.5,
+    });
     LookStatus {
         frame: 1,
         time_ms: NOW_MS - age_ms as i64,
         age_ms,
         size: SIZE,
         pictured: true,
-        answers: answers
-            .map(|(prompt, body)| LookAnswer { prompt, body })
-            .collect(),
+        found,
+        ..LookStatus::default()
     }
 }
 
 fn prompts(age_ms: u64, asked: bool) -> Vec<PromptStatus> {
-    let boxes = |n| {
-        let bounds = NormBox::from_corners(0.1, 0.1, 0.2, 0.2);
-        DetectionBody::Objects(vec![object(Location::Box(bounds), 0.83); n])
+    let count = |count| AnswerStatus {
+        count: Some(count),
+        score: (count > 0).then_some(0.83),
+        ..AnswerStatus::default()
     };
-    let detect = |object: &str| Task::Detect {
-        object: object.into(),
-    };
-    let text = DetectionBody::Text {
-        text: "a man & a <dog> on the pavement, walking towards the red car".into(),
-        score: 0.7,
-        source: ScoreSource::TokenProb,
-    };
-    let question = Task::Query {
-        question: "What is going on?".into(),
-        choices: Vec::new(),
-        options: Default::default(),
-    };
-    let dog = Task::Point {
-        object: "a dog without a lead".into(),
+    let text = AnswerStatus {
+        text: Some("a man & a <dog> on the pavement, walking towards the red car".into()),
+        score: Some(0.7),
+        ..AnswerStatus::default()
     };
     [
-        ("person", detect("person"), boxes(2), age_ms),
-        ("car", detect("car"), boxes(1), age_ms),
-        ("dog", dog, DetectionBody::Objects(Vec::new()), age_ms),
-        ("what", question, text, age_ms + 3100),
+        ("person", "detect", "person", count(2), age_ms),
+        ("car", "detect", "car", count(1), age_ms),
+        ("dog", "point", "a dog without a lead", count(0), age_ms),
+        ("what", "query", "What is going on?", text, age_ms + 3100),
     ]
-    .map(|(id, task, body, age_ms)| PromptStatus {
-        prompt: Arc::new(Prompt {
-            view: Default::default(),
-            id: PromptId::new(id).expect("an id"),
-            revision: 1,
-            task,
-            adapter: None,
-        }),
-        answer: asked.then_some(LastAnswer { age_ms, body }),
+    .map(|(id, kind, words, answer, age_ms)| PromptStatus {
+        id: PromptId::new(id).expect("an id"),
+        kind,
+        words: words.into(),
+        answer: asked.then_some(AnswerStatus { age_ms, ..answer }),
         cost: Some(cost(id)),
         lines: lines(id),
     })
@@ -396,16 +390,10 @@ fn line() -> LineConfig {
     }
 }
 
-fn lines(prompt: &str) -> Vec<LineStatus> {
+fn lines(prompt: &str) -> BTreeMap<LineId, BTreeMap<DirectionId, u64>> {
     let [into, out] = DirectionId::in_and_out();
-    let door = LineStatus {
-        line: line().id,
-        counts: vec![(into, 12), (out, 9)],
-    };
-    Some(door)
-        .filter(|_| prompt == "person")
-        .into_iter()
-        .collect()
+    let counted = (prompt == "person").then(|| (line().id, BTreeMap::from([(into, 12), (out, 9)])));
+    counted.into_iter().collect()
 }
 
 fn cost(prompt: &str) -> PromptCost {

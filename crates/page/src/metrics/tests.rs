@@ -1,14 +1,14 @@
 use super::*;
-use std::net::SocketAddr;
+use crate::status::{
+    BrokerStatus, EngineStatus, NodeStatus, RequestTotals, StreamStatus, WebhookLine,
+};
+use spotter_core::{FrameCounters, TriggerId, TriggerReport};
 
-use crate::ops::facts::{RequestTotals, SnapshotCounters};
-use spotter_core::TriggerId;
-use spotter_events::triggers::TriggerReport;
-use spotter_mqtt::{CameraHealth, MessageCounters};
-use spotter_webhook::WebhookState;
-
-fn id(name: &str) -> CameraId {
-    CameraId::new(name).unwrap()
+fn camera(id: &str) -> CameraStatus {
+    CameraStatus {
+        id: id.into(),
+        ..CameraStatus::default()
+    }
 }
 
 fn requests(count: u64, seconds: u64) -> RequestTotals {
@@ -18,12 +18,10 @@ fn requests(count: u64, seconds: u64) -> RequestTotals {
     }
 }
 
-#[test]
-fn names_follow_the_scheme_and_counters_are_copied() {
-    let metrics = Metrics::default();
-    let camera = CameraFacts {
-        is_online: true,
-        health: CameraHealth {
+fn figures() -> Status {
+    let gate = CameraStatus {
+        state: Phase::Streaming,
+        stream: StreamStatus {
             counters: StreamCounters {
                 rtp_lost: 6,
                 rtp_foreign: 7,
@@ -32,9 +30,9 @@ fn names_follow_the_scheme_and_counters_are_copied() {
             },
             reconnects_1h: 11,
             stalls_1h: 12,
-            abandoned: 9,
-            ..CameraHealth::default()
+            ..StreamStatus::default()
         },
+        abandoned: 9,
         losses: 3,
         reconnects: 4,
         stalls: 5,
@@ -56,54 +54,60 @@ fn names_follow_the_scheme_and_counters_are_copied() {
             waiting: 1,
             in_flight: 1,
         },
+        ..camera("gate")
     };
-    metrics.update(&Facts {
-        cameras: vec![(id("gate"), camera)],
-        engines: vec![EngineFacts {
+    Status {
+        node: NodeStatus {
+            lines_lost: 11,
+            snapshots: vec![("taken", 5), ("too_soon", 4)],
+            ..NodeStatus::default()
+        },
+        cameras: vec![gate],
+        engines: vec![EngineStatus {
             device: "cpu".into(),
             turns: Some(9),
             busy: Duration::from_millis(1500),
-            ..EngineFacts::default()
+            ..EngineStatus::default()
         }],
-        messages: MessageCounters {
-            streams_sent: 7,
-            dropped_offline: 2,
+        broker: BrokerStatus {
+            sent: 7,
+            dropped: vec![("offline", 2)],
             inbound_dropped: 3,
             inbound_retained: 2,
-            ..MessageCounters::default()
+            spooled: 8,
+            ..BrokerStatus::default()
         },
-        snapshots: SnapshotCounters {
-            taken: 5,
-            too_soon: 4,
-            ..SnapshotCounters::default()
-        },
-        fleet: Some(FleetFacts {
+        fleet: Some(FleetStatus {
             name: "hall".into(),
-            cameras: 12,
-            unowned: 2,
+            own_cameras: 12,
+            unowned: vec!["vault".into(), "shop".into()],
             missing_hz: 1.5,
-            ..FleetFacts::default()
+            ..FleetStatus::default()
         }),
-        api: Some(ApiFacts {
-            troubles: Vec::new(),
-            address: SocketAddr::from(([127, 0, 0, 1], 2020)),
-            tokens: 1,
-            open: 0,
+        api: Some(ApiLine {
             totals: BTreeMap::from([
                 (("detect", 200), requests(6, 3)),
                 (("detect", 429), requests(2, 1)),
             ]),
+            ..ApiLine::default()
         }),
-        spooled: 8,
-        lines_lost: 11,
-        ..Facts::default()
-    });
-    metrics.observe(&Latency {
+        ..Status::default()
+    }
+}
+
+fn open_metrics(status: Status) -> String {
+    let latencies = LatencyHistograms::default();
+    latencies.observe(&Latency {
         stages_tenth_ms: [10; 8],
         total_tenth_ms: 80,
         camera_tenth_ms: None,
     });
-    let page = metrics.encode(MetricsFormat::OpenMetrics);
+    encode(status, &latencies, MetricsFormat::OpenMetrics)
+}
+
+#[test]
+fn names_follow_the_scheme_and_values_are_the_figures() {
+    let page = open_metrics(figures());
     for line in [
         "spotter_api_requests_total{endpoint=\"detect\",status=\"200\"} 6",
         "spotter_api_requests_total{endpoint=\"detect\",status=\"429\"} 2",
@@ -156,62 +160,28 @@ fn names_follow_the_scheme_and_counters_are_copied() {
 }
 
 #[test]
-fn a_camera_that_is_taken_away_leaves_no_line() {
-    let metrics = Metrics::default();
-    metrics.update(&Facts {
-        cameras: ["gate", "yard"]
-            .map(|name| (id(name), CameraFacts::default()))
-            .into(),
-        ..Facts::default()
-    });
-    metrics.forget(&id("gate"));
-    let page = metrics.encode(MetricsFormat::OpenMetrics);
-    assert!(
-        !page.contains("\"gate\"") && page.contains("\"yard\""),
-        "{page}"
-    );
-}
-
-#[test]
-fn webhook_has_its_lines_until_it_is_removed() {
-    let metrics = Metrics::default();
-    let door = WebhookId::new("door").unwrap();
-    metrics.update(&Facts {
-        webhooks: vec![WebhookStatus {
-            id: door.clone(),
-            address: "flows:443".into(),
-            state: WebhookState::Accepting,
-            counters: WebhookCounters {
-                posted: 1,
-                retried: 2,
-                refused: 3,
-                over_bound: 4,
-                too_old: 5,
-                unreadable: 6,
-            },
+fn webhook_has_a_line_for_each_outcome() {
+    let page = open_metrics(Status {
+        webhooks: vec![WebhookLine {
+            name: "door".into(),
+            retried: 2,
             waiting: 7,
-            disk_trouble: None,
+            by_outcome: vec![("posted", 1), ("refused", 3), ("spool_full", 4)],
+            ..WebhookLine::default()
         }],
-        ..Facts::default()
+        ..Status::default()
     });
-    let page = metrics.encode(MetricsFormat::OpenMetrics);
     for line in [
         "spotter_webhook_events_total{webhook=\"door\",outcome=\"posted\"} 1",
         "spotter_webhook_retries_total{webhook=\"door\"} 2",
         "spotter_webhook_events_total{webhook=\"door\",outcome=\"refused\"} 3",
         "spotter_webhook_events_total{webhook=\"door\",outcome=\"spool_full\"} 4",
-        "spotter_webhook_events_total{webhook=\"door\",outcome=\"spool_old\"} 5",
-        "spotter_webhook_events_total{webhook=\"door\",outcome=\"unreadable\"} 6",
         "spotter_webhook_waiting_events{webhook=\"door\"} 7",
     ] {
         assert!(page.contains(line), "{line} is not in\n{page}");
     }
-    metrics.forget_webhook(&door);
-    assert!(
-        !metrics
-            .encode(MetricsFormat::OpenMetrics)
-            .contains("\"door\"")
-    );
+    // Nothing is kept of what was removed.
+    assert!(!open_metrics(Status::default()).contains("\"door\""));
 }
 
 #[test]
@@ -245,13 +215,13 @@ fn format_is_the_one_that_the_client_prefers() {
 
 #[test]
 fn older_text_names_and_types_counters_as_their_samples() {
-    let metrics = Metrics::default();
-    metrics.update(&Facts {
-        cameras: vec![(id("gate"), CameraFacts::default())],
-        engines: vec![EngineFacts::default()],
-        ..Facts::default()
-    });
-    let text = metrics.encode(MetricsFormat::PrometheusText);
+    let status = Status {
+        cameras: vec![camera("gate")],
+        engines: vec![EngineStatus::default()],
+        ..Status::default()
+    };
+    let latencies = LatencyHistograms::default();
+    let text = encode(status, &latencies, MetricsFormat::PrometheusText);
     for line in [
         "# HELP spotter_ingest_frames_total Decoded frames.",
         "# TYPE spotter_ingest_frames_total counter",

@@ -1,0 +1,236 @@
+//! What the page shows at this moment: the daemon's figures of this second, with the looks and latencies of each camera until now.
+//!
+//! Most of the time no browser shows the page, so a look costs little. JSON is made on request. A thumbnail is made at most once
+//! a second and camera while a browser shows the page, else every half minute, so that the page has a picture at once.
+
+mod camera;
+
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use axum::body::Bytes;
+use tokio::task::spawn_blocking;
+
+use self::camera::CameraBoard;
+use crate::{
+    metrics::{self, LatencyHistograms, MetricsFormat},
+    status::{CameraStatus, PromptCost, Status},
+};
+use spotter_core::{
+    CameraId, Clock, Detection, Frame, Latency, Mono, Picture, PromptId, PromptState, STAGES,
+    config::CameraConfig,
+};
+
+/// A browser that asked for the page's figures within this time still shows it.
+const WATCHED_FOR: Duration = Duration::from_secs(10);
+
+/// A small picture of a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Thumbnail {
+    /// Number of the frame.
+    pub frame: u64,
+    pub jpeg: Bytes,
+}
+
+/// What the routes answer from. No call blocks for longer than a lock and some copies.
+pub trait StatusSource: Send + Sync {
+    /// Everything now. With `pictured`, the looks that have a thumbnail, which are made more often for some seconds.
+    fn status(&self, pictured: bool) -> Status;
+
+    fn metrics(&self, format: MetricsFormat) -> String;
+
+    /// Current problems, one line each, without any login; empty = healthy.
+    fn troubles(&self) -> Vec<String>;
+
+    /// The picture of the last look with one, or of the frame `look` if the one before is of it; `None` before the camera's first
+    /// look.
+    fn thumbnail(&self, camera: &str, look: Option<u64>) -> Option<Arc<Thumbnail>>;
+}
+
+/// What a [`Board`] is made of.
+pub struct BoardParts<'a> {
+    pub cameras: &'a [CameraConfig],
+    pub clock: Arc<dyn Clock>,
+    /// Makes a small JPEG. Blocks for some milliseconds.
+    pub draw: fn(&Picture) -> anyhow::Result<Vec<u8>>,
+    /// The cost of each enabled prompt of a camera with frames of this size; `None`: unknown.
+    pub costs: Option<PromptCosts>,
+}
+
+pub type PromptCosts = Arc<dyn Fn(&CameraConfig, (usize, usize)) -> Vec<PromptCost> + Send + Sync>;
+
+/// Clones share the state; no call blocks for longer than a lock.
+#[derive(Clone)]
+pub struct Board {
+    state: Arc<Mutex<BoardState>>,
+    latencies: LatencyHistograms,
+    clock: Arc<dyn Clock>,
+    draw: fn(&Picture) -> anyhow::Result<Vec<u8>>,
+    costs: Option<PromptCosts>,
+}
+
+struct BoardState {
+    page_asked: Option<Mono>,
+    /// The cameras that report, without their looks.
+    status: Status,
+    cameras: Vec<CameraBoard>,
+}
+
+impl Board {
+    pub fn new(parts: BoardParts<'_>) -> Self {
+        let state = BoardState {
+            page_asked: None,
+            status: Status::default(),
+            cameras: parts.cameras.iter().map(CameraBoard::new).collect(),
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            latencies: LatencyHistograms::default(),
+            clock: parts.clock,
+            draw: parts.draw,
+            costs: parts.costs,
+        }
+    }
+
+    /// Replaces the cameras; looks of a camera with the same id are kept.
+    pub fn change(&self, cameras: &[CameraConfig]) {
+        let mut state = self.lock();
+        let mut before = std::mem::take(&mut state.cameras);
+        let board = |camera: &CameraConfig| {
+            let index = before.iter().position(|board| *board.id() == camera.id);
+            let mut board =
+                index.map_or_else(|| CameraBoard::new(camera), |at| before.swap_remove(at));
+            board.configure(camera);
+            board
+        };
+        state.cameras = cameras.iter().map(board).collect();
+    }
+
+    /// Once a second: the daemon's figures. The order of their cameras does not matter.
+    pub fn tick(&self, status: Status) {
+        self.lock().status = Status {
+            v: 1,
+            stages: STAGES,
+            ..status
+        };
+    }
+
+    /// A prompt of a look at `frame` was answered; [`Self::answer`] follows if the answer is published.
+    pub fn look(&self, frame: &Frame) {
+        let now = self.clock.now();
+        let mut state = self.lock();
+        let is_watched = state
+            .page_asked
+            .is_some_and(|at| now.since(at) < WATCHED_FOR);
+        let camera = state.camera(&frame.camera);
+        let is_wanted = camera.is_some_and(|camera| camera.look(frame, now, is_watched));
+        drop(state);
+        if is_wanted {
+            self.make_thumbnail(frame.clone());
+        }
+    }
+
+    /// An answer, after the prompt's filters.
+    pub fn answer(&self, detection: &Detection) {
+        if let Some(camera) = self.lock().camera(detection.camera()) {
+            camera.answer(detection);
+        }
+    }
+
+    /// States of a prompt have new values.
+    pub fn states(&self, camera: &CameraId, prompt: &PromptId, states: &[PromptState]) {
+        if let Some(camera) = self.lock().camera(camera) {
+            camera.states(prompt, states);
+        }
+    }
+
+    /// A detection was handed to the MQTT client.
+    pub fn sent(&self, camera: &CameraId, latency: &Latency) {
+        self.latencies.observe(latency);
+        let now = self.clock.now();
+        if let Some(camera) = self.lock().camera(camera) {
+            camera.minute.add(now, latency);
+        }
+    }
+
+    /// On a blocking thread: looks do not wait for it, and the decoder gets its frame back after some milliseconds.
+    fn make_thumbnail(&self, frame: Frame) {
+        let board = self.clone();
+        spawn_blocking(move || {
+            let camera = &frame.camera;
+            let thumbnail = (board.draw)(&frame.picture)
+                .inspect_err(
+                    |error| tracing::warn!(%camera, "no thumbnail for the status page: {error:#}"),
+                )
+                .map(|jpeg| Thumbnail {
+                    frame: frame.number,
+                    jpeg: jpeg.into(),
+                });
+            drop(frame.picture);
+            if let Some(camera) = board.lock().camera(camera) {
+                camera.set_thumbnail(thumbnail.ok());
+            }
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BoardState> {
+        // A thread that panicked may have left a look half written, which only the page shows.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StatusSource for Board {
+    fn status(&self, pictured: bool) -> Status {
+        let (now, wall) = (self.clock.now(), self.clock.wall());
+        let mut state = self.lock();
+        if pictured {
+            state.page_asked = Some(now);
+        }
+        let BoardState {
+            status, cameras, ..
+        } = &mut *state;
+        let cameras = cameras.iter_mut().map(|board| {
+            let mut reported = status.cameras.iter();
+            let reported = reported.find(|camera| camera.id == board.id().as_str());
+            let mut camera = reported.cloned().unwrap_or_else(|| CameraStatus {
+                id: board.id().to_string(),
+                ..CameraStatus::default()
+            });
+            camera.looks = board.looks(now, pictured, self.costs.as_ref());
+            camera
+        });
+        Status {
+            time_ms: wall.unix_millis(),
+            cameras: cameras.collect(),
+            ..status.clone()
+        }
+    }
+
+    fn metrics(&self, format: MetricsFormat) -> String {
+        let status = self.lock().status.clone();
+        metrics::encode(status, &self.latencies, format)
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        self.lock().status.troubles.clone()
+    }
+
+    fn thumbnail(&self, camera: &str, look: Option<u64>) -> Option<Arc<Thumbnail>> {
+        let state = self.lock();
+        let mut cameras = state.cameras.iter();
+        cameras
+            .find(|board| board.id().as_str() == camera)?
+            .thumbnail(look)
+    }
+}
+
+impl BoardState {
+    fn camera(&mut self, id: &CameraId) -> Option<&mut CameraBoard> {
+        self.cameras.iter_mut().find(|camera| camera.id() == id)
+    }
+}
+
+#[cfg(test)]
+mod tests;

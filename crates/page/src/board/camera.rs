@@ -1,0 +1,243 @@
+//! The looks of one camera: the last one, and the last one with a thumbnail, so that boxes and picture are of one moment. Pure.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use super::{PromptCosts, Thumbnail};
+use crate::{
+    minute::Minute,
+    status::{AnswerStatus, CameraLooks, LookStatus, PictureMark, PromptCost, PromptStatus},
+};
+use spotter_core::{
+    CameraId, Detection, DirectionId, Frame, LineId, Mono, Prompt, PromptId, PromptState,
+    config::{CameraConfig, LineConfig},
+};
+
+/// The shortest time between thumbnails while a browser shows the page.
+const THUMBNAIL_WATCHED: Duration = Duration::from_secs(1);
+/// The shortest time between thumbnails else: a first visitor sees a picture, and it costs next to nothing.
+pub const THUMBNAIL_UNWATCHED: Duration = Duration::from_secs(30);
+/// Bounds the memory; the first prompts are shown.
+const PROMPTS_MAX: usize = 32;
+
+/// Memory: the marks of at most three looks, two JPEGs of some 40 kB, and the latencies of a minute.
+pub struct CameraBoard {
+    pub minute: Minute,
+    config: CameraConfig,
+    /// Without what is added for each reader: ages, lines and costs.
+    prompts: Vec<PromptStatus>,
+    line_counts: BTreeMap<(PromptId, LineId, DirectionId), u64>,
+    last: Option<LookStatus>,
+    pictured: Option<(LookStatus, Arc<Thumbnail>)>,
+    /// The thumbnail before: a browser that has the figures of its look asks for it a moment later.
+    previous: Option<Arc<Thumbnail>>,
+    /// Its thumbnail is being made.
+    pending: Option<LookStatus>,
+    thumbnail_at: Option<Mono>,
+}
+
+/// The enabled prompts, without answers.
+fn prompts(camera: &CameraConfig) -> Vec<PromptStatus> {
+    let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
+    let new = enabled.map(|prompt| PromptStatus::new(&prompt.id, &prompt.task));
+    new.collect()
+}
+
+impl CameraBoard {
+    pub fn new(camera: &CameraConfig) -> Self {
+        Self {
+            minute: Minute::default(),
+            config: camera.clone(),
+            prompts: prompts(camera),
+            line_counts: BTreeMap::new(),
+            last: None,
+            pictured: None,
+            previous: None,
+            pending: None,
+            thumbnail_at: None,
+        }
+    }
+
+    pub fn id(&self) -> &CameraId {
+        &self.config.id
+    }
+
+    /// Replaces prompts, zones and lines. The answer to a prompt with the same id and words is kept.
+    pub fn configure(&mut self, camera: &CameraConfig) {
+        self.config = camera.clone();
+        let has_line = |line: &LineId| camera.lines.iter().any(|known| known.id == *line);
+        self.line_counts.retain(|(_, line, _), _| has_line(line));
+        let mut before = std::mem::replace(&mut self.prompts, prompts(camera));
+        for new in &mut self.prompts {
+            let same = |old: &PromptStatus| old.id == new.id && old.words == new.words;
+            if let Some(index) = before.iter().position(same) {
+                new.answer = before.swap_remove(index).answer;
+            }
+        }
+    }
+
+    /// A prompt of a look at `frame` was answered. True when the caller is to make its thumbnail and hand it to
+    /// [`Self::set_thumbnail`]. A text may come after answers to later frames.
+    pub fn look(&mut self, frame: &Frame, now: Mono, is_watched: bool) -> bool {
+        let received = frame.times.received;
+        if self
+            .last
+            .as_ref()
+            .is_some_and(|last| received <= last.received)
+        {
+            return false;
+        }
+        let look = LookStatus {
+            frame: frame.number,
+            time_ms: frame.times.received_wall.unix_millis(),
+            size: (frame.picture.width() as u32, frame.picture.height() as u32),
+            received,
+            ..LookStatus::default()
+        };
+        let pause = match is_watched {
+            true => THUMBNAIL_WATCHED,
+            false => THUMBNAIL_UNWATCHED,
+        };
+        let is_due = self.thumbnail_at.is_none_or(|at| now.since(at) >= pause);
+        let is_wanted = is_due && self.pending.is_none();
+        if is_wanted {
+            self.thumbnail_at = Some(now);
+            self.pending = Some(look.clone());
+        }
+        self.last = Some(look);
+        is_wanted
+    }
+
+    /// An answer of a look that ended.
+    pub fn answer(&mut self, detection: &Detection) {
+        let frame = &detection.frame;
+        let Some(index) = self.index_of(&detection.prompt) else {
+            return;
+        };
+        let answer = AnswerStatus::new(&detection.body, frame.times.received);
+        self.prompts[index].answer = Some(answer);
+        let pictured = self.pictured.as_mut().map(|(look, _)| look);
+        let looks = [self.last.as_mut(), pictured, self.pending.as_mut()];
+        for look in looks.into_iter().flatten() {
+            if look.frame == frame.number {
+                look.found.extend(PictureMark::all(index, &detection.body));
+            }
+        }
+    }
+
+    /// States of a prompt have new values; the page shows those of lines.
+    pub fn states(&mut self, prompt: &PromptId, states: &[PromptState]) {
+        for state in states {
+            if let PromptState::LineCount {
+                line,
+                direction,
+                count,
+            } = state
+            {
+                let key = (prompt.clone(), line.clone(), direction.clone());
+                self.line_counts.insert(key, *count);
+            }
+        }
+    }
+
+    /// The thumbnail of the look that [`Self::look`] asked for; `None` when its picture cannot be read.
+    pub fn set_thumbnail(&mut self, thumbnail: Option<Thumbnail>) {
+        let Some((look, thumbnail)) = self.pending.take().zip(thumbnail) else {
+            return;
+        };
+        let before = self.pictured.replace((look, Arc::new(thumbnail)));
+        self.previous = before.map(|(_, thumbnail)| thumbnail);
+    }
+
+    /// The one of this look if it is the last or the previous one, else the last one.
+    pub fn thumbnail(&self, look: Option<u64>) -> Option<Arc<Thumbnail>> {
+        let (_, last) = self.pictured.as_ref()?;
+        let previous = self.previous.as_ref();
+        let previous = previous.filter(|previous| Some(previous.frame) == look);
+        Some(Arc::clone(previous.unwrap_or(last)))
+    }
+
+    /// With `is_pictured`, the look with the thumbnail if there is one; else the last one.
+    pub fn looks(
+        &mut self,
+        now: Mono,
+        is_pictured: bool,
+        costs: Option<&PromptCosts>,
+    ) -> CameraLooks {
+        let age_ms = |received| now.since(received).as_millis() as u64;
+        let pictured = self.pictured.as_ref().map(|(look, _)| look);
+        let shown = pictured.filter(|_| is_pictured).or(self.last.as_ref());
+        let look = shown.map(|look| LookStatus {
+            age_ms: age_ms(look.received),
+            pictured: pictured.is_some_and(|pictured| pictured.frame == look.frame),
+            ..look.clone()
+        });
+        let costs = self.costs(costs);
+        let cost = |id: &PromptId| {
+            costs
+                .iter()
+                .find(|(of, _)| *of == id)
+                .map(|(_, cost)| *cost)
+        };
+        let prompt = |prompt: &PromptStatus| PromptStatus {
+            cost: cost(&prompt.id),
+            lines: self.lines_of(&prompt.id),
+            answer: prompt.answer.clone().map(|answer| AnswerStatus {
+                age_ms: age_ms(answer.received),
+                ..answer
+            }),
+            ..prompt.clone()
+        };
+        CameraLooks {
+            look,
+            prompts: self.prompts.iter().map(prompt).collect(),
+            zones: self.config.zones.clone(),
+            lines: self.config.lines.clone(),
+            latency: self.minute.status(now),
+        }
+    }
+
+    /// Of each enabled prompt; none before the first look, whose size they depend on.
+    fn costs(&self, costs: Option<&PromptCosts>) -> Vec<(&PromptId, PromptCost)> {
+        let Some((costs, look)) = costs.zip(self.last.as_ref()) else {
+            return Vec::new();
+        };
+        let size = (look.size.0 as usize, look.size.1 as usize);
+        let prompts = self.config.prompts.iter();
+        let enabled = prompts.filter(|prompt| prompt.enabled);
+        let ids = enabled.map(|prompt| &prompt.id);
+        ids.zip(costs(&self.config, size)).collect()
+    }
+
+    /// The counts of a prompt at the lines that count it.
+    fn lines_of(&self, prompt: &PromptId) -> BTreeMap<LineId, BTreeMap<DirectionId, u64>> {
+        let of_line = |line: &LineConfig| {
+            let count = |way: &DirectionId| {
+                let key = (prompt.clone(), line.id.clone(), way.clone());
+                let count = self.line_counts.get(&key).copied();
+                (way.clone(), count.unwrap_or_default())
+            };
+            let counts = line.directions.iter().map(count);
+            (line.id.clone(), counts.collect())
+        };
+        let mut prompts = self.config.prompts.iter();
+        let configured = prompts.find(|configured| configured.id == *prompt);
+        let lines = configured.map(|prompt| self.config.lines_counted(prompt).map(of_line));
+        lines.into_iter().flatten().collect()
+    }
+
+    /// The index of the answer's prompt, whose words may have changed; a new prompt is added.
+    fn index_of(&mut self, prompt: &Prompt) -> Option<usize> {
+        let new = PromptStatus::new(&prompt.id, &prompt.task);
+        match self.prompts.iter().position(|known| known.id == prompt.id) {
+            Some(index) => {
+                self.prompts[index] = new;
+                Some(index)
+            }
+            None if self.prompts.len() < PROMPTS_MAX => {
+                self.prompts.push(new);
+                Some(self.prompts.len() - 1)
+            }
+            None => None,
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! The board with scripted looks and messages.
+
+use super::*;
+use spotter_core::{
+    DetectionBody, DirectionId, LineId, Location, ManualClock, NormBox, Phase, Prompt, ScoreSource,
+    SkippedSinceLast, StageTimes, Task, TrackId, TrackedObject, WallTime, ZoneId,
+    config::{LineConfig, ZoneConfig, ZonePoint},
+    testing::{camera, frame_at, prompt},
+};
+
+use crate::status::{MarkPlace, Mood};
+
+fn cameras() -> Vec<CameraConfig> {
+    ["gate", "yard"]
+        .map(|id| camera(id, vec![prompt("person")]))
+        .to_vec()
+}
+
+fn board() -> (Board, ManualClock, CameraId) {
+    let cameras = cameras();
+    let clock = ManualClock::at(WallTime::from_unix_millis(1_787_393_730_123));
+    let board = Board::new(BoardParts {
+        cameras: &cameras,
+        clock: Arc::new(clock.clone()),
+        draw: |_| Ok(vec![0xff, 0xd8]),
+        costs: None,
+    });
+    (board, clock, cameras[0].id.clone())
+}
+
+/// A look at frame `number`, with one answer.
+fn look(board: &Board, camera: &CameraId, number: u64, left: f64) {
+    let now = board.clock.now();
+    let frame = Frame {
+        number,
+        ..frame_at(camera, Duration::from_nanos(now.as_nanos()))
+    };
+    let object = "person".to_owned();
+    let prompt = Prompt {
+        view: Default::default(),
+        id: PromptId::new("person").unwrap(),
+        revision: 1,
+        task: Task::Detect { object },
+        adapter: None,
+    };
+    board.look(&frame);
+    board.answer(&Detection {
+        region: None,
+        frame: (&frame).into(),
+        prompt: Arc::new(prompt),
+        body: DetectionBody::Objects(vec![TrackedObject {
+            location: Location::Box(NormBox::from_corners(left, 0.2, 0.9, 0.8)),
+            score: 0.83,
+            score_source: ScoreSource::TokenProb,
+            sharpness: 0.5,
+            track: TrackId::new("b7c1", camera, 1),
+            age: Duration::ZERO,
+            zones: Vec::new(),
+            dwell: Vec::new(),
+        }]),
+        truncated: false,
+        unchanged: false,
+        model: "a model".into(),
+        model_size: (2, 2),
+        stages: StageTimes::default(),
+        finished: now,
+        since_last: SkippedSinceLast::default(),
+    });
+}
+
+/// Of the first camera: the frame, the left side of its box, and whether the look has a thumbnail.
+fn shown(board: &Board, pictured: bool) -> (u64, f64, bool) {
+    let status = board.status(pictured);
+    let look = status.cameras[0].looks.look.as_ref().unwrap();
+    let [mark] = look.found.as_slice() else {
+        panic!("{look:?}");
+    };
+    let MarkPlace::Box([left, ..]) = mark.place else {
+        panic!("{look:?}");
+    };
+    (look.frame, left, look.pictured)
+}
+
+async fn thumbnail(board: &Board, frame: u64) {
+    let copied = || {
+        board
+            .thumbnail("gate", None)
+            .is_some_and(|thumbnail| thumbnail.frame == frame)
+    };
+    while !copied() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn thumbnail_is_made_at_once_then_every_half_minute() {
+    let (board, clock, gate) = board();
+    look(&board, &gate, 1, 0.1);
+    thumbnail(&board, 1).await;
+    clock.advance(camera::THUMBNAIL_UNWATCHED - Duration::from_millis(1));
+    look(&board, &gate, 2, 0.2);
+    assert_eq!(shown(&board, false), (2, 0.2, false), "a program");
+    assert_eq!(shown(&board, true), (1, 0.1, true), "a first visitor");
+    clock.advance(WATCHED_FOR);
+    look(&board, &gate, 3, 0.3);
+    thumbnail(&board, 3).await;
+    let jpeg = board.thumbnail("gate", None).unwrap().jpeg.clone();
+    assert_eq!(&jpeg[..2], [0xff, 0xd8]);
+    assert!(board.thumbnail("yard", None).is_none(), "no look yet");
+}
+
+#[tokio::test]
+async fn thumbnail_of_a_watched_page_is_of_the_shown_look() {
+    let (board, clock, gate) = board();
+    look(&board, &gate, 3, 0.3);
+    thumbnail(&board, 3).await;
+    assert_eq!(shown(&board, true), (3, 0.3, true));
+    clock.advance(Duration::from_millis(900));
+    look(&board, &gate, 4, 0.4);
+    assert_eq!(shown(&board, true), (3, 0.3, true), "once a second");
+    let prompts = &board.status(true).cameras[0].looks.prompts;
+    assert_eq!(prompts[0].answer.as_ref().unwrap().age_ms, 0);
+    clock.advance(Duration::from_millis(100));
+    look(&board, &gate, 5, 0.5);
+    thumbnail(&board, 5).await;
+    assert_eq!(shown(&board, true), (5, 0.5, true));
+    // A browser that has the page of before asks for its picture.
+    let frames = [None, Some(3), Some(4), Some(5)].map(|look| {
+        let thumbnail = board.thumbnail("gate", look).unwrap();
+        thumbnail.frame
+    });
+    assert_eq!(frames, [5, 3, 5, 5]);
+
+    clock.advance(WATCHED_FOR);
+    look(&board, &gate, 6, 0.6);
+    assert_eq!(shown(&board, false), (6, 0.6, false));
+}
+
+#[test]
+fn camera_has_its_reported_figures_or_is_connecting() {
+    let (board, clock, _) = board();
+    let reported = |id: &str| CameraStatus {
+        id: id.into(),
+        state: Phase::Streaming,
+        mood: Mood::Good,
+        ..CameraStatus::default()
+    };
+    board.tick(Status {
+        cameras: vec![reported("removed"), reported("yard")],
+        ..Status::default()
+    });
+    let status = board.status(false);
+    let states = status.cameras.iter();
+    let states: Vec<_> = states.map(|c| (c.id.as_str(), c.state)).collect();
+    assert_eq!(
+        states,
+        [("gate", Phase::Connecting), ("yard", Phase::Streaming)]
+    );
+    assert_eq!((status.v, status.time_ms), (1, clock.wall().unix_millis()));
+    assert_eq!(status.cameras[1].looks.prompts[0].words, "person");
+}
+
+#[test]
+fn zones_lines_and_counts_follow_a_reload() {
+    let (board, _, gate) = board();
+    let shown = |board: &Board| board.status(false).cameras.swap_remove(0).looks;
+    assert_eq!((shown(&board).zones, shown(&board).lines), (vec![], vec![]));
+    let mut cameras = cameras();
+    let door = LineConfig {
+        id: LineId::new("door").unwrap(),
+        points: vec![(0.2, 0.5), (0.8, 0.5)],
+        directions: DirectionId::in_and_out(),
+        point: ZonePoint::Bottom,
+        reset: None,
+    };
+    let drive = ZoneConfig {
+        id: ZoneId::new("drive").unwrap(),
+        polygon: vec![(0.0, 0.0), (1.0, 0.0), (1.0, 1.0)],
+        point: ZonePoint::Bottom,
+    };
+    cameras[0].lines.push(door.clone());
+    cameras[0].zones.push(drive.clone());
+    cameras[0].prompts[0].lines.push(door.id.clone());
+    board.change(&cameras);
+    let [into, out] = DirectionId::in_and_out();
+    let count = PromptState::LineCount {
+        line: door.id.clone(),
+        direction: out.clone(),
+        count: 3,
+    };
+    board.states(&gate, &PromptId::new("person").unwrap(), &[count]);
+    let looks = shown(&board);
+    assert_eq!(
+        (&looks.zones, &looks.lines),
+        (&vec![drive], &vec![door.clone()])
+    );
+    let counts = &looks.prompts[0].lines[&door.id];
+    assert_eq!((counts[&into], counts[&out]), (0, 3));
+    board.change(&self::cameras());
+    assert_eq!(shown(&board).prompts[0].lines.len(), 0);
+}

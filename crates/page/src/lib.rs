@@ -1,0 +1,33 @@
+//! What people and programs read of a daemon over HTTP: the status page at `/`, its figures at `/status.json`, `/metrics` for
+//! Prometheus, `/healthz` and `/readyz` for supervisors. Everything is read only: no request changes what Spotter does.
+//!
+//! ```text
+//!   once a second: a Status of the daemon's figures ─┐            ┌─ with looks ──▶ /status.json ◀── page.js draws it
+//!   each look: answers, thumbnail, latency ──────────┴─▶ Board ───┤
+//!                                                                 └───────────────▶ /metrics, /healthz
+//! ```
+//!
+//! The page is one HTML file, one ES module and one style sheet, embedded and without a build step (`assets`). It asks for
+//! `/status.json` once a second.
+//!
+//! Belongs here: the types of `/status.json`, and which requests are answered. Does not belong here: where a figure comes from; its
+//! owner counts it, and the daemon fills the types.
+
+mod board;
+mod guard;
+mod metrics;
+mod minute;
+mod readiness;
+mod serve;
+mod status;
+
+pub use board::{Board, BoardParts, PromptCosts, StatusSource, Thumbnail};
+pub use metrics::{LatencyHistograms, MetricsFormat, encode as encode_metrics};
+pub use readiness::{NotReady, Readiness};
+pub use serve::ServedPage;
+pub use status::{
+    AnswerStatus, ApiLine, BrokerStatus, COLUMNS, CameraLooks, CameraStatus, ClockStatus,
+    ConfigLine, EngineState, EngineStatus, FleetNodeStatus, FleetStatus, LookBar, LookStatus,
+    MarkPlace, MinuteLatency, Mood, NodeStatus, PictureMark, PromptCost, PromptStatus,
+    RequestTotals, Status, StreamStatus, WebhookLine,
+};

@@ -1,0 +1,236 @@
+//! From the reports of the stages to the types of `/status.json` ([`spotter_page`]), once a second. Pure.
+
+use spotter_core::{Mono, Phase};
+use spotter_fleet::summary::{FleetSummary, NodeSummary};
+use spotter_mqtt::{BrokerState, CameraHealth, ConfigReport, ConfigState};
+use spotter_page::{
+    BrokerStatus, CameraStatus, ClockStatus, ConfigLine, FleetNodeStatus, FleetStatus, Mood,
+    StreamStatus, WebhookLine,
+};
+use spotter_webhook::{WebhookState, WebhookStatus};
+
+/// Without frames, triggers and what the looks found.
+pub fn camera(id: String, health: CameraHealth) -> CameraStatus {
+    CameraStatus {
+        id,
+        mood: match (health.state, &health.reason) {
+            (Phase::Streaming, _) => Mood::Good,
+            (Phase::Disabled | Phase::Ended, _) => Mood::Off,
+            (Phase::Connecting | Phase::WaitingKeyframe, None) => Mood::Busy,
+            _ => Mood::Bad,
+        },
+        state: health.state,
+        reason: health.reason,
+        since_ms: health.since_ms,
+        next_retry_s: health.next_retry_s,
+        stream: StreamStatus {
+            codec: health.codec,
+            size: health.w.zip(health.h),
+            fps: health.fps_measured,
+            fps_declared: health.fps_declared,
+            note: health.note,
+            transport: health.transport,
+            decoder: health.decoder,
+            reconnects_1h: health.reconnects_1h,
+            stalls_1h: health.stalls_1h,
+            clock: ClockStatus {
+                trusted: health.clock.trusted,
+                offset_ms: health.clock.offset_ms,
+                drift_ppm: health.clock.drift_ppm,
+                note: health.clock.note,
+            },
+            counters: health.counters,
+        },
+        abandoned: health.abandoned,
+        ..CameraStatus::default()
+    }
+}
+
+/// Without address, topics and figures of its messages.
+pub fn broker(state: &BrokerState, now: Mono) -> BrokerStatus {
+    let (mood, word) = match state {
+        BrokerState::Connecting => (Mood::Busy, "connecting"),
+        BrokerState::Online { .. } => (Mood::Good, "online"),
+        BrokerState::Backoff { .. } => (Mood::Bad, "disconnected"),
+        BrokerState::Refused { .. } => (Mood::Bad, "connection rejected"),
+        BrokerState::TakenOver { .. } => (Mood::Bad, "session taken over"),
+        BrokerState::Untrusted { .. } => (Mood::Bad, "certificate not trusted"),
+        BrokerState::Stopped => (Mood::Off, "closed"),
+    };
+    BrokerStatus {
+        mood,
+        state: match state {
+            BrokerState::Online { protocol } => format!("{word}, MQTT {protocol}"),
+            _ => word.to_owned(),
+        },
+        reason: state.trouble().map(str::to_owned),
+        next_retry_s: state.retry_at().and_then(|at| seconds_until(at, now)),
+        ..BrokerStatus::default()
+    }
+}
+
+/// `None` for less than a second.
+fn seconds_until(at: Mono, now: Mono) -> Option<f64> {
+    Some(at.since(now).as_secs_f64()).filter(|seconds| *seconds >= 1.0)
+}
+
+pub fn webhook(status: &WebhookStatus, now: Mono) -> WebhookLine {
+    let (state, of_receiver, retry_at) = match &status.state {
+        WebhookState::Unused => ("no event yet", None, None),
+        WebhookState::Accepting => ("accepting", None, None),
+        WebhookState::Refusing { reason } => ("refusing", Some(reason), None),
+        WebhookState::Failing { reason, retry_at } => ("failing", Some(reason), Some(*retry_at)),
+    };
+    let reason = of_receiver.or(status.disk_trouble.as_ref());
+    WebhookLine {
+        name: status.id.to_string(),
+        address: status.address.clone(),
+        mood: reason.map_or(Mood::Good, |_| Mood::Bad),
+        state,
+        reason: reason.cloned(),
+        next_retry_s: retry_at.and_then(|at| seconds_until(at, now)),
+        waiting: status.waiting,
+        posted: status.counters.posted,
+        retried: status.counters.retried,
+        refused: status.counters.refused,
+        dropped: status.counters.dropped(),
+        by_outcome: status.counters.by_outcome().to_vec(),
+    }
+}
+
+pub fn config(report: &ConfigReport) -> ConfigLine {
+    ConfigLine {
+        state: match report.state {
+            ConfigState::Ok => "ok",
+            ConfigState::Rejected => "rejected",
+        },
+        hash: report.hash.clone(),
+        at: report.at.clone(),
+        errors: report.errors.clone(),
+    }
+}
+
+/// Without name and the number of this node's cameras. `trouble`: what is wrong with the store.
+pub fn fleet(summary: &FleetSummary, trouble: Option<String>) -> FleetStatus {
+    let nodes = summary.nodes.iter().map(|node| fleet_node(node, summary));
+    let nodes: Vec<FleetNodeStatus> = nodes.collect();
+    let is_incomplete = !summary.unowned.is_empty()
+        || summary.missing_hz > 0.0
+        || nodes.iter().any(|node| node.mood == Mood::Bad);
+    FleetStatus {
+        mood: match (&trouble, is_incomplete) {
+            (None, false) if nodes.is_empty() => Mood::Busy,
+            (None, false) => Mood::Good,
+            _ => Mood::Bad,
+        },
+        reason: trouble,
+        nodes,
+        missing_hz: summary.missing_hz,
+        unowned: summary.unowned.iter().map(ToString::to_string).collect(),
+        ..FleetStatus::default()
+    }
+}
+
+fn fleet_node(node: &NodeSummary, summary: &FleetSummary) -> FleetNodeStatus {
+    let (mood, state) = match (node.is_living, node.is_leaving) {
+        (false, _) => (Mood::Bad, "no heartbeat"),
+        (true, true) => (Mood::Busy, "leaving"),
+        (true, false) => (Mood::Good, "online"),
+    };
+    let cameras = summary.owners.iter();
+    let cameras = cameras.filter(|(_, owner)| **owner == node.node);
+    FleetNodeStatus {
+        name: node.node.to_string(),
+        mood,
+        state,
+        version: node.version.clone(),
+        labels: node.labels.iter().cloned().collect(),
+        capacity_hz: node.capacity_hz,
+        load_pct: 100.0 * node.work_hz / node.capacity_hz.max(f64::MIN_POSITIVE),
+        cameras: cameras.map(|(camera, _)| camera.to_string()).collect(),
+        refused: node.refused,
+        list_revision: node.list_revision,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use spotter_core::WebhookId;
+    use spotter_webhook::WebhookCounters;
+
+    #[test]
+    fn mood_follows_from_state_and_reason() {
+        for (state, reason, mood) in [
+            (Phase::Streaming, None, Mood::Good),
+            (Phase::Connecting, None, Mood::Busy),
+            (Phase::Connecting, Some("unreachable: no route"), Mood::Bad),
+            (Phase::AuthFailed, Some("auth_failed: refused"), Mood::Bad),
+            (
+                Phase::Disabled,
+                Some("switched_off: by a command"),
+                Mood::Off,
+            ),
+        ] {
+            let health = CameraHealth {
+                state,
+                reason: reason.map(str::to_owned),
+                ..CameraHealth::default()
+            };
+            let camera = camera("gate".into(), health);
+            assert_eq!((camera.mood, camera.state), (mood, state));
+            assert_eq!(camera.reason.as_deref(), reason);
+        }
+    }
+
+    #[test]
+    fn broker_shows_reason_and_next_attempt() {
+        let now = Mono::default();
+        let lost = BrokerState::Backoff {
+            reason: "connection refused".into(),
+            retry_at: now.after(Duration::from_secs(30)),
+        };
+        let shown = broker(&lost, now);
+        assert_eq!((shown.mood, shown.next_retry_s), (Mood::Bad, Some(30.0)));
+        let online = broker(&BrokerState::Online { protocol: "5" }, now);
+        assert_eq!(
+            (online.mood, online.state.as_str()),
+            (Mood::Good, "online, MQTT 5")
+        );
+    }
+
+    #[test]
+    fn webhook_shows_what_its_receiver_answered_last() {
+        let now = Mono::default();
+        let reason = || "flows:443 answered with HTTP 503".to_owned();
+        let retry_at = now.after(Duration::from_secs(30));
+        let disk = || Some("cannot keep events".to_owned());
+        let refusing = WebhookState::Refusing { reason: reason() };
+        let failing = WebhookState::Failing {
+            reason: reason(),
+            retry_at,
+        };
+        for (state, disk_trouble, mood, word) in [
+            (WebhookState::Unused, None, Mood::Good, "no event yet"),
+            (WebhookState::Accepting, None, Mood::Good, "accepting"),
+            (WebhookState::Accepting, disk(), Mood::Bad, "accepting"),
+            (refusing, None, Mood::Bad, "refusing"),
+            (failing, None, Mood::Bad, "failing"),
+        ] {
+            let status = WebhookStatus {
+                id: WebhookId::new("door").unwrap(),
+                address: "flows:443".into(),
+                state,
+                counters: WebhookCounters::default(),
+                waiting: 2,
+                disk_trouble,
+            };
+            let line = webhook(&status, now);
+            assert_eq!((line.mood, line.state, line.waiting), (mood, word, 2));
+            assert_eq!(line.reason.is_some(), mood == Mood::Bad);
+            assert_eq!(line.next_retry_s, (word == "failing").then_some(30.0));
+        }
+    }
+}
