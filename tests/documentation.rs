@@ -1,4 +1,4 @@
-//! The pages of the project: every link has a target.
+//! The pages of the project: every link has a target, and the first ones stay short.
 
 #![expect(clippy::expect_used, reason = "a test that cannot read the pages ends")]
 
@@ -51,6 +51,21 @@ fn pages_list_all_sections_whose_change_restarts() {
         let text = fs::read_to_string(root().join("docs").join(page)).expect("a page");
         assert!(text.contains(&list), "{page} does not have {list}");
     }
+}
+
+#[test]
+fn first_pages_stay_short() {
+    let readme = fs::read_to_string(root().join("README.md")).expect("the page");
+    assert!(readme.lines().count() <= 100);
+    let long = readme.lines().filter(|line| line.chars().count() > 110);
+    assert_eq!(Vec::from_iter(long), [""; 0]);
+    let page = fs::read_to_string(root().join("docs/architecture.md")).expect("the page");
+    let table = page.split("## Where is what").nth(1);
+    let table = table.and_then(|rest| rest.split("\n## ").next());
+    let rows = table.into_iter().flat_map(str::lines);
+    // A head and a rule besides.
+    let rows = rows.filter(|line| line.starts_with('|')).count() - 2;
+    assert!((1..=25).contains(&rows), "{rows} rows");
 }
 
 #[test]
