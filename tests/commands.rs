@@ -22,7 +22,7 @@ use gstreamer::prelude::*;
 use serde_json::Value;
 use support::{CONFIG, DONE, Ended, FAILED, Program, checkout, command, file, script, spotter};
 
-use spotter_core::{NormBox, NormPoint, Picture, WallTime};
+use spotter_core::{NormBox, NormPoint, Picture, SystemClock, WallTime};
 use spotter_pictures::{RgbPixels, jpeg_file, png_file};
 use spotter_scripted::{
     onvif::{OnvifLoginScheme, OnvifLoginScript, OnvifScript, ScriptedOnvifCamera},
@@ -32,11 +32,36 @@ use spotter_scripted::{
         tape::{CameraTape, Recording, TapeCodec},
     },
 };
+use spotter_state::StateStore;
 use spotter_street::{
     Scene, Street, Truth, draw,
     scene::{Class, Colour},
     truth::SeenObject,
 };
+
+#[test]
+fn state_backup_copies_the_database_once_and_names_what_is_wrong() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (state, target) = (
+        directory.path().join("state"),
+        directory.path().join("copy.db"),
+    );
+    let backup = || {
+        let arguments = ["state".as_ref(), "backup".as_ref(), target.as_os_str()];
+        let place: [&OsStr; 2] = ["--state-dir".as_ref(), state.as_os_str()];
+        spotter(arguments.into_iter().chain(place))
+    };
+    backup().fails_with(FAILED, &["no database of a daemon here"]);
+    let running = StateStore::open(&state, Arc::new(SystemClock::new())).expect("a database");
+    backup().expect(DONE);
+    assert!(
+        fs::read(&target)
+            .expect("a copy")
+            .starts_with(b"SQLite format 3")
+    );
+    backup().fails_with(FAILED, &["a backup replaces no file"]);
+    drop(running);
+}
 
 /// GStreamer would connect to the camera through the proxy, also on loopback.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,9 +8,11 @@
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod support;
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, sync::Arc};
 
 use serde_json::{Value, json};
+use spotter_core::SystemClock;
+use spotter_state::{Document, StateStore};
 use support::{
     DONE, Program,
     broker::{Consumer, broker, publish, retained},
@@ -223,7 +225,8 @@ fn counts_at_a_line_survive_restarts_until_their_reset() {
     fs::create_dir(&state).expect("a directory");
     let earlier = json!({"v": 1, "lines": [{"camera": "gate", "prompt": "person", "line": "door",
         "counts": {"in": 7, "out": 3}, "since": 1}]});
-    let kept = file(&state, "lines.json", earlier.to_string());
+    // The file of version 0.1.0.
+    file(&state, "lines.json", earlier.to_string());
     let counts = || {
         let retained = retained(site.address);
         ["in", "out"]
@@ -266,7 +269,9 @@ fn counts_at_a_line_survive_restarts_until_their_reset() {
     site.consumer
         .wait_after(from, "line/door/out/person", is_zero);
     program.terminate().expect(DONE);
-    let written: Value = serde_json::from_slice(&fs::read(kept).expect("the file")).expect("JSON");
+    let state = StateStore::open(&state, Arc::new(SystemClock::new())).expect("a state database");
+    let written = state.get(Document::LineCounts).expect("counts");
+    let written: Value = serde_json::from_str(&written).expect("JSON");
     assert_eq!(written["lines"][0]["counts"], json!({"in": 0, "out": 0}));
 }
 

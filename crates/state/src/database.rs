@@ -62,7 +62,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    fn is_damage(&self) -> bool {
+    pub(crate) fn is_damage(&self) -> bool {
         let code = match self {
             Self::Sqlite(error) => error.sqlite_error_code(),
             _ => None,

@@ -18,6 +18,8 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use serde::{Deserialize, Serialize};
 use spotter_core::{Epoch, Event, EventStep, TrackId, WallTime};
 
+/// Of events that are done and were never written, this number of the newest is kept.
+const DONE_KEPT: usize = 1024;
 /// Beyond this number of open tracks the oldest are forgotten.
 const OPEN_MAX: usize = 4096;
 
@@ -49,7 +51,7 @@ pub struct LoggedEvent {
 }
 
 /// The most that the log contains.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct LogLimits {
     /// Of all events, without their pictures.
     pub bytes: u64,
@@ -104,6 +106,36 @@ impl EventChanges {
     pub fn is_empty(&self) -> bool {
         self.appended.is_empty() && self.done.is_empty() && self.pictures.is_empty()
     }
+
+    /// Adds later changes. Of events that all receivers have and that were never written, [`DONE_KEPT`] of the newest are kept: they show
+    /// which tracks are open.
+    pub(crate) fn merge(&mut self, later: Self) {
+        self.appended.extend(later.appended);
+        for (receiver, numbers) in later.done {
+            self.done.entry(receiver).or_default().extend(numbers);
+        }
+        self.pictures.extend(later.pictures);
+        let has = |receiver: &EventReceiver, number: &u64| {
+            let done = self.done.get(receiver);
+            done.is_some_and(|numbers| numbers.contains(number))
+        };
+        let unwritten = self.appended.iter().rev();
+        let delivered = unwritten.filter(|(number, appended)| {
+            let mut receivers = appended.receivers.iter();
+            receivers.all(|receiver| has(receiver, number))
+        });
+        let too_many: Vec<u64> = delivered
+            .skip(DONE_KEPT)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in too_many {
+            self.appended.remove(&number);
+            self.pictures.remove(&number);
+            for numbers in self.done.values_mut() {
+                numbers.remove(&number);
+            }
+        }
+    }
 }
 
 /// What an earlier run left.
@@ -128,6 +160,19 @@ pub struct FoundEvents {
 pub struct LostEvents {
     pub over_bound: BTreeMap<EventReceiver, Vec<u64>>,
     pub too_old: BTreeMap<EventReceiver, Vec<u64>>,
+}
+
+impl LostEvents {
+    pub(crate) fn add(&mut self, later: Self) {
+        for (all, later) in [
+            (&mut self.over_bound, later.over_bound),
+            (&mut self.too_old, later.too_old),
+        ] {
+            for (receiver, numbers) in later {
+                all.entry(receiver).or_default().extend(numbers);
+            }
+        }
+    }
 }
 
 /// What a receiver has.
@@ -198,9 +243,16 @@ struct Entry {
     bytes: u64,
 }
 
+/// What a write puts into the table and takes out of it.
+struct PlannedWrite {
+    /// Number, expiry and JSON of new events.
+    bodies: Vec<(u64, i64, String)>,
+    unneeded: BTreeSet<u64>,
+}
+
 /// The log of one database. Its calls block on the disk.
 #[derive(Debug)]
-pub struct EventLog {
+pub(crate) struct EventLog {
     limits: LogLimits,
     entries: BTreeMap<u64, Entry>,
     /// Of all entries.
@@ -346,6 +398,20 @@ impl EventLog {
         let is_durable = changes.appended.keys().any(is_waiting);
         let level = if is_durable { "FULL" } else { "NORMAL" };
         connection.pragma_update(None, "synchronous", level)?;
+        let planned = PlannedWrite { bodies, unneeded };
+        let written = self.commit(connection, changes, planned);
+        // As documents need it.
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        written.map(|()| lost)
+    }
+
+    fn commit(
+        &mut self,
+        connection: &mut Connection,
+        changes: &EventChanges,
+        planned: PlannedWrite,
+    ) -> rusqlite::Result<()> {
+        let PlannedWrite { bodies, unneeded } = planned;
         let transaction = connection.transaction()?;
         for (number, expires_ms, body) in bodies {
             if !unneeded.contains(&number) {
@@ -369,8 +435,7 @@ impl EventLog {
             }
         }
         self.delete(&transaction, &unneeded)?;
-        transaction.commit()?;
-        Ok(lost)
+        transaction.commit()
     }
 
     /// An event with its picture; `None`: the log does not have it.
@@ -392,11 +457,6 @@ impl EventLog {
             let event = event.map(|event| LoggedEvent { number, ..event });
             Some((event?, jpeg))
         }))
-    }
-
-    /// Bytes of all events.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
     }
 
     /// Returns the numbers of events that do not keep a track open any more.
@@ -520,6 +580,4 @@ fn write_cursor(
 }
 
 #[cfg(test)]
-mod measurement;
-#[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -22,7 +22,5 @@ mod store;
 pub use backup::{BackupError, back_up};
 pub use database::OpenError;
 pub use document::Document;
-pub use event_log::{
-    EventChanges, EventLog, EventReceiver, FoundEvents, LogLimits, LoggedEvent, LostEvents,
-};
-pub use store::{PendingWrite, StateStore};
+pub use event_log::{EventChanges, EventReceiver, FoundEvents, LogLimits, LoggedEvent, LostEvents};
+pub use store::{PendingWrite, StateStore, StoredEvent};

@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    mem,
+    io, mem,
     path::{Path, PathBuf},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     thread,
@@ -14,6 +14,9 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     database::{Database, OpenError, damaged_files, read_only},
     document::{Document, Documents},
+    event_log::{
+        EventChanges, EventLog, EventReceiver, FoundEvents, LogLimits, LoggedEvent, LostEvents,
+    },
 };
 use spotter_core::Clock;
 
@@ -21,6 +24,8 @@ use spotter_core::Clock;
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// How often the thread looks whether a damaged file is still there.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// Events that come within this time after a write are written together, unless a caller waits.
+const GROUP_WITHIN: Duration = Duration::from_millis(200);
 /// The end waits for the disk for this time at most.
 const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -46,11 +51,32 @@ struct SharedState {
     /// Not on the disk as they are in `documents`.
     unwritten: BTreeSet<Document>,
     waiting: Vec<oneshot::Sender<()>>,
+    events: EventChanges,
+    /// Of events, in the order of the calls.
+    requests: Vec<EventRequest>,
+    lost: LostEvents,
     /// Why values are in memory only.
     disk_trouble: Option<String>,
     damage: Option<String>,
     is_closing: bool,
 }
+
+/// A call about events that needs the disk.
+#[derive(Debug)]
+enum EventRequest {
+    Open {
+        receivers: Vec<EventReceiver>,
+        limits: LogLimits,
+        found: oneshot::Sender<FoundEvents>,
+    },
+    Read {
+        number: u64,
+        found: oneshot::Sender<StoredEvent>,
+    },
+}
+
+/// An event with its picture; `None`: it left the log, or the disk fails.
+pub type StoredEvent = Option<(LoggedEvent, Option<Vec<u8>>)>;
 
 /// A value on its way to the disk.
 #[derive(Debug)]
@@ -73,13 +99,8 @@ impl StateStore {
     /// only where a newer version wrote the file. Blocks on the disk.
     pub fn open(state_dir: &Path, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
         let shared = Arc::new(Shared::default());
-        let mut writer = Writer {
-            state_dir: state_dir.to_owned(),
-            database: None,
-            shared: Arc::clone(&shared),
-            clock,
-        };
-        match writer.open() {
+        let mut writer = Writer::new(state_dir, Arc::clone(&shared), clock);
+        match writer.open(&Batch::default()) {
             Ok(()) => {}
             Err(error @ OpenError::Newer { .. }) => return Err(error),
             Err(error) => {
@@ -123,11 +144,51 @@ impl StateStore {
         self.pending()
     }
 
+    /// Opens the event log for these receivers, or for others than before: what it has for them. A new receiver gets the events from now on.
+    /// `None`: the disk fails; ask again later. Until then, [`write_events`](Self::write_events) collects in memory.
+    pub async fn open_events(
+        &self,
+        receivers: Vec<EventReceiver>,
+        limits: LogLimits,
+    ) -> Option<FoundEvents> {
+        let (found, answer) = oneshot::channel();
+        self.request(EventRequest::Open {
+            receivers,
+            limits,
+            found,
+        });
+        answer.await.ok()
+    }
+
+    /// Never waits for the disk. The first changes after a pause are written at once, those that follow within 200 ms together.
+    /// [`pending`](Self::pending) tells when they are stored.
+    pub fn write_events(&self, changes: EventChanges) {
+        let mut state = self.0.shared.lock();
+        state.events.merge(changes);
+        self.0.shared.changed.notify_one();
+    }
+
+    pub async fn read_event(&self, number: u64) -> StoredEvent {
+        let (found, answer) = oneshot::channel();
+        self.request(EventRequest::Read { number, found });
+        answer.await.ok().flatten()
+    }
+
+    /// Events that left the log before a receiver had them, since the last call.
+    pub fn take_lost_events(&self) -> LostEvents {
+        mem::take(&mut self.0.shared.lock().lost)
+    }
+
+    fn request(&self, request: EventRequest) {
+        self.0.shared.lock().requests.push(request);
+        self.0.shared.changed.notify_one();
+    }
+
     /// All that was put until now.
     pub fn pending(&self) -> PendingWrite {
         let mut state = self.0.shared.lock();
         self.0.shared.changed.notify_one();
-        if state.unwritten.is_empty() || state.disk_trouble.is_some() {
+        if !state.has_changes() || state.disk_trouble.is_some() {
             return PendingWrite(None);
         }
         let (sender, written) = oneshot::channel();
@@ -171,11 +232,20 @@ impl Shared {
         self.changed.notify_one();
     }
 
-    /// Waits for something new; after an error, until it is time to try again.
-    fn wait(&self, is_failing: bool) -> MutexGuard<'_, SharedState> {
-        let pause = if is_failing { RETRY_AFTER } else { LOOK_EVERY };
+    /// Waits for what the turn has to do.
+    fn wait(&self, pace: Pace) -> MutexGuard<'_, SharedState> {
+        let pause = match pace {
+            Pace::Idle => LOOK_EVERY,
+            Pace::Grouping => GROUP_WITHIN,
+            Pace::Failing => RETRY_AFTER,
+        };
         let is_quiet = |state: &mut SharedState| {
-            !state.is_closing && (is_failing || state.unwritten.is_empty())
+            let is_due = match pace {
+                Pace::Idle => state.has_changes() || !state.requests.is_empty(),
+                Pace::Grouping => state.is_urgent(),
+                Pace::Failing => false,
+            };
+            !is_due && !state.is_closing
         };
         let waited = self
             .changed
@@ -184,30 +254,79 @@ impl Shared {
     }
 }
 
-/// The texts to write; `None`: removed.
-type Batch = BTreeMap<Document, Option<String>>;
+/// When the thread writes next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pace {
+    /// With the next change.
+    Idle,
+    /// Events were written a moment ago.
+    Grouping,
+    /// The disk failed.
+    Failing,
+}
+
+/// What a turn writes. What is left in it afterwards is not written.
+#[derive(Debug, Default)]
+struct Batch {
+    /// `None`: removed.
+    documents: BTreeMap<Document, Option<String>>,
+    events: EventChanges,
+}
 
 struct Writer {
     state_dir: PathBuf,
     /// `None`: it cannot be opened.
     database: Option<Database>,
+    /// `None`: nobody asked for it, or it is to be read again after an error.
+    log: Option<EventLog>,
+    receivers: Vec<EventReceiver>,
+    limits: LogLimits,
     shared: Arc<Shared>,
     clock: Arc<dyn Clock>,
 }
 
 impl Writer {
+    fn new(state_dir: &Path, shared: Arc<Shared>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            state_dir: state_dir.to_owned(),
+            database: None,
+            log: None,
+            receivers: Vec::new(),
+            limits: LogLimits::default(),
+            shared,
+            clock,
+        }
+    }
+
     fn run(mut self) {
-        let mut is_failing = self.database.is_none();
+        let mut pace = match self.database {
+            Some(_) => Pace::Idle,
+            None => Pace::Failing,
+        };
         loop {
-            let mut state = self.shared.wait(is_failing);
+            let mut state = self.shared.wait(pace);
             let is_closing = state.is_closing;
             let batch = state.take_batch();
             let waiting = mem::take(&mut state.waiting);
+            let requests = mem::take(&mut state.requests);
             drop(state);
-            is_failing = self.turn(batch).is_err();
+            let has_events = !batch.events.is_empty();
+            pace = match self.turn(batch) {
+                Ok(()) if has_events => Pace::Grouping,
+                Ok(()) => Pace::Idle,
+                Err(()) => Pace::Failing,
+            };
             for waiting in waiting {
                 // A caller that stopped waiting needs no answer.
                 _ = waiting.send(());
+            }
+            // Without an answer, the caller knows that the disk fails.
+            for request in requests {
+                if let Err(error) = self.answer(request) {
+                    self.log = None;
+                    self.failed(&error);
+                    pace = Pace::Failing;
+                }
             }
             if is_closing {
                 return;
@@ -222,8 +341,17 @@ impl Writer {
             Ok(()) => self.works(),
             Err(error) => self.failed(error),
         }
+        let is_damaged = matches!(&written, Err(error) if error.is_damage());
         let mut state = self.shared.lock();
-        state.unwritten.extend(batch.into_keys());
+        state.unwritten.extend(batch.documents.into_keys());
+        if is_damaged {
+            // The next turn opens it again, renames it, and writes all that is in memory to a new file.
+            (self.database, self.log) = (None, None);
+            let known: Vec<Document> = state.documents.keys().copied().collect();
+            state.unwritten.extend(known);
+        }
+        let newer = mem::replace(&mut state.events, batch.events);
+        state.events.merge(newer);
         state.damage = damage(&self.state_dir);
         written.map_err(drop)
     }
@@ -231,30 +359,85 @@ impl Writer {
     /// Takes out of the batch what is written.
     fn write(&mut self, batch: &mut Batch) -> Result<(), OpenError> {
         if self.database.is_none() {
-            self.open()?;
+            self.open(batch)?;
         }
-        let Some(database) = &mut self.database else {
-            return Ok(());
-        };
-        while let Some((document, text)) = batch.first_key_value() {
-            if let Err(error) = database.limit_log() {
-                // The next turn opens it again.
-                self.database = None;
-                return Err(error);
-            }
+        while let Some((document, text)) = batch.documents.first_key_value() {
+            let database = self.with_short_log()?;
             document.write(&database.connection, text.as_deref())?;
-            batch.pop_first();
+            batch.documents.pop_first();
+        }
+        // Without receivers, no one has asked for the log yet.
+        if batch.events.is_empty() || self.receivers.is_empty() {
+            return Ok(());
+        }
+        if self.log.is_none() {
+            self.open_log()?;
+        }
+        let wall = self.clock.wall();
+        self.with_short_log()?;
+        if let (Some(database), Some(log)) = (&mut self.database, &mut self.log) {
+            match log.write(&mut database.connection, &batch.events, wall) {
+                Ok(lost) => self.shared.lock().lost.add(lost),
+                Err(error) => {
+                    self.log = None;
+                    return Err(error.into());
+                }
+            }
+        }
+        batch.events = EventChanges::default();
+        Ok(())
+    }
+
+    fn with_short_log(&mut self) -> Result<&mut Database, OpenError> {
+        let Some(database) = &mut self.database else {
+            return Err(io::Error::other("the database is closed").into());
+        };
+        if let Err(error) = database.limit_log() {
+            // The next turn opens it again.
+            self.database = None;
+            return Err(error);
+        }
+        self.database
+            .as_mut()
+            .ok_or_else(|| io::Error::other("the database is closed").into())
+    }
+
+    fn open_log(&mut self) -> Result<FoundEvents, OpenError> {
+        let Some(database) = &mut self.database else {
+            return Err(io::Error::other("the database is closed").into());
+        };
+        let (log, found) = EventLog::open(&mut database.connection, &self.receivers, self.limits)?;
+        self.log = Some(log);
+        Ok(found)
+    }
+
+    fn answer(&mut self, request: EventRequest) -> Result<(), OpenError> {
+        match request {
+            EventRequest::Open {
+                receivers,
+                limits,
+                found,
+            } => {
+                (self.receivers, self.limits) = (receivers, limits);
+                // A caller that stopped waiting needs no answer.
+                _ = found.send(self.open_log()?);
+            }
+            EventRequest::Read { number, found } => {
+                if let (Some(database), Some(log)) = (&self.database, &self.log) {
+                    _ = found.send(log.read(&database.connection, number)?);
+                }
+            }
         }
         Ok(())
     }
 
-    /// What was put before stays newer than what is on the disk.
-    fn open(&mut self) -> Result<(), OpenError> {
+    /// What was put before, also in `batch`, is newer than what is on the disk.
+    fn open(&mut self, batch: &Batch) -> Result<(), OpenError> {
         let mut database = Database::open(&self.state_dir, self.clock.wall())?;
         let found = mem::take(&mut database.documents);
         let mut state = self.shared.lock();
         for (document, text) in found {
-            if !state.unwritten.contains(&document) {
+            if !state.unwritten.contains(&document) && !batch.documents.contains_key(&document) {
                 state.documents.entry(document).or_insert(text);
             }
         }
@@ -285,10 +468,23 @@ impl Writer {
 }
 
 impl SharedState {
+    fn has_changes(&self) -> bool {
+        !self.unwritten.is_empty() || !self.events.is_empty()
+    }
+
+    /// A caller waits for the disk.
+    fn is_urgent(&self) -> bool {
+        let waits = !self.waiting.is_empty() || !self.requests.is_empty();
+        waits || !self.unwritten.is_empty()
+    }
+
     fn take_batch(&mut self) -> Batch {
         let unwritten = mem::take(&mut self.unwritten).into_iter();
         let with_text = |document| (document, self.documents.get(&document).cloned());
-        unwritten.map(with_text).collect()
+        Batch {
+            documents: unwritten.map(with_text).collect(),
+            events: mem::take(&mut self.events),
+        }
     }
 }
 

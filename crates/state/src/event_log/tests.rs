@@ -1,12 +1,14 @@
 //! The log with its cursors.
 
+mod measurement;
+
 use std::path::Path;
 
 use super::*;
 use crate::database::Database;
 use spotter_core::{CameraId, EndReason, Location, NormBox, PromptId, ScoreSource, UpdateReason};
 
-pub(super) fn broker() -> EventReceiver {
+pub(crate) fn broker() -> EventReceiver {
     EventReceiver::new("mqtt")
 }
 
@@ -15,7 +17,7 @@ fn door() -> EventReceiver {
 }
 
 /// Seconds after a moment.
-pub(super) fn wall(seconds: i64) -> WallTime {
+pub(crate) fn wall(seconds: i64) -> WallTime {
     WallTime::from_unix_millis(1_787_393_730_000 + seconds * 1000)
 }
 
@@ -59,7 +61,7 @@ fn event(number: u64, track: u64, step: EventStep) -> Arc<LoggedEvent> {
 }
 
 /// Two events of each track: its start and its end.
-pub(super) fn new_event(number: u64, track: u64) -> Arc<LoggedEvent> {
+pub(crate) fn new_event(number: u64, track: u64) -> Arc<LoggedEvent> {
     let step = match number % 2 {
         0 => EventStep::New,
         _ => EventStep::End(EndReason::Left),
@@ -129,7 +131,7 @@ fn each_receiver_has_its_own_cursor_over_restarts() {
     }
     finish(&mut log, &mut database, &broker(), &[2, 5]);
     finish(&mut log, &mut database, &door(), &[3, 4, 5, 6]);
-    assert_eq!(log.bytes(), 0);
+    assert_eq!(log.bytes, 0);
     drop(database);
     // A number is not used again, although no event is left.
     let found = log_of(folder.path(), &receivers, 20_000_000).2;
@@ -152,7 +154,7 @@ fn new_receiver_gets_later_events_and_a_removed_one_holds_none() {
     assert_eq!(found.waiting[&door()], [3]);
     drop(database);
     let (_, log, found) = log_in(folder.path());
-    assert_eq!((found.events.len(), log.bytes()), (0, 0));
+    assert_eq!((found.events.len(), log.bytes), (0, 0));
 }
 
 #[test]
@@ -201,20 +203,20 @@ fn events_beyond_bytes_and_age_are_dropped_oldest_first_and_counted() {
     let receivers = [broker(), door()];
     let (mut database, mut log, _) = log_of(folder.path(), &receivers, 20_000_000);
     append(&mut log, &mut database, &ended(1..=1));
-    let four = 4 * log.bytes();
+    let four = 4 * log.bytes;
     drop(database);
     let (mut database, mut log, _) = log_of(folder.path(), &receivers, four);
     finish(&mut log, &mut database, &door(), &[1]);
     let lost = append(&mut log, &mut database, &ended(2..=6));
     assert_eq!(lost.over_bound[&broker()], [1, 2]);
     assert_eq!(lost.over_bound[&door()], [2]);
-    assert!(log.bytes() <= four);
+    assert!(log.bytes <= four);
     let nothing = EventChanges::default();
     let lost = log
         .write(&mut database.connection, &nothing, wall(60))
         .unwrap();
     assert_eq!(lost.too_old[&door()], [3, 4, 5, 6]);
-    assert_eq!(log.bytes(), 0);
+    assert_eq!(log.bytes, 0);
 }
 
 #[test]
@@ -284,4 +286,20 @@ fn cursor_text_survives_and_ranges_of_a_stranger_are_bounded() {
     assert_eq!(Cursor::from_text(2, "4,7-9,12", &known), cursor);
     let hostile = Cursor::from_text(0, "x,9-3,-,5-18446744073709551615", &known);
     assert_eq!(hostile.done_beyond.len(), 16);
+}
+
+#[test]
+fn unwritten_events_of_a_failing_disk_stay_few() {
+    let mut unwritten = EventChanges::default();
+    for number in 0..5000 {
+        let mut changes = EventChanges::default();
+        changes.append(new_event(number, number), wall(60), [broker()].into());
+        if number != 17 {
+            changes.done(&broker(), number);
+        }
+        unwritten.merge(changes);
+    }
+    assert_eq!(unwritten.appended.len(), 1024 + 1);
+    assert!(unwritten.appended.contains_key(&17));
+    assert_eq!(unwritten.done[&broker()].len(), 1024);
 }

@@ -3,6 +3,7 @@
 use std::fs;
 
 use super::*;
+use crate::event_log::tests::{broker, new_event, wall};
 use spotter_core::{ManualClock, WallTime};
 
 fn clock() -> Arc<dyn Clock> {
@@ -118,4 +119,111 @@ fn newer_file_ends_the_start() {
         matches!(error, OpenError::Newer { found: 9, .. }),
         "{error}"
     );
+}
+
+const LIMITS: LogLimits = LogLimits { bytes: 1_000_000 };
+
+/// Ends of tracks.
+fn appended(numbers: std::ops::Range<u64>) -> EventChanges {
+    let mut changes = EventChanges::default();
+    for number in numbers {
+        changes.append(
+            new_event(2 * number + 1, number),
+            wall(60),
+            [broker()].into(),
+        );
+    }
+    changes
+}
+
+#[tokio::test]
+async fn events_of_one_run_are_found_by_the_next_with_their_ids() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let found = store.open_events(vec![broker()], LIMITS).await.unwrap();
+    assert_eq!((found.first_number, found.events.len()), (1, 0));
+    store.write_events(appended(0..3));
+    store.pending().finished().await;
+    let (event, picture) = store.read_event(3).await.unwrap();
+    assert_eq!((&event, picture), (&*new_event(3, 1), None));
+    assert_eq!(store.read_event(4).await, None);
+    // Those that nobody waits for are written by the end.
+    let mut done = EventChanges::default();
+    done.done(&broker(), 1);
+    store.write_events(done);
+    store.write_events(appended(3..4));
+    store.close().await;
+    let store = open(folder.path());
+    let found = store.open_events(vec![broker()], LIMITS).await.unwrap();
+    assert_eq!(found.waiting[&broker()], [3, 5, 7]);
+    assert_eq!(found.events[&7], new_event(7, 3));
+    assert_eq!(found.first_number, 8);
+}
+
+#[tokio::test]
+async fn events_of_a_disk_that_fails_are_written_when_it_works() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    fs::write(&path, "a file in the way").unwrap();
+    let store = open(&path);
+    assert!(store.open_events(vec![broker()], LIMITS).await.is_none());
+    store.write_events(appended(0..3));
+    assert!(!store.troubles().is_empty());
+    fs::remove_file(&path).unwrap();
+    let opened = async {
+        loop {
+            if let Some(found) = store.open_events(vec![broker()], LIMITS).await {
+                return found;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), opened)
+        .await
+        .unwrap();
+    store.close().await;
+    let store = open(&path);
+    let found = store.open_events(vec![broker()], LIMITS).await.unwrap();
+    assert_eq!(found.waiting[&broker()], [1, 3, 5]);
+}
+
+#[tokio::test]
+async fn events_beyond_the_limit_are_reported_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let limits = LogLimits { bytes: 1 };
+    store.open_events(vec![broker()], limits).await.unwrap();
+    store.write_events(appended(0..2));
+    store.pending().finished().await;
+    assert_eq!(store.take_lost_events().over_bound[&broker()], [1, 3]);
+    assert_eq!(store.take_lost_events(), LostEvents::default());
+}
+
+#[test]
+fn damage_while_running_loses_nothing_that_is_in_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.db");
+    let shared = Arc::new(Shared::default());
+    let mut writer = Writer::new(folder.path(), Arc::clone(&shared), clock());
+    let put = |document, text: &str| {
+        let mut state = shared.lock();
+        state.documents.insert(document, text.into());
+        state.unwritten.insert(document);
+        state.take_batch()
+    };
+    writer.turn(put(Document::Overrides, "1")).unwrap();
+    let connection = &writer.database.as_ref().unwrap().connection;
+    let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+    connection.query_row(sql, [], |_| Ok(())).unwrap();
+    connection.release_memory().unwrap();
+    let mut damaged = fs::read(&path).unwrap();
+    damaged[1024..].fill(0xa5);
+    fs::write(&path, damaged).unwrap();
+    writer.turn(put(Document::Fleet, "2")).unwrap_err();
+    let batch = shared.lock().take_batch();
+    writer.turn(batch).unwrap();
+    drop(writer);
+    let store = open(folder.path());
+    assert_eq!(store.get(Document::Overrides).as_deref(), Some("1"));
+    assert_eq!(store.get(Document::Fleet).as_deref(), Some("2"));
+    assert!(store.troubles()[0].contains("state.db was damaged"));
 }

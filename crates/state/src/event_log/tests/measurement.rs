@@ -12,10 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    tests::{broker, log_in, new_event, wall},
-    *,
-};
+use super::*;
 use crate::database::Database;
 
 const EVENTS: u64 = 10_000;
@@ -42,37 +39,29 @@ enum Grouping {
 
 impl Grouping {
     fn batches(self) -> Vec<EventChanges> {
+        let size: u64 = if matches!(self, Self::Ten) { 10 } else { 1 };
         let mut batches = Vec::new();
-        let size = if matches!(self, Self::Ten) { 10 } else { 1 };
         for first in (1..=EVENTS).step_by(size as usize) {
-            let mut changes = EventChanges::default();
+            let mut changes = match self {
+                Self::Two => EventChanges::default(),
+                Self::One | Self::Ten => marks(first.saturating_sub(size).max(1)..first),
+            };
             for number in first..first + size {
                 changes.append(new_event(number, number / 2), wall(60), [broker()].into());
             }
-            let before = first.saturating_sub(size)..first;
-            let mut done = EventChanges::default();
-            let marked = match self {
-                Self::Two => {
-                    batches.push(std::mem::take(&mut changes));
-                    first..first + 1
-                }
-                Self::One | Self::Ten => before,
-            };
-            let into = match self {
-                Self::Two => &mut done,
-                Self::One | Self::Ten => &mut changes,
-            };
-            marked
-                .filter(|number| *number > 0)
-                .for_each(|number| into.done(&broker(), number));
-            batches.push(if matches!(self, Self::Two) {
-                done
-            } else {
-                changes
-            });
+            batches.push(changes);
+            if matches!(self, Self::Two) {
+                batches.push(marks(first..first + 1));
+            }
         }
         batches
     }
+}
+
+fn marks(numbers: std::ops::Range<u64>) -> EventChanges {
+    let mut changes = EventChanges::default();
+    numbers.for_each(|number| changes.done(&broker(), number));
+    changes
 }
 
 #[test]
@@ -141,7 +130,10 @@ fn kill_children(times: usize) {
     let (mut kept, mut done) = (BTreeSet::new(), BTreeSet::new());
     for life in 0..times {
         let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", "event_log::measurement::child_that_is_killed"])
+            .args([
+                "--exact",
+                "event_log::tests::measurement::child_that_is_killed",
+            ])
             .args(["--ignored", "--nocapture"])
             .env(CHILD_FOLDER, folder.path())
             .stdout(Stdio::piped())
