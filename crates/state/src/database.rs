@@ -2,8 +2,9 @@
 
 use std::{
     ffi::{OsStr, OsString},
-    fs::{self, File, TryLockError},
+    fs::{self, File, OpenOptions, TryLockError},
     io,
+    os::unix::fs::OpenOptionsExt as _,
     path::{Path, PathBuf},
     thread,
     time::Duration,
@@ -13,7 +14,6 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use spotter_core::{FileReaders, OpenFolder, WallTime};
 
 use crate::{
-    backup::copy_durably,
     document::{self, Documents},
     file_system::JournalKind,
     schema,
@@ -142,7 +142,8 @@ impl Database {
             path = %self.path.display(),
             "a program reads state.db in a transaction that does not end; state.db is now a copy, and that program reads the old file"
         );
-        copy_durably(&self.connection, &self.path.with_file_name(NEXT))?;
+        remove(&self.folder, NEXT)?;
+        copy_to_new(&self.connection, &self.path.with_file_name(NEXT))?;
         // The old file is not written any more.
         self.connection = Connection::open_in_memory()?;
         replace(&self.folder)?;
@@ -228,7 +229,7 @@ fn open_checked(
         let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
         return Err(rusqlite::Error::SqliteFailure(code, Some(check)).into());
     }
-    update(&mut connection, path, schema::STEPS)?;
+    update(&mut connection, folder, path, schema::STEPS)?;
     Ok((connection, journal))
 }
 
@@ -268,18 +269,47 @@ fn rollback(connection: &Connection) -> rusqlite::Result<JournalKind> {
 }
 
 /// Brings the tables to the version of `steps`, after a copy of the file.
-fn update(connection: &mut Connection, path: &Path, steps: &[&str]) -> Result<(), OpenError> {
+fn update(
+    connection: &mut Connection,
+    folder: &OpenFolder,
+    path: &Path,
+    steps: &[&str],
+) -> Result<(), OpenError> {
     let (found, known) = (schema::version(connection)?, steps.len() as u32);
     if found > known {
         let path = path.to_owned();
         return Err(OpenError::Newer { path, found, known });
     }
     if found > 0 && found < known {
-        let copy = path.with_file_name(format!("{FILE}.version-{found}"));
-        copy_durably(connection, &copy)?;
-        tracing::info!(copy = %copy.display(), found, known, "the tables of state.db are updated, after a copy");
+        let copy = format!("{FILE}.version-{found}");
+        // One of an update that failed.
+        remove(folder, &copy)?;
+        copy_to_new(connection, &path.with_file_name(&copy))?;
+        tracing::info!(
+            copy,
+            found,
+            known,
+            "the tables of state.db are updated, after a copy"
+        );
     }
     Ok(schema::migrate(connection, steps)?)
+}
+
+/// Copies the whole database, as of one moment, to a new file that survives a power failure. Of a copy that fails nothing is left.
+pub(crate) fn copy_to_new(connection: &Connection, target: &Path) -> Result<(), OpenError> {
+    let name = target.to_str();
+    let name = name.ok_or_else(|| rusqlite::Error::InvalidPath(target.to_owned()))?;
+    let mut options = OpenOptions::new();
+    let file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(target)?;
+    let copied = connection.execute("VACUUM INTO ?1", [name]);
+    let synced = copied
+        .map_err(OpenError::from)
+        .and_then(|_| Ok(file.sync_all()?));
+    synced.inspect_err(|_| _ = fs::remove_file(target))
 }
 
 fn beside(path: &Path, end: &str) -> PathBuf {

@@ -50,6 +50,8 @@ struct SharedState {
     documents: Documents,
     /// Not on the disk as they are in `documents`.
     unwritten: BTreeSet<Document>,
+    /// A batch was taken and is not on the disk yet.
+    is_writing: bool,
     waiting: Vec<oneshot::Sender<()>>,
     events: EventChanges,
     /// Of events, in the order of the calls.
@@ -78,12 +80,12 @@ enum EventRequest {
 /// An event with its picture; `None`: it left the log, or the disk fails.
 pub type StoredEvent = Option<(LoggedEvent, Option<Vec<u8>>)>;
 
-/// A value on its way to the disk.
+/// Values on their way to the disk.
 #[derive(Debug)]
 pub struct PendingWrite(Option<oneshot::Receiver<()>>);
 
 impl PendingWrite {
-    /// Returns when the value survives a power failure, or when it is known that the disk fails: then [`StateStore::troubles`] says so.
+    /// Returns when the values survive a power failure, or when it is known that the disk fails: then [`StateStore::troubles`] says so.
     /// Dropping the future loses nothing.
     pub async fn finished(&mut self) {
         if let Some(written) = &mut self.0 {
@@ -122,16 +124,16 @@ impl StateStore {
         self.0.shared.lock().documents.get(&document).cloned()
     }
 
-    /// Replaces the text. Never waits for the disk.
-    pub fn put(&self, document: Document, text: String) -> PendingWrite {
-        self.change(document, Some(text))
+    /// Replaces the text. Never waits for the disk: [`pending`](Self::pending) tells when it is stored.
+    pub fn put(&self, document: Document, text: String) {
+        self.change(document, Some(text));
     }
 
-    pub fn remove(&self, document: Document) -> PendingWrite {
-        self.change(document, None)
+    pub fn remove(&self, document: Document) {
+        self.change(document, None);
     }
 
-    fn change(&self, document: Document, text: Option<String>) -> PendingWrite {
+    fn change(&self, document: Document, text: Option<String>) {
         let mut state = self.0.shared.lock();
         if state.documents.get(&document) != text.as_ref() {
             match text {
@@ -139,9 +141,8 @@ impl StateStore {
                 None => state.documents.remove(&document),
             };
             state.unwritten.insert(document);
+            self.0.shared.changed.notify_one();
         }
-        drop(state);
-        self.pending()
     }
 
     /// Opens the event log for these receivers, or for others than before: what it has for them. A new receiver gets the events from now on.
@@ -188,7 +189,8 @@ impl StateStore {
     pub fn pending(&self) -> PendingWrite {
         let mut state = self.0.shared.lock();
         self.0.shared.changed.notify_one();
-        if !state.has_changes() || state.disk_trouble.is_some() {
+        let is_stored = !state.has_changes() && !state.is_writing;
+        if is_stored || state.disk_trouble.is_some() {
             return PendingWrite(None);
         }
         let (sender, written) = oneshot::channel();
@@ -241,7 +243,7 @@ impl Shared {
         };
         let is_quiet = |state: &mut SharedState| {
             let is_due = match pace {
-                Pace::Idle => state.has_changes() || !state.requests.is_empty(),
+                Pace::Idle => state.has_changes() || state.is_urgent(),
                 Pace::Grouping => state.is_urgent(),
                 Pace::Failing => false,
             };
@@ -341,6 +343,7 @@ impl Writer {
             Ok(()) => self.works(),
             Err(error) => self.failed(error),
         }
+        let damage = damage(&self.state_dir);
         let is_damaged = matches!(&written, Err(error) if error.is_damage());
         let mut state = self.shared.lock();
         state.unwritten.extend(batch.documents.into_keys());
@@ -352,7 +355,8 @@ impl Writer {
         }
         let newer = mem::replace(&mut state.events, batch.events);
         state.events.merge(newer);
-        state.damage = damage(&self.state_dir);
+        state.damage = damage;
+        state.is_writing = false;
         written.map_err(drop)
     }
 
@@ -435,13 +439,15 @@ impl Writer {
     fn open(&mut self, batch: &Batch) -> Result<(), OpenError> {
         let mut database = Database::open(&self.state_dir, self.clock.wall())?;
         let found = mem::take(&mut database.documents);
+        let damage = damage(&self.state_dir);
+        // No disk is read or written under the lock: callers are on the daemon's loop.
         let mut state = self.shared.lock();
         for (document, text) in found {
             if !state.unwritten.contains(&document) && !batch.documents.contains_key(&document) {
                 state.documents.entry(document).or_insert(text);
             }
         }
-        state.damage = damage(&self.state_dir);
+        state.damage = damage;
         drop(state);
         self.database = Some(database);
         Ok(())
@@ -479,6 +485,7 @@ impl SharedState {
     }
 
     fn take_batch(&mut self) -> Batch {
+        self.is_writing = true;
         let unwritten = mem::take(&mut self.unwritten).into_iter();
         let with_text = |document| (document, self.documents.get(&document).cloned());
         Batch {

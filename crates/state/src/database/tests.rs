@@ -122,14 +122,14 @@ fn tables_are_updated_in_one_transaction_after_a_copy() {
         schema::STEPS[0],
         "ALTER TABLE document ADD COLUMN extra TEXT; SELECT nonsense",
     ];
-    update(&mut database.connection, &path, &failing).unwrap_err();
+    update(&mut database.connection, &database.folder, &path, &failing).unwrap_err();
     assert_eq!(schema::version(&database.connection).unwrap(), 1);
     let steps = [
         schema::STEPS[0],
         "ALTER TABLE document ADD COLUMN extra TEXT",
         "UPDATE document SET extra = body",
     ];
-    update(&mut database.connection, &path, &steps).unwrap();
+    update(&mut database.connection, &database.folder, &path, &steps).unwrap();
     let sql = "SELECT extra FROM document";
     let extra: String = database
         .connection
@@ -299,7 +299,7 @@ fn interrupted_replacement_is_finished_at_the_next_start() {
         let at = |name: &str| folder.path().join(name);
         let database = open(folder.path());
         write(&database, Document::Fleet, TEXT);
-        copy_durably(&database.connection, &at(NEXT)).unwrap();
+        copy_to_new(&database.connection, &at(NEXT)).unwrap();
         // A log with newer content, as a reader keeps it.
         let log = fs::read(at("state.db-wal")).unwrap();
         drop(database);
@@ -334,7 +334,7 @@ fn backup_of_a_running_daemon_replaces_no_file() {
     let error = crate::back_up(folder.path(), &target)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("a backup replaces no file"), "{error}");
+    assert!(error.contains("and a backup replaces no file"), "{error}");
     let error = crate::back_up(&folder.path().join("none"), &folder.path().join("b")).unwrap_err();
     assert!(
         error.to_string().contains("no database of a daemon here"),

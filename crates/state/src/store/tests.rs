@@ -16,19 +16,24 @@ fn open(folder: &Path) -> StateStore {
     StateStore::open(folder, clock()).unwrap()
 }
 
+async fn put(store: &StateStore, document: Document, text: &str) {
+    store.put(document, text.into());
+    store.pending().finished().await;
+}
+
 #[tokio::test]
 async fn stored_value_survives_a_restart_and_a_removed_one_does_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/state");
     let store = open(&path);
     assert_eq!(store.get(Document::Overrides), None);
-    _ = store.put(Document::Overrides, "1".into());
-    _ = store.put(Document::Fleet, "2".into());
+    store.put(Document::Overrides, "1".into());
+    store.put(Document::Fleet, "2".into());
     assert_eq!(store.get(Document::Overrides).as_deref(), Some("1"));
     store.pending().finished().await;
     // What nobody waits for is written by the end, also without `close`.
-    _ = store.put(Document::Overrides, "3".into());
-    _ = store.remove(Document::Fleet);
+    store.put(Document::Overrides, "3".into());
+    store.remove(Document::Fleet);
     drop(store);
     let store = open(&path);
     assert_eq!(store.get(Document::Overrides).as_deref(), Some("3"));
@@ -41,21 +46,39 @@ async fn stored_value_survives_a_restart_and_a_removed_one_does_not() {
 async fn value_is_on_the_disk_when_its_write_has_finished() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    store.put(Document::Overrides, "1".into()).finished().await;
+    put(&store, Document::Overrides, "1").await;
     // Another process reads it while the daemon runs.
     assert_eq!(read_only(folder.path())[&Document::Overrides], "1");
     // The same value needs no write.
-    assert!(store.put(Document::Overrides, "1".into()).0.is_none());
+    store.put(Document::Overrides, "1".into());
+    assert!(store.pending().0.is_none());
+}
+
+#[test]
+fn batch_that_is_being_written_is_still_pending() {
+    let folder = tempfile::tempdir().unwrap();
+    let shared = Arc::new(Shared::default());
+    let mut writer = Writer::new(folder.path(), Arc::clone(&shared), clock());
+    let ended = watch::channel(false).1;
+    let store = StateStore(Arc::new(Handle {
+        shared: Arc::clone(&shared),
+        ended,
+    }));
+    store.put(Document::Overrides, "1".into());
+    let batch = shared.lock().take_batch();
+    assert!(store.pending().0.is_some());
+    writer.turn(batch).unwrap();
+    assert!(store.pending().0.is_none());
 }
 
 #[tokio::test]
 async fn second_daemon_of_a_folder_reads_it_and_says_who_may_write() {
     let folder = tempfile::tempdir().unwrap();
     let first = open(folder.path());
-    first.put(Document::Overrides, "1".into()).finished().await;
+    put(&first, Document::Overrides, "1").await;
     let second = open(folder.path());
     assert_eq!(second.get(Document::Overrides).as_deref(), Some("1"));
-    second.put(Document::Overrides, "2".into()).finished().await;
+    put(&second, Document::Overrides, "2").await;
     let troubles = second.troubles();
     assert!(
         troubles[0].contains("another process uses it; give each its own node.state_dir"),
@@ -72,7 +95,7 @@ async fn folder_that_cannot_be_used_is_tried_again_until_it_works() {
     let path = folder.path().join("state");
     fs::write(&path, "a file in the way").unwrap();
     let store = open(&path);
-    store.put(Document::Overrides, "1".into()).finished().await;
+    put(&store, Document::Overrides, "1").await;
     assert!(
         store.troubles()[0].contains("cannot keep settings in"),
         "{:?}",
@@ -100,7 +123,7 @@ async fn damage_is_a_trouble_until_the_file_is_removed() {
     let troubles = store.troubles();
     assert!(troubles[0].contains("state.db was damaged"), "{troubles:?}");
     fs::remove_file(folder.path().join("state.db.damaged-20260822T101530Z")).unwrap();
-    store.put(Document::Overrides, "1".into()).finished().await;
+    put(&store, Document::Overrides, "1").await;
     assert!(store.troubles().is_empty());
 }
 
