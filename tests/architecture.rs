@@ -107,6 +107,9 @@ const CUDA: &[&str] = &[
     "ceilings",
 ];
 
+/// The same of the configuration: its layers.
+const CONFIG: &[&str] = &["read", "forms", "tables", "load", "testing"];
+
 /// Sources of all languages below `folder`.
 fn sources_below(folder: &Path) -> Vec<PathBuf> {
     files(folder, &["rs", "py", "cu", "cuh"])
@@ -152,13 +155,39 @@ fn modules_of_a_crate_import_only_what_they_may() {
 
 #[test]
 fn engine_modules_import_those_below_them_in_no_circle() {
-    no_circle_in("cuda", CUDA);
-    no_circle_in("model", MODEL);
+    no_circle_in("engine", "cuda", CUDA);
+    no_circle_in("engine", "model", MODEL);
 }
 
-/// `order` has the modules of a folder of the engine from the ground up.
-fn no_circle_in(name: &str, order: &[&str]) {
-    let folder = root().join("crates/engine/src").join(name);
+#[test]
+fn config_layers_import_those_below_them_in_no_circle() {
+    no_circle_in("core", "config", CONFIG);
+}
+
+/// Of core, the helpers of tests are the exception until the configuration is a crate.
+#[test]
+fn core_does_not_import_the_configuration() {
+    let core = root().join("crates/core/src");
+    for path in sources_below(&core) {
+        let within = path.strip_prefix(&core).expect("a file of core");
+        if within.starts_with("config") || within == Path::new("testing.rs") {
+            continue;
+        }
+        let text = shipped(&fs::read_to_string(&path).expect("source file"));
+        let found = imports(&text, "crate::").into_iter();
+        let mut found = found.chain(imports(&text, "super::"));
+        let found = found.find(|(_, path)| path.iter().any(|part| part == "config"));
+        assert!(found.is_none(), "{}: {found:?}", within.display());
+    }
+}
+
+/// `order` has the modules of a folder of a crate from the ground up.
+fn no_circle_in(crate_name: &str, name: &str, order: &[&str]) {
+    let folder = root()
+        .join("crates")
+        .join(crate_name)
+        .join("src")
+        .join(name);
     let mut files = BTreeMap::new();
     for path in sources_below(&folder) {
         let module = path.strip_prefix(&folder).unwrap_or(&path);
@@ -231,11 +260,10 @@ fn no_circle_in(name: &str, order: &[&str]) {
     assert!(left.is_empty(), "in a circle, or above one: {left:?}");
 }
 
-/// What a module of a folder of the engine imports of that folder, from its root.
+/// What a module of a folder of a crate imports of that folder, from its root.
 fn imports_within(folder: &str, text: &str, module: &[String]) -> Vec<Vec<String>> {
-    let of_crate = imports(text, &format!("crate::{folder}::")).into_iter();
-    let of_crate = of_crate
-        .chain(imports(text, "crate::{"))
+    let of_crate = imports(text, "crate::")
+        .into_iter()
         .filter_map(|(_, path)| (path.get(1)? == folder).then(|| path[2..].to_vec()));
     let of_parent = imports(text, "super::")
         .into_iter()

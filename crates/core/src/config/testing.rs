@@ -2,11 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::{
-    BrokerAccess, CameraConfig, Commands, Decode, Discovery, EventConfig, HomeAssistantConfig,
-    MotionConfig, MqttConfig, MqttVersion, OverridePersistence, PromptConfig, SourceConfig,
-    SpoolConfig,
-};
+use super::tables::{camera::*, mqtt::*, prompt::*, source::*};
 use crate::{
     CameraId, PromptId, PromptRegion, Task,
     testing::{rate, share},

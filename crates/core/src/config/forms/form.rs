@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use crate::config::read::{key::KeyForm, value::ConfigValue};
+use crate::config::read::{table::KeyForm, value::ConfigValue};
 
 /// How a value is written.
 pub(crate) struct Form<'f, T> {

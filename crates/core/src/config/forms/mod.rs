@@ -8,6 +8,7 @@ pub(crate) mod form;
 pub(crate) mod list;
 pub(crate) mod number;
 pub(crate) mod polygon;
+pub(crate) mod prelude;
 pub(crate) mod rights;
 pub(crate) mod scope;
 pub(crate) mod secret;
@@ -15,20 +16,3 @@ pub(crate) mod sub_table;
 pub(crate) mod text;
 pub(crate) mod time;
 pub(crate) mod word;
-
-/// What each table needs.
-pub(crate) mod prelude {
-    pub(crate) use super::{
-        address,
-        file::{AUTHORITIES, file},
-        form::Form,
-        list::{full_list, list},
-        number::{flag, look_rate, number, share, whole},
-        scope::Scope,
-        secret::{CLEAR_TEXT, INSECURE, Secret, password, password_with, private_key},
-        sub_table::{optional_table, sub_table, tables},
-        text::{id, level, node_name, not_empty, prompt_words, quoted, schedule, text},
-        time::{duration_text, memory, time},
-        word::words,
-    };
-}

@@ -2,7 +2,7 @@
 
 use crate::{
     IdError,
-    config::read::{key::KeyForm, table::Reader},
+    config::read::table::{KeyForm, Reader},
 };
 
 /// A table; empty when the file does not have it. `absent`: what is the case then.

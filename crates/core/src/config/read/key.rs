@@ -1,34 +1,10 @@
-//! What a key of the file is: its name and documentation, and how its value is read.
-
-use super::table::Reader;
+//! What the reference shows of a key, and where keys are declared.
 
 /// A key with its documentation. Made by [`keys!`] alone.
 pub(crate) struct Key {
     pub(crate) name: &'static str,
     pub(crate) example: &'static str,
     pub(crate) doc: &'static str,
-}
-
-/// The form of a key with its default, as the reference shows them, and what reads the key.
-pub(crate) struct KeyForm<'a, 'f, T> {
-    pub(crate) form: String,
-    pub(crate) default: String,
-    pub(super) read: Box<dyn FnOnce(&'static str, &mut Reader<'a>) -> T + 'f>,
-}
-
-impl<'a, 'f, T> KeyForm<'a, 'f, T> {
-    /// `read` gives the value; when there is none or a wrong one, the default. What is wrong is noted.
-    pub(crate) fn new(
-        form: impl ToString,
-        default: impl ToString,
-        read: impl FnOnce(&'static str, &mut Reader<'a>) -> T + 'f,
-    ) -> Self {
-        Self {
-            form: form.to_string(),
-            default: default.to_string(),
-            read: Box::new(read),
-        }
-    }
 }
 
 /// One table of the reference; of each key also its form and its default.

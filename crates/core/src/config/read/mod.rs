@@ -1,12 +1,8 @@
 //! From bytes to values with places: what is wrong with a file, its syntax, its tables and their keys.
 
 pub(crate) mod key;
+pub(crate) mod prelude;
 pub(crate) mod problem;
 pub(crate) mod syntax;
 pub(crate) mod table;
 pub(crate) mod value;
-
-/// What each table needs.
-pub(crate) mod prelude {
-    pub(crate) use super::{key::keys, table::Reader, value::ConfigValue};
-}

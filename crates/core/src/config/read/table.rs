@@ -8,7 +8,7 @@ use toml::{
 };
 
 use super::{
-    key::{Key, KeyForm, SectionReference},
+    key::{Key, SectionReference},
     problem::{Notes, Severity},
     value::ConfigValue,
 };
@@ -266,6 +266,28 @@ impl<'a> Reader<'a> {
         self.notes
             .error(&name.span(), &self.key_of(name.get_ref()), text);
         make(&suggestion?).ok()
+    }
+}
+
+/// The form of a key with its default, as the reference shows them, and what reads the key.
+pub(crate) struct KeyForm<'a, 'f, T> {
+    pub(crate) form: String,
+    pub(crate) default: String,
+    read: Box<dyn FnOnce(&'static str, &mut Reader<'a>) -> T + 'f>,
+}
+
+impl<'a, 'f, T> KeyForm<'a, 'f, T> {
+    /// `read` gives the value; when there is none or a wrong one, the default. What is wrong is noted.
+    pub(crate) fn new(
+        form: impl ToString,
+        default: impl ToString,
+        read: impl FnOnce(&'static str, &mut Reader<'a>) -> T + 'f,
+    ) -> Self {
+        Self {
+            form: form.to_string(),
+            default: default.to_string(),
+            read: Box::new(read),
+        }
     }
 }
 

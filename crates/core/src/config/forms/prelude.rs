@@ -1,0 +1,15 @@
+//! What each table needs of this layer.
+
+pub(crate) use super::{
+    address,
+    file::{AUTHORITIES, file},
+    form::Form,
+    list::{full_list, list},
+    number::{flag, look_rate, number, share, whole},
+    scope::Scope,
+    secret::{CLEAR_TEXT, INSECURE, Secret, password, password_with, private_key},
+    sub_table::{optional_table, sub_table, tables},
+    text::{id, level, node_name, not_empty, prompt_words, quoted, schedule, text},
+    time::{duration_text, memory, time},
+    word::words,
+};
