@@ -23,8 +23,8 @@ use super::{
     triggers::Triggers,
 };
 use spotter_core::{
-    CameraId, Clock, Command, Epoch, LineId, LogLevel, LogThrottle, LookNews, Mono, NodeId,
-    PromptText, Refusal, RefusalCode, RequestedInfo, Setting, config::CameraConfig,
+    CameraId, Clock, Command, LineId, LogLevel, LogThrottle, LookNews, Mono, PromptText, Refusal,
+    RefusalCode, RequestedInfo, Setting, config::CameraConfig,
 };
 use spotter_events::overrides::{RequestHistory, RequestStatus};
 use spotter_mqtt as publish;
@@ -91,12 +91,6 @@ pub enum CommandEffect {
     /// Follow the triggers: a look of a camera is requested.
     LookRequested,
     HomeAssistantStarted,
-    /// The broker shows a newer owner of a camera of the fleet.
-    OwnerSeen {
-        camera: CameraId,
-        node: Option<NodeId>,
-        epoch: Epoch,
-    },
     /// Apply the effective cameras to all stages, then [`CommandHandler::confirm`] it.
     CamerasChanged(CameraChange),
     /// Reload the file and [`CommandHandler::reply`].
@@ -153,15 +147,6 @@ impl CommandHandler {
                 CommandEffect::Nothing
             }
             InboundKind::HomeAssistant => CommandEffect::HomeAssistantStarted,
-            InboundKind::Owner {
-                camera,
-                node,
-                epoch,
-            } => CommandEffect::OwnerSeen {
-                camera,
-                node,
-                epoch,
-            },
             InboundKind::Other => CommandEffect::Nothing,
         }
     }

@@ -42,21 +42,11 @@ pub struct ConfigStore {
     state: Option<StateStore>,
     effective_cameras: Vec<CameraConfig>,
     /// `None`: the node watches all cameras of its file.
-    part: Option<FleetPart>,
+    own: Option<BTreeSet<CameraId>>,
     /// Without the overrides of an own camera stored in the fleet as they are now.
     unstored: BTreeSet<CameraId>,
-    /// Of `effective_cameras`, those of `part`.
+    /// Of `effective_cameras`, those of `own`.
     own_cameras: Vec<CameraConfig>,
-    connected_cameras: Vec<CameraConfig>,
-}
-
-/// Which cameras of a fleet's list are this node's.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FleetPart {
-    /// Watched and published.
-    pub own: BTreeSet<CameraId>,
-    /// Connected, because they are about to become own ones.
-    pub preparing: BTreeSet<CameraId>,
 }
 
 impl ConfigStore {
@@ -82,7 +72,7 @@ impl ConfigStore {
             discarded.extend(effective.discard_named(modes.settings()));
         }
         let keeps = is_alone && file.mqtt.overrides == OverridePersistence::Keep;
-        let part = (!is_alone).then(FleetPart::default);
+        let own = (!is_alone).then(BTreeSet::new);
         let mut store = Self {
             path,
             file,
@@ -90,10 +80,9 @@ impl ConfigStore {
             effective,
             state: keeps.then_some(state),
             effective_cameras: Vec::new(),
-            part,
+            own,
             unstored: BTreeSet::new(),
             own_cameras: Vec::new(),
-            connected_cameras: Vec::new(),
         };
         store.log_changes(is_switched, &discarded);
         store.update_effective(now);
@@ -123,11 +112,6 @@ impl ConfigStore {
     /// The effective cameras that this node watches and publishes.
     pub fn cameras(&self) -> &[CameraConfig] {
         &self.own_cameras
-    }
-
-    /// Those, and in a fleet also those that are connected in advance, without prompts in use.
-    pub fn connected_cameras(&self) -> &[CameraConfig] {
-        &self.connected_cameras
     }
 
     /// The node's cameras with the overrides that are stored, and without those that end by themselves.
@@ -184,10 +168,10 @@ impl ConfigStore {
     }
 
     /// Sets which cameras of the fleet's list are this node's. True when they are others now.
-    pub fn set_part(&mut self, part: FleetPart, now: Mono) -> bool {
-        let is_news = self.part.as_ref() != Some(&part);
+    pub fn set_own(&mut self, own: BTreeSet<CameraId>, now: Mono) -> bool {
+        let is_news = self.own.as_ref() != Some(&own);
         if is_news {
-            self.part = Some(part);
+            self.own = Some(own);
             self.update_effective(now);
         }
         is_news
@@ -238,12 +222,12 @@ impl ConfigStore {
 
     /// In a fleet, a command about all cameras is one about each own camera.
     fn of_own_cameras(&self, command: &Command) -> Vec<Command> {
-        match (command, &self.part) {
-            (Command::ResetOverrides { camera: None }, Some(part)) => {
+        match (command, &self.own) {
+            (Command::ResetOverrides { camera: None }, Some(own)) => {
                 let of = |id: &CameraId| Command::ResetOverrides {
                     camera: Some(id.clone()),
                 };
-                part.own.iter().map(of).collect()
+                own.iter().map(of).collect()
             }
             _ => vec![command.clone()],
         }
@@ -286,24 +270,14 @@ impl ConfigStore {
     }
 
     fn is_own(&self, id: &CameraId) -> bool {
-        let part = self.part.as_ref();
-        part.is_none_or(|part| part.own.contains(id))
+        self.own.as_ref().is_none_or(|own| own.contains(id))
     }
 
     fn update_effective(&mut self, now: Mono) {
         self.effective_cameras = self.effective.cameras(now);
         let all = self.effective_cameras.iter();
         let own = all.filter(|camera| self.is_own(&camera.id));
-        let own: Vec<CameraConfig> = own.cloned().collect();
-        let is_preparing = |id| {
-            let part = self.part.as_ref();
-            part.is_some_and(|part| part.preparing.contains(id) && !part.own.contains(id))
-        };
-        let all = self.effective_cameras.iter();
-        let preparing = all.filter(|camera| is_preparing(&camera.id));
-        let preparing = preparing.map(connected_only);
-        self.connected_cameras = own.iter().cloned().chain(preparing).collect();
-        self.own_cameras = own;
+        self.own_cameras = own.cloned().collect();
     }
 
     /// The values below the overrides are others: those of the file, or the mode is another one, which is newer than all overrides.
@@ -383,14 +357,6 @@ pub fn log_dropped(records: &[DroppedRecord]) {
 }
 
 /// The camera without prompts in use: it is connected, and no look is taken.
-fn connected_only(camera: &CameraConfig) -> CameraConfig {
-    let mut camera = camera.clone();
-    for prompt in &mut camera.prompts {
-        prompt.enabled = false;
-    }
-    camera
-}
-
 /// The sections of the file whose change needs a restart of all stages, as far as they differ. Empty: `new` can be applied
 /// while everything runs.
 ///

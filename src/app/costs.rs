@@ -16,7 +16,7 @@ use spotter_engine::{
     open::MEASURED_SIZE,
     service::{SeenSizes, views},
 };
-use spotter_fleet::{assignment::CameraNeed, claims::ListedCamera};
+use spotter_fleet::assignment::CameraNeed;
 use spotter_page::PromptCost;
 
 const GFLOP_PER_TFLOP: f64 = 1e3;
@@ -108,18 +108,14 @@ impl CostBasis {
     pub fn listed_cameras<'a>(
         &self,
         cameras: impl IntoIterator<Item = &'a SharedCamera>,
-    ) -> BTreeMap<CameraId, ListedCamera> {
+    ) -> BTreeMap<CameraId, CameraNeed> {
         let listed = |shared: &SharedCamera| {
             let need = CameraNeed {
                 work_hz: self.work_hz(&shared.camera),
                 label: shared.label.clone(),
                 priority: shared.priority,
             };
-            let listed = ListedCamera {
-                need,
-                has_one_session: shared.has_one_session,
-            };
-            (shared.camera.id.clone(), listed)
+            (shared.camera.id.clone(), need)
         };
         cameras.into_iter().map(listed).collect()
     }

@@ -368,8 +368,10 @@ impl Daemon {
             fleet,
         } = prepared;
         let (file, clock) = (config.file(), &context.clock);
-        let in_fleet = file.fleet.as_ref().map(|fleet| fleet.name.clone());
-        let identity = Identity::of_this_machine(file.node.name.clone()).in_fleet(in_fleet);
+        let mut identity = Identity::of_this_machine(file.node.name.clone());
+        if let (Some(table), Some(start)) = (&file.fleet, &fleet) {
+            identity = identity.in_fleet(table.name.clone(), start.rights());
+        }
         let state_dir = Some(file.node.state_dir.as_path());
         let (publisher, task) =
             Publisher::start(&file.mqtt, state_dir, &identity, Arc::clone(clock))
@@ -642,16 +644,6 @@ impl Daemon {
                 self.reporter.home_assistant_started();
                 None
             }
-            CommandEffect::OwnerSeen {
-                camera,
-                node,
-                epoch,
-            } => {
-                if let Some(fleet) = &self.fleet {
-                    fleet.seen_owner(camera, node, epoch);
-                }
-                None
-            }
             CommandEffect::CamerasChanged(change) => {
                 if let Some(fleet) = &self.fleet {
                     fleet.store_settings(&mut self.config);
@@ -870,10 +862,10 @@ impl Daemon {
 
     /// Applies the effective cameras: to the stages that take frames before those that deliver them.
     async fn apply_cameras(&mut self) {
-        let (cameras, connected) = (self.config.cameras(), self.config.connected_cameras());
-        self.engines.set_cameras(connected);
+        let cameras = self.config.cameras();
+        self.engines.set_cameras(cameras);
         self.cameras
-            .set_cameras(connected, &self.engines, &self.context.clock)
+            .set_cameras(cameras, &self.engines, &self.context.clock)
             .await;
         let retain_snapshots = self.config.file().mqtt.retain_snapshots;
         self.answers.change(cameras, retain_snapshots);

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   Member ──MemberEvent───▶ FleetMembership ──▶ ConfigStore   the list, and which cameras of it are this node's
-//!   (NATS) ◀─MemberCommand──      │         └──▶ Publisher     which cameras it may publish, and with which epoch
-//!                                 └──▶ Daemon applies the cameras to all stages
+//!   (NATS) ◀─MemberCommand──      │         └──▶ Publisher     `owner` of each camera
+//!                                 ├──▶ Daemon applies the cameras to all stages
+//!                                 └──▶ PublishRights which of them may be published
 //! ```
 //!
 //! Belongs here: the order of a hand-over inside this node. Does not belong here: who is to have a camera (`spotter_fleet`), and what is
@@ -20,7 +21,7 @@ use tokio::{sync::mpsc, time::sleep};
 use super::{
     answer_router::AnswerRouter,
     camera_supervisor::CameraSupervisor,
-    config_store::{ConfigStore, FleetPart, log_dropped},
+    config_store::{ConfigStore, log_dropped},
     costs::CostBasis,
     fleet_record::FleetRecord,
     node_reporter::NodeReporter,
@@ -28,7 +29,7 @@ use super::{
 };
 use crate::api::RefusedCall;
 use spotter_core::{
-    CameraId, Clock, Epoch, Mono, NodeId,
+    CameraId, CameraRights, Clock, Epoch, Mono, NodeId,
     config::{
         Config, Environment, FleetConfig, ListReader, ListRights, SharedCamera, SharedCameraList,
         camera_list,
@@ -39,10 +40,11 @@ use spotter_events::overrides::{DroppedRecord, ReadOverrides};
 use spotter_fleet::{
     entries::ListRevision,
     member::{Member, MemberCommand, MemberEvent, MemberSettings},
+    rights::PublishRights,
     store::{FleetStore, StoreSettings},
     summary::FleetSummary,
 };
-use spotter_mqtt::{DELAYED_AFTER, Identity, Publisher};
+use spotter_mqtt::{Identity, Publisher, Update};
 use spotter_page::FleetStatus;
 use spotter_state::StateStore;
 
@@ -53,8 +55,10 @@ const EVENTS: usize = 1024;
 const EVENTS_AT_ONCE: usize = 256;
 /// How often a camera that changes hands is looked at.
 const STEP: Duration = Duration::from_millis(100);
-/// The longest time for the last messages of a camera that is handed over, and for its session to end. Without the session it is [`DELAYED_AFTER`].
-const LAST_SESSION_LIMIT: Duration = Duration::from_secs(11);
+/// The longest time for the last messages of a camera that is handed over, and for its session to end.
+const GIVE_UP_LIMIT: Duration = Duration::from_secs(5);
+/// A node that its broker does not accept takes part after this time: the broker may be down for all nodes.
+const WITHOUT_BROKER: Duration = Duration::from_mins(1);
 /// The longest time for handing over all cameras at a stop; systemd waits a little longer.
 const LEAVE_LIMIT: Duration = Duration::from_secs(12);
 /// A smaller change of what the engines can do is not announced.
@@ -69,11 +73,12 @@ const CAMERAS_REMEMBERED: usize = 10_000;
 /// The list and the disk of a node that is about to start.
 pub struct FleetStart {
     store: Arc<FleetStore>,
+    rights: Arc<PublishRights>,
     record: FleetRecord,
     list: Option<ListRevision>,
     /// Calls can trigger this node's cameras.
     has_api: bool,
-    rights: ListRights,
+    list_rights: ListRights,
 }
 
 /// See the module's documentation.
@@ -87,7 +92,8 @@ pub struct FleetMembership {
     waiting: VecDeque<MemberEvent>,
     record: FleetRecord,
     has_api: bool,
-    rights: ListRights,
+    list_rights: ListRights,
+    rights: Arc<PublishRights>,
     costs: CostBasis,
     /// Of the list that is followed.
     list_revision: u64,
@@ -96,16 +102,13 @@ pub struct FleetMembership {
     /// Those that it cannot watch, with the reason.
     refused: BTreeMap<CameraId, String>,
     own: BTreeMap<CameraId, Epoch>,
-    /// Connected without publishing; true: the membership knows it.
-    preparing: BTreeMap<CameraId, bool>,
-    /// Silent, and until when their last messages and sessions may take.
+    /// Their events have ended, and until when their last messages and sessions may take.
     giving_up: BTreeMap<CameraId, Mono>,
-    /// Silent and still connected, until the next owner is written.
-    silent: BTreeSet<CameraId>,
     store_state: StoreState,
     /// Which node has which camera, by the last view.
     summary: FleetSummary,
     capacity_hz: f64,
+    started: Mono,
     leaving_since: Option<Mono>,
     /// Own cameras of which the broker has shown a false owner: its epoch, and when.
     wrong_owners: BTreeMap<CameraId, (Epoch, Mono)>,
@@ -167,17 +170,23 @@ impl FleetStart {
         };
         Self {
             store: Arc::new(store),
+            rights: Arc::default(),
             record,
             list,
             has_api: config.api.is_some(),
-            rights: fleet.rights.clone(),
+            list_rights: fleet.rights.clone(),
         }
+    }
+
+    /// What this node may publish of the fleet's cameras.
+    pub fn rights(&self) -> Arc<dyn CameraRights> {
+        Arc::clone(&self.rights) as Arc<dyn CameraRights>
     }
 
     /// The cameras of the list, for which engines are opened.
     pub fn cameras(&self) -> Vec<SharedCamera> {
         let list = self.list.as_ref();
-        let list = list.map(|list| read_list(list, self.has_api, &self.rights));
+        let list = list.map(|list| read_list(list, self.has_api, &self.list_rights));
         list.and_then(Result::ok).unwrap_or_default().cameras
     }
 }
@@ -212,6 +221,7 @@ impl FleetMembership {
             labels: fleet.labels.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             resumed: start.record.kept().own.clone(),
+            rights: Arc::clone(&start.rights),
         };
         let (sender, events) = mpsc::channel(EVENTS);
         let (commands, received) = mpsc::channel(COMMANDS);
@@ -225,18 +235,18 @@ impl FleetMembership {
             waiting: VecDeque::new(),
             record: start.record,
             has_api: start.has_api,
+            list_rights: start.list_rights,
             rights: start.rights,
             costs,
             list_revision: 0,
             listed: BTreeMap::new(),
             refused: BTreeMap::new(),
             own: BTreeMap::new(),
-            preparing: BTreeMap::new(),
             giving_up: BTreeMap::new(),
-            silent: BTreeSet::new(),
             store_state: StoreState::Connecting,
             summary: FleetSummary::default(),
             capacity_hz: 0.0,
+            started: clock.now(),
             leaving_since: None,
             wrong_owners: BTreeMap::new(),
             ignored_settings: BTreeMap::new(),
@@ -249,12 +259,10 @@ impl FleetMembership {
         if !self.waiting.is_empty() {
             return;
         }
-        let is_changing =
-            !self.giving_up.is_empty() || self.preparing.values().any(|is_known| !is_known);
         let mut events = Vec::new();
         tokio::select! {
             _ = self.events.recv_many(&mut events, EVENTS_AT_ONCE) => self.waiting.extend(events),
-            () = sleep(STEP), if is_changing => {}
+            () = sleep(STEP), if !self.giving_up.is_empty() => {}
         }
     }
 
@@ -265,9 +273,10 @@ impl FleetMembership {
         while let Some(event) = self.waiting.pop_front() {
             match event {
                 // The stages have to forget first what they know of it by an earlier ownership.
-                MemberEvent::Own(camera, epoch)
-                    if before.contains(&camera) && !self.own.contains_key(&camera) =>
-                {
+                MemberEvent::Own(camera, epoch) if before.contains(&camera) => {
+                    if self.own.contains_key(&camera) {
+                        self.on_lost(&camera, &mut context);
+                    }
                     self.waiting.push_front(MemberEvent::Own(camera, epoch));
                     break;
                 }
@@ -275,7 +284,9 @@ impl FleetMembership {
                 event => effect.cameras_changed |= self.on_event(event, &mut context),
             }
         }
-        effect.cameras_changed |= context.config.set_part(self.part(), context.now);
+        effect.cameras_changed |= context
+            .config
+            .set_own(self.own.keys().cloned().collect(), context.now);
         self.step(&context);
         effect
     }
@@ -287,30 +298,25 @@ impl FleetMembership {
             MemberEvent::Settings { camera, text } => {
                 return self.on_settings(camera, text, context);
             }
-            MemberEvent::Prepare(camera) => drop(self.preparing.insert(camera, false)),
-            MemberEvent::Dismiss(camera) => drop(self.preparing.remove(&camera)),
             MemberEvent::Own(camera, epoch) => self.on_own(camera, epoch, context),
             MemberEvent::GiveUp(camera) => self.on_give_up(camera, context),
             MemberEvent::HandedOver { camera, released } => {
-                self.silent.remove(&camera);
-                context.publisher.handed_over(&camera, released);
-            }
-            MemberEvent::Lost { camera, newer } => self.on_lost(&camera, newer, context),
-            MemberEvent::WrongOwner { camera, epoch } => {
-                context.publisher.publish_owner_again(&camera);
-                self.on_wrong_owner(camera, epoch, context.now);
-            }
-            MemberEvent::Confirmed { until } => {
-                // Their messages were dropped meanwhile: the stages begin again with them, and publish all their states.
-                for (camera, epoch) in context.publisher.confirm_ownership(until) {
+                self.giving_up.remove(&camera);
+                // Topics of a camera that is no longer listed are cleared.
+                if let Some(epoch) = released.filter(|_| self.listed.contains_key(&camera)) {
+                    self.rights.grant(&camera, epoch);
                     context
-                        .reporter
-                        .cameras_moved(std::slice::from_ref(&camera));
-                    self.own.remove(&camera);
-                    self.waiting.push_front(MemberEvent::Own(camera, epoch));
+                        .publisher
+                        .publish(Update::Owner { camera, node: None });
                 }
-                // Another machine with this node's name has stopped.
-                self.store_state = StoreState::Connected;
+            }
+            MemberEvent::Lost(camera) => {
+                tracing::warn!(%camera, "another node has the camera now");
+                self.on_lost(&camera, context);
+            }
+            MemberEvent::WrongOwner { camera, epoch } => {
+                self.publish_owner(&camera, context.publisher);
+                self.on_wrong_owner(camera, epoch, context.now);
             }
             MemberEvent::View(summary) => {
                 self.summary = summary;
@@ -339,7 +345,7 @@ impl FleetMembership {
     }
 
     fn on_list(&mut self, list: &ListRevision, context: &mut FleetContext<'_>) -> bool {
-        let read = match read_list(list, self.has_api, &self.rights) {
+        let read = match read_list(list, self.has_api, &self.list_rights) {
             Ok(read) => read,
             Err(errors) => {
                 for error in &errors {
@@ -393,52 +399,42 @@ impl FleetMembership {
             self.refused.insert(camera.clone(), reason.to_owned());
             self.send_cameras();
         }
-        context.cameras.publish_again(&camera);
-        if self.own.contains_key(&camera) {
-            // After an outage of the store, the node claims its own cameras again.
-            tracing::debug!(%camera, %epoch, "this node keeps the camera");
-            context.publisher.renew_camera(&camera, epoch);
-        } else {
-            tracing::info!(%camera, %epoch, "this node has the camera");
-            context.publisher.own_camera(&camera, epoch);
+        if !self.rights.grant(&camera, epoch) {
+            // What the membership reports next ends it.
+            return;
         }
-        self.preparing.remove(&camera);
+        tracing::info!(%camera, %epoch, "this node has the camera");
+        context.cameras.publish_again(&camera);
+        self.publish_owner(&camera, context.publisher);
         self.giving_up.remove(&camera);
-        self.silent.remove(&camera);
         self.own.insert(camera, epoch);
     }
 
-    /// From here on the node is silent about the camera, except for what waits.
+    fn publish_owner(&self, camera: &CameraId, publisher: &Publisher) {
+        publisher.publish(Update::Owner {
+            camera: camera.clone(),
+            node: Some(self.node.clone()),
+        });
+    }
+
+    /// Its events end, and its session; what waits is published.
     fn on_give_up(&mut self, camera: CameraId, context: &mut FleetContext<'_>) {
         tracing::info!(%camera, "handing the camera over");
         self.own.remove(&camera);
-        let listed = self.listed.get(&camera);
-        if listed.is_some() {
+        if self.listed.contains_key(&camera) {
             context.answers.hand_over(&camera);
             context
                 .reporter
                 .cameras_moved(std::slice::from_ref(&camera));
         }
-        context.publisher.hand_over_camera(&camera);
-        let has_one_session = listed.is_none_or(|listed| listed.has_one_session);
-        let limit = match has_one_session {
-            true => LAST_SESSION_LIMIT,
-            false => DELAYED_AFTER,
-        };
-        if !has_one_session {
-            self.silent.insert(camera.clone());
-        }
-        self.giving_up.insert(camera, context.now.after(limit));
+        self.giving_up
+            .insert(camera, context.now.after(GIVE_UP_LIMIT));
     }
 
-    fn on_lost(&mut self, camera: &CameraId, newer: Epoch, context: &mut FleetContext<'_>) {
-        tracing::warn!(%camera, epoch = %newer, "another node has the camera now");
-        context.publisher.lose_camera(camera, newer);
+    fn on_lost(&mut self, camera: &CameraId, context: &mut FleetContext<'_>) {
         context.reporter.cameras_moved(std::slice::from_ref(camera));
         self.own.remove(camera);
-        self.preparing.remove(camera);
         self.giving_up.remove(camera);
-        self.silent.remove(camera);
     }
 
     /// What commands changed at a camera, by any node. True when the effective cameras may be others.
@@ -495,55 +491,31 @@ impl FleetMembership {
         }
     }
 
-    /// Reports the cameras that are connected, and those of which nothing is left here.
+    /// Gives up the cameras of which nothing is left here.
     fn step(&mut self, context: &FleetContext<'_>) {
-        let streams = |id: &CameraId| {
-            context
-                .cameras
-                .online()
-                .any(|(of, is_on)| of == id && is_on)
-        };
-        // A node that the broker does not hear must not get cameras of one that it hears.
-        let is_heard = context.publisher.state().borrow().is_online();
-        let mut connected = Vec::new();
-        for (camera, is_known) in &mut self.preparing {
-            if is_heard && !*is_known && streams(camera) {
-                *is_known = true;
-                connected.push(camera.clone());
-            }
-        }
-        let publisher = context.publisher;
         let is_over = |camera: &CameraId, until: Mono| {
-            let is_open = context.cameras.has(camera) && !self.silent.contains(camera);
-            until <= context.now || !(publisher.has_waiting(camera) || is_open)
+            let is_left = context.publisher.has_waiting(camera) || context.cameras.has(camera);
+            until <= context.now || !is_left
         };
-        let over = self.giving_up.iter();
-        let over = over.filter(|(camera, until)| is_over(camera, **until));
-        let over: Vec<CameraId> = over.map(|(camera, _)| camera.clone()).collect();
-        for camera in connected {
-            self.send(MemberCommand::Prepared(camera));
-        }
-        for camera in over {
-            self.giving_up.remove(&camera);
+        let over = self
+            .giving_up
+            .extract_if(.., |camera, until| is_over(camera, *until));
+        for (camera, _) in over.collect::<Vec<_>>() {
+            self.rights.withdraw(&camera);
             self.send(MemberCommand::GivenUp(camera));
-        }
-    }
-
-    fn part(&self) -> FleetPart {
-        FleetPart {
-            own: self.own.keys().cloned().collect(),
-            preparing: self.preparing.keys().chain(&self.silent).cloned().collect(),
         }
     }
 
     /// Once a second. `engines` run.
     pub fn tick(&mut self, engines: usize, publisher: &Publisher, now: Mono) {
-        for (camera, epoch) in publisher.take_overruled_owners() {
-            self.on_wrong_owner(camera, epoch, now);
-        }
         self.wrong_owners
             .retain(|_, (_, at)| now.since(*at) < WRONG_OWNER_SHOWN);
         self.record.keep_own(&self.own);
+        // A node that the broker does not hear must not get cameras of one that it hears.
+        let is_heard = self.capacity_hz > 0.0 || publisher.state().borrow().is_online();
+        if !is_heard && now.since(self.started) < WITHOUT_BROKER {
+            return;
+        }
         let capacity_hz = self.costs.capacity_hz(engines).unwrap_or(UNMEASURED_HZ);
         if (capacity_hz - self.capacity_hz).abs() > CAPACITY_CHANGE * self.capacity_hz {
             self.capacity_hz = capacity_hz;
@@ -561,15 +533,6 @@ impl FleetMembership {
                 }
             }
         }
-    }
-
-    /// The owner of a camera by the broker.
-    pub fn seen_owner(&self, camera: CameraId, node: Option<NodeId>, epoch: Epoch) {
-        self.send(MemberCommand::SeenOwner {
-            camera,
-            node,
-            epoch,
-        });
     }
 
     /// Why a call for a camera of the list is not for this node; `None`: it is, or no node knows the camera.

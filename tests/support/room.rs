@@ -70,16 +70,13 @@ impl Room {
         });
     }
 
-    /// Waits until no camera moves any more: all boxes have sent two heartbeats since the last change of an owner, and offer none.
+    /// Waits until no camera moves any more: all boxes have sent two heartbeats since the last change of an owner.
     pub fn wait_until_settled(&self, boxes: &[&str]) {
         let mut heartbeats: BTreeMap<NodeId, usize> = BTreeMap::new();
         self.wait_for_store("an end of all moves", |event| {
             match event {
                 StoreEvent::Owned(..) => heartbeats.clear(),
-                StoreEvent::Heartbeat(entry) if entry.heartbeat.offers.is_empty() => {
-                    *heartbeats.entry(entry.node).or_default() += 1;
-                }
-                StoreEvent::Heartbeat(entry) => drop(heartbeats.remove(&entry.node)),
+                StoreEvent::Heartbeat(entry) => *heartbeats.entry(entry.node).or_default() += 1,
                 _ => {}
             }
             let settled = heartbeats.iter().filter(|(_, count)| **count >= 2);

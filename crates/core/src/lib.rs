@@ -54,7 +54,7 @@ pub use command::{
     Command, LogLevel, NewPrompt, PromptKeys, Refusal, RefusalCode, RequestedInfo, Setting,
 };
 pub use detection::{Detection, DetectionBody, FrameInfo, TrackedObject};
-pub use epoch::Epoch;
+pub use epoch::{CameraRights, Epoch, MayPublish};
 pub use event::{
     EndReason, Event, EventStep, LineCrossing, Location, TrackId, UpdateReason, ZoneDwell,
 };

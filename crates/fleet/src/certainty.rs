@@ -1,26 +1,24 @@
-//! What a node may rely on: that it knows who lives, and that no other node has claimed one of its cameras. Pure.
+//! What a node may rely on: that it knows who lives, and that it has looked at the store. Pure.
 //!
 //! **Who lives.** A node that was stopped, or that the store did not answer for some time, has old ages of the others' heartbeats. It decides
 //! again when the watch has shown a renewal that it sent afterwards: the bucket of heartbeats has one order, so all heartbeats that the store
 //! had before that renewal have been seen, too.
 //!
-//! **Own cameras.** Another node claims a camera only if it has seen no heartbeat of the owner for longer than a heartbeat lives, and if the
-//! store has none. A renewal that was sent at `t` is in the store until `t + HEARTBEAT_LIFETIME` or later. So if renewals follow each other
-//! without a gap, no other node claims until the lifetime after the last one was sent, however late the answer came.
-//!
-//! After a gap (start, stop, outage) another node may have looked for the heartbeat in the gap, and its claim may still be on its way. Therefore
-//! the node first writes itself as the owner of each own camera again: the claim expects an older epoch and is refused, and a claim that expects
-//! the new epoch looks for the heartbeat later than the renewal. Then ownership is confirmed.
-//!
 //! When the store loses all heartbeats (a single server restarted), each node that connects waits for longer than a lifetime before it takes
 //! another one for dead; by then no renewal from before counts. So it does after a renewal of its own that failed: a cluster that chooses a new
 //! leader accepts none of any node for some seconds, and the first one that renews again would see all others expired.
+//!
+//! **Own cameras.** Another node claims a camera only if the store has no heartbeat of its owner, so a renewal that was sent at `t` keeps them
+//! until `t + HEARTBEAT_LIFETIME` or later. A claim from before that renewal may still arrive; the watch reports it.
 
 use std::time::Duration;
 
 use spotter_core::Mono;
 
-use crate::entries::{HEARTBEAT_LIFETIME, HEARTBEAT_PERIOD};
+use crate::{
+    entries::{HEARTBEAT_LIFETIME, HEARTBEAT_PERIOD},
+    rights::StoreLook,
+};
 
 /// A node decides every half second. After a pause of this length it was stopped, or the store was slow, and heartbeats wait to be read; with
 /// shorter ones, no node that renews its heartbeat appears to be dead.
@@ -118,15 +116,12 @@ impl Certainty {
         self.compare();
     }
 
-    /// True when the heartbeat was absent before: another node may have claimed.
-    pub fn accepted(&mut self, renewal: AcceptedRenewal) -> bool {
-        let is_gap = self.until().is_none_or(|until| renewal.accepted > until);
+    pub fn accepted(&mut self, renewal: AcceptedRenewal) {
         if std::mem::take(&mut self.is_refused) {
             self.accepts_since = Some(renewal.accepted);
         }
         self.renewal = Some(renewal);
         self.compare();
-        is_gap
     }
 
     /// The store did not accept a renewal.
@@ -162,9 +157,18 @@ impl Certainty {
         self.is_current() && self.shown.is_some_and(is_fresh)
     }
 
-    /// Until then the store has the heartbeat.
-    pub fn until(&self) -> Option<Mono> {
-        let renewal = self.renewal?;
-        Some(renewal.sent.after(HEARTBEAT_LIFETIME))
+    /// `None`: nothing is known since the node was stopped. Before a renewal, so that what the watch had to report of an earlier time is read.
+    pub fn look(&self, now: Mono) -> Option<StoreLook> {
+        if !self.is_current() || self.is_refused {
+            return Some(StoreLook {
+                until: now.after(HEARTBEAT_LIFETIME),
+                is_confirmed: false,
+            });
+        }
+        let until = self.renewal?.sent.after(HEARTBEAT_LIFETIME);
+        (now <= until).then_some(StoreLook {
+            until,
+            is_confirmed: true,
+        })
     }
 }

@@ -1,11 +1,9 @@
 //! What one node of a fleet does now about cameras and owners. Pure: it takes `now` and what the node has seen of the store.
 //!
 //! ```text
-//!   camera without a living owner, assigned to this node    claim                 compare-and-swap on the owner's key
-//!   own camera, assigned to another node                    offer it there        in the heartbeat; it is watched until the other one has it prepared
-//!   camera offered to this node                             prepare               the stream is there before the camera changes hands
-//!   own camera, prepared by the other node                  give up, hand over    the owner is silent before it writes the next owner
-//!   own camera with one session, or that no node may have   give up, hand over    at once; the other one connects afterwards
+//!   camera without a living owner, assigned to this node     claim       compare-and-swap on the owner's key
+//!   own camera, assigned to another node or to none          give up     its events end, its session closes, the node is silent
+//!   own camera that was given up                             hand over   the owner writes the next owner, which connects then
 //! ```
 //!
 //! The owner writes its successor, so the one who reads the new epoch knows that the old owner publishes nothing more. Only of a dead owner
@@ -16,31 +14,23 @@
 //!
 //! A node that connects waits for a lifetime before it takes another one for dead, because after an outage of the store all heartbeats are gone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use spotter_core::{CameraId, Epoch, Mono, NodeId};
 
 use crate::{
-    assignment::{Assignment, AssignmentInputs, CameraNeed, NodeOffer},
+    assignment::{Assignment, AssignmentInputs, NodeOffer},
     state::{FleetState, HandOverState, SeenNode},
 };
 
-/// Cameras that a node that stays offers at a time: each is watched by two nodes for some seconds.
-const OFFERED_AT_ONCE: usize = 4;
-
-/// A camera of the list, as far as claims need it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ListedCamera {
-    pub need: CameraNeed,
-    /// It serves one session at a time: its owner disconnects before the next one connects.
-    pub has_one_session: bool,
-}
+/// Cameras that a node that stays gives up at a time: each is unwatched for some seconds.
+const GIVEN_UP_AT_ONCE: usize = 4;
 
 /// What a node does next about a camera.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClaimAction {
     /// Become the owner if the key's revision is still `expected` (`None`: if there is no key). `dead` is the owner so far, whose
-    /// heartbeat must be absent in the store, too. An owner does so itself when another node may have claimed meanwhile.
+    /// heartbeat must be absent in the store, too.
     Claim {
         camera: CameraId,
         expected: Option<Epoch>,
@@ -54,16 +44,6 @@ pub enum ClaimAction {
         epoch: Epoch,
         to: Option<NodeId>,
     },
-}
-
-/// All that a node does next.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Decisions {
-    pub actions: Vec<ClaimAction>,
-    /// For the next heartbeat.
-    pub offers: BTreeMap<CameraId, NodeId>,
-    /// Cameras that other nodes offer to this one.
-    pub prepare: BTreeSet<CameraId>,
 }
 
 /// What decisions follow from: while it is the same, they are. With 2,000 cameras and 50 nodes deciding takes some milliseconds.
@@ -97,12 +77,9 @@ impl FleetState {
             };
             (node.clone(), offer)
         });
-        let cameras = self.cameras.iter();
         let owners = self.owners.iter();
         AssignmentInputs {
-            cameras: cameras
-                .map(|(id, listed)| (id.clone(), listed.need.clone()))
-                .collect(),
+            cameras: self.cameras.clone(),
             nodes: nodes.collect(),
             owners: owners
                 .filter_map(|(camera, ownership)| Some((camera.clone(), ownership.owner.clone()?)))
@@ -135,7 +112,7 @@ impl FleetState {
     }
 
     /// `None` while the node knows too little.
-    pub fn decide(&self, now: Mono) -> Option<Decisions> {
+    pub fn decide(&self, now: Mono) -> Option<Vec<ClaimAction>> {
         if !self.can_decide(now) {
             return None;
         }
@@ -143,97 +120,32 @@ impl FleetState {
             true => Assignment::default(),
             false => self.assignment(now),
         };
-        let mut decisions = Decisions {
-            prepare: self.offered(now),
-            ..Decisions::default()
-        };
-        for (camera, _) in self.own() {
-            self.decide_own(camera, assignment.owners.get(camera), &mut decisions);
-        }
-        self.limit_offers(&mut decisions.offers);
-        let mine = assignment
-            .owners
-            .iter()
-            .filter(|(_, node)| self.is_me(node));
-        let claims = mine.filter_map(|(camera, _)| self.claim(camera, now));
-        decisions.actions.extend(claims);
-        Some(decisions)
-    }
-
-    fn decide_own(&self, camera: &CameraId, to: Option<&NodeId>, decisions: &mut Decisions) {
-        let Some(epoch) = self.own_epoch(camera) else {
-            return;
-        };
-        let is_kept = to.is_some_and(|to| self.is_me(to));
-        let has_one_session = self.cameras.get(camera).is_some_and(|c| c.has_one_session);
-        let offered_to = to.filter(|_| !is_kept && !has_one_session);
-        let offer = offered_to.map(|to| (camera.clone(), to.clone()));
-        let camera = camera.clone();
-        match self.hand_over(&camera) {
-            // The other node keeps it prepared until it is the owner.
-            Some(HandOverState::GivingUp) => decisions.offers.extend(offer),
-            Some(HandOverState::GivenUp) => decisions.actions.push(ClaimAction::HandOver {
-                camera,
-                epoch,
-                to: to.cloned(),
-            }),
-            None if self.unproven.contains(&camera) => {
-                decisions.actions.push(ClaimAction::Claim {
-                    camera,
-                    expected: Some(epoch),
-                    dead: None,
-                });
-            }
-            None if is_kept => {}
-            None if offered_to.is_some_and(|to| !self.has_prepared(to, &camera)) => {
-                decisions.offers.extend(offer);
-            }
-            None => decisions.actions.push(ClaimAction::GiveUp { camera }),
-        }
-    }
-
-    /// What this node offers it, and the node has connected.
-    fn has_prepared(&self, node: &NodeId, camera: &CameraId) -> bool {
-        let me = self.me.as_ref().and_then(|me| self.nodes.get(&me.node));
-        let is_offered = me.is_some_and(|me| me.heartbeat.offers.get(camera) == Some(node));
-        let other = self.nodes.get(node);
-        is_offered && other.is_some_and(|other| other.heartbeat.prepared.contains(camera))
-    }
-
-    /// A node that stays offers a few at a time.
-    fn limit_offers(&self, offers: &mut BTreeMap<CameraId, NodeId>) {
         let mut room = match self.leaving_since {
             Some(_) => usize::MAX,
-            None => OFFERED_AT_ONCE,
+            None => GIVEN_UP_AT_ONCE.saturating_sub(self.hand_overs.len()),
         };
-        offers.retain(|camera, _| {
-            let is_kept = self.hand_overs.contains_key(camera) || room > 0;
-            room -= usize::from(is_kept && !self.hand_overs.contains_key(camera));
-            is_kept
-        });
-    }
-
-    /// Cameras that living nodes offer to this one, and that it can watch.
-    fn offered(&self, now: Mono) -> BTreeSet<CameraId> {
-        let me = self.me.as_ref().and_then(|me| self.nodes.get(&me.node));
-        let Some(me) = me.filter(|_| self.leaving_since.is_none()) else {
-            return BTreeSet::new();
-        };
-        let nodes = self.nodes.iter();
-        let living = nodes.filter(|(node, _)| self.is_living(node, now));
-        let offers = living.flat_map(|(node, seen)| {
-            let offers = seen.heartbeat.offers.iter();
-            offers.filter(move |(camera, to)| {
-                let owner = self.owners.get(*camera);
-                let owner = owner.and_then(|ownership| ownership.owner.as_ref());
-                self.is_me(to) && owner == Some(node)
-            })
-        });
-        let can_watch = |camera: &&CameraId| {
-            self.cameras.contains_key(*camera) && !me.heartbeat.refused.contains_key(*camera)
-        };
-        let cameras = offers.map(|(camera, _)| camera).filter(can_watch);
-        cameras.cloned().collect()
+        let mut actions = Vec::new();
+        for (camera, epoch) in self.own() {
+            let to = assignment.owners.get(camera);
+            let is_kept = to.is_some_and(|to| self.is_me(to));
+            let camera = camera.clone();
+            match self.hand_over(&camera) {
+                Some(HandOverState::GivingUp) => {}
+                Some(HandOverState::GivenUp) => {
+                    let to = to.cloned();
+                    actions.push(ClaimAction::HandOver { camera, epoch, to });
+                }
+                None if is_kept || room == 0 => {}
+                None => {
+                    room -= 1;
+                    actions.push(ClaimAction::GiveUp { camera });
+                }
+            }
+        }
+        let mine = assignment.owners.iter();
+        let mine = mine.filter(|(_, node)| self.is_me(node));
+        actions.extend(mine.filter_map(|(camera, _)| self.claim(camera, now)));
+        Some(actions)
     }
 
     /// What leads to this node owning the camera; `None` when it does, or when another one lives that has not handed it over.

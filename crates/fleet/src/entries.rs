@@ -34,12 +34,6 @@ pub struct Heartbeat {
     /// Cameras that it cannot watch, with the reason.
     #[serde(default, deserialize_with = "plain_reasons")]
     pub refused: BTreeMap<CameraId, String>,
-    /// Own cameras that other nodes are to prepare.
-    #[serde(default)]
-    pub offers: BTreeMap<CameraId, NodeId>,
-    /// Cameras that others offer to it and that are connected there.
-    #[serde(default)]
-    pub prepared: BTreeSet<CameraId>,
     /// It stops: its cameras are for others.
     #[serde(default)]
     pub is_leaving: bool,

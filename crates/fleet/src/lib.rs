@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   list of cameras ──┐
-//!   heartbeats ───────┼─▶ AssignmentInputs ─▶ Assignment ─▶ claims, offers, hand-overs
+//!   heartbeats ───────┼─▶ AssignmentInputs ─▶ Assignment ─▶ claims, hand-overs
 //!   owners, epochs ───┘   one node's    pure
 //! ```
 //!
@@ -14,7 +14,8 @@
 //! - [`assignment`]: which node each camera is to have. Pure.
 //! - [`state`]: what one node has seen of the store. Pure.
 //! - [`claims`]: what one node does about it now. Pure.
-//! - [`certainty`]: when a node may decide, and until when its cameras are its own. Pure.
+//! - [`certainty`]: when a node may decide, and what it knows of the store. Pure.
+//! - [`rights`]: whether a camera may be published now, and with which epoch. All that publishing knows of a fleet.
 //! - [`member`]: the membership of one node: heartbeats, writes, events. A thin shell.
 //! - [`summary`]: what an operator sees of the fleet. Pure.
 //! - [`store`]: the store in NATS JetStream; [`entries`]: what it holds.
@@ -26,6 +27,7 @@ pub mod certainty;
 pub mod claims;
 pub mod entries;
 pub mod member;
+pub mod rights;
 pub mod state;
 pub mod store;
 pub mod summary;

@@ -3,21 +3,20 @@
 //! ```text
 //!   FleetStore::watch ──▶ FleetState ──decide──▶ claims, hand-overs ──▶ FleetStore
 //!   MemberCommand ──────▶     │
-//!                             └──▶ MemberEvent: prepare this camera, watch it with that epoch, give it up, stop
+//!                             ├──▶ MemberEvent: watch this camera with that epoch, give it up, stop
+//!                             └──▶ PublishRights: which cameras may be published
 //! ```
 //!
 //! Thin: decisions are in [`claims`](crate::claims). Without the store, the node keeps the cameras that it has; one that starts goes on with
 //! those of its last run.
 //!
-//! Moving a camera, one that allows two sessions:
+//! Moving a camera:
 //!
 //! ```text
-//!   owner                                    other node
-//!   offers it in its heartbeat               Prepare: connects it
-//!                                            Prepared: says so in its heartbeat
-//!   GiveUp: ends its events                  keeps it connected
+//!   owner                                                      other node
+//!   GiveUp: ends its events, closes its session, is silent
 //!   GivenUp: writes the other as its owner
-//!   HandedOver: disconnects it               Own: publishes it with the new epoch
+//!   HandedOver                                                 Own: connects and publishes it with the new epoch
 //! ```
 
 use std::{
@@ -34,11 +33,13 @@ use tokio::{
 };
 
 use crate::{
+    assignment::CameraNeed,
     certainty::AcceptedRenewal,
-    claims::{ClaimAction, DecisionBasis, ListedCamera},
+    claims::{ClaimAction, DecisionBasis},
     entries::{
         CAPACITY_HZ_RANGE, HEARTBEAT_PERIOD, Heartbeat, ListRevision, Ownership, StoreEvent,
     },
+    rights::PublishRights,
     state::{FleetState, HandOverState, NodeIdentity},
     store::{FleetStore, StoreAccess, StoreError},
     summary::FleetSummary,
@@ -66,13 +67,11 @@ pub enum MemberCommand {
     /// decides after the first one and after the first [`MemberCommand::Capacity`].
     Cameras {
         revision: u64,
-        cameras: BTreeMap<CameraId, ListedCamera>,
+        cameras: BTreeMap<CameraId, CameraNeed>,
         refused: BTreeMap<CameraId, String>,
     },
     /// Looks of cost 1 a second.
     Capacity(f64),
-    /// Answers [`MemberEvent::Prepare`]: the camera is connected.
-    Prepared(CameraId),
     /// Answers [`MemberEvent::GiveUp`]: nothing is published with its epoch any more. Not for a camera that was lost meanwhile.
     GivenUp(CameraId),
     /// What commands have changed at an own camera; `None`: nothing any more.
@@ -80,21 +79,14 @@ pub enum MemberCommand {
         camera: CameraId,
         text: Option<String>,
     },
-    /// The broker's `owner` of a camera, which is newer than this node's.
-    SeenOwner {
-        camera: CameraId,
-        /// `None`: no node.
-        node: Option<NodeId>,
-        epoch: Epoch,
-    },
     /// Hand all cameras over, then end.
     Leave,
 }
 
 impl MemberCommand {
-    /// A camera is not watched, or is watched twice, until the node acts on it.
+    /// A camera is not watched until the node acts on it.
     fn is_urgent(&self) -> bool {
-        matches!(self, Self::Prepared(_) | Self::GivenUp(_) | Self::Leave)
+        matches!(self, Self::GivenUp(_) | Self::Leave)
     }
 }
 
@@ -108,45 +100,28 @@ pub enum MemberEvent {
         camera: CameraId,
         text: Option<String>,
     },
-    /// Connect it without publishing; [`MemberCommand::Prepared`] answers it.
-    Prepare(CameraId),
-    /// Close a camera that was prepared: it is no longer offered.
-    Dismiss(CameraId),
-    /// Watch and publish it with this epoch. Of a camera that is watched already: publish with this epoch from now on.
+    /// Watch it, and publish it with this epoch after [`PublishRights::grant`].
     Own(CameraId, Epoch),
-    /// End its events, disconnect it if it allows one session only, let its last messages go; [`MemberCommand::GivenUp`] answers it.
+    /// End its events, let its last messages go, disconnect it and withdraw its right; [`MemberCommand::GivenUp`] answers it.
     GiveUp(CameraId),
-    /// Close a camera that was given up: its next owner is written.
+    /// The next owner of a camera that was given up is written.
     HandedOver {
         camera: CameraId,
         /// No node is the next owner, since this epoch.
         released: Option<Epoch>,
     },
-    /// Stop at once: another node has it or no node has. `newer` is the epoch that ended the own one.
-    Lost {
-        camera: CameraId,
-        newer: Epoch,
-    },
+    /// Stop at once: another node has it or no node has. It is silent already.
+    Lost(CameraId),
     /// The broker has shown an owner with this epoch, which is above the store's newest: the camera is still this node's.
-    WrongOwner {
-        camera: CameraId,
-        epoch: Epoch,
-    },
-    /// Until then no other node can have claimed a camera of this node.
-    Confirmed {
-        until: Mono,
-    },
+    WrongOwner { camera: CameraId, epoch: Epoch },
     /// Another machine takes part with this node's name: this one owns nothing until the other one stops.
-    NameTaken {
-        machine: String,
-    },
+    NameTaken { machine: String },
     /// At most one a second, when something changed.
     View(FleetSummary),
+    /// The store answers, and no other machine has this node's name.
     Connected,
     /// The store cannot be used; repeated when the reason changes.
-    Disconnected {
-        reason: String,
-    },
+    Disconnected { reason: String },
     /// All cameras are handed over or released, or the limit for that has passed.
     Left,
 }
@@ -158,15 +133,10 @@ pub struct MemberSettings {
     pub machine: String,
     pub labels: BTreeSet<String>,
     pub version: String,
+    /// What this node may publish, as the membership knows it.
+    pub rights: Arc<PublishRights>,
     /// Cameras that an earlier run of this node owned: they are its own again if the store does not answer within [`RESUME_AFTER`].
     pub resumed: BTreeMap<CameraId, Epoch>,
-}
-
-/// Where a camera is that another node offers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Preparation {
-    Connecting,
-    Connected,
 }
 
 /// What commands have changed at a camera, until it is written.
@@ -199,6 +169,7 @@ pub struct Member {
     node: NodeId,
     store: Arc<FleetStore>,
     clock: Arc<dyn Clock>,
+    rights: Arc<PublishRights>,
     state: FleetState,
     heartbeat: Heartbeat,
     /// Of the last [`MemberCommand::Cameras`].
@@ -206,12 +177,10 @@ pub struct Member {
     has_capacity: bool,
     /// The last one that the store accepted.
     renewed: Option<Heartbeat>,
-    preparing: BTreeMap<CameraId, Preparation>,
     /// Of decisions without an action.
     settled: Option<DecisionBasis>,
     /// As reported in events.
     own: BTreeMap<CameraId, Epoch>,
-    confirmed: Option<Mono>,
     name: NameState,
     /// When it last acted.
     could_write: bool,
@@ -219,8 +188,6 @@ pub struct Member {
     /// The newest of each camera that is not written yet.
     settings: BTreeMap<CameraId, PendingSettings>,
     settings_tried: Option<Mono>,
-    /// Own cameras of which the broker has shown a newer owner than the store, until the store was asked.
-    disputed: BTreeMap<CameraId, Epoch>,
     view: ReportedView,
     events: mpsc::Sender<MemberEvent>,
 }
@@ -250,6 +217,7 @@ impl Member {
             node: settings.node,
             store,
             clock,
+            rights: settings.rights,
             heartbeat: Heartbeat {
                 version: settings.version,
                 machine: plain_line(&settings.machine),
@@ -259,16 +227,13 @@ impl Member {
             list_revision: None,
             has_capacity: false,
             renewed: None,
-            preparing: BTreeMap::new(),
             settled: None,
             own: BTreeMap::new(),
-            confirmed: None,
             name: NameState::Own,
             could_write: false,
             resumption: Resumption::Waiting { until, cameras },
             settings: BTreeMap::new(),
             settings_tried: None,
-            disputed: BTreeMap::new(),
             view: ReportedView::default(),
             events,
         }
@@ -334,9 +299,7 @@ impl Member {
             }
             StoreEvent::Stopped(node) => self.state.stopped(&node),
             StoreEvent::Owned(camera, ownership) => {
-                let before = self.state.hand_over(&camera);
-                self.state.owned(camera.clone(), ownership);
-                self.report(camera, before).await;
+                self.owned(camera, ownership).await;
             }
             StoreEvent::Settings { camera, text } => {
                 let pending = self.settings.get_mut(&camera);
@@ -348,6 +311,14 @@ impl Member {
                 }
             }
         }
+    }
+
+    /// The store has this owner of a camera.
+    async fn owned(&mut self, camera: CameraId, ownership: Ownership) {
+        let before = self.state.hand_over(&camera);
+        self.rights.stored(&camera, ownership.epoch);
+        self.state.owned(camera.clone(), ownership);
+        self.report(camera, before).await;
     }
 
     /// All owners are known. Before it takes part, the node looks for another machine with its name.
@@ -372,7 +343,6 @@ impl Member {
             let machine = machine.to_owned();
             self.name = NameState::Taken;
             self.send(MemberEvent::NameTaken { machine }).await;
-            self.prepare(BTreeSet::new(), &[]).await;
             self.report_all().await;
         }
     }
@@ -393,12 +363,6 @@ impl Member {
                 self.heartbeat.capacity_hz = capacity_hz.max(least).min(most);
                 self.has_capacity = true;
             }
-            MemberCommand::Prepared(camera) => {
-                if let Some(preparation) = self.preparing.get_mut(&camera) {
-                    *preparation = Preparation::Connected;
-                    self.heartbeat.prepared.insert(camera);
-                }
-            }
             MemberCommand::GivenUp(camera) => {
                 self.state.set_hand_over(&camera, HandOverState::GivenUp);
             }
@@ -406,19 +370,6 @@ impl Member {
                 let pending = PendingSettings { text, seen: None };
                 self.settings.insert(camera, pending);
                 self.settings_tried = None;
-            }
-            MemberCommand::SeenOwner {
-                camera,
-                node,
-                epoch,
-            } => {
-                let before = self.state.hand_over(&camera);
-                let ownership = Ownership { owner: node, epoch };
-                if self.state.seen_owner(camera.clone(), ownership) {
-                    let disputed = self.disputed.entry(camera.clone()).or_default();
-                    *disputed = epoch.max(*disputed);
-                }
-                self.report(camera, before).await;
             }
             MemberCommand::Leave => {
                 self.state.leave(self.clock.now());
@@ -432,6 +383,9 @@ impl Member {
     /// False when the node has left.
     async fn act(&mut self) -> bool {
         let now = self.clock.now();
+        if let Some(look) = self.state.certainty.look(now) {
+            self.rights.looked(look);
+        }
         self.resume(now).await;
         self.state.tick(now);
         self.take_part_again().await;
@@ -446,7 +400,6 @@ impl Member {
         }
         self.say_changes().await;
         self.write_settings(now).await;
-        self.confirm().await;
         self.settle_disputes().await;
         self.send_view(now).await;
         if !self.state.has_left(now) {
@@ -461,6 +414,7 @@ impl Member {
         let can_write = self.state.can_write();
         if can_write && !self.could_write {
             self.name = NameState::Own;
+            self.send(MemberEvent::Connected).await;
             self.report_all().await;
         }
         self.could_write = can_write;
@@ -477,53 +431,22 @@ impl Member {
     }
 
     async fn decide(&mut self, basis: DecisionBasis, now: Mono) {
-        let Some(decisions) = self.state.decide(now) else {
+        let Some(actions) = self.state.decide(now) else {
             return;
         };
-        self.settled = decisions.actions.is_empty().then_some(basis);
-        self.heartbeat.offers = decisions.offers;
-        let (silences, writes): (Vec<_>, Vec<_>) = decisions
-            .actions
-            .into_iter()
-            .partition(|action| matches!(action, ClaimAction::GiveUp { .. }));
-        self.prepare(decisions.prepare, &writes).await;
-        for action in silences {
+        self.settled = actions.is_empty().then_some(basis);
+        for action in &actions {
             if let ClaimAction::GiveUp { camera } = action {
-                self.state.set_hand_over(&camera, HandOverState::GivingUp);
-                self.send(MemberEvent::GiveUp(camera)).await;
+                self.state.set_hand_over(camera, HandOverState::GivingUp);
+                self.send(MemberEvent::GiveUp(camera.clone())).await;
             }
         }
         let this = &*self;
-        let writes = stream::iter(writes).map(|action| this.write(action));
+        let writes = stream::iter(actions).map(|action| this.write(action));
         let writes = writes.buffer_unordered(WRITES_AT_ONCE);
         let results: Vec<_> = writes.take_until(sleep(WRITES_LIMIT)).collect().await;
         for (camera, ownership) in results.into_iter().flatten() {
-            let before = self.state.hand_over(&camera);
-            self.state.owned(camera.clone(), ownership);
-            self.report(camera, before).await;
-        }
-    }
-
-    /// Reports which cameras are offered, and which are no longer. A camera that this node claims now stays connected.
-    async fn prepare(&mut self, offered: BTreeSet<CameraId>, writes: &[ClaimAction]) {
-        let is_claimed = |camera: &CameraId| {
-            let claims = |write: &ClaimAction| matches!(write, ClaimAction::Claim { camera: claimed, .. } if claimed == camera);
-            writes.iter().any(claims)
-        };
-        let known = self.preparing.keys();
-        let ended = known.filter(|camera| !offered.contains(*camera) && !is_claimed(camera));
-        let ended: Vec<CameraId> = ended.cloned().collect();
-        for camera in ended {
-            self.preparing.remove(&camera);
-            self.heartbeat.prepared.remove(&camera);
-            self.send(MemberEvent::Dismiss(camera)).await;
-        }
-        for camera in offered {
-            if !self.preparing.contains_key(&camera) {
-                self.preparing
-                    .insert(camera.clone(), Preparation::Connecting);
-                self.send(MemberEvent::Prepare(camera)).await;
-            }
+            self.owned(camera, ownership).await;
         }
     }
 
@@ -549,39 +472,25 @@ impl Member {
         }
     }
 
-    async fn confirm(&mut self) {
-        let until = self.state.confirmed_until();
-        if let Some(until) = until
-            && self.confirmed != Some(until)
-        {
-            self.confirmed = Some(until);
-            self.send(MemberEvent::Confirmed { until }).await;
-        }
-    }
-
-    /// Asks the store who the owner is. Without an answer in time, the watch decides, if it has just shown this node's heartbeat; else no
-    /// event is sent, and the question is not repeated.
+    /// The broker has shown newer owners of own cameras: asks the store who the owner is. Without the store, the cameras are the others'.
     async fn settle_disputes(&mut self) {
-        for _ in 0..DISPUTES_AT_ONCE {
-            let Some((camera, epoch)) = self.disputed.pop_first() else {
-                return;
-            };
-            let asked = timeout(DISPUTE_LIMIT, self.store.owner(&camera)).await;
-            let newest = asked.ok().and_then(Result::ok);
-            let is_answered = newest.is_some();
-            if let Some(newest) = newest.flatten() {
-                let before = self.state.hand_over(&camera);
-                self.state.owned(camera.clone(), newest);
-                self.report(camera.clone(), before).await;
+        let disputed = self.rights.disputed(self.state.own());
+        let mut can_ask = self.state.is_current();
+        for (number, (camera, epoch)) in disputed.into_iter().enumerate() {
+            if can_ask && number < DISPUTES_AT_ONCE {
+                let asked = timeout(DISPUTE_LIMIT, self.store.owner(&camera)).await;
+                can_ask = matches!(asked, Ok(Ok(_)));
+                if let Ok(Ok(Some(newest))) = asked {
+                    self.owned(camera.clone(), newest).await;
+                }
+                let own = self.state.own_epoch(&camera);
+                if can_ask && own.is_some_and(|own| own < epoch) {
+                    self.rights.refuted(&camera, epoch);
+                    let camera = camera.clone();
+                    self.send(MemberEvent::WrongOwner { camera, epoch }).await;
+                }
             }
-            let own = self.state.own_epoch(&camera);
-            let is_known = is_answered || self.state.certainty.is_fresh(self.clock.now());
-            if is_known && self.state.is_current() && own.is_some_and(|own| own < epoch) {
-                self.send(MemberEvent::WrongOwner { camera, epoch }).await;
-            }
-            if !is_answered {
-                return;
-            }
+            self.report(camera, None).await;
         }
     }
 
@@ -691,7 +600,8 @@ impl Member {
     /// Reports a camera if this node's part in it is another than before; `before` is how far its hand-over was.
     async fn report(&mut self, camera: CameraId, before: Option<HandOverState>) {
         let known = self.own.get(&camera).copied();
-        let epoch = self.state.own_epoch(&camera);
+        let own = self.state.own_epoch(&camera);
+        let epoch = own.filter(|own| self.rights.silenced_by(&camera, *own).is_none());
         if known == epoch {
             return;
         }
@@ -699,22 +609,18 @@ impl Member {
             // What the store reports is not complete yet.
             Some(_) if !self.state.is_certain_of(&camera) => {}
             Some(epoch) => {
-                self.preparing.remove(&camera);
-                self.heartbeat.prepared.remove(&camera);
                 self.own.insert(camera.clone(), epoch);
                 self.send(MemberEvent::Own(camera, epoch)).await;
             }
             None => {
                 self.own.remove(&camera);
+                self.rights.withdraw(&camera);
                 let event = match before {
                     Some(HandOverState::GivenUp) => MemberEvent::HandedOver {
                         released: self.released_epoch(&camera),
                         camera,
                     },
-                    _ => MemberEvent::Lost {
-                        newer: self.newer_epoch(&camera, known),
-                        camera,
-                    },
+                    _ => MemberEvent::Lost(camera),
                 };
                 self.send(event).await;
             }
@@ -724,13 +630,6 @@ impl Member {
     fn released_epoch(&self, camera: &CameraId) -> Option<Epoch> {
         let ownership = self.state.ownership(camera)?;
         ownership.owner.is_none().then_some(ownership.epoch)
-    }
-
-    /// The epoch that ended an own one. To another machine with this node's name, cameras are lost with their own.
-    fn newer_epoch(&self, camera: &CameraId, own: Option<Epoch>) -> Epoch {
-        let ownership = self.state.ownership(camera);
-        let newer = ownership.map(|ownership| ownership.epoch);
-        newer.or(own).unwrap_or_default()
     }
 
     async fn send(&self, event: MemberEvent) {

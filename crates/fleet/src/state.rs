@@ -9,8 +9,8 @@ use spotter_core::{CameraId, Epoch, Mono, NodeId};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
+    assignment::CameraNeed,
     certainty::{AcceptedRenewal, Certainty},
-    claims::ListedCamera,
     entries::{HEARTBEAT_LIFETIME, Heartbeat, HeartbeatEntry, Ownership, StoreEvent},
 };
 
@@ -64,17 +64,13 @@ struct Namesake {
 #[derive(Default)]
 pub struct FleetState {
     pub(crate) me: Option<NodeIdentity>,
-    pub(crate) cameras: BTreeMap<CameraId, ListedCamera>,
+    pub(crate) cameras: BTreeMap<CameraId, CameraNeed>,
     pub(crate) nodes: BTreeMap<NodeId, SeenNode>,
     pub(crate) owners: BTreeMap<CameraId, Ownership>,
     pub(crate) certainty: Certainty,
     pub(crate) hand_overs: BTreeMap<CameraId, HandOverState>,
-    /// Own cameras that another node may have claimed in a gap between heartbeats.
-    pub(crate) unproven: BTreeSet<CameraId>,
     /// Own cameras by an earlier run; the store was not read yet.
     resumed: BTreeSet<CameraId>,
-    /// Cameras whose owner the broker alone has shown, while the store did not answer.
-    of_broker: BTreeSet<CameraId>,
     /// Cameras whose owner was known before this connection, and was not reported on it yet.
     unreported: BTreeSet<CameraId>,
     namesake: Option<Namesake>,
@@ -119,12 +115,10 @@ impl FleetState {
     /// All owners were reported: a camera that the store does not have belongs to no node, also if the store has lost its data.
     pub fn current(&mut self) {
         self.certainty.current();
-        self.of_broker.clear();
         let resumed = std::mem::take(&mut self.resumed);
         for camera in resumed.union(&std::mem::take(&mut self.unreported)) {
             self.owners.remove(camera);
             self.hand_overs.remove(camera);
-            self.unproven.remove(camera);
         }
         self.revision += 1;
     }
@@ -148,7 +142,7 @@ impl FleetState {
         }
     }
 
-    pub fn set_cameras(&mut self, cameras: BTreeMap<CameraId, ListedCamera>) {
+    pub fn set_cameras(&mut self, cameras: BTreeMap<CameraId, CameraNeed>) {
         self.cameras = cameras;
         self.revision += 1;
     }
@@ -213,35 +207,16 @@ impl FleetState {
     /// A camera's owner in the store; older epochs than the one that the store had are ignored.
     pub fn owned(&mut self, camera: CameraId, ownership: Ownership) {
         let is_resumed = self.resumed.remove(&camera);
-        let is_of_broker = self.of_broker.remove(&camera);
         self.unreported.remove(&camera);
         let known = self.owners.get(&camera).map(|known| known.epoch);
-        if !is_resumed && !is_of_broker && known > Some(ownership.epoch) {
+        if !is_resumed && known > Some(ownership.epoch) {
             return;
         }
         if known != Some(ownership.epoch) {
-            self.unproven.remove(&camera);
             self.hand_overs.remove(&camera);
         }
         self.owners.insert(camera, ownership);
         self.revision += 1;
-    }
-
-    /// A camera's owner, as the broker reports it: an old one, or one that anyone wrote who may publish there. It counts while the store does
-    /// not answer, and no longer. True when it is newer than the own ownership in the store, which the store has to confirm.
-    pub fn seen_owner(&mut self, camera: CameraId, ownership: Ownership) -> bool {
-        let known = self.owners.get(&camera).map(|known| known.epoch);
-        if known >= Some(ownership.epoch) {
-            return false;
-        }
-        if self.is_current() {
-            return self.own_epoch(&camera).is_some();
-        }
-        if ownership.owner.is_some() && !self.is_mine(&ownership) {
-            self.owned(camera.clone(), ownership);
-            self.of_broker.insert(camera);
-        }
-        false
     }
 
     /// The store does not answer: the cameras of an earlier run are own again, until it does.
@@ -261,12 +236,7 @@ impl FleetState {
 
     /// The store has accepted the own heartbeat.
     pub fn accepted(&mut self, renewal: AcceptedRenewal) {
-        if self.certainty.accepted(renewal) {
-            let own = self.own().map(|(camera, _)| camera);
-            let published = own.filter(|camera| !self.hand_overs.contains_key(*camera));
-            self.unproven = published.cloned().collect();
-            self.revision += 1;
-        }
+        self.certainty.accepted(renewal);
     }
 
     /// The store did not accept the own heartbeat.
@@ -284,12 +254,6 @@ impl FleetState {
         self.certainty.is_current() && self.namesake.is_none()
     }
 
-    /// Until then no other node can have claimed a camera of this node.
-    pub fn confirmed_until(&self) -> Option<Mono> {
-        let is_proven = self.unproven.is_empty() && self.namesake.is_none();
-        self.certainty.until().filter(|_| is_proven)
-    }
-
     /// What is published of a camera ends, or has ended. Without effect on a camera of another node.
     pub fn set_hand_over(&mut self, camera: &CameraId, state: HandOverState) {
         let known = self.hand_overs.get(camera);
@@ -298,7 +262,6 @@ impl FleetState {
             HandOverState::GivenUp => known == Some(&HandOverState::GivingUp),
         };
         if is_next {
-            self.unproven.remove(camera);
             self.hand_overs.insert(camera.clone(), state);
             self.revision += 1;
         }
@@ -345,6 +308,7 @@ impl FleetState {
         self.is_current() || self.resumed.contains(camera)
     }
 
+    /// The newest owner that this node knows.
     pub fn ownership(&self, camera: &CameraId) -> Option<&Ownership> {
         self.owners.get(camera)
     }

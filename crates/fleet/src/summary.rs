@@ -81,7 +81,7 @@ impl FleetState {
             labels: heartbeat.labels.clone(),
             capacity_hz: heartbeat.capacity_hz,
             // The sum of nothing is -0.0.
-            work_hz: listed.fold(0.0, |sum, listed| sum + listed.need.work_hz),
+            work_hz: listed.fold(0.0, |sum, need| sum + need.work_hz),
             cameras: cameras.len(),
             refused: heartbeat.refused.len(),
             is_living: false,

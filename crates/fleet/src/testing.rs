@@ -16,7 +16,6 @@ use spotter_core::{
 
 use crate::{
     assignment::CameraNeed,
-    claims::ListedCamera,
     store::{FleetStore, StoreSettings},
 };
 
@@ -28,17 +27,13 @@ pub fn node(name: &str) -> NodeId {
 }
 
 /// Cameras `c0`, `c1`, … that ask for one look a second.
-pub fn listed(cameras: usize) -> BTreeMap<CameraId, ListedCamera> {
+pub fn listed(cameras: usize) -> BTreeMap<CameraId, CameraNeed> {
     let camera = |n| {
         let need = CameraNeed {
             work_hz: 1.0,
             ..CameraNeed::default()
         };
-        let camera = ListedCamera {
-            need,
-            has_one_session: false,
-        };
-        (CameraId::new(&format!("c{n}")).unwrap(), camera)
+        (CameraId::new(&format!("c{n}")).unwrap(), need)
     };
     (0..cameras).map(camera).collect()
 }

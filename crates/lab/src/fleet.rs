@@ -456,10 +456,7 @@ mod tests {
             println!("{what}: {:?}, {count}", clock.now().since(start));
             count
         };
-        let decide = |state: &FleetState| {
-            let decisions = state.decide(now).unwrap();
-            decisions.actions.len() + decisions.offers.len()
-        };
+        let decide = |state: &FleetState| state.decide(now).unwrap().len();
         let text = serde_json::to_string(&heartbeat_of(499).heartbeat).unwrap();
         println!("heartbeat: {} bytes", text.len());
         let empty = large_state(0, now);

@@ -10,8 +10,8 @@ pub use reply::{Reply, ReplyValue};
 
 use super::{CameraOwner, Inbound, ReplyTo, RequestScope, Topics, read_json};
 use spotter_core::{
-    CameraId, Command, Epoch, LineId, LookRate, ModeId, NO_MODE, NodeId, PromptId, PromptText,
-    Refusal, RefusalCode, Setting, Share,
+    CameraId, Command, LineId, LookRate, ModeId, NO_MODE, PromptId, PromptText, Refusal,
+    RefusalCode, Setting, Share,
     config::{Commands, Config},
     plain_line,
 };
@@ -31,13 +31,6 @@ pub enum InboundKind {
     Old,
     /// Home Assistant has started.
     HomeAssistant,
-    /// Another node is the owner of a camera that was this node's. The camera's messages have stopped already.
-    Owner {
-        camera: CameraId,
-        /// `None`: no node is.
-        node: Option<NodeId>,
-        epoch: Epoch,
-    },
     Other,
 }
 
@@ -105,14 +98,7 @@ pub fn parse_inbound(topics: &Topics, ha_status: Option<&str>, message: &Inbound
             set(camera, Some(prompt), field, &message.payload)
         }
         ["cam", camera, "line", line, "set"] => set_line(camera, line, &message.payload),
-        _ => {
-            let owner = parse_owner(topics, message);
-            return owner.map_or(InboundKind::Other, |(camera, owner)| InboundKind::Owner {
-                camera,
-                node: owner.node,
-                epoch: owner.epoch,
-            });
-        }
+        _ => return InboundKind::Other,
     };
     if message.retained {
         // An empty one clears the topic.

@@ -1,13 +1,8 @@
 //! Events for other receivers than the broker: webhooks.
 //!
-//! An event is in the feed once it is certain that this node is the owner of its camera, whether the broker is available or not. In a
-//! fleet, an uncertain event and those that follow it on its topic are held until the node is certain or the broker has shown no newer
-//! owner; with a newer owner they are discarded.
+//! An event is in the feed when it happens, whether the broker is available or not.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 
@@ -44,8 +39,6 @@ pub(super) type FeedReader = Arc<Mutex<Option<mpsc::Receiver<PublishedEvent>>>>;
 #[derive(Debug, Default)]
 pub(super) struct EventFeed {
     sender: Option<mpsc::Sender<PublishedEvent>>,
-    /// The topics of held events, by number.
-    held: BTreeMap<u64, Arc<str>>,
     /// Dropped because too many wait for the reader.
     pub(super) dropped: u64,
 }
@@ -61,38 +54,7 @@ impl EventFeed {
     }
 
     /// A new event.
-    pub(super) fn offer(&mut self, topic: &Arc<str>, kept: &Arc<SpooledEvent>) {
-        if self.has_to_wait(topic, kept) {
-            self.held.insert(kept.number, Arc::clone(topic));
-        } else {
-            self.send(kept);
-        }
-    }
-
-    /// An event of an earlier run, in which it was in the feed if it did not have to wait.
-    pub(super) fn restore(&mut self, topic: &Arc<str>, kept: &Arc<SpooledEvent>) {
-        if self.has_to_wait(topic, kept) {
-            self.held.insert(kept.number, Arc::clone(topic));
-        }
-    }
-
-    fn has_to_wait(&self, topic: &Arc<str>, kept: &SpooledEvent) -> bool {
-        kept.uncertain || self.held.values().any(|held| held == topic)
-    }
-
-    /// A held event is this node's for certain, or the broker has no newer owner.
-    pub(super) fn release(&mut self, kept: &Arc<SpooledEvent>) {
-        if self.held.remove(&kept.number).is_some() {
-            self.send(kept);
-        }
-    }
-
-    /// The event is not kept any more.
-    pub(super) fn forget(&mut self, number: u64) {
-        self.held.remove(&number);
-    }
-
-    fn send(&mut self, kept: &Arc<SpooledEvent>) {
+    pub(super) fn offer(&mut self, kept: &Arc<SpooledEvent>) {
         let Some(sender) = &self.sender else {
             return;
         };

@@ -18,7 +18,6 @@ mod detection;
 pub mod discovery;
 mod event;
 mod event_feed;
-mod fence;
 mod inbound;
 mod line;
 mod message;
@@ -44,7 +43,6 @@ pub use line::JsonLine;
 pub use message::{ClearedTopic, Update};
 pub use message_counters::MessageCounters;
 pub use node_topic::{NodeTopic, read_json, read_status};
-pub use outbox::DELAYED_AFTER;
 pub use publisher::{Identity, Publisher, SentDetection};
 pub use report::{
     CameraClockHealth, CameraHealth, CameraInfo, CameraOwner, ConfigReport, ConfigState,

@@ -22,6 +22,12 @@ pub enum Update {
     Config(ConfigReport),
     /// Published every 10 s.
     Stats(Stats),
+    /// In a fleet: which node watches the camera from now on, before everything else of it.
+    Owner {
+        camera: CameraId,
+        /// `None`: no node does.
+        node: Option<NodeId>,
+    },
     /// A camera went online or offline.
     CameraStatus {
         camera: CameraId,
@@ -95,7 +101,8 @@ impl Update {
     /// The camera that it is about; `None` for the node itself.
     pub(super) fn camera(&self) -> Option<&CameraId> {
         match self {
-            Self::CameraStatus { camera, .. }
+            Self::Owner { camera, .. }
+            | Self::CameraStatus { camera, .. }
             | Self::Health { camera, .. }
             | Self::Snapshot { camera, .. }
             | Self::State { camera, .. }
@@ -159,8 +166,6 @@ pub(super) struct StateMessage {
     pub(super) refresh: Option<Duration>,
     /// It is forgotten when the broker has acknowledged it; so is one without a payload.
     pub(super) is_once: bool,
-    /// The payload has the epoch, so it cannot be sent again with a newer one.
-    pub(super) names_epoch: bool,
     pub(super) payload: Arc<[u8]>,
 }
 
@@ -223,14 +228,21 @@ impl Message {
             }
             Update::Config(result) => Self::state(topics.config(), report::to_json(&result)),
             Update::Stats(stats) => Self::state(topics.stats(), report::to_json(&stats)),
+            Update::Owner { camera, node } => {
+                let (topic, is_once) = (topics.camera_owner(&camera), node.is_none());
+                let epoch = epoch.unwrap_or_default();
+                let payload = report::to_json(&CameraOwner { node, epoch });
+                // Someone else may have replaced it at the broker.
+                Self::ranked(Rank::Owner, topic, payload)
+                    .repeated(true)
+                    .forgotten(is_once)
+            }
             Update::CameraStatus { camera, online } => {
                 Self::state(topics.camera_status(&camera), status_text(online))
             }
             Update::Health { camera, health } => {
                 let payload = report::to_json_of(&*health, epoch);
-                Self::state(topics.camera_health(&camera), payload)
-                    .refreshed_after(HEALTH_REFRESH)
-                    .naming_epoch()
+                Self::state(topics.camera_health(&camera), payload).refreshed_after(HEALTH_REFRESH)
             }
             Update::Detection(detection) => {
                 let topic = topics.detections(detection.camera(), &detection.prompt.id);
@@ -287,21 +299,6 @@ impl Message {
             }
             Update::Clear(cleared) => Self::ranked(Rank::Clear, cleared.topic, Vec::new()),
         }
-    }
-
-    /// `node` is the owner of the camera; `None`: no node is.
-    pub(super) fn owner(topics: &Topics, stamp: CameraStamp, node: Option<NodeId>) -> Self {
-        let (topic, is_once) = (topics.camera_owner(&stamp.camera), node.is_none());
-        let owner = CameraOwner {
-            node,
-            epoch: stamp.epoch,
-        };
-        let mut message = Self::ranked(Rank::Owner, topic, report::to_json(&owner));
-        if let MessageContent::State(state) = &mut message.content {
-            (state.is_once, state.names_epoch) = (is_once, true);
-        }
-        message.stamp = Some(stamp);
-        message
     }
 
     /// The node's own status.
@@ -363,7 +360,6 @@ impl Message {
             rank,
             refresh: None,
             is_once: false,
-            names_epoch: false,
             payload: payload.into().into(),
         };
         Self {
@@ -389,9 +385,10 @@ impl Message {
         }
     }
 
-    fn naming_epoch(mut self) -> Self {
+    /// With `is_once`, it is not sent again after the broker has acknowledged it.
+    fn forgotten(mut self, is_once: bool) -> Self {
         if let MessageContent::State(state) = &mut self.content {
-            state.names_epoch = true;
+            state.is_once = is_once;
         }
         self
     }

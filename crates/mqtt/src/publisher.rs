@@ -18,13 +18,13 @@ use super::{
     BrokerState, Inbound, JsonLine, MessageCounters, Topics, Update,
     broker::{BrokerTask, Shared, TlsError, Trust, WantedFilters},
     event_feed::{EventFeed, FeedReader, PublishedEvent, take_reader},
-    message::{CameraStamp, Message, Rank},
+    message::{Message, Rank},
     outbox::Outbox,
     spool::{self, Folder, FoundEvents, Journal, SpoolWriter, time_left},
     target::ConnectionTarget,
 };
 use spotter_core::{
-    CameraId, Clock, Detection, EndReason, Epoch, Event, EventStep, Latency, Mono, NodeId,
+    CameraId, CameraRights, Clock, Detection, EndReason, Event, EventStep, Latency, NodeId,
     config::{MqttConfig, SpoolConfig},
 };
 
@@ -36,16 +36,22 @@ const LINES_KEPT: usize = 1024;
 const INBOX_KEPT: usize = 64;
 
 /// The identity of this node on the broker.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Identity {
     pub node: NodeId,
-    /// The fleet whose cameras this node may watch.
-    pub fleet: Option<NodeId>,
+    pub(super) fleet: Option<FleetIdentity>,
     /// Names this run of the daemon: 4 hex digits.
     pub boot: Arc<str>,
     /// Names the machine: 8 hex digits.
     machine: String,
     seed: u64,
+}
+
+/// The fleet whose cameras this node may watch.
+#[derive(Clone, Debug)]
+pub(super) struct FleetIdentity {
+    pub(super) name: NodeId,
+    pub(super) rights: Arc<dyn CameraRights>,
 }
 
 impl Identity {
@@ -55,10 +61,13 @@ impl Identity {
         Self::new(node, Path::new("/etc/machine-id"))
     }
 
-    /// The same node as a member of `fleet`.
+    /// The same node as a member of a fleet. `rights` decides about each message of a camera.
     #[must_use]
-    pub fn in_fleet(self, fleet: Option<NodeId>) -> Self {
-        Self { fleet, ..self }
+    pub fn in_fleet(self, name: NodeId, rights: Arc<dyn CameraRights>) -> Self {
+        Self {
+            fleet: Some(FleetIdentity { name, rights }),
+            ..self
+        }
     }
 
     /// 8 hex digits of the machine, the same at every start.
@@ -141,6 +150,9 @@ impl Publisher {
         let (topics, spool) = (&target.topics, target.mqtt.spool);
         let boot = Arc::clone(&target.identity.boot);
         let mut outbox = Outbox::new(spool, boot, target.identity.seed);
+        if let Some(fleet) = &target.identity.fleet {
+            outbox = outbox.in_fleet(Arc::clone(&fleet.rights));
+        }
         let (feed, reader) = EventFeed::new();
         outbox.events.feed = feed;
         outbox.push(Message::node_status(topics, true), clock.now());
@@ -218,7 +230,8 @@ impl Publisher {
     }
 
     /// Never waits and never fails: a state is kept until the broker has acknowledged it; a stream message may be dropped by
-    /// the limits of docs/mqtt.md section 1, and is counted.
+    /// the limits of docs/mqtt.md section 1, and is counted. In a fleet, so are updates of a camera that this node may not publish; a new owner
+    /// publishes [`Update::Owner`] and then all states of the camera.
     pub fn publish(&self, update: Update) {
         let is_event = matches!(update, Update::Event(_));
         let (topics, now) = (&self.target.topics, self.clock.now());
@@ -227,7 +240,7 @@ impl Publisher {
                 let message = Message::from_update(topics, update, None);
                 self.shared.outbox().push(message, now);
             }
-            // Built under the lock: its epoch must be that of the owner.
+            // Built under the lock: its epoch must be the present one.
             Some(_) => self.shared.outbox().push_of_fleet(topics, update, now),
         }
         self.shared.wake();
@@ -236,112 +249,9 @@ impl Publisher {
         }
     }
 
-    /// This node is the owner of the camera: publishes `owner`, accepts updates of the camera from now on, and sends them with the epoch.
-    /// Called before the first update of the camera. After a change of the epoch all states of the camera must be published again. Events of an
-    /// earlier run with this epoch are sent; uncertain ones with an older epoch are discarded.
-    ///
-    /// False when the broker has shown a newer owner of the camera: it stays silent, and a warning is logged.
-    pub fn own_camera(&self, camera: &CameraId, epoch: Epoch) -> bool {
-        self.take_camera(camera, epoch, Outbox::own)
-    }
-
-    /// This node is still the owner, with a newer epoch that followed its own one without another owner in between: its states are published
-    /// again with it, and no event is discarded. Otherwise as [`own_camera`](Self::own_camera).
-    pub fn renew_camera(&self, camera: &CameraId, epoch: Epoch) -> bool {
-        self.take_camera(camera, epoch, Outbox::renew)
-    }
-
-    fn take_camera(
-        &self,
-        camera: &CameraId,
-        epoch: Epoch,
-        take: fn(&mut Outbox, &CameraStamp, Message, Mono) -> bool,
-    ) -> bool {
-        let camera = camera.clone();
-        let stamp = CameraStamp { camera, epoch };
-        let node = Some(self.target.identity.node.clone());
-        let owner = Message::owner(&self.target.topics, stamp.clone(), node);
-        let topic = owner.topic.clone();
-        let now = self.clock.now();
-        let is_owner = take(&mut self.shared.outbox(), &stamp, owner, now);
-        if !is_owner {
-            tracing::warn!(
-                topic,
-                %epoch,
-                "the broker has a newer owner of the camera; this node publishes it when the fleet's store has confirmed its ownership"
-            );
-        }
-        self.wake_all();
-        is_owner
-    }
-
-    /// Another node is the owner since `newer`, or no node is: the camera is silent at once. Waiting messages of it are dropped, except events that
-    /// happened for certain while this node was the owner. Its states are forgotten and stay on the broker. Also called for cameras that this node
-    /// did not own since its start: it decides about the events of an earlier run.
-    pub fn lose_camera(&self, camera: &CameraId, newer: Epoch) {
-        let now = self.clock.now();
-        self.shared.outbox().lose(camera, newer, now);
-        self.wake_all();
-    }
-
-    /// Refuses new updates of the camera; what waits is sent.
-    pub fn hand_over_camera(&self, camera: &CameraId) {
-        self.shared.outbox().fence.hand_over(camera);
-    }
-
     /// A message of the camera waits or is not acknowledged; not one that the broker rejected.
     pub fn has_waiting(&self, camera: &CameraId) -> bool {
         self.shared.outbox().has_waiting(camera)
-    }
-
-    /// The hand-over is done: the states of the camera are forgotten and stay on the broker. `released`: no node is the owner, since this
-    /// epoch, and `owner` says so. `None` also for a camera whose topics [`Announcer::announce`](super::Announcer::announce) has cleared.
-    pub fn handed_over(&self, camera: &CameraId, released: Option<Epoch>) {
-        let message = released.map(|epoch| {
-            let camera = camera.clone();
-            let stamp = CameraStamp { camera, epoch };
-            Message::owner(&self.target.topics, stamp, None)
-        });
-        let now = self.clock.now();
-        self.shared.outbox().handed_over(camera, message, now);
-        self.wake_all();
-    }
-
-    /// The store has accepted a heartbeat of this node, which it keeps until `until`, counted from before it was sent: no other node can own its
-    /// cameras before. Called after [`lose_camera`](Self::lose_camera) for each camera that the store gave to another node before that heartbeat.
-    ///
-    /// Returns the cameras that were silent because the broker alone had shown a newer owner: [`own_camera`](Self::own_camera) accepts them now.
-    pub fn confirm_ownership(&self, until: Mono) -> Vec<(CameraId, Epoch)> {
-        let now = self.clock.now();
-        let confirmed = self.shared.outbox().fence.confirm(until, now);
-        self.shared.wake();
-        confirmed
-    }
-
-    /// Publishes again that this node is the owner of the camera: the broker has shown another one, which the store does not have.
-    pub fn publish_owner_again(&self, camera: &CameraId) {
-        let now = self.clock.now();
-        let mut outbox = self.shared.outbox();
-        if let Some(epoch) = outbox.fence.epoch_of(camera) {
-            let camera = camera.clone();
-            let stamp = CameraStamp { camera, epoch };
-            let node = Some(self.target.identity.node.clone());
-            let owner = Message::owner(&self.target.topics, stamp, node);
-            outbox.push(owner.repeated(true), now);
-        }
-        drop(outbox);
-        self.shared.wake();
-    }
-
-    /// Cameras of this node with the epochs of owners that the broker has shown and the store does not have, since the last call.
-    pub fn take_overruled_owners(&self) -> Vec<(CameraId, Epoch)> {
-        self.shared.outbox().fence.take_overruled()
-    }
-
-    /// Wakes the connection and the task that writes events to the disk.
-    fn wake_all(&self) {
-        self.shared.wake();
-        self.shared.event_pushed.notify_one();
     }
 
     /// Ends the pause before the next attempt, which reads the TLS files again. An open connection is not affected.
@@ -411,8 +321,7 @@ impl Publisher {
         inbox.take()
     }
 
-    /// Every event of which this node is certain to be the one to publish it, in order, whether the broker is available or not; those that
-    /// ended with an earlier run too. Returned once; events beyond its capacity are dropped and counted.
+    /// Every event that this node publishes, in order, whether the broker is available or not; those that ended with an earlier run too. Returned once; events beyond its capacity are dropped and counted.
     pub fn take_events(&self) -> Option<mpsc::Receiver<PublishedEvent>> {
         take_reader(&self.feed)
     }
@@ -475,8 +384,7 @@ fn write(journal: &mut Journal<Folder>, outbox: &mut Outbox, clock: &dyn Clock) 
     }
 }
 
-/// Queues the undelivered events of an earlier run, then the end of each event that was open at the end of that run. In a fleet, events
-/// whose camera may have another owner meanwhile wait for [`Publisher::own_camera`] or [`Publisher::lose_camera`].
+/// Queues the undelivered events of an earlier run, then the end of each event that was open at the end of that run.
 pub(super) fn queue_found(
     found: &FoundEvents,
     topics: &Topics,
@@ -490,9 +398,6 @@ pub(super) fn queue_found(
         let topic = topics.of_event(&kept.event);
         let left = time_left(*expires_ms, wall, events.bounds.max_age);
         events.restore(&topic, Arc::clone(kept), left, now);
-        if topics.fleet().is_some() {
-            events.hold_uncertain(kept.number);
-        }
     }
     for last in &found.open {
         let end = Event {
@@ -503,10 +408,12 @@ pub(super) fn queue_found(
             ..last.event.clone()
         };
         let topic = topics.of_event(&end);
-        match last.epoch.filter(|_| topics.fleet().is_some()) {
-            Some(epoch) => events.hold_end(topic, end, epoch),
-            None => events.push(&topic, end, None, now),
-        }
+        events.push(
+            &topic,
+            end,
+            last.epoch.filter(|_| topics.fleet().is_some()),
+            now,
+        );
     }
 }
 

@@ -27,7 +27,7 @@ impl ConnectionTarget {
     /// Fails only when the TLS files cannot be used. Blocks on the disk.
     pub(super) fn new(mqtt: &MqttConfig, identity: &Identity) -> Result<Self, TlsError> {
         let topics = Topics::new(&mqtt.base, &identity.node)
-            .in_fleet(identity.fleet.as_ref())
+            .in_fleet(identity.fleet.as_ref().map(|fleet| &fleet.name))
             .with_reply_topics(&mqtt.reply_topics);
         Ok(Self {
             mqtt: mqtt.clone(),
@@ -64,7 +64,7 @@ impl ConnectionTarget {
         if filter == self.status_topic {
             "subscription to the node's own status rejected; a late offline will is not corrected"
         } else if Some(filter) == self.owner_filter.as_deref() {
-            "subscription to the owners of the fleet's cameras rejected; while the fleet's store does not answer, this node publishes nothing of its cameras"
+            "subscription to the owners of the fleet's cameras rejected; while the fleet's store does not answer, this node does not see that another one has its cameras"
         } else if self.topics.levels_of(filter).is_some() {
             "subscription rejected; commands on this topic are ignored"
         } else {

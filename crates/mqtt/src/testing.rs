@@ -1,10 +1,17 @@
 //! Builders for the tests of this crate. Unless a test says otherwise, the node is `edge1`, the camera `gate` and the prompt
 //! `person`.
 
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
 use super::{
     CameraHealth, DaemonInfo, Identity, Info, Topics, Update, detection::tests::detection,
 };
-use spotter_core::{CameraId, Event, NodeId, PromptId, PromptState};
+use spotter_core::{
+    CameraId, CameraRights, Epoch, Event, MayPublish, Mono, NodeId, PromptId, PromptState,
+};
 
 pub(crate) fn camera(id: &str) -> CameraId {
     CameraId::new(id).unwrap()
@@ -22,13 +29,53 @@ pub(crate) fn topics() -> Topics {
     Topics::new("spotter", &NodeId::new("edge1").unwrap())
 }
 
+fn fleet() -> NodeId {
+    NodeId::new("hall").unwrap()
+}
+
 /// In the fleet `hall`.
-pub(crate) fn fleet_identity() -> Identity {
-    identity().in_fleet(Some(NodeId::new("hall").unwrap()))
+pub(crate) fn fleet_identity(rights: &Arc<TestRights>) -> Identity {
+    identity().in_fleet(fleet(), Arc::clone(rights) as Arc<dyn CameraRights>)
 }
 
 pub(crate) fn fleet_topics() -> Topics {
-    topics().in_fleet(fleet_identity().fleet.as_ref())
+    topics().in_fleet(Some(&fleet()))
+}
+
+/// Rights that a test sets: at first, no camera is the node's.
+#[derive(Debug, Default)]
+pub(crate) struct TestRights(Mutex<BTreeMap<CameraId, MayPublish>>);
+
+impl TestRights {
+    pub(crate) fn grant(&self, camera: &CameraId, epoch: u64) {
+        self.set(camera, MayPublish::Publish(Epoch(epoch)));
+    }
+
+    /// The node is silent; the newest epoch that it knows is this one.
+    pub(crate) fn silence(&self, camera: &CameraId, newest: u64) {
+        let newest = Epoch(newest);
+        self.set(camera, MayPublish::Silent { newest });
+    }
+
+    fn set(&self, camera: &CameraId, may: MayPublish) {
+        self.0.lock().unwrap().insert(camera.clone(), may);
+    }
+}
+
+impl CameraRights for TestRights {
+    fn may(&self, camera: &CameraId, _: Mono) -> MayPublish {
+        let known = self.0.lock().unwrap().get(camera).copied();
+        let newest = Epoch(0);
+        known.unwrap_or(MayPublish::Silent { newest })
+    }
+
+    fn seen_owner(&self, camera: &CameraId, epoch: Epoch) {
+        if let MayPublish::Publish(own) = self.may(camera, Mono::default())
+            && own < epoch
+        {
+            self.silence(camera, own.0);
+        }
+    }
 }
 
 pub(crate) fn state(state: PromptState) -> Update {

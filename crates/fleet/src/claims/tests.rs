@@ -1,23 +1,28 @@
 //! Nodes on a simulated store, in steps of half a second, with faults.
 
-use std::time::Duration;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use proptest::prelude::*;
-use spotter_core::{Epoch, duration_from_secs, testing::cases};
+use spotter_core::{
+    CameraRights as _, Epoch, MayPublish, Mono, duration_from_secs, testing::cases,
+};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::*;
 use crate::{
+    assignment::CameraNeed,
     certainty::AcceptedRenewal,
     entries::{HEARTBEAT_LIFETIME, Heartbeat, HeartbeatEntry, Ownership},
+    rights::PublishRights,
     state::{DEAD_AFTER, GIVE_UP_LIMIT, LEAVE_LIMIT_WITHOUT_STORE, MOST_NAME_PAUSE, NodeIdentity},
 };
 
 const STEP: Duration = Duration::from_millis(500);
 /// After a fault: the lifetime of a heartbeat, until it is noticed, and a claim that takes its time.
 const PROMISED_S: f64 = 15.0;
-/// Until an offered camera is connected.
-const CONNECTING_S: f64 = 1.0;
 /// The longest time that a claim is on its way.
 const MOST_CLAIM_DELAY_S: f64 = 3.0;
 
@@ -141,11 +146,9 @@ struct SimNode {
     renewed: Option<Heartbeat>,
     /// Entries so far, since it connected.
     read: usize,
-    /// Offered cameras, with the time at which they are connected.
-    preparing: BTreeMap<CameraId, f64>,
+    rights: PublishRights,
     /// Cameras whose messages are gone at that time.
     giving_up: BTreeMap<CameraId, f64>,
-    confirmed: Option<Mono>,
     /// Hours of difference between the clocks of machines.
     clock_ahead: Duration,
     running: Running,
@@ -173,9 +176,8 @@ impl SimNode {
             heartbeat,
             renewed: None,
             read: 0,
-            preparing: BTreeMap::new(),
+            rights: PublishRights::default(),
             giving_up: BTreeMap::new(),
-            confirmed: None,
             clock_ahead: Duration::from_secs(3600 * n as u64),
             running: Running::Runs,
             is_cut: false,
@@ -193,28 +195,44 @@ impl SimNode {
         }
         let now = self.now(store);
         self.read(store, now);
+        if let Some(look) = self.state.certainty.look(now) {
+            self.rights.looked(look);
+        }
         let now_s = store.now_s;
-        let connected = self.preparing.iter().filter(|(_, at)| **at <= now_s);
-        self.heartbeat.prepared = connected.map(|(camera, _)| camera.clone()).collect();
         for (camera, _) in self.giving_up.extract_if(.., |_, at| *at <= now_s) {
+            self.rights.withdraw(&camera);
             self.state.set_hand_over(&camera, HandOverState::GivenUp);
         }
         self.state.tick(now);
         if self.state.is_renewal_due(now) {
             self.renew(store, now);
         }
-        if let Some(decisions) = self.state.decide(now) {
-            self.follow(decisions, store);
+        if let Some(actions) = self.state.decide(now) {
+            self.follow(actions, store);
         }
         if self.state.can_write() && self.renewed.as_ref() != Some(&self.heartbeat) {
             self.renew(store, now);
         }
-        self.confirmed = self.state.confirmed_until().or(self.confirmed);
+        self.grant();
         if self.state.has_left(now) {
             self.running = Running::Ended;
             store.heartbeats.remove(&self.id);
             store.entries.push(Entry::Stopped(self.id.clone()));
         }
+    }
+
+    /// As the daemon does when the membership reports an own camera.
+    fn grant(&self) {
+        for (camera, epoch) in self.state.own() {
+            if self.state.hand_over(camera) != Some(HandOverState::GivenUp) {
+                self.rights.grant(camera, epoch);
+            }
+        }
+    }
+
+    fn owned(&mut self, camera: CameraId, ownership: Ownership) {
+        self.rights.stored(&camera, ownership.epoch);
+        self.state.owned(camera, ownership);
     }
 
     fn renew(&mut self, store: &mut Store, now: Mono) {
@@ -240,7 +258,7 @@ impl SimNode {
                 Entry::Heartbeat(entry) if is_new && store.is_absent(&entry.node) => {}
                 Entry::Heartbeat(entry) => self.state.heartbeat(entry, now),
                 Entry::Stopped(node) => self.state.stopped(&node),
-                Entry::Owned(camera, ownership) => self.state.owned(camera, ownership),
+                Entry::Owned(camera, ownership) => self.owned(camera, ownership),
             }
         }
         self.read = store.entries.len();
@@ -249,8 +267,8 @@ impl SimNode {
         }
     }
 
-    fn follow(&mut self, decisions: Decisions, store: &mut Store) {
-        for action in decisions.actions {
+    fn follow(&mut self, actions: Vec<ClaimAction>, store: &mut Store) {
+        for action in actions {
             match action {
                 ClaimAction::Claim {
                     camera,
@@ -286,13 +304,6 @@ impl SimNode {
                 }
             }
         }
-        self.heartbeat.offers = decisions.offers;
-        self.preparing
-            .retain(|camera, _| decisions.prepare.contains(camera));
-        for camera in decisions.prepare {
-            let connected_s = store.now_s + CONNECTING_S;
-            self.preparing.entry(camera).or_insert(connected_s);
-        }
     }
 
     /// Of four answers one is lost: the watch reports what was written.
@@ -305,39 +316,38 @@ impl SimNode {
         if let Some(ownership) = written
             && store.uniform() > 0.25
         {
-            self.state.owned(camera, ownership);
+            self.owned(camera, ownership);
         }
     }
 
     /// Cameras that it publishes.
-    fn published(&self) -> impl Iterator<Item = (&CameraId, Epoch)> {
-        let is_silent =
-            |camera: &CameraId| self.state.hand_over(camera) == Some(HandOverState::GivenUp);
+    fn published(&self, store: &Store) -> impl Iterator<Item = (&CameraId, Epoch)> {
+        let now = self.now(store);
         self.state
             .own()
-            .filter(move |(camera, _)| !is_silent(camera))
+            .filter_map(move |(camera, _)| match self.rights.may(camera, now) {
+                MayPublish::Publish(epoch) => Some((camera, epoch)),
+                MayPublish::Silent { .. } => None,
+            })
     }
 }
 
 struct Sim {
     store: Store,
     nodes: Vec<SimNode>,
-    cameras: BTreeMap<CameraId, ListedCamera>,
+    cameras: BTreeMap<CameraId, CameraNeed>,
 }
 
 impl Sim {
     fn new(nodes: usize, cameras: usize) -> Self {
-        let listed = |n: usize| ListedCamera {
-            need: CameraNeed {
-                work_hz: 1.0,
-                ..CameraNeed::default()
-            },
-            has_one_session: n.is_multiple_of(5),
+        let need = CameraNeed {
+            work_hz: 1.0,
+            ..CameraNeed::default()
         };
         let mut sim = Self {
             store: Store::default(),
             nodes: Vec::new(),
-            cameras: (0..cameras).map(|n| (camera(n), listed(n))).collect(),
+            cameras: (0..cameras).map(|n| (camera(n), need.clone())).collect(),
         };
         (0..nodes).for_each(|_| sim.join());
         sim
@@ -380,21 +390,13 @@ impl Sim {
         let mut seen = BTreeSet::new();
         let nodes = self.nodes.iter();
         for node in nodes.filter(|node| node.running != Running::Ended) {
-            let is_confirmed = node.confirmed > Some(node.now(&self.store));
-            for (camera, epoch) in node.published() {
+            for (camera, epoch) in node.published(&self.store) {
                 let is_only = seen.insert((camera.clone(), epoch));
                 assert!(is_only, "{camera} {epoch} has two owners");
                 let key = (node.id.clone(), camera.clone());
                 let handed_over = self.store.handed_over.get(&key);
                 let is_after = handed_over.is_none_or(|written| *written < epoch);
                 assert!(is_after, "{} gave {camera} away and publishes it", node.id);
-                let owner = self.store.owners[camera].owner.as_ref();
-                let is_owner = owner == Some(&node.id);
-                assert!(
-                    is_owner || !is_confirmed,
-                    "{} confirmed {camera} {epoch}",
-                    node.id
-                );
             }
         }
     }
@@ -444,19 +446,12 @@ fn cameras_of_a_killed_node_are_watched_within_fifteen_seconds() {
 }
 
 #[test]
-fn leaving_node_hands_over_before_it_ends() {
+fn cameras_of_a_leaving_node_are_watched_within_fifteen_seconds() {
     let mut sim = Sim::new(4, 40);
     sim.run(30.0);
     let (lost, moves) = (sim.of(1), sim.store.moves);
     sim.leave(1);
-    for _ in 0..30 {
-        sim.run(STEP.as_secs_f64());
-        let with_one_session = sim
-            .unwatched()
-            .into_iter()
-            .all(|camera| sim.cameras[camera].has_one_session);
-        assert!(with_one_session, "{:?}", sim.unwatched());
-    }
+    sim.run(PROMISED_S);
     assert_eq!(sim.nodes[1].running, Running::Ended);
     assert_eq!(sim.unwatched(), [] as [&CameraId; 0]);
     sim.run(30.0);
@@ -507,8 +502,6 @@ fn cluster_without_leader_moves_nothing() {
         sim.run(60.0);
         assert_eq!(sim.store.moves, moves, "{length_s} s");
         assert_eq!(sim.unwatched(), [] as [&CameraId; 0]);
-        let now = sim.nodes[0].now(&sim.store);
-        assert!(sim.nodes[0].confirmed > Some(now));
     }
 }
 
@@ -578,7 +571,7 @@ fn last_node_releases_all_and_leaves_within_the_limit() {
 fn camera_that_no_node_may_have_is_released() {
     let mut sim = Sim::new(2, 10);
     sim.run(30.0);
-    sim.cameras.get_mut(&camera(3)).unwrap().need.label = Some("yard".into());
+    sim.cameras.get_mut(&camera(3)).unwrap().label = Some("yard".into());
     sim.cameras.remove(&camera(4));
     for node in &mut sim.nodes {
         node.state.set_cameras(sim.cameras.clone());
@@ -638,7 +631,7 @@ fn continued_node_decides_after_a_new_renewal_alone() {
     state.tick(at(4));
     let claims = |state: &FleetState, now| {
         let decisions = state.decide(now);
-        decisions.map(|decisions| decisions.actions.len())
+        decisions.map(|actions| actions.len())
     };
     assert_eq!(claims(&state, at(4)), Some(0));
     // Its own renewal is young enough; the other's heartbeats wait to be read.
@@ -657,40 +650,6 @@ fn continued_node_decides_after_a_new_renewal_alone() {
     renew(&mut state, at(24), 8);
     state.nodes.get_mut(&node(1)).unwrap().at = seen;
     assert_eq!(claims(&state, at(24)), Some(1));
-}
-
-#[test]
-fn confirmation_lasts_from_the_sending_and_waits_after_gaps() {
-    let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
-    let mut state = two_nodes(at(0));
-    renew(&mut state, at(1), 2);
-    assert_eq!(state.confirmed_until(), Some(at(11)));
-    let owner = Some(node(0));
-    let epoch = Epoch(8);
-    state.owned(camera(0), Ownership { owner, epoch });
-    let mut late = AcceptedRenewal {
-        sent: at(4),
-        accepted: at(10),
-        revision: 3,
-    };
-    state.accepted(late);
-    assert_eq!(state.confirmed_until(), Some(at(14)));
-    // In the gap another node may have looked for the heartbeat: its claim is refused after the own one.
-    late.sent = at(12);
-    late.accepted = at(15);
-    state.accepted(late);
-    assert_eq!(state.confirmed_until(), None);
-    renew(&mut state, at(15), 5);
-    let again = ClaimAction::Claim {
-        camera: camera(0),
-        expected: Some(epoch),
-        dead: None,
-    };
-    assert_eq!(state.decide(at(15)).unwrap().actions, [again]);
-    let owner = Some(node(0));
-    let epoch = Epoch(9);
-    state.owned(camera(0), Ownership { owner, epoch });
-    assert_eq!(state.confirmed_until(), Some(at(25)));
 }
 
 #[test]
@@ -719,19 +678,21 @@ fn machine_with_the_same_name_ends_ownership_until_it_stops() {
     assert_eq!(state.name_taken_by(), Some("other"));
 }
 
-/// Around the end of its heartbeat, claims of its cameras are on their way.
+/// Others may have its cameras: it publishes none of an older epoch, not even until it has read of them.
 #[test]
-fn stopped_node_confirms_no_camera_that_is_claimed() {
-    for steps in 16..40 {
+fn stopped_node_publishes_nothing_until_it_has_read() {
+    for steps in 1..40 {
         let mut sim = Sim::new(3, 30);
         sim.store.random = 1000 * steps;
         sim.run(30.0);
         sim.nodes[0].running = Running::Frozen;
         sim.run(steps as f64 * STEP.as_secs_f64());
+        let is_older = |(camera, epoch): (&CameraId, Epoch)| epoch < sim.store.owners[camera].epoch;
+        assert!(!sim.nodes[0].published(&sim.store).any(is_older), "{steps}");
         sim.nodes[0].running = Running::Runs;
         sim.run(20.0);
-        let now = sim.nodes[0].now(&sim.store);
-        assert!(sim.nodes[0].confirmed > Some(now), "{steps}");
+        let published = sim.nodes[0].published(&sim.store).count();
+        assert_eq!(published, sim.of(0), "{steps}");
     }
 }
 

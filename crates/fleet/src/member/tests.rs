@@ -1,6 +1,6 @@
 //! Nodes of one process on a real nats-server.
 
-use spotter_core::SystemClock;
+use spotter_core::{CameraRights as _, MayPublish, SystemClock};
 use tokio::{
     task::JoinHandle,
     time::{Instant, sleep, timeout},
@@ -15,6 +15,7 @@ struct Running {
     events: mpsc::Receiver<MemberEvent>,
     member: JoinHandle<()>,
     own: BTreeMap<CameraId, Epoch>,
+    rights: Arc<PublishRights>,
     /// Those that change no camera.
     others: Vec<MemberEvent>,
 }
@@ -26,6 +27,7 @@ fn settings(name: &str, resumed: &BTreeMap<CameraId, Epoch>) -> MemberSettings {
         labels: BTreeSet::new(),
         version: "test".into(),
         resumed: resumed.clone(),
+        rights: Arc::default(),
     }
 }
 
@@ -38,6 +40,7 @@ impl Running {
         let (commands, received) = mpsc::channel(64);
         let (sender, events) = mpsc::channel(256);
         let store = Arc::new(FleetStore::new(server.settings()));
+        let rights = Arc::clone(&settings.rights);
         let member = Member::new(settings, store, Arc::new(SystemClock::new()), sender);
         let first = MemberCommand::Cameras {
             revision: 1,
@@ -52,6 +55,7 @@ impl Running {
             events,
             member: tokio::spawn(member.run(received)),
             own: BTreeMap::new(),
+            rights,
             others: Vec::new(),
         }
     }
@@ -60,15 +64,15 @@ impl Running {
     async fn follow(&mut self) {
         while let Ok(event) = self.events.try_recv() {
             match event {
-                MemberEvent::Own(camera, epoch) => drop(self.own.insert(camera, epoch)),
-                MemberEvent::Lost { camera, .. } | MemberEvent::HandedOver { camera, .. } => {
+                MemberEvent::Own(camera, epoch) => {
+                    self.rights.grant(&camera, epoch);
+                    self.own.insert(camera, epoch);
+                }
+                MemberEvent::Lost(camera) | MemberEvent::HandedOver { camera, .. } => {
                     self.own.remove(&camera);
                 }
-                MemberEvent::Prepare(camera) => {
-                    let prepared = MemberCommand::Prepared(camera);
-                    self.commands.send(prepared).await.unwrap();
-                }
                 MemberEvent::GiveUp(camera) => {
+                    self.rights.withdraw(&camera);
                     let given_up = MemberCommand::GivenUp(camera);
                     self.commands.send(given_up).await.unwrap();
                 }
@@ -186,16 +190,6 @@ async fn nodes_share_cameras_and_survive_a_lost_one() {
     };
     let living: Vec<_> = living(a.view());
     assert_eq!(living, [(node("a"), 24)]);
-    assert!(a.count(|event| matches!(event, MemberEvent::Confirmed { .. })) > 0);
-}
-
-/// The broker shows an owner whose epoch is far above the store's.
-fn seen(camera: &CameraId, name: Option<&str>) -> MemberCommand {
-    MemberCommand::SeenOwner {
-        camera: camera.clone(),
-        node: name.map(node),
-        epoch: Epoch::MAX,
-    }
 }
 
 #[tokio::test]
@@ -204,11 +198,9 @@ async fn owner_of_the_broker_above_the_stores_newest_is_refuted() {
     let mut a = Running::start(&server, "a", 1).await;
     all_watched(&mut [&mut a], 1).await;
     let own = a.own.clone();
-    let (camera, _) = a.own.first_key_value().unwrap();
-    let camera = camera.clone();
-    // Of another node, of none, of this one.
-    for (count, name) in [(1, Some("b")), (2, None), (3, Some("a"))] {
-        a.commands.send(seen(&camera, name)).await.unwrap();
+    let (camera, epoch) = a.own.clone().pop_first().unwrap();
+    for count in 1..3 {
+        a.rights.seen_owner(&camera, Epoch::MAX);
         let wrong = MemberEvent::WrongOwner {
             camera: camera.clone(),
             epoch: Epoch::MAX,
@@ -221,6 +213,8 @@ async fn owner_of_the_broker_above_the_stores_newest_is_refuted() {
         };
         timeout(PATIENCE, following).await.unwrap();
         assert_eq!(a.own, own);
+        let now = SystemClock::new().now();
+        assert_eq!(a.rights.may(&camera, now), MayPublish::Publish(epoch));
     }
 }
 
@@ -233,7 +227,7 @@ async fn node_follows_the_broker_until_the_store_returns() {
     server.end();
     a.until(|event| matches!(event, MemberEvent::Disconnected { .. }))
         .await;
-    a.commands.send(seen(&camera, Some("b"))).await.unwrap();
+    a.rights.seen_owner(&camera, Epoch::MAX);
     let lost = async {
         while !a.own.is_empty() {
             sleep(Duration::from_millis(20)).await;
@@ -244,7 +238,9 @@ async fn node_follows_the_broker_until_the_store_returns() {
     // The store does not know of it.
     server.begin(&["-js"]);
     all_watched(&mut [&mut a], 1).await;
-    assert!(a.own[&camera] >= before && a.own[&camera] < Epoch::MAX);
+    assert_eq!(a.own[&camera], before);
+    a.until(|event| matches!(event, MemberEvent::WrongOwner { .. }))
+        .await;
 }
 
 #[tokio::test]
@@ -252,8 +248,6 @@ async fn node_without_a_store_goes_on_with_its_last_cameras() {
     let mut server = NatsServer::start();
     let mut a = Running::start(&server, "a", 3).await;
     all_watched(&mut [&mut a], 3).await;
-    a.until(|event| matches!(event, MemberEvent::Confirmed { .. }))
-        .await;
     a.member.abort();
     server.end();
     let resumed = a.own.clone();
@@ -262,13 +256,11 @@ async fn node_without_a_store_goes_on_with_its_last_cameras() {
     assert_eq!(a.own, resumed);
     let is_disconnected = |event: &MemberEvent| matches!(event, MemberEvent::Disconnected { .. });
     assert_eq!(a.count(is_disconnected), 1, "{:?}", a.others);
-    let confirms = |event: &MemberEvent| matches!(event, MemberEvent::Confirmed { .. });
-    assert_eq!(a.count(confirms), 0);
-    // Epochs of the store are new ones: another node may have claimed in between.
+    // Nothing moves when it returns.
     server.begin(&["-js"]);
-    a.until(confirms).await;
-    assert!(a.own.iter().all(|(camera, epoch)| *epoch > resumed[camera]));
-    assert_eq!(a.own.len(), 3);
+    a.until(|event| *event == MemberEvent::Connected).await;
+    settled(&mut [&mut a]).await;
+    assert_eq!(a.own, resumed);
 }
 
 #[tokio::test]

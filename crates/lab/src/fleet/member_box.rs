@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
 use spotter::cli::out::say;
 use spotter_core::{
     CameraId, Clock, EndReason, Epoch, Event, EventStep, Location, Mono, NodeId, NormPoint,
@@ -22,12 +21,11 @@ use spotter_core::{
 };
 use spotter_fleet::{
     member::{Member, MemberCommand, MemberEvent, MemberSettings},
+    rights::PublishRights,
     store::{FleetStore, StoreSettings},
     testing::listed,
 };
-use spotter_mqtt::{
-    DELAYED_AFTER, Identity, Inbound, InboundKind, Publisher, Update, parse_inbound,
-};
+use spotter_mqtt::{Identity, Publisher, Update};
 use tokio::{
     signal::unix,
     sync::mpsc,
@@ -48,6 +46,7 @@ const STEP: Duration = Duration::from_millis(100);
 /// How often the disk and the measurement get what they need.
 const REPORT_PERIOD: Duration = Duration::from_secs(1);
 /// As in the daemon.
+const GIVE_UP_LIMIT: Duration = Duration::from_secs(5);
 const LEAVE_LIMIT: Duration = Duration::from_secs(12);
 const COMMANDS: usize = 4096;
 const EVENTS: usize = 1024;
@@ -58,6 +57,7 @@ pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let node = NodeId::new(&args.name)?;
     let kept = args.folder.join("own.json");
+    let rights = Arc::new(PublishRights::default());
     let (commands, received) = mpsc::channel(COMMANDS);
     let (sender, mut events) = mpsc::channel(EVENTS);
     let settings = MemberSettings {
@@ -65,14 +65,15 @@ pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
         labels: BTreeSet::new(),
         machine: args.name.clone(),
         resumed: read_own(&kept),
+        rights: Arc::clone(&rights),
         version: env!("CARGO_PKG_VERSION").into(),
     };
     let store = Arc::new(store(args)?);
-    let identity = Identity::of_this_machine(node).in_fleet(Some(NodeId::new(FLEET)?));
+    let identity = Identity::of_this_machine(node.clone());
+    let identity = identity.in_fleet(NodeId::new(FLEET)?, Arc::clone(&rights) as _);
     let mqtt = mqtt(args.broker);
     let (publisher, publishing) =
         Publisher::start(&mqtt, Some(&args.folder), &identity, Arc::clone(&clock))?;
-    let mut inbox = publisher.take_inbound().context("an inbox")?;
     // There are no webhooks.
     drop(publisher.take_events());
     let member = Member::new(settings, store, Arc::clone(&clock), sender);
@@ -80,7 +81,9 @@ pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
     let mut this = FleetBox {
         // The node, and which run of it: event ids are never used twice.
         run: format!("{}_{}", args.name, args.run),
+        node,
         clock,
+        rights,
         publisher,
         commands,
         prompt: PromptId::new(PROMPT)?,
@@ -103,7 +106,6 @@ pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
                 MemberEvent::Left => break,
                 event => this.on_event(event),
             },
-            Some(message) = inbox.recv() => this.on_message(&message),
             _ = steps.tick() => if this.step() {
                 break;
             },
@@ -168,14 +170,9 @@ fn read_own(path: &Path) -> BTreeMap<CameraId, Epoch> {
 /// This box's part in a camera.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CameraPart {
-    Preparing,
-    /// The membership knows that it is connected.
-    Prepared,
     Own(Epoch),
     /// Its last messages may take until then.
     GivingUp(Mono),
-    /// Silent and still connected.
-    GivenUp,
 }
 
 struct BoxCamera {
@@ -189,7 +186,9 @@ struct BoxCamera {
 
 struct FleetBox {
     run: String,
+    node: NodeId,
     clock: Arc<dyn Clock>,
+    rights: Arc<PublishRights>,
     publisher: Publisher,
     commands: mpsc::Sender<MemberCommand>,
     prompt: PromptId,
@@ -219,34 +218,17 @@ impl FleetBox {
 
     fn on_event(&mut self, event: MemberEvent) {
         match event {
-            MemberEvent::Prepare(camera) => {
-                let connecting = self.camera(CameraPart::Preparing);
-                self.cameras.entry(camera).or_insert(connecting);
-            }
-            MemberEvent::Dismiss(camera) => {
-                let is_prepared = |camera: &mut BoxCamera| {
-                    matches!(camera.part, CameraPart::Preparing | CameraPart::Prepared)
-                };
-                if self.cameras.get_mut(&camera).is_some_and(is_prepared) {
-                    self.cameras.remove(&camera);
-                }
-            }
             MemberEvent::Own(camera, epoch) => self.on_own(camera, epoch),
             MemberEvent::GiveUp(camera) => self.on_give_up(&camera),
             MemberEvent::HandedOver { camera, released } => {
-                self.publisher.handed_over(&camera, released);
                 self.cameras.remove(&camera);
-            }
-            MemberEvent::Lost { camera, newer } => {
-                self.publisher.lose_camera(&camera, newer);
-                self.cameras.remove(&camera);
-            }
-            MemberEvent::Confirmed { until } => {
-                for (camera, epoch) in self.publisher.confirm_ownership(until) {
-                    self.publisher.own_camera(&camera, epoch);
+                if let Some(epoch) = released {
+                    self.rights.grant(&camera, epoch);
+                    self.publisher.publish(Update::Owner { camera, node: None });
                 }
             }
-            MemberEvent::WrongOwner { camera, .. } => self.publisher.publish_owner_again(&camera),
+            MemberEvent::Lost(camera) => drop(self.cameras.remove(&camera)),
+            MemberEvent::WrongOwner { camera, .. } => self.publish_owner(&camera),
             _ => {}
         }
     }
@@ -263,11 +245,10 @@ impl FleetBox {
     }
 
     fn on_own(&mut self, camera: CameraId, epoch: Epoch) {
-        let is_own = |known: &BoxCamera| matches!(known.part, CameraPart::Own(_));
-        match self.cameras.get(&camera).is_some_and(is_own) {
-            true => self.publisher.renew_camera(&camera, epoch),
-            false => self.publisher.own_camera(&camera, epoch),
-        };
+        if !self.rights.grant(&camera, epoch) {
+            return;
+        }
+        self.publish_owner(&camera);
         let connecting = self.camera(CameraPart::Own(epoch));
         let known = self.cameras.entry(camera).or_insert(connecting);
         known.part = CameraPart::Own(epoch);
@@ -275,31 +256,18 @@ impl FleetBox {
         self.step();
     }
 
-    fn on_give_up(&mut self, id: &CameraId) {
-        self.end_event(id, EndReason::Moved);
-        self.publisher.hand_over_camera(id);
-        let until = self.clock.now().after(DELAYED_AFTER);
-        let mut known = self.camera(CameraPart::GivingUp(until));
-        if let Some(camera) = self.cameras.remove(id) {
-            known.connected_at = camera.connected_at;
-        }
-        self.cameras.insert(id.clone(), known);
+    fn publish_owner(&self, camera: &CameraId) {
+        self.publisher.publish(Update::Owner {
+            camera: camera.clone(),
+            node: Some(self.node.clone()),
+        });
     }
 
-    fn on_message(&self, message: &Inbound) {
-        let owner = parse_inbound(&self.publisher.topics(), None, message);
-        if let InboundKind::Owner {
-            camera,
-            node,
-            epoch,
-        } = owner
-        {
-            self.send(MemberCommand::SeenOwner {
-                camera,
-                node,
-                epoch,
-            });
-        }
+    fn on_give_up(&mut self, id: &CameraId) {
+        self.end_event(id, EndReason::Moved);
+        let until = self.clock.now().after(GIVE_UP_LIMIT);
+        let giving_up = self.camera(CameraPart::GivingUp(until));
+        self.cameras.insert(id.clone(), giving_up);
     }
 
     /// True when the box has to end without having handed all over.
@@ -318,16 +286,13 @@ impl FleetBox {
             return;
         };
         match camera.part {
-            CameraPart::Preparing if camera.connected_at <= now => {
-                camera.part = CameraPart::Prepared;
-                self.send(MemberCommand::Prepared(id.clone()));
-            }
             CameraPart::Own(_) if camera.next <= now => {
                 camera.next = now.after(PUBLISH_PERIOD);
                 self.publish(id);
             }
             CameraPart::GivingUp(until) if until <= now || !self.publisher.has_waiting(id) => {
-                camera.part = CameraPart::GivenUp;
+                self.cameras.remove(id);
+                self.rights.withdraw(id);
                 self.send(MemberCommand::GivenUp(id.clone()));
             }
             _ => {}

@@ -23,13 +23,12 @@ use crate::{
     Inbound, JsonLine,
     command::parse_owner,
     detection,
-    fence::OwnerArrival,
     message::{Body, Message, status_text},
     outbox::{Outgoing, Ticket},
     publisher::SentDetection,
     target::ConnectionTarget,
 };
-use spotter_core::{Latency, LogThrottle, Mono, NodeId};
+use spotter_core::{Latency, LogThrottle, Mono};
 
 /// A larger detection is not sent (docs/mqtt.md section 1).
 const DETECTION_MAX_BYTES: usize = 64 * 1024;
@@ -84,13 +83,8 @@ impl ReconnectState {
 
 /// A request that the broker answers.
 enum BrokerRequest {
-    Message {
-        topic: String,
-        ticket: Ticket,
-    },
+    Message { topic: String, ticket: Ticket },
     Filter(String),
-    /// The question for newer owners with this number.
-    Owners(u64),
 }
 
 pub(super) struct BrokerConnection<'a> {
@@ -241,7 +235,7 @@ impl<'a> BrokerConnection<'a> {
         if self.online_since.is_none() || self.task.clock.now().since(since) >= STOP_WITHIN {
             return true;
         }
-        let is_settled = self.task.shared.outbox().is_settled();
+        let is_settled = self.task.shared.outbox().is_settled(self.task.clock.now());
         if !sent_disconnect && is_settled && self.sender.disconnect().is_ok() {
             self.stopping = Some((since, true));
         }
@@ -271,7 +265,6 @@ impl<'a> BrokerConnection<'a> {
                 .repeat(&self.target.status_topic);
         }
         while self.queued < QUEUE && self.change_subscription() {}
-        self.ask_owners(now);
         while self.has_room() {
             let taken = task.shared.outbox().take(task.clock.now());
             let Some(outgoing) = taken else { break };
@@ -310,33 +303,6 @@ impl<'a> BrokerConnection<'a> {
             self.queued += usize::from(self.sender.unsubscribe(&filter).is_ok());
         }
         old.is_some()
-    }
-
-    /// Asks the broker for newer owners of this node's cameras, if the fence needs that: the broker sends the retained messages again.
-    fn ask_owners(&mut self, now: Mono) {
-        let Some(filter) = self.target.owner_filter.clone() else {
-            return;
-        };
-        let is_sendable = self.limits.allows(subscribe_bytes(self.protocol, &filter));
-        if self.online_since.is_none() || self.queued >= QUEUE || !is_sendable {
-            return;
-        }
-        let Some(number) = self.task.shared.outbox().fence.ask(now) else {
-            return;
-        };
-        match self.sender.subscribe(&filter, SubscriptionPurpose::States) {
-            Ok(notice) => {
-                self.queued += 1;
-                let request = BrokerRequest::Owners(number);
-                self.answers
-                    .spawn(async move { (request, notice.outcome().await) });
-            }
-            // The queue is full.
-            Err(()) => {
-                let mut outbox = self.task.shared.outbox();
-                outbox.fence.answered(number, false, now);
-            }
-        }
     }
 
     fn purpose_of(&self, filter: &str) -> SubscriptionPurpose {
@@ -475,22 +441,22 @@ impl<'a> BrokerConnection<'a> {
             Ok((BrokerRequest::Filter(filter), RequestOutcome::Refused(code))) => {
                 self.warn_rejected(filter, &code);
             }
-            Ok((BrokerRequest::Owners(number), RequestOutcome::Acked)) => {
-                let mut outbox = self.task.shared.outbox();
-                outbox.fence.answered(number, true, now);
-            }
-            // Messages of cameras are held until ownership is certain.
-            Ok((BrokerRequest::Owners(_), RequestOutcome::Refused(code))) => {
-                let filter = self.target.owner_filter.clone();
-                self.warn_rejected(filter.unwrap_or_default(), &code);
-            }
+            Ok((BrokerRequest::Filter(filter), RequestOutcome::Acked)) => self.answered(&filter),
             // A missing answer ends the connection, and the outbox sends the message on the next one.
-            Ok((_, RequestOutcome::Lost) | (BrokerRequest::Filter(_), RequestOutcome::Acked))
-            | Err(_) => {}
+            Ok((_, RequestOutcome::Lost)) | Err(_) => {}
+        }
+    }
+
+    fn answered(&self, filter: &str) {
+        if self.target.owner_filter.as_deref() == Some(filter) {
+            let now = self.task.clock.now();
+            self.task.shared.outbox().gate.owners_answered(now);
         }
     }
 
     fn warn_rejected(&mut self, filter: String, why: &str) {
+        // Then the store alone says who the owner is.
+        self.answered(&filter);
         let warning = ConnectionWarning::SubscriptionRejected(filter.clone());
         if let Some(suppressed) = self.admit(warning) {
             let effect = match self.is_of_trigger(&filter) {
@@ -514,9 +480,11 @@ impl<'a> BrokerConnection<'a> {
             }
             return;
         }
-        if self.target.topics.camera_of_owner(&inbound.topic).is_some()
-            && !self.owner_arrived(&inbound)
-        {
+        if self.target.topics.camera_of_owner(&inbound.topic).is_some() {
+            if let Some((camera, owner)) = parse_owner(&self.target.topics, &inbound) {
+                let mut outbox = self.task.shared.outbox();
+                outbox.gate.owner_arrived(&camera, owner.epoch, now);
+            }
             return;
         }
         if let Err(TrySendError::Full(dropped)) = self.task.inbox.try_send(inbound) {
@@ -530,26 +498,5 @@ impl<'a> BrokerConnection<'a> {
                 );
             }
         }
-    }
-
-    /// True when an `owner` of the fleet names a newer owner of a camera of this node. Nothing of the camera is sent from here on, unless the
-    /// store has confirmed that it is this node's: then the store decides.
-    fn owner_arrived(&self, inbound: &Inbound) -> bool {
-        let Some((camera, owner)) = parse_owner(&self.target.topics, inbound) else {
-            return false;
-        };
-        let (epoch, now) = (owner.epoch, self.task.clock.now());
-        let arrival = self.task.shared.outbox().owner_arrived(&camera, epoch, now);
-        if arrival == OwnerArrival::Lost {
-            let node = owner.node.as_ref().map(NodeId::as_str);
-            tracing::warn!(
-                %camera,
-                node,
-                %epoch,
-                "another node owns the camera; this node publishes nothing more of it"
-            );
-            self.task.shared.event_pushed.notify_one();
-        }
-        arrival != OwnerArrival::Known
     }
 }

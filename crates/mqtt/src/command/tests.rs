@@ -11,7 +11,7 @@ use crate::{
     testing::{camera, fleet_topics, prompt, topics},
 };
 use spotter_core::{
-    LogLevel, NewPrompt, RequestedInfo, WallTime,
+    Epoch, LogLevel, NewPrompt, RequestedInfo, WallTime,
     testing::{prompt_text, rate, share},
 };
 
@@ -319,13 +319,8 @@ fn request_on_a_topic_of_the_fleet_is_marked() {
         assert_eq!(found, expected, "{topic}");
     }
     let owner = "spotter/hall/cam/gate/owner";
-    let lost = InboundKind::Owner {
-        camera: gate(),
-        node: Some(NodeId::new("edge2").unwrap()),
-        epoch: Epoch(18),
-    };
-    assert_eq!(of(owner, r#"{"v":1,"node":"edge2","epoch":18}"#), lost);
-    assert_eq!(of(owner, r#"{"v":1}"#), InboundKind::Other);
+    let payload = r#"{"v":1,"node":"edge2","epoch":18}"#;
+    assert_eq!(of(owner, payload), InboundKind::Other, "of the connection");
 }
 
 #[test]
@@ -400,8 +395,8 @@ proptest! {
         for payload in [owner, other, node] {
             let mut inbound = message("", &payload);
             inbound.topic = "spotter/hall/cam/gate/owner".into();
-            if let InboundKind::Owner { epoch, .. } = parse_inbound(&fleet_topics(), None, &inbound) {
-                prop_assert!(epoch <= Epoch::MAX);
+            if let Some((_, owner)) = parse_owner(&fleet_topics(), &inbound) {
+                prop_assert!(owner.epoch <= Epoch::MAX);
             }
         }
     }

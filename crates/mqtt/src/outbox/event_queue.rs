@@ -4,8 +4,8 @@
 //! first and slowly, so that a consumer is not flooded after an outage; fresh ones do not wait behind them, except on a
 //! topic of which late ones wait: the order of a topic is never changed.
 //!
-//! In a fleet an event has the epoch of its camera's owner, and is **uncertain** if another node may have been the owner. Uncertain events of an
-//! older epoch than the present owner's are discarded. Those of an earlier run are held until the owner of the camera is known.
+//! In a fleet an event has the epoch of its camera's owner. It is sent while the node publishes the camera with that epoch, and dropped when the
+//! camera has a newer one.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use super::{DeliveryOptions, MessageIds, Outgoing, rates::RateLimit};
+use super::{DeliveryOptions, MessageIds, Outgoing, gate::Fate, rates::RateLimit};
 use crate::{
     event,
     event_feed::EventFeed,
@@ -28,9 +28,8 @@ const EVENTS_IN_FLIGHT_MAX: usize = 8;
 const EVENTS_PER_S: usize = 100;
 /// Late events a second, of all.
 const LATE_PER_S: usize = 50;
-/// An event that waited longer is marked `delayed`, as one from the spool is. A camera that is handed over waits no longer for its last messages,
-/// so what is sent of it while its next owner publishes says that it is old.
-pub const DELAYED_AFTER: Duration = Duration::from_secs(3);
+/// An event that waited longer is marked `delayed`, as one from the spool is.
+const DELAYED_AFTER: Duration = Duration::from_secs(3);
 /// While connected, this many events wait even when the configuration keeps fewer over an outage.
 const CONNECTED_MIN: usize = 64;
 /// Bytes of a record beyond its event, on disk and in memory.
@@ -42,24 +41,6 @@ enum EventPhase {
     InFlight,
     /// The broker refused it; the mixer retries it later.
     Declined,
-    /// Of an earlier run; the owner of its camera is not known yet.
-    Held,
-}
-
-/// The owner of a fleet's camera when an event happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct EventOrigin {
-    pub(crate) epoch: Epoch,
-    /// Another node may have been the owner.
-    pub(crate) uncertain: bool,
-}
-
-/// The end of an event that was open at the end of the earlier run.
-#[derive(Debug)]
-struct HeldEnd {
-    topic: String,
-    event: Event,
-    epoch: Epoch,
 }
 
 #[derive(Debug)]
@@ -72,8 +53,6 @@ struct QueuedEvent {
     late: bool,
     /// It was declined before.
     declined: bool,
-    /// In flight when the camera was lost: it is not sent again.
-    forfeited: bool,
     phase: EventPhase,
 }
 
@@ -93,9 +72,6 @@ pub(crate) struct EventQueue {
     late: BTreeSet<u64>,
     late_on: HashMap<Arc<str>, usize>,
     in_flight: usize,
-    held_ends: Vec<HeldEnd>,
-    /// Cameras of held events and ends.
-    held_of: BTreeSet<CameraId>,
     bytes: u64,
     next_number: u64,
     rate: RateLimit,
@@ -111,7 +87,7 @@ pub(crate) struct EventQueue {
     pub(super) over_bound: u64,
     /// Dropped: older than the bounds allow.
     pub(super) too_old: u64,
-    /// Dropped: uncertain, and the camera has a newer owner.
+    /// Dropped: the camera has a newer owner.
     pub(super) older_epoch: u64,
 }
 
@@ -129,8 +105,6 @@ impl EventQueue {
             late: BTreeSet::new(),
             late_on: HashMap::new(),
             in_flight: 0,
-            held_ends: Vec::new(),
-            held_of: BTreeSet::new(),
             bytes: 0,
             next_number: 1,
             rate: RateLimit::new(EVENTS_PER_S),
@@ -160,25 +134,19 @@ impl EventQueue {
         !(self.fresh.is_empty() && self.late.is_empty())
     }
 
-    /// `origin`: of a fleet's camera.
-    pub(crate) fn push(
-        &mut self,
-        topic: &str,
-        event: Event,
-        origin: Option<EventOrigin>,
-        now: Mono,
-    ) {
-        let kept = self.record(event, origin);
+    /// `epoch`: of a fleet's camera.
+    pub(crate) fn push(&mut self, topic: &str, event: Event, epoch: Option<Epoch>, now: Mono) {
+        let kept = self.record(event, epoch);
         let expires = now.after(self.bounds.max_age);
         if let Some(unwritten) = &mut self.unwritten {
             unwritten.keep(Arc::clone(&kept), expires);
         }
         let topic: Arc<str> = topic.into();
-        self.feed.offer(&topic, &kept);
+        self.feed.offer(&kept);
         self.insert(topic, kept, now, expires);
     }
 
-    fn record(&mut self, event: Event, origin: Option<EventOrigin>) -> Arc<SpooledEvent> {
+    fn record(&mut self, event: Event, epoch: Option<Epoch>) -> Arc<SpooledEvent> {
         let at = event.ended.unwrap_or(event.last_seen).unix_millis();
         self.id_ms = self.id_ms.max(u64::try_from(at).unwrap_or(0));
         let (number, id) = (self.next_number, self.ids.next(self.id_ms));
@@ -186,8 +154,7 @@ impl EventQueue {
             number,
             id,
             event,
-            epoch: origin.map(|origin| origin.epoch),
-            uncertain: origin.is_some_and(|origin| origin.uncertain),
+            epoch,
         })
     }
 
@@ -210,151 +177,7 @@ impl EventQueue {
         left: Duration,
         now: Mono,
     ) {
-        let topic: Arc<str> = topic.into();
-        self.feed.restore(&topic, &kept);
-        self.insert(topic, kept, now, now.after(left));
-    }
-
-    /// A restored event waits until the owner of its camera is known: an uncertain one, and each that follows it on its topic.
-    pub(crate) fn hold_uncertain(&mut self, number: u64) {
-        let Some(entry) = self.entries.get(&number) else {
-            return;
-        };
-        let is_held =
-            |other: &QueuedEvent| other.phase == EventPhase::Held && other.topic == entry.topic;
-        let camera = &entry.kept.event.camera;
-        let follows = || self.held_of.contains(camera) && self.entries.values().any(is_held);
-        if !entry.kept.uncertain && !follows() {
-            return;
-        }
-        self.held_of.insert(camera.clone());
-        self.stop_waiting(number);
-        if let Some(entry) = self.entries.get_mut(&number) {
-            entry.phase = EventPhase::Held;
-        }
-    }
-
-    /// The end of an event that was open at the end of the earlier run waits until the owner of its camera is known.
-    pub(crate) fn hold_end(&mut self, topic: String, event: Event, epoch: Epoch) {
-        self.held_of.insert(event.camera.clone());
-        self.held_ends.push(HeldEnd {
-            topic,
-            event,
-            epoch,
-        });
-    }
-
-    /// Events or ends of the camera wait for its owner.
-    pub(super) fn is_held_of(&self, camera: &CameraId) -> bool {
-        self.held_of.contains(camera)
-    }
-
-    /// The present owner of the camera has the epoch `newest`: uncertain events and held ends of older ones are dropped.
-    pub(super) fn discard_older(&mut self, camera: &CameraId, newest: Epoch, now: Mono) {
-        let is_older = |entry: &QueuedEvent| {
-            entry.kept.uncertain && entry.kept.epoch.is_some_and(|epoch| epoch < newest)
-        };
-        let of_camera = self.entries.iter_mut();
-        let of_camera = of_camera.filter(|(_, entry)| entry.kept.event.camera == *camera);
-        let mut discarded = Vec::new();
-        for (&number, entry) in of_camera.filter(|(_, entry)| is_older(entry)) {
-            match entry.phase {
-                // The broker may have it already.
-                EventPhase::InFlight => entry.forfeited = true,
-                _ => discarded.push(number),
-            }
-        }
-        for number in discarded {
-            self.discard(number);
-        }
-        self.feed_certain(camera);
-        let ends = std::mem::take(&mut self.held_ends).into_iter();
-        let (older, others): (Vec<_>, Vec<_>) =
-            ends.partition(|end| end.event.camera == *camera && end.epoch < newest);
-        self.held_ends = others;
-        for end in older {
-            self.close_track(end.event, now);
-            self.older_epoch += 1;
-        }
-        self.release_certain(camera);
-    }
-
-    /// Events of the camera that followed uncertain ones in the feed, which are discarded now.
-    fn feed_certain(&mut self, camera: &CameraId) {
-        let mut blocked = BTreeSet::new();
-        for entry in self.entries.values() {
-            if entry.kept.event.camera != *camera || blocked.contains(&entry.topic) {
-                continue;
-            }
-            match entry.kept.uncertain {
-                true => drop(blocked.insert(Arc::clone(&entry.topic))),
-                false => self.feed.release(&entry.kept),
-            }
-        }
-    }
-
-    /// This node is the owner: held events of the camera wait for the broker, then the ends.
-    pub(super) fn release(&mut self, camera: &CameraId, now: Mono) {
-        self.held_of.remove(camera);
-        self.end_hold(camera);
-        let ends = std::mem::take(&mut self.held_ends).into_iter();
-        let (own, others): (Vec<_>, Vec<_>) = ends.partition(|end| end.event.camera == *camera);
-        self.held_ends = others;
-        for end in own {
-            let origin = EventOrigin {
-                epoch: end.epoch,
-                uncertain: false,
-            };
-            self.push(&end.topic, end.event, Some(origin), now);
-        }
-    }
-
-    /// Ends the hold of the camera if nothing uncertain is left.
-    fn release_certain(&mut self, camera: &CameraId) {
-        let is_uncertain = |entry: &QueuedEvent| {
-            entry.phase == EventPhase::Held
-                && entry.kept.uncertain
-                && entry.kept.event.camera == *camera
-        };
-        let has_ends = self.held_ends.iter().any(|end| end.event.camera == *camera);
-        if !has_ends && !self.entries.values().any(is_uncertain) && self.held_of.remove(camera) {
-            self.end_hold(camera);
-        }
-    }
-
-    fn end_hold(&mut self, camera: &CameraId) {
-        let held = self.entries.iter_mut().filter(|(_, entry)| {
-            entry.phase == EventPhase::Held && entry.kept.event.camera == *camera
-        });
-        let released = held.map(|(&number, entry)| {
-            entry.phase = EventPhase::Waiting;
-            number
-        });
-        for number in released.collect::<Vec<_>>() {
-            self.wait(number);
-        }
-    }
-
-    /// The camera was handed over, which proves that this node was its owner until then. On the disk they stay uncertain: written again, an
-    /// event would open its track again.
-    pub(super) fn make_certain(&mut self, camera: &CameraId, epoch: Epoch) {
-        self.renew(camera, epoch, epoch);
-    }
-
-    /// The node was the owner all the time, and has another epoch now: consumers ignore the older one.
-    pub(super) fn renew(&mut self, camera: &CameraId, before: Epoch, epoch: Epoch) {
-        for entry in self.entries.values_mut() {
-            let kept = &entry.kept;
-            let is_old = kept.uncertain || before != epoch;
-            if kept.epoch != Some(before) || kept.event.camera != *camera {
-                continue;
-            }
-            if is_old {
-                let kept = Arc::make_mut(&mut entry.kept);
-                (kept.uncertain, kept.epoch) = (false, Some(epoch));
-            }
-            self.feed.release(&entry.kept);
-        }
+        self.insert(topic.into(), kept, now, now.after(left));
     }
 
     /// An event of the camera waits or is in flight.
@@ -364,19 +187,6 @@ impl EventQueue {
             entry.kept.event.camera == *camera
                 && matches!(entry.phase, EventPhase::Waiting | EventPhase::InFlight)
         })
-    }
-
-    fn discard(&mut self, number: u64) {
-        self.remove(number);
-        self.older_epoch += 1;
-    }
-
-    /// Drops events of a lost camera that were in flight.
-    fn discard_forfeited(&mut self) {
-        let forfeited = self.entries.iter().filter(|(_, entry)| entry.forfeited);
-        for number in forfeited.map(|(&number, _)| number).collect::<Vec<_>>() {
-            self.discard(number);
-        }
     }
 
     fn insert(&mut self, topic: Arc<str>, kept: Arc<SpooledEvent>, now: Mono, mut expires: Mono) {
@@ -395,7 +205,6 @@ impl EventQueue {
             expires,
             late: !self.connected,
             declined: false,
-            forfeited: false,
             phase: EventPhase::Waiting,
             kept,
         };
@@ -420,33 +229,40 @@ impl EventQueue {
     }
 
     fn all_wait_as_late(&mut self) {
-        self.discard_forfeited();
         self.in_flight = 0;
         self.fresh.clear();
         self.late.clear();
         self.late_on.clear();
         for (&number, entry) in &mut self.entries {
             entry.late = true;
-            if entry.phase == EventPhase::Held {
-                continue;
-            }
             entry.phase = EventPhase::Waiting;
             self.late.insert(number);
             *self.late_on.entry(Arc::clone(&entry.topic)).or_default() += 1;
         }
     }
 
-    /// The next event with its number, when the rates and the acknowledgements allow one.
-    pub(super) fn take(&mut self, now: Mono) -> Option<(u64, Outgoing)> {
+    /// The next event with its number, when the rates, the acknowledgements and `fate` allow one. Those of older epochs before it are dropped.
+    pub(super) fn take(
+        &mut self,
+        now: Mono,
+        fate: impl Fn(&CameraId, Option<Epoch>) -> Fate,
+    ) -> Option<(u64, Outgoing)> {
         self.expire(now);
         if self.in_flight >= EVENTS_IN_FLIGHT_MAX || self.rate.ready_at(now) > now {
             return None;
         }
-        let number = self.next_fresh().or_else(|| self.next_late(now))?;
+        let number = loop {
+            let next = self.next_fresh(&fate);
+            let (number, fate) = next.or_else(|| self.next_late(&fate, now))?;
+            if fate == Fate::Send {
+                break number;
+            }
+            self.remove(number);
+            self.older_epoch += 1;
+        };
         self.stop_waiting(number);
         let entry = self.entries.get_mut(&number)?;
         entry.phase = EventPhase::InFlight;
-        self.feed.release(&entry.kept);
         self.in_flight += 1;
         self.rate.count(now);
         if entry.late {
@@ -468,28 +284,50 @@ impl EventQueue {
     }
 
     /// When [`take`](Self::take) may have one, if nothing else happens before.
-    pub(super) fn next_at(&self, now: Mono) -> Option<Mono> {
+    pub(super) fn next_at(
+        &self,
+        now: Mono,
+        fate: impl Fn(&CameraId, Option<Epoch>) -> Fate,
+    ) -> Option<Mono> {
         if self.in_flight >= EVENTS_IN_FLIGHT_MAX {
             return None;
         }
         let ready = self.rate.ready_at(now);
-        if self.next_fresh().is_some() {
+        if self.next_fresh(&fate).is_some() {
             return Some(ready);
         }
-        (!self.late.is_empty()).then(|| ready.max(self.late_rate.ready_at(now)))
+        let late = self.next_of(&self.late, |_| true, &fate);
+        late.map(|_| ready.max(self.late_rate.ready_at(now)))
     }
 
-    fn next_fresh(&self) -> Option<u64> {
-        let is_free = |number: &&u64| {
-            let topic = self.entries.get(number).map(|entry| &entry.topic);
-            topic.is_some_and(|topic| !self.late_on.contains_key(topic))
-        };
-        self.fresh.iter().find(is_free).copied()
+    fn next_fresh(&self, fate: &impl Fn(&CameraId, Option<Epoch>) -> Fate) -> Option<(u64, Fate)> {
+        let is_free = |entry: &QueuedEvent| !self.late_on.contains_key(&entry.topic);
+        self.next_of(&self.fresh, is_free, fate)
     }
 
-    fn next_late(&self, now: Mono) -> Option<u64> {
-        let number = self.late.first().copied()?;
-        (self.late_rate.ready_at(now) <= now).then_some(number)
+    fn next_late(
+        &self,
+        fate: &impl Fn(&CameraId, Option<Epoch>) -> Fate,
+        now: Mono,
+    ) -> Option<(u64, Fate)> {
+        let is_ready = self.late_rate.ready_at(now) <= now;
+        let next = self.next_of(&self.late, |_| true, fate);
+        next.filter(|(_, fate)| is_ready || *fate == Fate::Drop)
+    }
+
+    /// The first of these events that does not have to wait.
+    fn next_of(
+        &self,
+        numbers: &BTreeSet<u64>,
+        is_free: impl Fn(&QueuedEvent) -> bool,
+        fate: &impl Fn(&CameraId, Option<Epoch>) -> Fate,
+    ) -> Option<(u64, Fate)> {
+        let mut next = numbers.iter().filter_map(|number| {
+            let entry = self.entries.get(number).filter(|entry| is_free(entry))?;
+            let fate = fate(&entry.kept.event.camera, entry.kept.epoch);
+            (fate != Fate::Wait).then_some((*number, fate))
+        });
+        next.next()
     }
 
     pub(super) fn acked(&mut self, number: u64) {
@@ -498,27 +336,16 @@ impl EventQueue {
 
     /// The hand-over failed: the event is due again.
     pub(super) fn failed(&mut self, number: u64) {
-        if self.is_forfeited(number) {
-            return self.discard(number);
-        }
         self.set_phase(number, EventPhase::Waiting);
         self.wait(number);
     }
 
     /// The broker refused the event. Counted the first time.
     pub(super) fn declined(&mut self, number: u64) {
-        if self.is_forfeited(number) {
-            return self.discard(number);
-        }
         self.set_phase(number, EventPhase::Declined);
         if let Some(entry) = self.entries.get_mut(&number) {
             self.declined += u64::from(!std::mem::replace(&mut entry.declined, true));
         }
-    }
-
-    fn is_forfeited(&self, number: u64) -> bool {
-        let entry = self.entries.get(&number);
-        entry.is_some_and(|entry| entry.forfeited)
     }
 
     /// Refused events wait again.
@@ -577,7 +404,6 @@ impl EventQueue {
             return;
         };
         self.bytes -= gone.bytes;
-        self.feed.forget(number);
         if gone.phase == EventPhase::InFlight {
             self.in_flight -= 1;
         }
@@ -635,7 +461,10 @@ mod tests {
     use super::*;
     use crate::{
         event::tests::event,
-        outbox::tests::{json, ms, spool},
+        outbox::{
+            gate::send,
+            tests::{json, ms, spool},
+        },
     };
     use spotter_core::EventStep;
 
@@ -655,7 +484,7 @@ mod tests {
     }
 
     fn take_all(queue: &mut EventQueue, now: Mono) -> Vec<(u64, Outgoing)> {
-        std::iter::from_fn(|| queue.take(now)).collect()
+        std::iter::from_fn(|| queue.take(now, send)).collect()
     }
 
     /// Takes the events that are due within `seconds` and acknowledges each one at once.
@@ -663,7 +492,7 @@ mod tests {
         let mut all = Vec::new();
         for step in 0..seconds * 100 {
             let now = from.after(Duration::from_millis(10 * step));
-            while let Some((number, sent)) = queue.take(now) {
+            while let Some((number, sent)) = queue.take(now, send) {
                 queue.acked(number);
                 all.push((now, sent));
             }
@@ -689,7 +518,7 @@ mod tests {
         }
         let first = take_all(&mut queue, ms(0));
         assert_eq!(first.len(), EVENTS_IN_FLIGHT_MAX);
-        let next_at = queue.next_at(ms(0));
+        let next_at = queue.next_at(ms(0), send);
         assert_eq!(next_at, None, "the queue waits for an acknowledgement");
         // The client library had no room: the same event is the next.
         queue.failed(first[7].0);
@@ -785,9 +614,9 @@ mod tests {
         let mut queue = online();
         push(&mut queue, "gate", 1, ms(0));
         for _ in 0..2 {
-            let (number, _) = queue.take(ms(0)).unwrap();
+            let (number, _) = queue.take(ms(0), send).unwrap();
             queue.declined(number);
-            assert!(queue.take(ms(0)).is_none() && queue.len() == 1);
+            assert!(queue.take(ms(0), send).is_none() && queue.len() == 1);
             queue.retry_declined();
         }
         assert_eq!(queue.declined, 1);
@@ -799,7 +628,7 @@ mod tests {
         queue.keep_on_disk(7);
         push(&mut queue, "gate", 1, ms(0));
         push(&mut queue, "gate", 2, ms(0));
-        let (number, _) = queue.take(ms(0)).unwrap();
+        let (number, _) = queue.take(ms(0), send).unwrap();
         assert_eq!(number, 7, "numbers continue after those on the disk");
         queue.acked(number);
         let batch = queue.unwritten(ms(1));

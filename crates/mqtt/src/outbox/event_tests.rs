@@ -39,7 +39,7 @@ fn event_is_sent_until_acknowledged_and_keeps_its_id() {
     let ticket_of_first = ticket(&first);
     assert_eq!(first.delivery.expiry, Some(day));
     assert!(!first.delivery.retained);
-    assert!(outbox.take(ms(1)).is_none() && !outbox.is_settled());
+    assert!(outbox.take(ms(1)).is_none() && !outbox.is_settled(ms(0)));
 
     outbox.disconnected();
     outbox.acked(ticket_of_first, ms(2)); // Ignored: the ticket is from a connection that has ended.
@@ -50,7 +50,7 @@ fn event_is_sent_until_acknowledged_and_keeps_its_id() {
     assert_eq!(json(&again)["delayed"], true);
     assert_eq!(again.delivery.expiry, Some(day - Duration::from_secs(3600)));
     outbox.acked(ticket(&again), ms(3_600_001));
-    assert!(outbox.is_settled() && outbox.events.len() == 0);
+    assert!(outbox.is_settled(ms(0)) && outbox.events.len() == 0);
     let counters = outbox.counters();
     assert_eq!((counters.events_acked, counters.dropped()), (1, 0));
 }
@@ -89,7 +89,10 @@ fn declined_messages_are_sent_again_and_counted_once() {
             outbox.acked(ticket(other), now);
         }
         assert!(drain(&mut outbox, now).is_empty(), "not due at once");
-        assert!(outbox.is_settled(), "a stop waits for a declined message");
+        assert!(
+            outbox.is_settled(ms(0)),
+            "a stop waits for a declined message"
+        );
         outbox.disconnected();
     }
     let counters = outbox.counters();
@@ -127,7 +130,7 @@ fn final_status_does_not_wait_for_declined_messages() {
     let last = drain(&mut outbox, ms(60_000));
     assert_eq!(last.len(), 1);
     outbox.acked(ticket(&last[0]), ms(60_000));
-    assert!(outbox.is_settled() && drain(&mut outbox, ms(200_000)).is_empty());
+    assert!(outbox.is_settled(ms(0)) && drain(&mut outbox, ms(200_000)).is_empty());
 }
 
 #[test]
@@ -159,7 +162,7 @@ fn final_status_follows_the_ends_and_leaves_the_backlog() {
     let (at, last) = sent.last().unwrap();
     assert_eq!(last.topic, "spotter/edge1/status");
     assert_eq!(*at, ms(1000), "the status is sent at the limit");
-    assert!(outbox.is_settled());
+    assert!(outbox.is_settled(ms(0)));
     // The rest waits for the next start.
     assert_eq!(outbox.events.len(), 201 - (sent.len() - 1));
     assert_eq!(outbox.counters().dropped(), 0);

@@ -15,7 +15,8 @@
 //! - Only streams wait for the rates; every message counts in them.
 //! - The final `offline` is a state that is sent when nothing else waits, so that no message follows it. Events that do
 //!   not fit in before it stay in the spool.
-//! - While the fence is closed, messages of a fleet's cameras are held; those of the node are not.
+//! - A message of a fleet's camera is sent with the epoch that the node may publish now. With an older one it is dropped; while the node is silent
+//!   about the camera, it waits. Messages of the node itself do not wait for that.
 //! - Messages that the broker refused are retried once a minute: a refused `status` must not leave the node unavailable for
 //!   hours.
 //!
@@ -30,6 +31,7 @@ mod event_tests;
 mod fleet_tests;
 #[cfg(test)]
 mod flood_tests;
+mod gate;
 #[cfg(test)]
 mod outage_tests;
 mod rates;
@@ -40,23 +42,21 @@ mod stream_queue;
 mod tests;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::Arc,
     time::Duration,
 };
 
 use super::{
     Topics, Update,
-    fence::{CameraFence, OwnerArrival},
-    message::{Body, CameraStamp, Message, MessageContent},
+    message::{Body, Message, MessageContent},
     message_counters::MessageCounters,
 };
-use spotter_core::{CameraId, Epoch, EventStep, Mono, config::SpoolConfig};
-
-pub use event_queue::DELAYED_AFTER;
+use spotter_core::{CameraId, CameraRights, EventStep, Mono, config::SpoolConfig};
 
 pub(super) use delivery::{DeliveryOptions, Outgoing, Ticket};
-use event_queue::{EventOrigin, EventQueue};
+use event_queue::EventQueue;
+use gate::CameraGate;
 use reply_queue::ReplyQueue;
 use state_queue::StateQueue;
 use stream_queue::StreamQueue;
@@ -119,8 +119,7 @@ pub(super) struct Outbox {
     pub(super) states: StateQueue,
     pub(super) events: EventQueue,
     pub(super) streams: StreamQueue,
-    /// Without a fleet it has no camera and is always open.
-    pub(super) fence: CameraFence,
+    pub(super) gate: CameraGate,
     final_status: FinalStatus,
     in_flight: BTreeMap<Ticket, (SentMessage, Mono)>,
     last_ticket: u64,
@@ -141,7 +140,7 @@ impl Outbox {
             events: EventQueue::new(spool, MessageIds::new(id_seed)),
             // Another seed, so that no event and detection have the same id.
             streams: StreamQueue::new(boot, MessageIds::new(!id_seed)),
-            fence: CameraFence::default(),
+            gate: CameraGate::new(None),
             final_status: FinalStatus::NotWanted,
             in_flight: BTreeMap::new(),
             last_ticket: 0,
@@ -149,6 +148,12 @@ impl Outbox {
             pubacks: VecDeque::new(),
             counters: MessageCounters::default(),
         }
+    }
+
+    /// Of a node in a fleet.
+    pub(super) fn in_fleet(self, rights: Arc<dyn CameraRights>) -> Self {
+        let gate = CameraGate::new(Some(rights));
+        Self { gate, ..self }
     }
 
     /// Never fails: what does not fit is dropped by the rules of its queue and counted.
@@ -175,11 +180,8 @@ impl Outbox {
                 self.streams.push(topic, stream, epoch, now);
             }
             MessageContent::Event(event) => {
-                let origin = stamp.map(|stamp| EventOrigin {
-                    epoch: stamp.epoch,
-                    uncertain: !self.fence.is_certain(now),
-                });
-                self.events.push(&topic, *event, origin, now);
+                let epoch = stamp.map(|stamp| stamp.epoch);
+                self.events.push(&topic, *event, epoch, now);
             }
             MessageContent::Reply { .. } if !self.connected => self.replies.dropped += 1,
             MessageContent::Reply {
@@ -196,12 +198,12 @@ impl Outbox {
         }
     }
 
-    /// The same in a fleet: an update of a camera that this node does not own is dropped.
+    /// The same in a fleet: an update of a camera that this node may not publish is dropped.
     pub(super) fn push_of_fleet(&mut self, topics: &Topics, update: Update, now: Mono) {
         let Some(camera) = update.camera() else {
             return self.push(Message::from_update(topics, update, None), now);
         };
-        match (self.fence.epoch_of(camera), update) {
+        match (self.gate.epoch_of(camera, now), update) {
             (Some(epoch), update) => {
                 self.push(Message::from_update(topics, update, Some(epoch)), now);
             }
@@ -216,97 +218,11 @@ impl Outbox {
         }
     }
 
-    /// This node is the owner of a camera; `owner` is the message that says so. False when a newer owner is known.
-    pub(super) fn own(&mut self, stamp: &CameraStamp, owner: Message, now: Mono) -> bool {
-        let (camera, epoch) = (&stamp.camera, stamp.epoch);
-        let before = self.fence.owned_epoch(camera);
-        if !self.fence.own(camera, epoch, now) {
-            return false;
-        }
-        if before.is_some_and(|before| before != epoch) {
-            self.forget(camera);
-        }
-        self.events.discard_older(camera, epoch, now);
-        self.events.release(camera, now);
-        self.push(owner, now);
-        true
-    }
-
-    /// The epoch of an own camera is newer, and no other node was its owner in between.
-    pub(super) fn renew(&mut self, stamp: &CameraStamp, owner: Message, now: Mono) -> bool {
-        let (camera, epoch) = (&stamp.camera, stamp.epoch);
-        let Some(before) = self.fence.owned_epoch(camera) else {
-            return self.own(stamp, owner, now);
-        };
-        if !self.fence.own(camera, epoch, now) {
-            return false;
-        }
-        self.events.renew(camera, before, epoch);
-        let removed = self.states.renew(stamp);
-        self.forget_sent(&removed);
-        self.push(owner, now);
-        true
-    }
-
-    /// The camera has another owner, or none: nothing of it is sent any more, but events that happened for certain before.
-    pub(super) fn lose(&mut self, camera: &CameraId, newer: Epoch, now: Mono) {
-        if self.fence.lose(camera, newer) {
-            self.forget(camera);
-            self.events.discard_older(camera, newer, now);
-        }
-    }
-
-    /// An `owner` of a camera arrived from the broker.
-    pub(super) fn owner_arrived(
-        &mut self,
-        camera: &CameraId,
-        epoch: Epoch,
-        now: Mono,
-    ) -> OwnerArrival {
-        let arrival = self.fence.owner_arrived(camera, epoch, now);
-        let is_lost = arrival == OwnerArrival::Lost;
-        if is_lost {
-            self.forget(camera);
-        }
-        if is_lost || (arrival == OwnerArrival::Known && self.events.is_held_of(camera)) {
-            self.events.discard_older(camera, epoch, now);
-        }
-        arrival
-    }
-
     /// A message of the camera waits or is in flight.
     pub(super) fn has_waiting(&self, camera: &CameraId) -> bool {
         self.states.is_waiting_of(camera)
             || self.streams.is_waiting_of(camera)
             || self.events.is_waiting_of(camera)
-    }
-
-    /// The hand-over of the camera is done. `released`: the message that no node is its owner.
-    pub(super) fn handed_over(&mut self, camera: &CameraId, released: Option<Message>, now: Mono) {
-        let stamp = released.as_ref().and_then(|message| message.stamp.as_ref());
-        let since = stamp.map(|stamp| stamp.epoch);
-        let Some(epoch) = self.fence.handed_over(camera, since) else {
-            return;
-        };
-        self.forget(camera);
-        self.events.make_certain(camera, epoch);
-        if let Some(released) = released
-            && self.fence.owned_epoch(camera).is_some()
-        {
-            self.push(released, now);
-        }
-    }
-
-    /// Acknowledgements of these states do not count any more.
-    fn forget_sent(&mut self, topics: &BTreeSet<String>) {
-        let is_forgotten = |sent: &SentMessage| matches!(sent, SentMessage::State(topic) if topics.contains(topic));
-        self.in_flight.retain(|_, (sent, _)| !is_forgotten(sent));
-    }
-
-    fn forget(&mut self, camera: &CameraId) {
-        let topics = self.states.forget(camera);
-        self.forget_sent(&topics);
-        self.counters.not_owned += self.streams.drop_of(camera);
     }
 
     /// Sets the final status. Streams that wait at `at_latest` are dropped; events stay.
@@ -319,7 +235,7 @@ impl Outbox {
         self.connected = true;
         self.retry_declined_at = None;
         self.in_flight.clear();
-        self.fence.connected();
+        self.gate.connected();
         self.states.connected();
         self.events.connected();
         self.streams.connected();
@@ -348,14 +264,13 @@ impl Outbox {
         if let Some(reply) = self.take_reply(now) {
             return Some(reply);
         }
-        let is_open = self.fence.is_open(now);
-        let state = self.take_state(is_open, now);
-        if state.is_some() || self.states.has_pending(is_open) || self.is_final() {
+        let state = self.take_state(now);
+        if state.is_some() || self.has_pending_states(now) || self.is_final() {
             return state;
         }
         // In a fleet, all events and streams are of its cameras.
-        if is_open {
-            let taken = self.take_event(now).or_else(|| self.streams.take(now));
+        if self.gate.is_open(now) {
+            let taken = self.take_event(now).or_else(|| self.take_stream(now));
             if taken.is_some() {
                 return taken;
             }
@@ -371,7 +286,7 @@ impl Outbox {
                 return None;
             }
         }
-        self.take_state(is_open, now)
+        self.take_state(now)
     }
 
     /// After the final status, only states are sent.
@@ -391,11 +306,17 @@ impl Outbox {
         Some(self.with_ticket(SentMessage::Reply(reply.clone()), reply, now))
     }
 
-    fn take_state(&mut self, is_open: bool, now: Mono) -> Option<Outgoing> {
+    fn has_pending_states(&self, now: Mono) -> bool {
+        self.states
+            .has_pending(|stamp| self.gate.fate_of(stamp, now))
+    }
+
+    fn take_state(&mut self, now: Mono) -> Option<Outgoing> {
         if !self.has_space() {
             return None;
         }
-        let outgoing = self.states.take(is_open)?;
+        let gate = &self.gate;
+        let outgoing = self.states.take(|stamp| gate.fate_of(stamp, now))?;
         let sent = SentMessage::State(outgoing.topic.clone());
         Some(self.with_ticket(sent, outgoing, now))
     }
@@ -404,8 +325,16 @@ impl Outbox {
         if !self.has_space() {
             return None;
         }
-        let (number, event) = self.events.take(now)?;
+        let gate = &self.gate;
+        let fate = |camera: &CameraId, epoch| gate.fate(camera, epoch, now);
+        let (number, event) = self.events.take(now, fate)?;
         Some(self.with_ticket(SentMessage::Event(number), event, now))
+    }
+
+    fn take_stream(&mut self, now: Mono) -> Option<Outgoing> {
+        let gate = &self.gate;
+        let fate = |camera: &CameraId, epoch| gate.fate(camera, epoch, now);
+        self.streams.take(now, fate)
     }
 
     /// Registers a message that the broker will acknowledge.
@@ -420,18 +349,21 @@ impl Outbox {
 
     /// When [`take`](Self::take) may have a message, if nothing else happens before; `None` = not by time alone.
     pub(super) fn next_at(&self, now: Mono) -> Option<Mono> {
-        let is_open = self.fence.is_open(now);
-        if !self.connected || self.states.has_pending(is_open) {
+        if !self.connected || self.has_pending_states(now) {
             return None;
         }
         let final_status = match self.final_status {
             FinalStatus::Due { at_latest, .. } => Some(at_latest),
             FinalStatus::NotWanted | FinalStatus::Sent => None,
         };
+        let is_open = self.gate.is_open(now);
+        let fate = |camera: &CameraId, epoch| self.gate.fate(camera, epoch, now);
         let takes_events = is_open && self.has_space() && !self.is_final();
-        let event = takes_events.then(|| self.events.next_at(now)).flatten();
-        let stream = is_open.then(|| self.streams.next_at(now)).flatten();
-        let opens_at = self.fence.opens_at().filter(|_| !is_open);
+        let event = takes_events
+            .then(|| self.events.next_at(now, fate))
+            .flatten();
+        let stream = is_open.then(|| self.streams.next_at(now, fate)).flatten();
+        let opens_at = self.gate.opens_at().filter(|_| !is_open);
         let times = [
             stream,
             final_status,
@@ -506,9 +438,12 @@ impl Outbox {
     }
 
     /// True when the broker has answered all messages, and the final status was sent if there is one.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_settled(&self, now: Mono) -> bool {
         let is_due = matches!(self.final_status, FinalStatus::Due { .. });
-        !is_due && !self.states.has_pending(true) && self.in_flight.is_empty()
+        !is_due
+            && self.gate.is_open(now)
+            && !self.has_pending_states(now)
+            && self.in_flight.is_empty()
     }
 
     /// When the oldest message in flight was handed over.
@@ -528,7 +463,7 @@ impl Outbox {
             events_too_old: self.events.too_old,
             events_of_older_epoch: self.events.older_epoch,
             feed_dropped: self.events.feed.dropped,
-            not_owned: own.not_owned,
+            not_owned: own.not_owned + self.streams.counters.not_owned,
             replies_acked: own.replies_acked,
             replies_dropped: self.replies.dropped,
             inbound_dropped: own.inbound_dropped,

@@ -1,14 +1,11 @@
 //! Retained topics: the newest payload of each, until the broker has acknowledged it.
 //!
 //! A state without a payload clears its topic; it is removed from the queue when the broker has acknowledged it. States of a fleet's
-//! cameras are held while the fence is closed, and forgotten when the camera has another owner.
+//! cameras wait while the node is silent about them, and are dropped when the camera has a newer owner.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use super::{DeliveryOptions, Outgoing};
+use super::{DeliveryOptions, Outgoing, gate::Fate};
 use crate::message::{Body, CameraStamp, Rank, StateMessage};
 use spotter_core::{CameraId, Mono};
 
@@ -34,7 +31,6 @@ struct QueuedState {
     rank: Rank,
     stamp: Option<CameraStamp>,
     is_once: bool,
-    names_epoch: bool,
     phase: StatePhase,
 }
 
@@ -68,7 +64,6 @@ impl StateQueue {
             rank,
             refresh,
             is_once,
-            names_epoch,
             payload,
         } = new;
         let is_due = match self.states.get_mut(topic) {
@@ -77,7 +72,6 @@ impl StateQueue {
                 state.payload = payload;
                 state.stamp = stamp;
                 state.is_once = is_once;
-                state.names_epoch = names_epoch;
                 match &mut state.phase {
                     StatePhase::Pending { .. } => false,
                     StatePhase::InFlight { newer } => {
@@ -98,7 +92,6 @@ impl StateQueue {
                     rank,
                     stamp,
                     is_once,
-                    names_epoch,
                     phase,
                 };
                 let before = self.states.insert(topic.to_owned(), state);
@@ -121,34 +114,44 @@ impl StateQueue {
         self.make_all_pending(|_| true);
     }
 
-    /// The next state, in the order of ranks. `is_open`: also one of a fleet's camera.
-    pub(super) fn take(&mut self, is_open: bool) -> Option<Outgoing> {
-        let (key, topic) = self.next_pending(is_open)?;
-        self.pending.remove(&key);
-        let state = self.states.get_mut(&topic)?;
-        state.phase = StatePhase::InFlight { newer: false };
-        Some(Outgoing {
-            topic,
-            delivery: DeliveryOptions {
-                retained: true,
-                epoch: state.stamp.as_ref().map(|stamp| stamp.epoch),
-                ..DeliveryOptions::default()
-            },
-            body: Body::Bytes(Arc::clone(&state.payload)),
-        })
+    /// The next state that may be sent, in the order of ranks; those before it that are of older epochs are dropped.
+    pub(super) fn take(&mut self, fate: impl Fn(Option<&CameraStamp>) -> Fate) -> Option<Outgoing> {
+        loop {
+            let (key, topic, fate) = self.next_pending(&fate)?;
+            self.pending.remove(&key);
+            if fate == Fate::Drop {
+                self.states.remove(&topic);
+                continue;
+            }
+            let state = self.states.get_mut(&topic)?;
+            state.phase = StatePhase::InFlight { newer: false };
+            return Some(Outgoing {
+                topic,
+                delivery: DeliveryOptions {
+                    retained: true,
+                    epoch: state.stamp.as_ref().map(|stamp| stamp.epoch),
+                    ..DeliveryOptions::default()
+                },
+                body: Body::Bytes(Arc::clone(&state.payload)),
+            });
+        }
     }
 
-    pub(super) fn has_pending(&self, is_open: bool) -> bool {
-        self.next_pending(is_open).is_some()
+    pub(super) fn has_pending(&self, fate: impl Fn(Option<&CameraStamp>) -> Fate) -> bool {
+        self.next_pending(&fate).is_some()
     }
 
-    fn next_pending(&self, is_open: bool) -> Option<((Rank, u64), String)> {
-        let is_held = |topic: &String| {
-            let state = self.states.get(topic);
-            !is_open && state.is_some_and(|state| state.stamp.is_some())
-        };
-        let mut free = self.pending.iter().filter(|(_, topic)| !is_held(topic));
-        free.next().map(|(key, topic)| (*key, topic.clone()))
+    fn next_pending(
+        &self,
+        fate: &impl Fn(Option<&CameraStamp>) -> Fate,
+    ) -> Option<((Rank, u64), String, Fate)> {
+        let mut pending = self.pending.iter().filter_map(|(key, topic)| {
+            let stamp = self.states.get(topic)?.stamp.as_ref();
+            let fate = fate(stamp);
+            (fate != Fate::Wait).then_some((key, topic, fate))
+        });
+        let (key, topic, fate) = pending.next()?;
+        Some((*key, topic.clone(), fate))
     }
 
     /// A state of the camera waits or is in flight.
@@ -160,33 +163,6 @@ impl StateQueue {
                 StatePhase::Pending { .. } | StatePhase::InFlight { .. }
             )
         })
-    }
-
-    /// The states of the camera are due again, with a newer epoch. Those whose payload has the older one are removed and returned.
-    pub(super) fn renew(&mut self, stamp: &CameraStamp) -> BTreeSet<String> {
-        let is_of = |state: &QueuedState| state.is_of(&stamp.camera);
-        let removed = self.remove(|state| is_of(state) && state.names_epoch);
-        for state in self.states.values_mut().filter(|state| is_of(state)) {
-            state.stamp = Some(stamp.clone());
-        }
-        self.make_all_pending(is_of);
-        removed
-    }
-
-    /// Removes all states of the camera and returns their topics. What the broker retains stays.
-    pub(super) fn forget(&mut self, camera: &CameraId) -> BTreeSet<String> {
-        self.remove(|state| state.is_of(camera))
-    }
-
-    fn remove(&mut self, unwanted: impl Fn(&QueuedState) -> bool) -> BTreeSet<String> {
-        let unwanted = self.states.iter().filter(|(_, state)| unwanted(state));
-        let topics: BTreeSet<String> = unwanted.map(|(topic, _)| topic.clone()).collect();
-        for topic in &topics {
-            if let Some(state) = self.states.remove(topic) {
-                self.withdraw(state.rank, state.phase);
-            }
-        }
-        topics
     }
 
     pub(super) fn acked(&mut self, topic: &str, now: Mono) {
@@ -283,7 +259,6 @@ mod tests {
             rank,
             refresh: None,
             is_once: false,
-            names_epoch: false,
             payload: payload.as_bytes().into(),
         }
     }
@@ -303,7 +278,7 @@ mod tests {
     }
 
     fn take_all(queue: &mut StateQueue) -> Vec<(String, String)> {
-        std::iter::from_fn(|| queue.take(true))
+        std::iter::from_fn(|| queue.take(|_| Fate::Send))
             .map(|sent| match sent.body {
                 Body::Bytes(bytes) => (sent.topic, String::from_utf8(bytes.to_vec()).unwrap()),
                 Body::Detection(..) => panic!("not a state"),
@@ -344,12 +319,15 @@ mod tests {
         assert_eq!(payloads(&mut queue), ["1"]);
         push(&mut queue, "count", "2", 1);
         push(&mut queue, "count", "3", 2);
-        assert!(!queue.has_pending(true), "one at a time keeps the order");
+        assert!(
+            !queue.has_pending(|_| Fate::Send),
+            "one at a time keeps the order"
+        );
         queue.acked("count", at(4));
         assert_eq!(payloads(&mut queue), ["3"]);
         queue.acked("count", at(9));
         push(&mut queue, "count", "3", 10);
-        assert!(!queue.has_pending(true) && is_settled_to(&queue, Rank::Last));
+        assert!(!queue.has_pending(|_| Fate::Send) && is_settled_to(&queue, Rank::Last));
     }
 
     #[test]
@@ -388,7 +366,7 @@ mod tests {
         assert_eq!(payloads(&mut queue), ["1"]);
         queue.declined("count");
         push(&mut queue, "count", "1", 1);
-        assert!(!queue.has_pending(true) && !is_settled_to(&queue, Rank::Last));
+        assert!(!queue.has_pending(|_| Fate::Send) && !is_settled_to(&queue, Rank::Last));
         queue.retry_declined();
         assert_eq!(payloads(&mut queue), ["1"]);
         queue.declined("count");

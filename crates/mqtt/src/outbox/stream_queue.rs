@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use super::{DeliveryOptions, MessageIds, Outgoing, rates::RateLimit};
+use super::{DeliveryOptions, MessageIds, Outgoing, gate::Fate, rates::RateLimit};
 use crate::{
     MessageCounters,
     detection::Label,
@@ -105,9 +105,14 @@ impl StreamQueue {
     }
 
     /// When [`take`](Self::take) may have a message, if nothing else happens before.
-    pub(super) fn next_at(&self, now: Mono) -> Option<Mono> {
+    pub(super) fn next_at(
+        &self,
+        now: Mono,
+        fate: impl Fn(&CameraId, Option<Epoch>) -> Fate,
+    ) -> Option<Mono> {
         self.waiting
             .iter()
+            .filter(|item| fate(item.stream.camera(), item.epoch) != Fate::Wait)
             .map(|item| self.ready_at(item, now))
             .min()
     }
@@ -187,9 +192,25 @@ impl StreamQueue {
         self.counters.dropped_replaced += (before - self.waiting.len()) as u64;
     }
 
-    pub(super) fn take(&mut self, now: Mono) -> Option<Outgoing> {
+    /// The next message that may be sent; those of older epochs are dropped.
+    pub(super) fn take(
+        &mut self,
+        now: Mono,
+        fate: impl Fn(&CameraId, Option<Epoch>) -> Fate,
+    ) -> Option<Outgoing> {
         while let Some(index) = self.waiting.iter().position(|item| expired(item, now)) {
             self.counters.dropped_expired += 1;
+            if let Some(lost) = self.waiting.remove(index) {
+                self.carry(&lost);
+            }
+        }
+        let fate_of = |item: &QueuedStream| fate(item.stream.camera(), item.epoch);
+        while let Some(index) = self
+            .waiting
+            .iter()
+            .position(|item| fate_of(item) == Fate::Drop)
+        {
+            self.counters.not_owned += 1;
             if let Some(lost) = self.waiting.remove(index) {
                 self.carry(&lost);
             }
@@ -197,7 +218,7 @@ impl StreamQueue {
         let index = self
             .waiting
             .iter()
-            .position(|item| self.ready_at(item, now) <= now)?;
+            .position(|item| self.ready_at(item, now) <= now && fate_of(item) == Fate::Send)?;
         let item = self.waiting.remove(index)?;
         self.node_rate.count(now);
         let rate = self.camera_rates.entry(item.stream.camera().clone());
@@ -263,16 +284,6 @@ impl StreamQueue {
         line.carried.add(detection.since_last);
     }
 
-    /// The camera has another owner. Returns the number of dropped messages.
-    pub(super) fn drop_of(&mut self, camera: &CameraId) -> u64 {
-        let waiting = std::mem::take(&mut self.waiting).into_iter();
-        let (lost, others): (Vec<_>, Vec<_>) =
-            waiting.partition(|item| item.stream.camera() == camera);
-        self.waiting = others.into();
-        lost.iter().for_each(|lost| self.carry(lost));
-        lost.len() as u64
-    }
-
     pub(super) fn is_waiting_of(&self, camera: &CameraId) -> bool {
         let mut cameras = self.waiting.iter().map(|item| item.stream.camera());
         cameras.any(|waiting| waiting == camera)
@@ -301,7 +312,7 @@ mod tests {
     use super::*;
     use crate::{
         detection::tests::{detection, empty},
-        outbox::tests::ms,
+        outbox::{gate::send, tests::ms},
     };
 
     fn offline() -> StreamQueue {
@@ -333,7 +344,7 @@ mod tests {
     }
 
     fn take_all(queue: &mut StreamQueue, now: Mono) -> Vec<Outgoing> {
-        std::iter::from_fn(|| queue.take(now)).collect()
+        std::iter::from_fn(|| queue.take(now, send)).collect()
     }
 
     fn with_gated(found: Detection, gated: u64) -> Detection {
@@ -366,7 +377,7 @@ mod tests {
                 _ => empty("gate"),
             };
             push_answer(&mut queue, with_gated(found, 1), now);
-            if let Some(sent) = queue.take(now) {
+            if let Some(sent) = queue.take(now, send) {
                 sent_at.push((second, seq_and_gated(&sent)));
             }
         }
@@ -391,8 +402,8 @@ mod tests {
             sent += take_all(&mut queue, ms(step)).len();
         }
         assert_eq!(sent, 20);
-        assert_eq!(queue.next_at(ms(999)), Some(ms(1000)));
-        let last = queue.take(ms(1000)).unwrap();
+        assert_eq!(queue.next_at(ms(999), send), Some(ms(1000)));
+        let last = queue.take(ms(1000), send).unwrap();
         assert_eq!(seq_and_gated(&last).0, 1000);
         assert_eq!(queue.counters.dropped_replaced, 979);
     }
@@ -418,9 +429,9 @@ mod tests {
         let mut queue = offline();
         push_answer(&mut queue, detection("gate"), ms(0));
         queue.connected();
-        assert!(queue.take(ms(1)).is_none());
+        assert!(queue.take(ms(1), send).is_none());
         push_answer(&mut queue, detection("gate"), ms(2));
-        assert!(queue.take(ms(5003)).is_none());
+        assert!(queue.take(ms(5003), send).is_none());
         let counters = queue.counters;
         assert_eq!((counters.dropped_offline, counters.dropped_expired), (1, 1));
     }
@@ -441,10 +452,10 @@ mod tests {
     fn next_answer_carries_the_counts_of_a_refused_one() {
         let mut queue = online();
         push_answer(&mut queue, with_gated(detection("gate"), 3), ms(0));
-        let refused = queue.take(ms(0)).unwrap();
+        let refused = queue.take(ms(0), send).unwrap();
         queue.refused(&refused.topic, &refused.body);
         push_answer(&mut queue, with_gated(detection("gate"), 4), ms(1));
-        assert_eq!(seq_and_gated(&queue.take(ms(1)).unwrap()).1, 7);
+        assert_eq!(seq_and_gated(&queue.take(ms(1), send).unwrap()).1, 7);
         let counters = queue.counters;
         assert_eq!((counters.streams_sent, counters.dropped_refused), (1, 1));
     }
@@ -454,8 +465,8 @@ mod tests {
         let mut queue = online();
         (0..200).for_each(|_| queue.count_other(ms(0)));
         push_answer(&mut queue, detection("gate"), ms(1));
-        assert!(queue.take(ms(999)).is_none());
-        assert!(queue.take(ms(1000)).is_some());
+        assert!(queue.take(ms(999), send).is_none());
+        assert!(queue.take(ms(1000), send).is_some());
     }
 
     #[test]
@@ -474,16 +485,16 @@ mod tests {
         }
         assert_eq!(sent, [(0, 0), (10, 10), (20, 20)]);
         assert_eq!(queue.counters.dropped_replaced, 21);
-        assert_eq!(queue.next_at(ms(2500)), Some(ms(3000)));
+        assert_eq!(queue.next_at(ms(2500), send), Some(ms(3000)));
     }
 
     #[test]
     fn too_large_picture_is_dropped() {
         let mut queue = online();
         push_picture(&mut queue, PICTURE_MAX_BYTES + 1, 0, ms(0));
-        assert!(queue.take(ms(0)).is_none());
+        assert!(queue.take(ms(0), send).is_none());
         assert_eq!(queue.counters.dropped_refused, 1);
         push_picture(&mut queue, PICTURE_MAX_BYTES, 0, ms(0));
-        assert!(queue.take(ms(0)).is_some());
+        assert!(queue.take(ms(0), send).is_some());
     }
 }

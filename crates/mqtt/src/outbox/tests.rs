@@ -106,15 +106,18 @@ fn no_message_follows_the_final_status() {
     let first = drain(&mut outbox, ms(0));
     assert_eq!((first.len(), text(&first[0])), (1, "3"));
     outbox.acked(ticket(&first[0]), ms(1));
-    assert!(!outbox.is_settled(), "the final status is not sent yet");
+    assert!(
+        !outbox.is_settled(ms(0)),
+        "the final status is not sent yet"
+    );
 
     let last = drain(&mut outbox, ms(1000));
     assert_eq!(last.len(), 2);
     assert!(last[0].delivery.ticket.is_none());
     assert_eq!(text(&last[1]), "offline");
-    assert!(!outbox.is_settled());
+    assert!(!outbox.is_settled(ms(0)));
     outbox.acked(ticket(&last[1]), ms(1001));
-    assert!(outbox.is_settled());
+    assert!(outbox.is_settled(ms(0)));
 }
 
 #[test]
@@ -328,7 +331,7 @@ proptest! {
         while world.take(&mut outbox, now) || !world.unacked.is_empty() {
             world.acknowledge(&mut outbox, now);
         }
-        prop_assert!(outbox.is_settled());
+        prop_assert!(outbox.is_settled(ms(0)));
         prop_assert_eq!(world.held, world.wanted);
     }
 }

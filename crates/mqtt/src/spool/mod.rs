@@ -56,7 +56,4 @@ pub(super) struct SpooledEvent {
     /// Of a fleet's camera. Earlier versions knew none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) epoch: Option<Epoch>,
-    /// Another node may have been the owner of the camera when the event happened.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(super) uncertain: bool,
 }

@@ -23,7 +23,6 @@ fn kept(number: u64, thing: u64, step: EventStep) -> Arc<SpooledEvent> {
         id,
         event,
         epoch: None,
-        uncertain: false,
     })
 }
 
@@ -87,7 +86,6 @@ fn a_record_of_today_is_read_for_ever() {
             ..event("gate", 37, EventStep::New)
         },
         epoch: None,
-        uncertain: false,
     };
     let expected = SpoolRecord::Keep {
         kept: Arc::new(kept),

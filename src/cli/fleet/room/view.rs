@@ -89,7 +89,7 @@ impl RoomView {
                 let listed = self.costs.listed_cameras(&read.cameras);
                 let works = listed.iter();
                 self.work_hz = works
-                    .map(|(id, listed)| (id.clone(), listed.need.work_hz))
+                    .map(|(id, listed)| (id.clone(), listed.work_hz))
                     .collect();
                 self.state.set_cameras(listed);
                 self.list = NewestList::Read(revision);

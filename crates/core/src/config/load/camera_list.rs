@@ -144,12 +144,15 @@ mod tests {
     }
 
     #[test]
-    fn camera_of_a_list_has_label_priority_and_sessions() {
+    fn camera_of_a_list_has_label_and_priority() {
         let text = format!("{GATE}label = \"hall\"\npriority = 3\nsessions = 1\n{PROMPT}");
         let list = check_camera_list("list.toml", &text, &environment()).unwrap();
         let camera = &list.cameras[0];
         assert_eq!(camera.label.as_deref(), Some("hall"));
-        assert_eq!((camera.priority, camera.has_one_session), (3, true));
+        assert_eq!(camera.priority, 3);
+        // Of earlier versions.
+        let warning = list.warnings[0].to_string();
+        assert!(warning.contains("sessions: warning: removed"), "{warning}");
     }
 
     #[test]
@@ -347,7 +350,7 @@ mod tests {
         }
     }
 
-    const KEYS: [&str; 14] = [
+    const KEYS: [&str; 13] = [
         "url",
         "user",
         "password",
@@ -355,7 +358,6 @@ mod tests {
         "width",
         "label",
         "priority",
-        "sessions",
         "onvif_url",
         "stall",
         "motion",

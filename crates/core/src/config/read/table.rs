@@ -196,7 +196,6 @@ impl<'a> Reader<'a> {
     }
 
     /// The same for the first release without the key: the file is accepted with a warning, and the key is ignored.
-    #[allow(dead_code, reason = "for the first key that is removed")]
     pub(crate) fn ignored(&mut self, name: &'static str, replacement: &str) {
         let text = format!("removed; it is ignored and will be an error; {replacement}");
         self.note_removed(Severity::Warning, name, text);

@@ -11,8 +11,6 @@ pub struct SharedCamera {
     /// A label that its node must have.
     pub label: Option<String>,
     pub priority: u8,
-    /// It serves one session at a time.
-    pub has_one_session: bool,
 }
 
 /// Reads a camera of the list.
@@ -27,13 +25,14 @@ pub(crate) fn shared_camera(
         label = node_name().optional("any node"), r#"label = "hall2""#;
         /// Cameras with a higher priority come first where the nodes cannot do all.
         priority = whole(0..=9, "").or(0), "priority = 1";
-        /// Sessions that the camera serves at a time. With 1, a node disconnects before the next one connects.
-        sessions = whole(1..=2, "").or(2), "sessions = 1";
     }
+    table.ignored(
+        "sessions",
+        "every camera is disconnected before its next node connects",
+    );
     Some(SharedCamera {
         camera: camera(scope, id, table, base)?,
         label: label.map(|label| label.to_string()),
         priority,
-        has_one_session: sessions == 1,
     })
 }

@@ -1,12 +1,11 @@
-//! The owner of a fleet's camera at a real broker: a node that is not sure follows a newer one.
+//! The owner of a fleet's camera at a real broker: a node reads it before it publishes, and is silent about a camera that it may not publish.
 
 use std::{process::Command, sync::Arc, time::Duration};
 
 use rumqttc::{AsyncClient, PublishOptions};
 use tokio::{
     join,
-    sync::mpsc,
-    time::{interval, sleep, timeout},
+    time::{sleep, timeout},
 };
 
 use super::{
@@ -14,31 +13,36 @@ use super::{
     away, mqtt, online, scripted,
 };
 use crate::{
-    ConfigReport, Inbound, InboundKind, Publisher, Update,
+    ConfigReport, Publisher, Update,
     broker::ConnectionTiming,
     event::tests::event,
-    parse_inbound,
     target::ConnectionTarget,
-    testing::{camera, camera_status, count, fleet_identity, fleet_topics, happened},
+    testing::{TestRights, camera, camera_status, count, fleet_identity, happened, identity},
 };
-use spotter_core::{Clock, Epoch, EventStep, ManualClock, NodeId, SystemClock, WallTime};
-use spotter_scripted::broker::{ScriptedBroker, codec::ClientPacket};
+use spotter_core::{
+    CameraRights as _, Clock, EventStep, ManualClock, MayPublish, SystemClock, WallTime,
+};
+use spotter_scripted::broker::codec::ClientPacket;
 
 const OWNER: &str = "spotter/hall/cam/gate/owner";
 const COUNT: &str = "spotter/hall/cam/gate/count/person";
 
 /// The node `edge1` of the fleet `hall`, which owns `gate` with epoch 17 as far as it knows.
-fn start(port: u16, clock: Arc<dyn Clock>) -> (Publisher, mpsc::Receiver<Inbound>) {
+fn start(port: u16, clock: Arc<dyn Clock>) -> (Publisher, Arc<TestRights>) {
+    let rights = Arc::new(TestRights::default());
     let target = ConnectionTarget {
         timing: ConnectionTiming::quick(),
-        ..ConnectionTarget::new(&mqtt(port), &fleet_identity()).unwrap()
+        ..ConnectionTarget::new(&mqtt(port), &fleet_identity(&rights)).unwrap()
     };
     let (publisher, _) = Publisher::start_on(target, None, clock);
-    let inbox = publisher.take_inbound().unwrap();
-    assert!(publisher.own_camera(&camera("gate"), Epoch(17)));
+    rights.grant(&camera("gate"), 17);
+    publisher.publish(Update::Owner {
+        camera: camera("gate"),
+        node: Some(identity().node),
+    });
     publisher.publish(camera_status(true));
     publisher.publish(count(2));
-    (publisher, inbox)
+    (publisher, rights)
 }
 
 /// Publishes a retained message as another node.
@@ -51,28 +55,18 @@ async fn publish_newer_owner(client: &AsyncClient) {
     publish(client, OWNER, r#"{"v":1,"node":"edge2","epoch":18}"#).await;
 }
 
-/// The node has handed the newer owner to its membership. It attempts to connect until then: with a clock that does not move, it would wait.
-async fn is_lost(publisher: &Publisher, inbox: &mut mpsc::Receiver<Inbound>) {
-    let mut attempts = interval(Duration::from_millis(200));
-    let inbound = timeout(PATIENCE, async {
-        loop {
-            tokio::select! {
-                inbound = inbox.recv() => return inbound,
-                _ = attempts.tick() => publisher.try_again(),
-            }
+/// The node has received the newer owner. It attempts to connect until then: with a clock that does not move, it would wait.
+async fn is_lost(publisher: &Publisher, rights: &TestRights) {
+    let lost = async {
+        while let MayPublish::Publish(_) = rights.may(&camera("gate"), SystemClock::new().now()) {
+            publisher.try_again();
+            sleep(Duration::from_millis(50)).await;
         }
-    });
-    let inbound = inbound.await.unwrap_or_else(|_| {
+    };
+    if timeout(PATIENCE, lost).await.is_err() {
         let (state, counters) = (publisher.state().borrow().clone(), publisher.counters());
         panic!("no newer owner: {state:?}, {counters:?}")
-    });
-    let inbound = inbound.unwrap();
-    let expected = InboundKind::Owner {
-        camera: camera("gate"),
-        node: Some(NodeId::new("edge2").unwrap()),
-        epoch: Epoch(18),
-    };
-    assert_eq!(parse_inbound(&fleet_topics(), None, &inbound), expected);
+    }
 }
 
 /// Publishes of the camera, then of the node, and returns what arrives before the latter.
@@ -97,13 +91,13 @@ fn is_older(message: &ReceivedMessage) -> bool {
 }
 
 #[tokio::test]
-async fn node_that_is_uncertain_follows_a_newer_owner() {
+async fn node_follows_a_newer_owner_of_the_broker() {
     join!(
         newer_owner_arrives_while_it_publishes(),
         newer_owner_follows_a_cut(),
         newer_owner_is_one_of_many(),
         newer_owner_at_a_broker_of_another_make(),
-        broker_is_asked_when_ownership_becomes_uncertain(),
+        connection_reads_the_owners_first(),
     );
 }
 
@@ -111,7 +105,7 @@ async fn node_that_is_uncertain_follows_a_newer_owner() {
 async fn newer_owner_arrives_while_it_publishes() {
     let broker = Mosquitto::open();
     let mut live = Listener::on(broker.port, "spotter/#").await;
-    let (publisher, mut inbox) = start(broker.port, Arc::new(SystemClock::new()));
+    let (publisher, rights) = start(broker.port, Arc::new(SystemClock::new()));
     let first = loop {
         let heard = live.next().await;
         if heard.epoch.is_some() {
@@ -126,7 +120,7 @@ async fn newer_owner_arrives_while_it_publishes() {
     assert!(is_older(&live.until("count/person", "2").await));
 
     publish_newer_owner(&live.client).await;
-    is_lost(&publisher, &mut inbox).await;
+    is_lost(&publisher, &rights).await;
     live.until("owner", r#"{"v":1,"node":"edge2","epoch":18}"#)
         .await;
     let heard = heard_until_marker(&publisher, &mut live).await;
@@ -138,22 +132,24 @@ async fn newer_owner_arrives_while_it_publishes() {
 async fn newer_owner_follows_a_cut() {
     let mut broker = Mosquitto::that_keeps();
     let clock = ManualClock::default();
-    let (publisher, mut inbox) = start(broker.port, Arc::new(clock.clone()));
-    publisher.confirm_ownership(clock.now().after(Duration::from_secs(10)));
+    let (publisher, rights) = start(broker.port, Arc::new(clock.clone()));
     online(&publisher).await;
     let mut live = Listener::on(broker.port, "spotter/hall/#").await;
+    while publisher.counters().states_acked < 4 {
+        clock.advance(Duration::from_millis(100));
+        sleep(Duration::from_millis(10)).await;
+    }
     live.until("count/person", "2").await;
     broker.kill();
     away(&publisher, "").await;
     publisher.publish(count(3));
-    // Uncertain from here on, so it sends nothing of the camera, whenever it connects: the clock does not move on.
-    clock.advance(Duration::from_secs(11));
+    // It sends nothing of the camera, whenever it connects: the clock does not move on.
     broker.restart();
     let mut live = Listener::on(broker.port, "spotter/#").await;
     publish_newer_owner(&live.client).await;
     publish(&live.client, COUNT, "5").await;
     live.until("count/person", "5").await;
-    is_lost(&publisher, &mut inbox).await;
+    is_lost(&publisher, &rights).await;
     for _ in 0..20 {
         clock.advance(Duration::from_millis(100));
         sleep(Duration::from_millis(10)).await;
@@ -176,8 +172,8 @@ async fn newer_owner_is_one_of_many() {
     publish_newer_owner(&other.client).await;
     let mut counted = Listener::on(broker.port, "spotter/hall/cam/gate/owner").await;
     counted.next().await;
-    let (publisher, mut inbox) = start(broker.port, Arc::new(SystemClock::new()));
-    is_lost(&publisher, &mut inbox).await;
+    let (publisher, rights) = start(broker.port, Arc::new(SystemClock::new()));
+    is_lost(&publisher, &rights).await;
     let mut live = Listener::on(broker.port, "spotter/edge1/#").await;
     live.until("status", "online").await;
     let mut of_camera = Listener::on(broker.port, "spotter/hall/cam/gate/#").await;
@@ -203,12 +199,12 @@ async fn newer_owner_at_a_broker_of_another_make() {
         if is_retained_before {
             publish(broker.port);
         }
-        let (publisher, mut inbox) = start(broker.port, Arc::new(SystemClock::new()));
+        let (publisher, rights) = start(broker.port, Arc::new(SystemClock::new()));
         if !is_retained_before {
             assert_eq!(counts.next().await, "2");
             publish(broker.port);
         }
-        is_lost(&publisher, &mut inbox).await;
+        is_lost(&publisher, &rights).await;
         publisher.publish(count(9));
         online(&publisher).await;
         sleep(Duration::from_secs(1)).await;
@@ -216,93 +212,34 @@ async fn newer_owner_at_a_broker_of_another_make() {
     }
 }
 
-/// On the same connection: the filter is subscribed once more, with the retained messages, and the camera is held until the answer.
-async fn broker_is_asked_when_ownership_becomes_uncertain() {
+/// The filter is subscribed with the retained messages, and the camera waits for the answer, on each connection once.
+async fn connection_reads_the_owners_first() {
     let broker = scripted::broker(|_| {}).await;
     let clock = ManualClock::default();
-    let (publisher, _inbox) = start(broker.port, Arc::new(clock.clone()));
-    publisher.confirm_ownership(clock.now().after(Duration::from_secs(1)));
-    broker.until_retained(COUNT, "2").await;
-    let questions = |broker: &ScriptedBroker| {
-        let got = broker.got().into_iter();
-        let filters = got.filter_map(|got| match got.packet {
-            ClientPacket::Subscribe { filters, .. } => Some(filters),
-            _ => None,
-        });
-        let owners = filters
-            .flatten()
-            .filter(|filter| filter.name == "spotter/hall/cam/+/owner");
-        // With the retained messages, and not with QoS 1, of which brokers queue few.
-        owners
-            .filter(|filter| filter.retain_handling == 0 && filter.qos == 0)
-            .count()
-    };
-    assert_eq!(questions(&broker), 1);
-    clock.advance(Duration::from_millis(1001));
-    publisher.publish(count(3));
+    let (_publisher, _rights) = start(broker.port, Arc::new(clock.clone()));
     broker
-        .until("the question", |broker| questions(broker) == 2)
+        .until_retained("spotter/edge1/status", "online")
         .await;
     sleep(Duration::from_millis(100)).await;
-    assert_eq!(broker.retained(COUNT).as_deref(), Some("2"), "it is held");
-    while broker.retained(COUNT).as_deref() != Some("3") {
+    assert_eq!(broker.retained(COUNT), None, "it waits");
+    while broker.retained(COUNT).as_deref() != Some("2") {
         clock.advance(Duration::from_millis(100));
         sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!((questions(&broker), broker.connects().len()), (2, 1));
+    let got = broker.got().into_iter();
+    let filters = got.filter_map(|got| match got.packet {
+        ClientPacket::Subscribe { filters, .. } => Some(filters),
+        _ => None,
+    });
+    let owners = filters
+        .flatten()
+        .filter(|filter| filter.name == "spotter/hall/cam/+/owner");
+    // Not with QoS 1, of which brokers queue few.
+    let asked: Vec<_> = owners
+        .map(|filter| (filter.retain_handling, filter.qos))
+        .collect();
+    assert_eq!((asked, broker.connects().len()), (vec![(0, 0)], 1));
     let messages = broker.messages();
     let last = messages.last().unwrap();
     assert_eq!(last.user_properties, [("epoch".into(), "17".into())]);
-}
-
-/// A high epoch that no store gave, while the store confirms this node: retained before the node connects, or published later.
-#[tokio::test]
-async fn owner_that_the_store_does_not_have_silences_no_camera() {
-    const FORGED: &str = r#"{"v":1,"node":"edge2","epoch":9007199254740992}"#;
-    const OWN: &str = r#"{"v":1,"node":"edge1","epoch":17}"#;
-    for is_retained_before in [true, false] {
-        let broker = Mosquitto::open();
-        let mut live = Listener::on(broker.port, "spotter/#").await;
-        if is_retained_before {
-            publish(&live.client, OWNER, FORGED).await;
-            live.until("owner", FORGED).await;
-        }
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-        let (publisher, mut inbox) = start(broker.port, Arc::clone(&clock));
-        publisher.confirm_ownership(clock.now().after(Duration::from_secs(3600)));
-        live.until("count/person", "2").await;
-        // What was retained before is replaced at the connect; of a later one the daemon asks the store, which says that it is wrong.
-        if !is_retained_before {
-            publish(&live.client, OWNER, FORGED).await;
-            live.until("owner", FORGED).await;
-            until_disputed(&mut inbox).await;
-            publisher.publish_owner_again(&camera("gate"));
-            live.until("owner", OWN).await;
-        }
-        publisher.publish(count(9));
-        live.until("count/person", "9").await;
-        let mut later = Listener::on(broker.port, OWNER).await;
-        assert_eq!(later.next().await.payload, OWN, "retained");
-        assert_eq!(publisher.counters().not_owned, 0);
-    }
-}
-
-/// The node has handed the disputed owner to its membership.
-async fn until_disputed(inbox: &mut mpsc::Receiver<Inbound>) {
-    let disputed = async {
-        loop {
-            let inbound = inbox.recv().await.unwrap();
-            let read = parse_inbound(&fleet_topics(), None, &inbound);
-            if matches!(
-                read,
-                InboundKind::Owner {
-                    epoch: Epoch::MAX,
-                    ..
-                }
-            ) {
-                return;
-            }
-        }
-    };
-    timeout(PATIENCE, disputed).await.unwrap();
 }
