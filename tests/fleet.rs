@@ -99,21 +99,23 @@ fn fleet_status_shows_daemon_and_offline_node_until_broker_stops() {
 }
 
 #[test]
-fn fleet_watch_prints_two_daemons_with_one_name() {
+fn removed_options_are_accepted_with_a_warning() {
     let address = free_address();
     let _broker = broker(address, "");
     retain(address, "edge1", "status", "online");
     retain(address, "edge1", "info", &info(1000, "box1"));
-    let url = format!("mqtt://{address}");
-    let watch = Program::start(["fleet", "status", "--mqtt", &url, "--watch", "--json"]);
-    let first = watch.stdout.wait_for("edge1");
-    assert!(!first.contains("two_daemons"), "{first}");
-    // Each publishes its information when it takes the session from the other.
-    for (started_ms, host) in [(2000, "box2"), (1000, "box1")] {
-        retain(address, "edge1", "info", &info(started_ms, host));
+    let found = status(address, &["--wait=0s", "--watch", "--cameras", "--json"]).expect(TROUBLE);
+    assert!(found.stdout.contains("\"camera\":\"dock\""), "{found:#?}");
+    for option in ["--watch", "--cameras"] {
+        let warning = format!("warning: {option} was removed and will be an error");
+        assert!(found.stderr.contains(&warning), "{found:#?}");
     }
-    let line = watch.stdout.wait_for("two_daemons");
-    assert!(line.contains("[\"box1\",\"box2\"]"), "{line}");
+    let nats = ["--nats", "nats://127.0.0.1:1", "--fleet", "hall"];
+    let found = spotter(["fleet", "status"].iter().chain(&nats)).expect(FAILED);
+    assert!(
+        found.stderr.contains("--mqtt with the broker of the boxes"),
+        "{found:#?}"
+    );
 }
 
 #[test]

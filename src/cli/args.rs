@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use clap::{
-    ArgGroup, Args, Parser, Subcommand,
+    Args, Parser, Subcommand,
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
 };
 
@@ -388,8 +388,7 @@ pub struct FleetCommandArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum FleetCommand {
-    /// Show every node below a broker's base (--mqtt) or of a fleet with a shared list (--nats), and exit with 2 when something is
-    /// wrong; writes nothing
+    /// Show every node and every fleet below a broker's base, and exit with 2 when something is wrong; publishes nothing
     Status(FleetStatusArgs),
     /// Check a list of cameras, show what changes, and write it to the fleet's store as one revision
     Apply(FleetApplyArgs),
@@ -439,59 +438,58 @@ fn fleet_name(text: &str) -> Result<NodeId, IdError> {
 
 /// `spotter fleet status`
 #[derive(Debug, Args)]
-#[command(group(ArgGroup::new("server").required(true).args(["mqtt", "nats"])))]
 pub struct FleetStatusArgs {
     /// The broker: mqtt://HOST or mqtts://HOST, with :PORT unless it is 1883 or 8883
-    #[arg(long, value_name = "URL", conflicts_with = "fleet")]
+    #[arg(long, value_name = "URL", required_unless_present = "nats")]
     pub mqtt: Option<String>,
-    /// The NATS server of a fleet: nats://HOST:PORT or tls://HOST:PORT; the servers of a cluster with commas
-    #[arg(long, value_name = "URL", value_delimiter = ',', requires = "fleet")]
-    pub nats: Vec<String>,
-    /// The name of the fleet
-    #[arg(long, value_name = "NAME", value_parser = fleet_name, requires = "nats")]
-    pub fleet: Option<NodeId>,
-    /// The user; the password is in the environment variable MQTT_PASSWORD or in a file, for --nats in NATS_PASSWORD
-    #[arg(long, value_name = "NAME", conflicts_with = "credentials")]
+    /// The user; the password is in the environment variable MQTT_PASSWORD or in a file
+    #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// A file with the password for --mqtt
-    #[arg(long, value_name = "FILE", requires = "user", conflicts_with = "nats")]
+    /// A file with the password
+    #[arg(long, value_name = "FILE", requires = "user")]
     pub password_file: Option<PathBuf>,
-    /// A .creds file of the account at the NATS server
-    #[arg(long, value_name = "FILE", conflicts_with = "mqtt")]
-    pub credentials: Option<PathBuf>,
-    /// The certificate authority of the server as PEM; default: those of this machine
+    /// The certificate authority of the broker as PEM; default: those of this machine
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
     /// The first level of all topics (`mqtt.base`)
-    #[arg(long, value_name = "NAME", default_value = config::DEFAULT_BASE, value_parser = config::topic_level, conflicts_with = "nats")]
+    #[arg(long, value_name = "NAME", default_value = config::DEFAULT_BASE, value_parser = config::topic_level)]
     pub base: String,
     /// How long to listen to the broker: a node of which nothing arrives in this time is silent. At least 12s; 0s prints at once and finds
     /// neither silent nodes nor two nodes with one name
-    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = listening_time, conflicts_with = "nats")]
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = listening_time)]
     pub wait: Duration,
-    /// Also show each camera of the fleet with its owner
-    #[arg(long, conflicts_with = "mqtt")]
-    pub cameras: bool,
-    /// Print again when something changed, until Ctrl-C
-    #[arg(long)]
-    pub watch: bool,
-    /// Print JSON, with --watch one line for each change
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
+    #[arg(long, hide = true)]
+    watch: bool,
+    #[arg(long, hide = true)]
+    nats: Option<String>,
+    #[arg(long, hide = true)]
+    fleet: Option<String>,
+    #[arg(long, hide = true)]
+    credentials: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    cameras: bool,
 }
 
 impl FleetStatusArgs {
-    /// With `--nats`.
-    pub fn store(&self) -> Option<FleetStoreArgs> {
-        let fleet = self.fleet.clone()?;
-        Some(FleetStoreArgs {
-            nats: self.nats.clone(),
-            fleet,
-            user: self.user.clone(),
-            credentials: self.credentials.clone(),
-            ca: self.ca.clone(),
-            replicas: 1,
-        })
+    /// Options of earlier versions that are given, with what replaces them.
+    pub fn removed(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        const BROKER: &str = "use --mqtt with the broker of the boxes";
+        let removed = [
+            (
+                self.watch,
+                "--watch",
+                "run the command again, as watch(1) does",
+            ),
+            (self.nats.is_some(), "--nats", BROKER),
+            (self.fleet.is_some(), "--fleet", BROKER),
+            (self.credentials.is_some(), "--credentials", BROKER),
+            (self.cameras, "--cameras", "--json has the cameras"),
+        ];
+        let given = removed.into_iter().filter(|(is_given, ..)| *is_given);
+        given.map(|(_, option, replacement)| (option, replacement))
     }
 }
 

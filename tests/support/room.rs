@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, net::SocketAddr};
 
 use spotter_core::NodeId;
-use spotter_fleet::{entries::StoreEvent, store::StoreAccess, testing::NatsServer};
+use spotter_fleet::{entries::StoreEvent, testing::NatsServer};
 use spotter_street::broker::Mosquitto;
 use tempfile::TempDir;
 use tokio::{sync::mpsc, time::timeout};
@@ -103,7 +103,7 @@ impl Room {
             };
             tokio::select! {
                 found = find => found,
-                () = store.watch(StoreAccess::Member, sender) => false,
+                () = store.watch(sender) => false,
             }
         };
         let in_time = async { timeout(PATIENCE, found).await };

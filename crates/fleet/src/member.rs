@@ -41,7 +41,7 @@ use crate::{
     },
     rights::PublishRights,
     state::{FleetState, HandOverState, NodeIdentity},
-    store::{FleetStore, StoreAccess, StoreError},
+    store::{FleetStore, StoreError},
     summary::FleetSummary,
 };
 
@@ -242,7 +242,7 @@ impl Member {
     pub async fn run(mut self, mut commands: mpsc::Receiver<MemberCommand>) {
         let (sender, mut changes) = mpsc::channel(EVENTS);
         let store = self.store.clone();
-        let watching = async move { store.watch(StoreAccess::Member, sender).await };
+        let watching = async move { store.watch(sender).await };
         let deciding = async move {
             let mut ticks = interval(DECIDE_PERIOD);
             ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::{
     assignment::CameraNeed,
     certainty::{AcceptedRenewal, Certainty},
-    entries::{HEARTBEAT_LIFETIME, Heartbeat, HeartbeatEntry, Ownership, StoreEvent},
+    entries::{HEARTBEAT_LIFETIME, Heartbeat, HeartbeatEntry, Ownership},
 };
 
 /// A node without a new heartbeat for this long is dead: the store has forgotten it too.
@@ -60,7 +60,7 @@ struct Namesake {
     wait: Duration,
 }
 
-/// What a node, or a program that is none, has seen of the store.
+/// What a node has seen of the store.
 #[derive(Default)]
 pub struct FleetState {
     pub(crate) me: Option<NodeIdentity>,
@@ -85,24 +85,6 @@ impl FleetState {
         Self {
             me: Some(me),
             ..Self::default()
-        }
-    }
-
-    /// Of a program that is no node: it only looks.
-    pub fn reader() -> Self {
-        Self::default()
-    }
-
-    /// What a watch reports to a program that only looks; the list is for [`FleetState::set_cameras`].
-    pub fn see(&mut self, event: StoreEvent, now: Mono) {
-        match event {
-            StoreEvent::Connected => self.connected(now),
-            StoreEvent::Current => self.current(),
-            StoreEvent::Disconnected { .. } => self.disconnected(),
-            StoreEvent::Heartbeat(entry) => self.heartbeat(entry, now),
-            StoreEvent::Stopped(node) => self.stopped(&node),
-            StoreEvent::Owned(camera, ownership) => self.owned(camera, ownership),
-            StoreEvent::List(_) | StoreEvent::Settings { .. } => {}
         }
     }
 

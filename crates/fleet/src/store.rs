@@ -86,10 +86,6 @@ pub enum StoreError {
         "NATS server {url} has no JetStream for this account; start it with `nats-server -js -sd DIRECTORY`, or enable JetStream for the account"
     )]
     NoJetStream { url: String },
-    #[error(
-        "the fleet {fleet} has no boxes in NATS; start one, or wait some seconds after a restart of NATS"
-    )]
-    Absent { fleet: NodeId },
     #[error("{what} in NATS failed: {reason}")]
     Failed { what: &'static str, reason: String },
     #[error(
@@ -110,15 +106,6 @@ impl OwnerValue {
     fn of_json(bytes: &[u8]) -> Self {
         serde_json::from_slice(bytes).unwrap_or_default()
     }
-}
-
-/// Whether absent buckets are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreAccess {
-    /// A node: it makes them.
-    Member,
-    /// A program that only looks.
-    Reader,
 }
 
 /// What the client reports beside answers.

@@ -6,7 +6,7 @@ use spotter_core::{CameraId, Mono, NodeId};
 
 use crate::{entries::Heartbeat, state::FleetState};
 
-/// A fleet as one node or a reader sees it. Without ages, so that it changes only with what it says.
+/// A fleet as one node sees it. Without ages, so that it changes only with what it says.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FleetSummary {
     pub nodes: Vec<NodeSummary>,
@@ -39,7 +39,6 @@ pub struct NodeSummary {
 }
 
 impl FleetState {
-    /// Of a reader, cameras of the list are those that [`FleetState::set_cameras`] had.
     pub fn view(&self, now: Mono) -> FleetSummary {
         let owned = self.owners.iter().filter_map(|(camera, ownership)| {
             let owner = ownership.owner.clone()?;

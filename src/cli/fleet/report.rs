@@ -1,10 +1,9 @@
-//! What is known of the nodes, and its text and JSON.
+//! What is known of the nodes and fleets, as text and JSON.
 
 use std::{collections::BTreeMap, fmt};
 
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
-use super::shared::SharedFleet;
 use crate::cli::{
     out::counted,
     table::{TableRow, TextTable, known},
@@ -13,24 +12,24 @@ use spotter_core::{Phase, plain_text};
 use spotter_mqtt::Stats;
 
 /// All nodes and all fleets that share cameras, in the order of their names.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 pub struct FleetReport {
     pub base: String,
     pub nodes: Vec<FleetNode>,
     pub fleets: Vec<SharedFleet>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 pub struct FleetNode {
     pub node: String,
     pub state: NodeState,
     pub version: Option<String>,
     pub host: Option<String>,
-    pub config: ConfigStatus,
+    pub config: &'static str,
     pub cameras: Vec<FleetCamera>,
     /// The last `stats`; of a node that is not online, these are old.
     pub figures: Option<Stats>,
-    pub problems: Vec<NodeProblem>,
+    pub problems: Vec<Problem>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -45,57 +44,33 @@ pub enum NodeState {
     Unknown,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ConfigStatus {
-    Accepted,
-    /// The previous configuration is active.
-    Rejected,
-    Unknown,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct FleetCamera {
     pub camera: String,
-    pub state: CameraState,
+    /// A [`Phase`]; `missing`: configured, and without health; `unreadable`.
+    pub state: &'static str,
     pub reason: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CameraState {
-    /// As its health says.
-    Known(Phase),
-    /// Configured, and without health.
-    Missing,
-    /// Its health cannot be read.
-    Unreadable,
+/// A fleet whose nodes share cameras.
+#[derive(Debug, Serialize)]
+pub struct SharedFleet {
+    pub fleet: String,
+    pub cameras: Vec<OwnedFleetCamera>,
+    pub problems: Vec<Problem>,
 }
 
-impl CameraState {
-    /// It streams, or it is off on purpose.
-    pub fn is_well(&self) -> bool {
-        matches!(self, Self::Known(Phase::Streaming | Phase::Disabled))
-    }
-
-    fn as_str(&self) -> &'static str {
-        match self {
-            Self::Known(phase) => phase.as_str(),
-            Self::Missing => "missing",
-            Self::Unreadable => "unreadable",
-        }
-    }
-}
-
-impl Serialize for CameraState {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
+#[derive(Debug, Serialize)]
+pub struct OwnedFleetCamera {
+    pub camera: String,
+    /// `None`: no node has it, or that cannot be read.
+    pub node: Option<String>,
 }
 
 /// A reason for the exit code.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Debug, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
-pub enum NodeProblem {
+pub enum Problem {
     Offline {
         /// Time of its last figures by its own clock, Unix milliseconds.
         last_ms: Option<i64>,
@@ -124,6 +99,22 @@ pub enum NodeProblem {
         topic: &'static str,
         error: String,
     },
+    /// No node has the camera of the fleet.
+    NoOwner {
+        camera: String,
+    },
+    /// It is not online.
+    OwnerDown {
+        camera: String,
+        node: String,
+        state: NodeState,
+    },
+    OwnerUnreadable {
+        camera: String,
+        error: String,
+    },
+    /// Topics of the node and of the fleet cannot be distinguished.
+    NameOfNode,
 }
 
 impl FleetReport {
@@ -142,32 +133,22 @@ impl FleetReport {
 /// A table of the nodes, a line for each problem, and a summary.
 impl fmt::Display for FleetReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.nodes.is_empty() {
-            let rows = self.nodes.iter().map(FleetNode::cells);
-            writeln!(f, "{}", TextTable::new(rows))?;
-        }
-        for node in &self.nodes {
-            for problem in &node.problems {
-                writeln!(f, "{}: {}", node.node, plain_text(&problem.to_string()))?;
-            }
-        }
-        for fleet in &self.fleets {
-            for problem in &fleet.problems {
-                writeln!(f, "{}: {}", fleet.fleet, plain_text(&problem.to_string()))?;
-            }
-        }
-        self.write_summary(f)
-    }
-}
-
-impl FleetReport {
-    fn write_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.nodes.is_empty() {
             let base = &self.base;
             return write!(
                 f,
                 "no node below {base}/; check --base and the broker's rules for this client"
             );
+        }
+        let rows = self.nodes.iter().map(FleetNode::cells);
+        writeln!(f, "{}", TextTable::new(rows))?;
+        let nodes = self.nodes.iter().map(|node| (&node.node, &node.problems));
+        let fleets = self.fleets.iter();
+        let fleets = fleets.map(|fleet| (&fleet.fleet, &fleet.problems));
+        for (name, problems) in nodes.chain(fleets) {
+            for problem in problems {
+                writeln!(f, "{name}: {}", plain_text(&problem.to_string()))?;
+            }
         }
         let all = counted(self.nodes.len(), "node");
         match self.with_problems() {
@@ -200,7 +181,7 @@ impl FleetNode {
             ("node", self.node.clone()),
             ("state", self.state.word().into()),
             ("version", version),
-            ("config", self.config.word().into()),
+            ("config", self.config.into()),
             ("looks/s", number(figures.map(|f| f.frames_analysed_ps), 1)),
             ("late %", number(figures.and_then(late_pct), 0)),
             (
@@ -211,8 +192,6 @@ impl FleetNode {
                 "budget ms",
                 number(figures.map(|f| f.lat_budget_ms as f64), 0),
             ),
-            ("cpu %", number(figures.and_then(|f| f.cpu_pct), 0)),
-            ("gpu", figures.map_or_else(|| "-".into(), gpu)),
             ("cameras", self.camera_states()),
         ]
     }
@@ -221,11 +200,11 @@ impl FleetNode {
     fn camera_states(&self) -> String {
         let mut counts: BTreeMap<(bool, &str), usize> = BTreeMap::new();
         for camera in &self.cameras {
-            let streams = camera.state == CameraState::Known(Phase::Streaming);
-            *counts.entry((!streams, camera.state.as_str())).or_default() += 1;
+            let streams = camera.state == Phase::Streaming.as_str();
+            *counts.entry((!streams, camera.state)).or_default() += 1;
         }
         let parts = counts.iter();
-        let parts = parts.map(|((_, state), count)| format!("{count} {}", plain_text(state)));
+        let parts = parts.map(|((_, state), count)| format!("{count} {state}"));
         let parts: Vec<_> = parts.collect();
         match parts.is_empty() {
             true => "-".into(),
@@ -240,22 +219,8 @@ fn late_pct(figures: &Stats) -> Option<f64> {
     (due > 0.0).then(|| figures.frames_late_ps / due * 100.0)
 }
 
-/// Use, memory and temperature of the first GPU.
-fn gpu(figures: &Stats) -> String {
-    let Some(gpu) = figures.gpu else {
-        return "-".into();
-    };
-    let parts = [
-        gpu.gpu0_busy_pct.map(|pct| format!("{pct:.0} %")),
-        gpu.gpu0_mem_mib.map(|mib| format!("{mib} MiB")),
-        gpu.gpu0_temp_c.map(|degrees| format!("{degrees} °C")),
-    ];
-    let parts: Vec<_> = parts.into_iter().flatten().collect();
-    parts.join(" ")
-}
-
 impl NodeState {
-    pub fn word(self) -> &'static str {
+    fn word(self) -> &'static str {
         match self {
             Self::Online => "online",
             Self::Offline => "offline",
@@ -265,17 +230,15 @@ impl NodeState {
     }
 }
 
-impl ConfigStatus {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Accepted => "accepted",
-            Self::Rejected => "rejected",
-            Self::Unknown => "unknown",
-        }
+impl FleetCamera {
+    /// It streams, or it is off on purpose.
+    pub fn is_well(&self) -> bool {
+        let well = [Phase::Streaming, Phase::Disabled].map(Phase::as_str);
+        well.contains(&self.state)
     }
 }
 
-impl fmt::Display for NodeProblem {
+impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Offline { last_ms } => write!(f, "offline{}", last_figures(*last_ms)),
@@ -303,29 +266,37 @@ impl fmt::Display for NodeProblem {
                 known(*p95_ms, 0)
             ),
             Self::Unreadable { topic, error } => write!(f, "{topic} cannot be read: {error}"),
+            Self::NoOwner { camera } => write!(f, "camera {camera}: no box has it"),
+            Self::OwnerDown {
+                camera,
+                node,
+                state,
+            } => write!(f, "camera {camera}: its box {node} is {}", state.word()),
+            Self::OwnerUnreadable { camera, error } => {
+                write!(f, "camera {camera}: its owner cannot be read: {error}")
+            }
+            Self::NameOfNode => {
+                f.write_str("a node has the name of this fleet; give one of them another name")
+            }
         }
     }
 }
 
 impl fmt::Display for FleetCamera {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match &self.state {
-            CameraState::Missing => "configured, and without health",
-            CameraState::Unreadable => "health cannot be read",
-            state => state.as_str(),
+        let state = match self.state {
+            "missing" => "configured, and without health",
+            "unreadable" => "health cannot be read",
+            state => state,
         };
         write!(f, "camera {}: {state}", self.camera)?;
-        match &self.reason {
-            // A reason starts with a code, which may be the state.
-            Some(reason) => match reason
-                .strip_prefix(state)
-                .and_then(|r| r.strip_prefix(": "))
-            {
-                Some(text) => write!(f, ": {text}"),
-                None => write!(f, ": {reason}"),
-            },
-            None => Ok(()),
-        }
+        let Some(reason) = &self.reason else {
+            return Ok(());
+        };
+        // A reason starts with a code, which may be the state.
+        let text = reason.strip_prefix(state);
+        let text = text.and_then(|text| text.strip_prefix(": "));
+        write!(f, ": {}", text.unwrap_or(reason))
     }
 }
 

@@ -1,103 +1,135 @@
-//! From messages to a report: the newest value of each topic, and when a node published last. Pure: takes `now`.
+//! From messages to a report: the newest value of each topic. Pure.
 //!
-//! Clocks of nodes may differ by hours, so no time of a message is compared with the clock of this machine. Every node
-//! publishes `stats` every 10 s: a node that is `online` and of which nothing arrives while we listen is silent.
+//! Clocks of nodes may differ by hours, so no time of a message is compared with the clock of this machine. Every node publishes `stats` every
+//! 10 s: a node that is `online` and of which nothing arrives while the command listens is silent.
 //!
-//! A name below the base is a node's, or that of a fleet whose nodes share cameras ([`super::shared`]).
+//! A name below the base is a node's, or with `owner` topics that of a fleet. Below a fleet's name are the states of its cameras only. What a camera
+//! publishes there is its owner's, so its health counts for that node.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, VecDeque},
-    time::Duration,
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, de::DeserializeOwned};
+
+use super::report::{
+    FleetCamera, FleetNode, FleetReport, NodeState, OwnedFleetCamera, Problem, SharedFleet,
 };
-
-use serde::de::DeserializeOwned;
-
-use super::{
-    report::{
-        CameraState, ConfigStatus, FleetCamera, FleetNode, FleetReport, NodeProblem, NodeState,
-    },
-    shared::{CameraTopics, HealthValue, OwnedCameras, PublishedHealth, SharedFleet},
-};
-use spotter_core::{CameraId, Mono, NodeId};
+use spotter_core::{CameraId, Epoch, NodeId};
 use spotter_mqtt::{
-    ConfigReport, ConfigState, Inbound, Info, NodeTopic, Stats, read_json, read_status,
+    CameraHealth, CameraOwner, ConfigReport, ConfigState, Inbound, Info, NodeTopic, Stats,
+    read_json, read_status,
 };
 
-/// Two daemons of one name show themselves every 10 s or every minute; after this time without a sign there is one.
-const TWO_DAEMONS_FOR: Duration = Duration::from_secs(300);
-/// Runs of a node that are remembered.
-const RUNS_MAX: usize = 16;
 /// `info` has this among its features when it does not list all cameras.
 const SHORTENED: &str = "info_shortened";
 
 /// The value of a topic: absent, read, or not readable.
 type TopicValue<T> = Option<Result<T, String>>;
 
+/// A camera's health, with the epoch of its owner in a fleet.
+#[derive(Deserialize)]
+struct PublishedHealth {
+    #[serde(flatten)]
+    health: CameraHealth,
+    #[serde(default)]
+    epoch: Option<Epoch>,
+}
+
+type HealthValue = Result<PublishedHealth, String>;
+
 /// All nodes and fleets below a base.
 pub struct FleetView {
     base: String,
-    since: Mono,
-    nodes: BTreeMap<NodeId, NodeView>,
+    names: BTreeMap<NodeId, NamedTopics>,
 }
 
+/// What is below one name.
 #[derive(Default)]
-struct NodeView {
+struct NamedTopics {
     online: TopicValue<bool>,
     info: TopicValue<Info>,
     config: TopicValue<ConfigReport>,
     stats: TopicValue<Stats>,
-    /// Also those of a fleet.
-    cameras: CameraTopics,
-    /// When the node last published while we listened.
-    published_at: Option<Mono>,
-    runs: RunHistory,
+    health: BTreeMap<CameraId, HealthValue>,
+    /// Of a fleet.
+    owners: BTreeMap<CameraId, Result<CameraOwner, String>>,
+    /// A message arrived that was not retained.
+    has_published: bool,
+    /// `stats` of another run than that of `info` arrived.
+    has_two_runs: bool,
 }
 
 impl FleetView {
-    /// `since`: the subscriptions are complete.
-    pub fn new(base: &str, since: Mono) -> Self {
+    pub fn new(base: &str) -> Self {
         Self {
             base: base.to_owned(),
-            since,
-            nodes: BTreeMap::new(),
+            names: BTreeMap::new(),
         }
     }
 
-    pub fn since(&self) -> Mono {
-        self.since
-    }
-
-    pub fn receive(&mut self, message: &Inbound, now: Mono) {
-        if let Some((node, topic)) = NodeTopic::parse(&self.base, &message.topic) {
-            let node = self.nodes.entry(node).or_default();
-            node.receive(topic, message, now);
+    pub fn receive(&mut self, message: &Inbound) {
+        if let Some((name, topic)) = NodeTopic::parse(&self.base, &message.topic) {
+            self.names.entry(name).or_default().receive(topic, message);
         }
     }
 
-    /// `silent_after`: without a message for this time a node is silent; `None` = that is not judged.
-    pub fn report(&self, now: Mono, silent_after: Option<Duration>) -> FleetReport {
-        let is_silent = |node: &NodeView| {
-            let heard_at = node.published_at.unwrap_or(self.since);
-            silent_after.is_some_and(|limit| now.since(heard_at) >= limit)
-        };
-        let fleets = || {
-            let names = self.nodes.iter();
-            names.filter(|(_, name)| name.cameras.is_fleet())
-        };
-        let owned = OwnedCameras::of(fleets().map(|(_, fleet)| &fleet.cameras));
-        let nodes = self.nodes.iter().filter(|(_, node)| node.is_node());
-        let nodes = nodes.map(|(id, node)| {
-            let cameras = node.cameras(id, &owned);
-            let state = node.state(is_silent(node));
-            (id.clone(), node.report(id, state, cameras, now))
+    /// `has_listened`: long enough to know which nodes publish nothing.
+    pub fn report(&self, has_listened: bool) -> FleetReport {
+        let nodes = self.names.iter().filter(|(_, topics)| topics.is_node());
+        let nodes = nodes.map(|(id, topics)| {
+            let cameras = self.cameras(id, topics);
+            (id, topics.report(id, cameras, has_listened))
         });
-        let nodes: BTreeMap<NodeId, FleetNode> = nodes.collect();
-        let fleets = fleets().map(|(id, fleet)| SharedFleet::of(id, &fleet.cameras, &nodes));
+        let nodes: BTreeMap<&NodeId, FleetNode> = nodes.collect();
+        let fleets = self.names.iter().filter(|(_, topics)| topics.is_fleet());
         FleetReport {
             base: self.base.clone(),
-            fleets: fleets.collect(),
+            fleets: fleets.map(|(id, fleet)| fleet.shared(id, &nodes)).collect(),
             nodes: nodes.into_values().collect(),
         }
+    }
+
+    /// The configured cameras, and those of fleets that the node owns; those with a health message when `info` does not list all.
+    fn cameras(&self, id: &NodeId, topics: &NamedTopics) -> Vec<FleetCamera> {
+        let info = known(&topics.info);
+        let is_complete = info.is_some_and(|info| !info.features.iter().any(|of| of == SHORTENED));
+        let configured = info.iter().flat_map(|info| &info.cams);
+        let configured = configured.filter_map(|camera| CameraId::new(&camera.id).ok());
+        let mut ids: BTreeSet<CameraId> = configured.collect();
+        if !is_complete && !topics.is_fleet() {
+            ids.extend(topics.health.keys().cloned());
+        }
+        let with_health = |id: CameraId| {
+            let health = topics.health.get(&id);
+            (id, health)
+        };
+        let mut cameras: BTreeMap<_, _> = ids.into_iter().map(with_health).collect();
+        for fleet in self.names.values() {
+            for (camera, owner) in &fleet.owners {
+                let owner = owner.as_ref().ok();
+                if let Some(owner) = owner.filter(|owner| owner.node.as_ref() == Some(id)) {
+                    let health = fleet.health_since(camera, owner.epoch);
+                    cameras.insert(camera.clone(), health);
+                } else if cameras.get(camera).is_some_and(Option::is_none) {
+                    // `info` follows a little later when a camera gets another owner.
+                    cameras.remove(camera);
+                }
+            }
+        }
+        let reported = |(camera, health): (CameraId, _)| reported(&camera, health);
+        cameras.into_iter().map(reported).collect()
+    }
+}
+
+fn reported(camera: &CameraId, health: Option<&HealthValue>) -> FleetCamera {
+    let (state, reason) = match health {
+        None => ("missing", None),
+        Some(Err(error)) => ("unreadable", Some(error.clone())),
+        Some(Ok(PublishedHealth { health, .. })) => (health.state.as_str(), health.reason.clone()),
+    };
+    FleetCamera {
+        camera: camera.to_string(),
+        state,
+        reason,
     }
 }
 
@@ -114,32 +146,38 @@ fn known<T>(value: &TopicValue<T>) -> Option<&T> {
     value.as_ref()?.as_ref().ok()
 }
 
-impl NodeView {
-    fn receive(&mut self, topic: NodeTopic, message: &Inbound, now: Mono) {
+fn set<T>(values: &mut BTreeMap<CameraId, T>, camera: CameraId, value: Option<T>) {
+    match value {
+        Some(value) => drop(values.insert(camera, value)),
+        None => drop(values.remove(&camera)),
+    }
+}
+
+impl NamedTopics {
+    fn receive(&mut self, topic: NodeTopic, message: &Inbound) {
         let payload = &message.payload;
         let is_offline = topic == NodeTopic::Status && read_status(payload) == Ok(false);
         // The broker publishes `offline` for a node, and anyone may clear a topic.
-        if !message.retained && !is_offline && !payload.is_empty() {
-            self.published_at = Some(now);
-        }
+        self.has_published |= !message.retained && !is_offline && !payload.is_empty();
         match topic {
             NodeTopic::Status => self.online = value(payload, read_status),
             NodeTopic::Config => self.config = json(payload),
-            NodeTopic::Info => {
-                self.info = json(payload);
-                if let Some(info) = known(&self.info) {
-                    self.runs.announced(info, now);
-                }
-            }
+            NodeTopic::Info => self.info = json(payload),
             NodeTopic::Stats => {
                 self.stats = json(payload);
-                if let Some(stats) = known(&self.stats).filter(|_| !message.retained) {
-                    self.runs.active(stats.started_ms, now);
-                }
+                // The broker keeps the order of a client's messages. A node of an earlier version does not name the run.
+                let run = known(&self.stats).map_or(0, |stats| stats.started_ms);
+                let announced = known(&self.info).map(|info| info.started_ms);
+                self.has_two_runs |=
+                    !message.retained && run != 0 && announced.is_some_and(|known| known != run);
             }
-            NodeTopic::Owner(camera) => self.cameras.set_owner(camera, json(payload)),
-            NodeTopic::Health(camera) => self.cameras.set_health(camera, json(payload)),
+            NodeTopic::Owner(camera) => set(&mut self.owners, camera, json(payload)),
+            NodeTopic::Health(camera) => set(&mut self.health, camera, json(payload)),
         }
+    }
+
+    fn is_fleet(&self) -> bool {
+        !self.owners.is_empty()
     }
 
     /// False for a fleet's name, and when all topics were cleared: the node was removed.
@@ -148,100 +186,79 @@ impl NodeView {
             || self.info.is_some()
             || self.config.is_some()
             || self.stats.is_some()
-            || (!self.cameras.is_fleet() && self.cameras.with_health().next().is_some())
+            || (!self.is_fleet() && !self.health.is_empty())
     }
 
-    fn state(&self, is_silent: bool) -> NodeState {
-        match known(&self.online) {
+    /// What the owner of that epoch published; an earlier one may have left its last state.
+    fn health_since(&self, camera: &CameraId, epoch: Epoch) -> Option<&HealthValue> {
+        let is_old = |health: &PublishedHealth| health.epoch.is_some_and(|of| of < epoch);
+        let health = self.health.get(camera);
+        health.filter(|health| !health.as_ref().is_ok_and(is_old))
+    }
+
+    fn report(&self, id: &NodeId, cameras: Vec<FleetCamera>, has_listened: bool) -> FleetNode {
+        let info = known(&self.info);
+        let state = match known(&self.online) {
             None => NodeState::Unknown,
             Some(false) => NodeState::Offline,
-            Some(true) if is_silent => NodeState::Silent,
+            Some(true) if has_listened && !self.has_published => NodeState::Silent,
             Some(true) => NodeState::Online,
-        }
-    }
-
-    fn report(
-        &self,
-        id: &NodeId,
-        state: NodeState,
-        cameras: Vec<FleetCamera>,
-        now: Mono,
-    ) -> FleetNode {
-        let info = known(&self.info);
+        };
         FleetNode {
             node: id.to_string(),
             state,
             version: info.map(|info| info.daemon.version.clone()),
             host: info.map(|info| info.host.clone()),
             config: match known(&self.config).map(|config| config.state) {
-                None => ConfigStatus::Unknown,
-                Some(ConfigState::Ok) => ConfigStatus::Accepted,
-                Some(ConfigState::Rejected) => ConfigStatus::Rejected,
+                None => "unknown",
+                Some(ConfigState::Ok) => "accepted",
+                Some(ConfigState::Rejected) => "rejected",
             },
-            problems: self.problems(state, &cameras, now),
+            problems: self.problems(state, &cameras),
             cameras,
             figures: known(&self.stats).cloned(),
         }
     }
 
-    /// The configured cameras, and those of fleets that it owns; its own ones with a health message when `info` does not list all.
-    fn cameras(&self, id: &NodeId, owned: &OwnedCameras<'_>) -> Vec<FleetCamera> {
-        let info = known(&self.info);
-        let is_complete =
-            info.is_some_and(|info| !info.features.iter().any(|feature| feature == SHORTENED));
-        let configured = info.iter().flat_map(|info| &info.cams);
-        let mut ids: BTreeSet<&str> = configured.map(|camera| camera.id.as_str()).collect();
-        ids.extend(owned.of_node(id).map(CameraId::as_str));
-        if !is_complete && !self.cameras.is_fleet() {
-            ids.extend(self.cameras.with_health().map(CameraId::as_str));
-        }
-        let camera = |text: &str| {
-            let camera = CameraId::new(text).ok();
-            let health = camera.as_ref().and_then(|camera| {
-                let of_fleet = owned.health(id, camera);
-                of_fleet.unwrap_or_else(|| self.cameras.health(camera))
-            });
-            // `info` follows a little later when a camera gets another owner.
-            let has_moved = health.is_none()
-                && camera
-                    .as_ref()
-                    .is_some_and(|camera| owned.is_of_another(id, camera));
-            (!has_moved).then(|| camera_state(text, health))
-        };
-        ids.into_iter().filter_map(camera).collect()
-    }
-
     /// Of a node that does not publish, the last states of its cameras say nothing about now.
-    fn problems(&self, state: NodeState, cameras: &[FleetCamera], now: Mono) -> Vec<NodeProblem> {
-        let last_ms = known(&self.stats).map(|stats| stats.time_ms);
-        let of_node = match state {
-            NodeState::Online => None,
-            NodeState::Offline => Some(NodeProblem::Offline { last_ms }),
-            NodeState::Silent => Some(NodeProblem::Silent { last_ms }),
-            NodeState::Unknown => Some(NodeProblem::NoStatus),
+    fn problems(&self, state: NodeState, cameras: &[FleetCamera]) -> Vec<Problem> {
+        let (info, stats) = (known(&self.info), known(&self.stats));
+        let last_ms = stats.map(|stats| stats.time_ms);
+        let mut problems = match state {
+            NodeState::Online => Vec::new(),
+            NodeState::Offline => vec![Problem::Offline { last_ms }],
+            NodeState::Silent => vec![Problem::Silent { last_ms }],
+            NodeState::Unknown => vec![Problem::NoStatus],
         };
-        let mut problems: Vec<_> = of_node.into_iter().collect();
-        problems.extend(self.runs.two_daemons(now));
+        if let Some(info) = info.filter(|_| self.has_two_runs) {
+            let hosts = vec![info.host.clone()];
+            problems.push(Problem::TwoDaemons { hosts });
+        }
         if self.info.is_none() {
-            problems.push(NodeProblem::NoInfo);
+            problems.push(Problem::NoInfo);
         }
         if let Some(config) = known(&self.config)
             && config.state == ConfigState::Rejected
         {
             let errors = config.errors.clone();
-            problems.push(NodeProblem::ConfigRejected { errors });
+            problems.push(Problem::ConfigRejected { errors });
         }
         problems.extend(self.unreadable());
         if state == NodeState::Online {
-            problems.extend(known(&self.stats).and_then(over_budget));
-            let silent = cameras.iter().filter(|camera| !camera.state.is_well());
-            problems.extend(silent.map(|camera| NodeProblem::Camera(camera.clone())));
+            if let Some(stats) = stats.filter(|stats| stats.lat_over_budget != 0) {
+                problems.push(Problem::OverBudget {
+                    p95_ms: stats.lat_total_p95_ms,
+                    budget_ms: stats.lat_budget_ms,
+                });
+            }
+            let ill = cameras.iter().filter(|camera| !camera.is_well());
+            problems.extend(ill.cloned().map(Problem::Camera));
         }
         problems
     }
 
     /// Cameras excepted: those have a state for it.
-    fn unreadable(&self) -> Vec<NodeProblem> {
+    fn unreadable(&self) -> impl Iterator<Item = Problem> {
         fn wrong<T>(value: &TopicValue<T>) -> Option<&String> {
             value.as_ref()?.as_ref().err()
         }
@@ -251,82 +268,48 @@ impl NodeView {
             ("config", wrong(&self.config)),
             ("stats", wrong(&self.stats)),
         ];
-        let unreadable = topics.into_iter().filter_map(|(topic, wrong)| {
-            let error = wrong?.clone();
-            Some(NodeProblem::Unreadable { topic, error })
-        });
-        unreadable.collect()
-    }
-}
-
-fn camera_state(id: &str, health: Option<&HealthValue>) -> FleetCamera {
-    let (state, reason) = match health {
-        None => (CameraState::Missing, None),
-        Some(Err(error)) => (CameraState::Unreadable, Some(error.clone())),
-        Some(Ok(PublishedHealth { health, .. })) => {
-            (CameraState::Known(health.state), health.reason.clone())
-        }
-    };
-    FleetCamera {
-        camera: id.to_owned(),
-        state,
-        reason,
-    }
-}
-
-fn over_budget(stats: &Stats) -> Option<NodeProblem> {
-    (stats.lat_over_budget != 0).then_some(NodeProblem::OverBudget {
-        p95_ms: stats.lat_total_p95_ms,
-        budget_ms: stats.lat_budget_ms,
-    })
-}
-
-/// The runs of a node, each named by `started_ms`. One daemon has one run after the other and never returns to an earlier one.
-#[derive(Default)]
-struct RunHistory {
-    /// Of `info`, the newest last: run and host.
-    announced: VecDeque<(i64, String)>,
-    /// When the last sign of a second daemon arrived.
-    two_at: Option<Mono>,
-}
-
-impl RunHistory {
-    /// Two daemons with one client id take the session from each other; each publishes `info` when it has it.
-    fn announced(&mut self, info: &Info, now: Mono) {
-        let run = info.started_ms;
-        let place = self.announced.iter().position(|(known, _)| *known == run);
-        if place.is_some_and(|place| place + 1 < self.announced.len()) {
-            self.two_at = Some(now);
-        }
-        if let Some(place) = place {
-            self.announced.remove(place);
-        } else if self.announced.len() == RUNS_MAX {
-            self.announced.pop_front();
-        }
-        self.announced.push_back((run, info.host.clone()));
-    }
-
-    /// Two daemons with two client ids publish side by side. The broker keeps the order of a client's messages, so `stats` of a
-    /// run that is not that of `info` come from another daemon. A node of an earlier version does not name the run.
-    fn active(&mut self, run: i64, now: Mono) {
-        let announced = self.announced.back();
-        if run != 0 && announced.is_some_and(|(newest, _)| *newest != run) {
-            self.two_at = Some(now);
-        }
-    }
-
-    fn two_daemons(&self, now: Mono) -> Option<NodeProblem> {
-        let is_recent = self
-            .two_at
-            .is_some_and(|at| now.since(at) < TWO_DAEMONS_FOR);
-        let hosts: BTreeSet<_> = self
-            .announced
-            .iter()
-            .map(|(_, host)| host.clone())
-            .collect();
-        is_recent.then(|| NodeProblem::TwoDaemons {
-            hosts: hosts.into_iter().collect(),
+        topics.into_iter().filter_map(|(topic, error)| {
+            let error = error?.clone();
+            Some(Problem::Unreadable { topic, error })
         })
+    }
+
+    fn shared(&self, id: &NodeId, nodes: &BTreeMap<&NodeId, FleetNode>) -> SharedFleet {
+        let name_of_node = nodes.contains_key(id).then_some(Problem::NameOfNode);
+        let wrong = self.owners.iter().filter_map(|(camera, owner)| {
+            let camera = camera.to_string();
+            let owner = match owner {
+                Ok(owner) => owner.node.as_ref(),
+                Err(error) => {
+                    let error = error.clone();
+                    return Some(Problem::OwnerUnreadable { camera, error });
+                }
+            };
+            let Some(node) = owner else {
+                return Some(Problem::NoOwner { camera });
+            };
+            let state = nodes
+                .get(node)
+                .map_or(NodeState::Unknown, |node| node.state);
+            let node = node.to_string();
+            (state != NodeState::Online).then_some(Problem::OwnerDown {
+                camera,
+                node,
+                state,
+            })
+        });
+        let cameras = self.owners.iter().map(|(camera, owner)| {
+            let node = owner.as_ref().ok().and_then(|owner| owner.node.as_ref());
+            OwnedFleetCamera {
+                camera: camera.to_string(),
+                node: node.map(NodeId::to_string),
+            }
+        });
+        SharedFleet {
+            fleet: id.to_string(),
+            cameras: cameras.collect(),
+            problems: name_of_node.into_iter().chain(wrong).collect(),
+        }
     }
 }
 

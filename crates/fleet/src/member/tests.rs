@@ -316,33 +316,3 @@ async fn newest_settings_of_an_own_camera_survive_an_outage() {
     a.commands.send(set(None)).await.unwrap();
     b.until(|event| *event == reported(None)).await;
 }
-
-#[tokio::test]
-async fn reader_sees_the_same_fleet_and_makes_nothing() {
-    let server = NatsServer::start();
-    let store = server.connect().await;
-    let (sender, mut events) = mpsc::channel(64);
-    let watching = tokio::spawn(async move { store.watch(StoreAccess::Reader, sender).await });
-    let absent = timeout(PATIENCE, events.recv()).await.unwrap().unwrap();
-    let reason = "the fleet hall has no boxes in NATS";
-    assert!(
-        matches!(&absent, StoreEvent::Disconnected { reason: said } if said.starts_with(reason)),
-        "{absent:?}"
-    );
-    let mut a = Running::start(&server, "a", 3).await;
-    all_watched(&mut [&mut a], 3).await;
-    settled(&mut [&mut a]).await;
-
-    let clock = SystemClock::new();
-    let mut state = FleetState::reader();
-    state.set_cameras(listed(3));
-    let seeing = async {
-        while state.view(clock.now()) != *a.view() {
-            let event = events.recv().await.unwrap();
-            state.see(event, clock.now());
-        }
-    };
-    timeout(PATIENCE, seeing).await.unwrap();
-    assert_eq!(a.view().owners.len(), 3);
-    watching.abort();
-}

@@ -16,7 +16,7 @@ use async_nats::jetstream::{
     stream::{self, DiscardPolicy, StorageType},
 };
 
-use super::{FleetStore, REQUEST_LIMIT, StoreAccess, StoreError};
+use super::{FleetStore, REQUEST_LIMIT, StoreError};
 use crate::entries::HEARTBEAT_LIFETIME;
 use spotter_core::Epoch;
 
@@ -26,8 +26,7 @@ pub(super) struct Buckets {
     pub(super) nodes: kv::Store,
     pub(super) owners: kv::Store,
     pub(super) epochs: EpochBase,
-    /// A program that only looks needs none.
-    pub(super) settings: Option<kv::Store>,
+    pub(super) settings: kv::Store,
 }
 
 /// Where the epochs of a bucket of owners begin. A server that lost its data counts revisions from 1 again; consumers and nodes that saw higher
@@ -115,22 +114,19 @@ impl FleetStore {
         let opened = self.opened().clone();
         match opened {
             Some(buckets) => Ok(buckets),
-            None => self.open(StoreAccess::Member).await,
+            None => self.open().await,
         }
     }
 
-    pub(super) async fn open(&self, access: StoreAccess) -> Result<Buckets, StoreError> {
-        let owners = self.bucket(&OWNERS, access).await?;
+    pub(super) async fn open(&self) -> Result<Buckets, StoreError> {
+        let owners = self.made(&OWNERS).await?;
         let made_at = owners.stream.cached_info().created.unix_timestamp();
         let buckets = Buckets {
-            list: self.bucket(&LIST, access).await?,
-            nodes: self.bucket(&NODES, access).await?,
+            list: self.made(&LIST).await?,
+            nodes: self.made(&NODES).await?,
             owners,
             epochs: EpochBase::made_at(made_at),
-            settings: match access {
-                StoreAccess::Member => Some(self.made(&SETTINGS).await?),
-                StoreAccess::Reader => None,
-            },
+            settings: self.made(&SETTINGS).await?,
         };
         *self.opened() = Some(buckets.clone());
         Ok(buckets)
@@ -138,23 +134,6 @@ impl FleetStore {
 
     fn opened(&self) -> MutexGuard<'_, Option<Buckets>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    async fn bucket(
-        &self,
-        settings: &BucketSettings,
-        access: StoreAccess,
-    ) -> Result<kv::Store, StoreError> {
-        match access {
-            StoreAccess::Member => self.made(settings).await,
-            StoreAccess::Reader => {
-                let fleet = &self.settings.fleet;
-                let absent = || StoreError::Absent {
-                    fleet: fleet.clone(),
-                };
-                self.existing(settings).await?.ok_or_else(absent)
-            }
-        }
     }
 
     async fn context(&self) -> Result<Context, StoreError> {

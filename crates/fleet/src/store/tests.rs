@@ -23,7 +23,7 @@ async fn watched<F: Future>(
     body: impl FnOnce(mpsc::Receiver<StoreEvent>) -> F,
 ) -> F::Output {
     let (sender, events) = mpsc::channel(16);
-    let (output, ()) = tokio::join!(body(events), store.watch(StoreAccess::Member, sender));
+    let (output, ()) = tokio::join!(body(events), store.watch(sender));
     output
 }
 
@@ -278,7 +278,7 @@ async fn put(store: &FleetStore, bucket: &str, key: &str, value: &[u8]) -> u64 {
     let bucket = match bucket {
         "owners" => buckets.owners,
         "nodes" => buckets.nodes,
-        _ => buckets.settings.unwrap(),
+        _ => buckets.settings,
     };
     bucket.put(key, value.to_vec().into()).await.unwrap()
 }

@@ -8,15 +8,13 @@ use tokio::{
     time::sleep,
 };
 
-use super::{
-    Connectivity, FleetStore, OwnerValue, RETRY_PAUSE, StoreAccess, StoreError, buckets::EpochBase,
-};
+use super::{Connectivity, FleetStore, OwnerValue, RETRY_PAUSE, StoreError, buckets::EpochBase};
 use crate::entries::{HeartbeatEntry, ListRevision, Ownership, StoreEvent};
 
 impl FleetStore {
     /// Sends all values and then all changes, until the receiver is dropped. After a loss of the connection it starts again, with all values.
     /// While the store cannot be used, it reports each reason once.
-    pub async fn watch(&self, access: StoreAccess, events: mpsc::Sender<StoreEvent>) {
+    pub async fn watch(&self, events: mpsc::Sender<StoreEvent>) {
         let mut reported = None;
         while !events.is_closed() {
             let mut watch = StoreWatch {
@@ -25,7 +23,7 @@ impl FleetStore {
                 connectivity: self.connectivity.subscribe(),
                 is_connected: false,
             };
-            let Err(error) = watch.run(access).await else {
+            let Err(error) = watch.run().await else {
                 return;
             };
             if watch.is_connected {
@@ -54,17 +52,22 @@ struct StoreWatch<'a> {
 
 impl StoreWatch<'_> {
     /// Ends with an error when a watch ends, and without one when the receiver is dropped.
-    async fn run(&mut self, access: StoreAccess) -> Result<(), StoreError> {
+    async fn run(&mut self) -> Result<(), StoreError> {
         let what = "watching the fleet";
         self.store.check_connection().await?;
         let mut connectivity = self.connectivity.clone();
         let losses = connectivity.borrow().losses;
-        let buckets = self.store.open(access).await?;
+        let buckets = self.store.open().await?;
         let owners = &buckets.owners;
         let mut is_current = owners.stream.cached_info().state.messages == 0;
         let mut entries = SelectAll::new();
-        let all = [buckets.list, buckets.nodes, buckets.owners];
-        for bucket in all.into_iter().chain(buckets.settings) {
+        let all = [
+            buckets.list,
+            buckets.nodes,
+            buckets.owners,
+            buckets.settings,
+        ];
+        for bucket in all {
             let watch = bucket.watch_with_history(">").await;
             entries.push(watch.map_err(|error| self.store.failed(what, error))?);
         }
