@@ -26,6 +26,9 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     ("state", "database", &["schema", "file_system", "document"]),
     ("state", "backup", &["database"]),
     ("state", "store", &["database", "document", "event_log"]),
+    ("mqtt", "contract", &[]),
+    ("mqtt", "delivery", &["contract"]),
+    ("mqtt", "link", &["contract", "delivery"]),
     ("engine", "network", &[]),
     ("engine", "model", &["network"]),
     ("engine", "scheduler", &["model"]),
@@ -151,6 +154,21 @@ fn modules_of_a_crate_import_only_what_they_may() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn contract_of_mqtt_knows_no_task_and_no_client() {
+    let folder = root().join("crates/mqtt/src/contract");
+    let files = sources_below(&folder);
+    assert!(files.len() > 10, "{}", folder.display());
+    let is_test = |path: &PathBuf| path.to_string_lossy().ends_with("tests.rs");
+    for path in files.into_iter().filter(|path| !is_test(path)) {
+        let text = shipped(&fs::read_to_string(&path).expect("source file"));
+        for outside in ["tokio", "rumqttc", "std::fs", "std::net"] {
+            let place = path.display();
+            assert!(!text.contains(outside), "{place} names {outside}");
+        }
+    }
 }
 
 #[test]

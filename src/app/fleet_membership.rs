@@ -432,6 +432,8 @@ impl FleetMembership {
     }
 
     fn on_lost(&mut self, camera: &CameraId, context: &mut FleetContext<'_>) {
+        // A grant from before the loss was known may have followed it.
+        self.rights.withdraw(camera);
         context.reporter.cameras_moved(std::slice::from_ref(camera));
         self.own.remove(camera);
         self.giving_up.remove(camera);

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Identity, Publisher, Update, discovery,
+    Identity, Publisher, Update,
+    contract::discovery,
     retained::{self, RetainedList},
 };
 use spotter_core::{

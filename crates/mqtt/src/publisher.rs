@@ -2,29 +2,29 @@
 
 use std::{
     collections::BTreeSet,
-    fs, io,
+    io,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use sha2::{Digest, Sha256};
 use tokio::{
     sync::{broadcast, mpsc, oneshot, watch},
     task::JoinHandle,
 };
 
 use super::{
-    BrokerState, Inbound, JsonLine, MessageCounters, Topics, Update,
-    broker::{BrokerTask, Shared, TlsError, Trust, WantedFilters},
-    event_feed::{EventFeed, FeedReader, PublishedEvent, take_reader},
-    message::{Message, Rank},
-    outbox::Outbox,
-    spool::{self, Folder, FoundEvents, Journal, SpoolWriter, time_left},
-    target::ConnectionTarget,
+    BrokerState, Identity, Inbound, JsonLine, MessageCounters, SentDetection, Topics, Update,
+    contract::message::{Message, Rank},
+    delivery::{
+        Outbox, PublishedEvent, Shared,
+        event_feed::{EventFeed, FeedReader, take_reader},
+        spool::{self, Folder, FoundEvents, Journal, SpoolWriter, time_left},
+    },
+    link::{BrokerTask, TlsError, Trust, WantedFilters, target::ConnectionTarget},
 };
 use spotter_core::{
-    CameraId, CameraRights, Clock, Detection, EndReason, Event, EventStep, Latency, NodeId,
+    CameraId, Clock, EndReason, Event, EventStep,
     config::{MqttConfig, SpoolConfig},
 };
 
@@ -34,78 +34,6 @@ const SENT_KEPT: usize = 64;
 const LINES_KEPT: usize = 1024;
 /// Inbound messages that wait; beyond this number they are dropped and counted.
 const INBOX_KEPT: usize = 64;
-
-/// The identity of this node on the broker.
-#[derive(Clone, Debug)]
-pub struct Identity {
-    pub node: NodeId,
-    pub(super) fleet: Option<FleetIdentity>,
-    /// Names this run of the daemon: 4 hex digits.
-    pub boot: Arc<str>,
-    /// Names the machine: 8 hex digits.
-    machine: String,
-    seed: u64,
-}
-
-/// The fleet whose cameras this node may watch.
-#[derive(Clone, Debug)]
-pub(super) struct FleetIdentity {
-    pub(super) name: NodeId,
-    pub(super) rights: Arc<dyn CameraRights>,
-}
-
-impl Identity {
-    /// Reads `/etc/machine-id` (blocks on the disk). Without that file the name of the node is used, so the client id is the
-    /// same after a restart.
-    pub fn of_this_machine(node: NodeId) -> Self {
-        Self::new(node, Path::new("/etc/machine-id"))
-    }
-
-    /// The same node as a member of a fleet. `rights` decides about each message of a camera.
-    #[must_use]
-    pub fn in_fleet(self, name: NodeId, rights: Arc<dyn CameraRights>) -> Self {
-        Self {
-            fleet: Some(FleetIdentity { name, rights }),
-            ..self
-        }
-    }
-
-    /// 8 hex digits of the machine, the same at every start.
-    pub fn machine(&self) -> &str {
-        &self.machine
-    }
-
-    fn new(node: NodeId, machine_id: &Path) -> Self {
-        let seed = fastrand::u64(..);
-        let text = fs::read_to_string(machine_id).unwrap_or_default();
-        let machine = match text.trim().get(..8) {
-            Some(id) if id.bytes().all(|byte| byte.is_ascii_hexdigit()) => id.to_owned(),
-            _ => {
-                let digest = Sha256::digest(node.as_str());
-                digest
-                    .iter()
-                    .take(4)
-                    .map(|byte| format!("{byte:02x}"))
-                    .collect()
-            }
-        };
-        Self {
-            node,
-            fleet: None,
-            boot: format!("{:04x}", seed >> 48).into(),
-            machine,
-            seed,
-        }
-    }
-}
-
-/// A detection that was handed to the client library.
-#[derive(Clone, Debug)]
-pub struct SentDetection {
-    pub topic: Arc<str>,
-    pub detection: Arc<Detection>,
-    pub latency: Latency,
-}
 
 /// Takes updates from any thread. Clones share one connection.
 #[derive(Clone)]
@@ -414,28 +342,6 @@ pub(super) fn queue_found(
             last.epoch.filter(|_| topics.fleet().is_some()),
             now,
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_client_id_is_the_machines_or_else_the_nodes() -> Result<(), Box<dyn std::error::Error>> {
-        let node = NodeId::new("edge1")?;
-        let directory = tempfile::tempdir()?;
-        let file = directory.path().join("machine-id");
-        fs::write(&file, "0123456789abcdef0123456789abcdef\n")?;
-        assert_eq!(Identity::new(node.clone(), &file).machine, "01234567");
-        let missing = directory.path().join("missing");
-        let (a, b) = (
-            Identity::new(node.clone(), &missing),
-            Identity::new(node, &missing),
-        );
-        assert_eq!((a.machine.len(), &a.machine), (8, &b.machine));
-        assert_ne!(a.seed, b.seed);
-        Ok(())
     }
 }
 

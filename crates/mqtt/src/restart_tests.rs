@@ -1,6 +1,7 @@
 //! The whole publisher over several runs, without a broker.
 
 use std::{
+    fs,
     net::{Ipv4Addr, TcpListener},
     time::Duration,
 };
@@ -9,7 +10,7 @@ use tokio::time::{sleep, timeout};
 
 use super::*;
 use crate::{
-    event::tests::event,
+    contract::event::tests::event,
     testing::{happened, identity},
 };
 use spotter_core::{SystemClock, config::MqttConfig};

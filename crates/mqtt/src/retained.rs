@@ -16,8 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ClearedTopic, Topics,
-    discovery::{DiscoveryRecord, EntityPlatforms},
-    message::can_be_published_to,
+    contract::{
+        discovery::{DiscoveryRecord, EntityPlatforms},
+        message::can_be_published_to,
+    },
 };
 use spotter_core::{
     CameraId, Task,

@@ -8,12 +8,14 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    command::{InboundKind, Reply, ReplyValue, RequestHead},
-    crossing::tests::crossing,
-    detection::tests::{payload_of_a_fleet, payloads},
-    discovery::tests::{SITE, config},
-    event::tests::event,
-    report::to_json,
+    contract::{
+        command::{InboundKind, Reply, ReplyValue, RequestHead},
+        crossing::tests::crossing,
+        detection::tests::{payload_of_a_fleet, payloads},
+        discovery::tests::{SITE, config},
+        event::tests::event,
+        report::{to_json, to_json_of},
+    },
     testing::{camera, camera_status, health_of, identity, info, prompt, state, topics},
 };
 use spotter_core::{
@@ -210,7 +212,7 @@ fn of_a_fleet() -> Vec<(&'static str, Value)> {
         parsed(&to_json(&CameraOwner { node, epoch }))
     };
     let health = |health: &CameraHealth| {
-        let payload = report::to_json_of(health, Some(Epoch(17)));
+        let payload = to_json_of(health, Some(Epoch(17)));
         ("health", parsed(&payload))
     };
     let detection = ("detection", parsed(&payload_of_a_fleet()));

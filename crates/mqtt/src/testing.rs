@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    CameraHealth, DaemonInfo, Identity, Info, Topics, Update, detection::tests::detection,
+    CameraHealth, DaemonInfo, Identity, Info, Topics, Update, contract::detection::tests::detection,
 };
 use spotter_core::{
     CameraId, CameraRights, Epoch, Event, MayPublish, Mono, NodeId, PromptId, PromptState,

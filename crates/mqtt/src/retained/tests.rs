@@ -3,11 +3,13 @@ use std::cell::RefCell;
 use super::*;
 use crate::{
     CameraHealth, ConfigReport, Stats, Update,
-    discovery::{
-        records,
-        tests::{SITE, config, topics_of},
+    contract::{
+        discovery::{
+            records,
+            tests::{SITE, config, topics_of},
+        },
+        message::{Message, MessageContent},
     },
-    message::{Message, MessageContent},
     testing::state_of,
 };
 use spotter_core::{DirectionId, LineId, NodeId, Presence, PromptState, WallTime, ZoneId};

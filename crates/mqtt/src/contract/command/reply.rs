@@ -1,0 +1,113 @@
+//! The reply to a request.
+
+use serde_json::{Map, json};
+
+use super::RequestHead;
+use crate::{Info, contract::detection::SCHEMA};
+use spotter_core::{CameraId, Refusal, Setting, WallTime};
+
+/// The value of a successful reply.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ReplyValue {
+    Done,
+    /// The revision of the prompt whose text was set.
+    Revision(u32),
+    /// The answer to a question.
+    Answer {
+        text: String,
+        /// The model's probability, 0..1.
+        score: f64,
+    },
+    /// The content of the topic `info`.
+    Info(Box<Info>),
+    /// The values that a command may change, by camera.
+    Settings(Vec<(CameraId, Vec<Setting>)>),
+    /// Overrides: camera, the file's value, the effective value.
+    Overrides(Vec<(CameraId, Setting, Setting)>),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    pub head: RequestHead,
+    pub result: Result<ReplyValue, Refusal>,
+    pub at: WallTime,
+}
+
+impl Reply {
+    /// The payload. Every reply has `v`, `id`, `ok`, `op`, `cam`, `error` and `at_ms`; `null` is what does not apply.
+    pub fn to_json(&self) -> Vec<u8> {
+        let head = &self.head;
+        let mut message = json!({
+            "v": SCHEMA,
+            "id": head.id,
+            "ok": self.result.is_ok(),
+            "op": head.op,
+            "cam": head.camera,
+            "error": null,
+            "at_ms": self.at.unix_millis(),
+        });
+        if let Some(prompt) = &head.prompt {
+            message["prompt"] = json!(prompt);
+        }
+        if let Some(line) = &head.line {
+            message["line"] = json!(line);
+        }
+        if let Some(field) = head.field {
+            message["field"] = json!(field);
+        }
+        match &self.result {
+            Err(refusal) => {
+                message["error"] = json!({"code": refusal.code.as_str(), "text": refusal.text});
+            }
+            Ok(ReplyValue::Done) => {}
+            Ok(ReplyValue::Revision(revision)) => message["rev"] = json!(revision),
+            Ok(ReplyValue::Answer { text, score }) => {
+                message["value"] = json!(text);
+                message["score"] = json!((score * 1000.0).round() / 1000.0);
+            }
+            Ok(ReplyValue::Info(info)) => message["value"] = json!(info),
+            Ok(ReplyValue::Settings(cameras)) => {
+                let of = |(camera, settings): &(CameraId, Vec<Setting>)| {
+                    (camera.to_string(), of_camera(settings))
+                };
+                let cameras: Map<String, serde_json::Value> = cameras.iter().map(of).collect();
+                message["value"] = json!(cameras);
+            }
+            Ok(ReplyValue::Overrides(changed)) => {
+                let entry = |(camera, file, now): &(CameraId, Setting, Setting)| {
+                    json!({
+                        "cam": camera.as_str(),
+                        "prompt": now.prompt().map(|prompt| prompt.as_str()),
+                        "field": now.field(),
+                        "file": value(file),
+                        "now": value(now),
+                    })
+                };
+                message["value"] = changed.iter().map(entry).collect();
+            }
+        }
+        message.to_string().into_bytes()
+    }
+}
+
+/// `{"enabled": true, "rate": 1, "prompts": {"person": {"text": "person", …}}}`
+fn of_camera(settings: &[Setting]) -> serde_json::Value {
+    let mut camera = json!({"prompts": {}});
+    for setting in settings {
+        let place = match setting.prompt() {
+            None => &mut camera,
+            Some(prompt) => &mut camera["prompts"][prompt.as_str()],
+        };
+        place[setting.field()] = value(setting);
+    }
+    camera
+}
+
+fn value(setting: &Setting) -> serde_json::Value {
+    match setting {
+        Setting::Enabled(on) | Setting::MotionGate(on) | Setting::PromptEnabled(_, on) => json!(on),
+        Setting::Rate(rate) => json!(rate),
+        Setting::MinScore(_, score) => json!(score),
+        Setting::Text(_, text) => json!(text),
+    }
+}

@@ -1,0 +1,460 @@
+//! Requests, also malformed ones, and their replies.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    contract::discovery::tests::config,
+    testing::{camera, fleet_topics, prompt, topics},
+};
+use spotter_core::{
+    Epoch, LogLevel, NewPrompt, RequestedInfo, WallTime,
+    testing::{prompt_text, rate, share},
+};
+
+fn message(topic: &str, payload: &str) -> Inbound {
+    Inbound {
+        topic: format!("spotter/edge1/{topic}"),
+        payload: payload.into(),
+        retained: false,
+        reply_to: None,
+    }
+}
+
+fn asked(topic: &str, payload: &str) -> CommandRequest {
+    match parse_inbound(&topics(), None, &message(topic, payload)) {
+        InboundKind::Request(asked) => *asked,
+        other => panic!("{topic}: {other:?}"),
+    }
+}
+
+fn command(request: serde_json::Value) -> Result<Command, Refusal> {
+    asked("cmd", &request.to_string()).command
+}
+
+const CAMERA: &str = "[camera.gate]\nurl = \"test://\"\nprompt.car.detect = \"car\"\n";
+
+fn gate() -> CameraId {
+    camera("gate")
+}
+
+fn person() -> PromptId {
+    prompt("person")
+}
+
+#[test]
+fn each_settable_topic_is_a_setting() {
+    let text = "person with a hat";
+    let words = Setting::Text(person(), prompt_text(text));
+    let off = Setting::PromptEnabled(person(), false);
+    let score = Setting::MinScore(person(), share(0.35));
+    for (topic, payload, expected) in [
+        ("enabled", "OFF", Setting::Enabled(false)),
+        ("rate", "2.5", Setting::Rate(rate(2.5))),
+        ("motion_gate", "ON\n", Setting::MotionGate(true)),
+        ("prompt/person/text", text, words),
+        ("prompt/person/enabled", "OFF", off),
+        ("prompt/person/min_score", "0.35", score),
+    ] {
+        let command = asked(&format!("cam/gate/{topic}/set"), payload).command;
+        let (camera, setting) = (gate(), expected);
+        assert_eq!(command, Ok(Command::Set { camera, setting }));
+    }
+}
+
+#[test]
+fn line_is_reset_by_its_word_alone() {
+    let request = asked("cam/gate/line/door/set", "RESET\n");
+    let line = LineId::new("door").unwrap();
+    let camera = gate();
+    assert_eq!(request.command, Ok(Command::ResetLine { camera, line }));
+    assert_eq!(request.head.op, "line_reset");
+    let code = |topic, payload| asked(topic, payload).command.unwrap_err().code;
+    assert_eq!(code("cam/gate/line/door/set", "0"), RefusalCode::BadValue);
+    assert_eq!(
+        code("cam/gate/line/Door/set", "RESET"),
+        RefusalCode::UnknownLine
+    );
+}
+
+#[test]
+fn mode_is_switched_by_its_name() {
+    let set = |payload: &str| asked("mode/set", payload);
+    let mode = |id: &str| ModeId::new(id).unwrap();
+    for (payload, mode) in [("night\n", Some(mode("night"))), ("none", None)] {
+        assert_eq!(set(payload).command, Ok(Command::SetMode { mode }));
+    }
+    assert_eq!(set("night").head.op, "mode_set");
+    for (payload, text) in [("Night", "no mode \"Night\""), ("", "no mode \"\"")] {
+        let refusal = set(payload).command.unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::UnknownMode);
+        assert!(refusal.text.contains(text), "{refusal}");
+    }
+}
+
+#[test]
+fn unreadable_command_is_rejected_with_the_allowed_values() {
+    let set = "cam/gate/enabled/set";
+    let rate = "cam/gate/rate/set";
+    let front = "cam/Front/rate/set";
+    let score = "cam/gate/prompt/person/min_score/set";
+    let text = "cam/gate/prompt/person/text/set";
+    let long = "x".repeat(240);
+    let slow = r#"{"op":"look","cam":"gate","rate":0}"#;
+    let question = r#"{"op":"ask","cam":"gate","text":" "}"#;
+    let url = "cam/gate/url/set";
+    let known = "\"url\" cannot be set; there are enabled, rate, motion_gate";
+    let exec = r#"{"op":"exec"}"#;
+    let nameless = r#"{"op":"prompt_add","cam":"gate","prompt":{"detect":"a"}}"#;
+    let name = r#"{"op":"prompt_add","cam":"gate","prompt":{"id":"X","detect":"a"}}"#;
+    let list = r#"{"op":"prompt_add","cam":"gate","prompt":[]}"#;
+    let look = r#"{"op":"look","cam":"gate","second":3}"#;
+    let no_camera = r#"{"op":"look"}"#;
+    let get = r#"{"op":"get","what":"url"}"#;
+    let id = r#"{"op":"reload","id":7}"#;
+    for (topic, payload, code, text) in [
+        (set, "yes", "bad_value", "enabled: \"yes\" is not ON or OFF"),
+        (rate, "fast", "bad_value", "rate: \"fast\" is not a number"),
+        (rate, "NaN", "bad_value", "rate: \"NaN\" is not a number"),
+        (rate, "99", "bad_value", "rate: 99 is not within 0.01 to 30"),
+        (rate, "1e-320", "bad_value", "is not within 0.01 to 30"),
+        (
+            score,
+            "1.01",
+            "bad_value",
+            "min_score: 1.01 is not within 0 to 1",
+        ),
+        (text, " ", "bad_value", "prompt text: empty"),
+        (text, &long, "too_long", "240 characters, limit 200"),
+        ("cmd", slow, "bad_value", "rate: 0 is not within 0.01 to 30"),
+        ("cmd", question, "bad_value", "text: empty"),
+        (front, "1", "unknown_camera", "there is no camera \"Front\""),
+        (url, "rtsp://x", "unknown_op", known),
+        ("cmd", "reload", "bad_request", "not JSON"),
+        ("cmd", "[]", "bad_request", "not a JSON object"),
+        ("cmd", exec, "unknown_op", "there is no operation \"exec\""),
+        ("cmd", look, "bad_request", "unknown field `second`"),
+        ("cmd", no_camera, "bad_request", "missing field `cam`"),
+        ("cmd", get, "bad_value", "info, settings or overrides"),
+        ("cmd", id, "bad_request", "id: a text of up to 64"),
+        ("cmd", nameless, "bad_request", "prompt.id: needs a text"),
+        ("cmd", name, "bad_value", "prompt.id: \"X\"; ids use a-z"),
+        ("cmd", list, "bad_request", "expected a map"),
+    ] {
+        let refusal = asked(topic, payload).command.unwrap_err();
+        assert_eq!(refusal.code.as_str(), code, "{topic} {payload}");
+        assert!(refusal.text.contains(text), "{topic} {payload}: {refusal}");
+    }
+    let endless = "x".repeat(REQUEST_MAX_BYTES + 1);
+    let refusal = |topic| asked(topic, &endless).command.unwrap_err();
+    assert_eq!(refusal("cmd").code, RefusalCode::TooLong);
+    assert!(refusal(rate).text.len() < 100);
+}
+
+#[test]
+fn each_operation_is_parsed() {
+    let keys = json!({"query": "Is the door open?", "choices": ["yes", "no"], "rate": 0.5});
+    let prompt = NewPrompt {
+        id: prompt("door"),
+        keys: serde_json::from_value(keys).unwrap(),
+    };
+    let ask = Command::Ask {
+        camera: gate(),
+        question: prompt_text("Is it raining?"),
+    };
+    let look = Command::Look {
+        camera: gate(),
+        lasting: Duration::from_secs(5),
+        rate: Some(rate(4.0)),
+    };
+    let log_level = Command::LogLevel {
+        level: LogLevel::Debug,
+        lasting: Duration::from_secs(600),
+    };
+    let get = Command::Get {
+        what: RequestedInfo::Overrides,
+    };
+    let camera = gate();
+    let add = Command::AddPrompt { camera, prompt };
+    for (request, expected) in [
+        (
+            json!({"op": "ask", "cam": "gate", "text": "Is it raining?"}),
+            ask,
+        ),
+        (json!({"op": "reload"}), Command::Reload),
+        (
+            json!({"op": "look", "cam": "gate", "seconds": 5, "rate": 4}),
+            look,
+        ),
+        (json!({"op": "get", "what": "overrides"}), get),
+        (
+            json!({"op": "reset_overrides"}),
+            Command::ResetOverrides { camera: None },
+        ),
+        (
+            json!({"op": "log_level", "level": "debug", "minutes": 10}),
+            log_level,
+        ),
+        (
+            json!({"op": "prompt_add", "cam": "gate", "prompt":
+            {"id": "door", "query": "Is the door open?", "choices": ["yes", "no"], "rate": 0.5, "crops": null}}),
+            add,
+        ),
+    ] {
+        assert_eq!(command(request), Ok(expected));
+    }
+    for wrong in [-1.0, 1e300] {
+        assert!(command(json!({"op": "look", "cam": "gate", "seconds": wrong})).is_err());
+        assert!(command(json!({"op": "log_level", "level": "info", "minutes": wrong})).is_err());
+    }
+}
+
+#[test]
+fn retained_commands_and_foreign_topics_are_ignored() {
+    let parsed = |topic: &str, payload: &str, retained| {
+        let inbound = Inbound {
+            topic: topic.into(),
+            retained,
+            ..message("", payload)
+        };
+        parse_inbound(&topics(), Some("homeassistant/status"), &inbound)
+    };
+    let (reload, rate) = (r#"{"op":"reload"}"#, "spotter/edge1/cam/gate/rate");
+    let set = &format!("{rate}/set");
+    let ha = "homeassistant/status";
+    for (topic, payload, retained, expected) in [
+        ("spotter/edge1/cmd", reload, true, InboundKind::Old),
+        (set, "1", true, InboundKind::Old),
+        (set, "", true, InboundKind::Other),
+        ("spotter/edge1/status", "x", false, InboundKind::Other),
+        (rate, "x", false, InboundKind::Other),
+        (
+            "spotter/edge1/cam/gate/prompt/person/set",
+            "x",
+            false,
+            InboundKind::Other,
+        ),
+        ("spotter/edge1/cmd/x", "x", false, InboundKind::Other),
+        ("spotter/edge1/", "x", false, InboundKind::Other),
+        (ha, "online", false, InboundKind::HomeAssistant),
+        (ha, "online", true, InboundKind::Other),
+        (ha, "offline", false, InboundKind::Other),
+        ("hass/status", "online", false, InboundKind::Other),
+    ] {
+        let parsed = parsed(topic, payload, retained);
+        assert_eq!(parsed, expected, "{topic} {payload}");
+    }
+}
+
+#[test]
+fn only_allowed_command_topics_are_subscribed() {
+    let of = |topics: &Topics, commands: &str, more: &str| {
+        let commands = format!("commands = \"{commands}\"");
+        filters(topics, &config(&commands, &format!("{CAMERA}{more}")))
+    };
+    let site = |commands| of(&topics(), commands, "");
+    assert!(site("off").is_empty());
+    let basic = [
+        "spotter/edge1/cam/+/+/set",
+        "spotter/edge1/cam/+/prompt/+/+/set",
+        "spotter/edge1/cam/+/line/+/set",
+    ];
+    assert_eq!(site("basic"), basic);
+    let all = site("all");
+    assert_eq!(all[..3], basic);
+    assert_eq!(all[3..], ["spotter/edge1/cmd"]);
+    let in_fleet = [
+        "spotter/hall/cam/+/+/set",
+        "spotter/hall/cam/+/prompt/+/+/set",
+        "spotter/hall/cam/+/line/+/set",
+        "spotter/edge1/cmd",
+        "spotter/hall/cmd",
+    ];
+    assert_eq!(of(&fleet_topics(), "all", ""), in_fleet);
+    let with_modes = of(&topics(), "basic", "[mode.night]\n");
+    assert_eq!(with_modes[3..], ["spotter/edge1/mode/set"]);
+    assert!(of(&topics(), "off", "[mode.night]\n").is_empty());
+}
+
+#[test]
+fn request_on_a_topic_of_the_fleet_is_marked() {
+    let of = |topic: &str, payload: &str| {
+        let message = Inbound {
+            topic: topic.into(),
+            ..message("", payload)
+        };
+        parse_inbound(&fleet_topics(), None, &message)
+    };
+    let reload = r#"{"op":"reload"}"#;
+    for (topic, payload, expected) in [
+        (
+            "spotter/edge1/cmd",
+            reload,
+            Some((RequestScope::Node, None)),
+        ),
+        (
+            "spotter/hall/cmd",
+            reload,
+            Some((RequestScope::Fleet, Some("spotter/hall/reply"))),
+        ),
+        (
+            "spotter/hall/cam/gate/rate/set",
+            "2",
+            Some((RequestScope::Fleet, Some("spotter/hall/reply"))),
+        ),
+        // Cameras are the fleet's.
+        ("spotter/edge1/cam/gate/rate/set", "2", None),
+    ] {
+        let found = match of(topic, payload) {
+            InboundKind::Request(request) => {
+                let reply_to = request.reply_to.map(|to| to.topic);
+                Some((request.scope, reply_to))
+            }
+            _ => None,
+        };
+        let expected = expected.map(|(scope, topic)| (scope, topic.map(str::to_owned)));
+        assert_eq!(found, expected, "{topic}");
+    }
+    let owner = "spotter/hall/cam/gate/owner";
+    let payload = r#"{"v":1,"node":"edge2","epoch":18}"#;
+    assert_eq!(of(owner, payload), InboundKind::Other, "of the connection");
+}
+
+#[test]
+fn replies_repeat_the_request() {
+    let long = "x".repeat(240);
+    let request = json!({"id": "n1", "op": "ask", "cam": "gate", "text": long}).to_string();
+    let reply = |head, result| {
+        let at = WallTime::from_unix_millis(1_787_393_740_000);
+        let bytes = Reply { head, result, at }.to_json();
+        serde_json::from_slice::<serde_json::Value>(&bytes).unwrap()
+    };
+    let code = RefusalCode::TooLong;
+    let refusal = Refusal::new(code, "prompt text has 240 characters, limit is 200");
+    let refused = reply(asked("cmd", &request).head, Err(refusal));
+    let expected = json!({"v": 1, "id": "n1", "ok": false, "op": "ask", "cam": "gate",
+        "error": {"code": "too_long", "text": "prompt text has 240 characters, limit is 200"},
+        "at_ms": 1_787_393_740_000_i64});
+    assert_eq!(refused, expected);
+
+    let head = asked("cam/gate/prompt/person/text/set", "dog").head;
+    let done = reply(head, Ok(ReplyValue::Revision(3)));
+    let expected = json!({"v": 1, "id": null, "ok": true, "op": "prompt_set", "cam": "gate",
+        "prompt": "person", "field": "text", "rev": 3, "error": null, "at_ms": 1_787_393_740_000_i64});
+    assert_eq!(done, expected);
+
+    let settings = vec![
+        Setting::Enabled(true),
+        Setting::MinScore(person(), share(0.4)),
+    ];
+    let settings = ReplyValue::Settings(vec![(gate(), settings)]);
+    let published = reply(RequestHead::default(), Ok(settings));
+    let expected = json!({"gate": {"enabled": true, "prompts": {"person": {"min_score": 0.4}}}});
+    assert_eq!(published["value"], expected);
+    let changed = vec![(gate(), Setting::Rate(rate(1.0)), Setting::Rate(rate(2.0)))];
+    let published = reply(RequestHead::default(), Ok(ReplyValue::Overrides(changed)));
+    let expected =
+        json!([{"cam": "gate", "prompt": null, "field": "rate", "file": 1.0, "now": 2.0}]);
+    assert_eq!(published["value"], expected);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(256)))]
+
+    #[test]
+    fn no_payload_panics_the_command_parser(topic in "[a-z/+#]{0,30}|cam/gate/(prompt/)?[a-z]{1,6}/set|cmd", payload in prop::collection::vec(any::<u8>(), 0..80)) {
+        let mut inbound = message(&topic, "");
+        inbound.payload = payload;
+        parse_inbound(&topics(), Some("homeassistant/status"), &inbound);
+    }
+
+    #[test]
+    fn accepted_settings_and_commands_obey_the_rules(
+        topic in prop::sample::select(vec!["cam/gate/rate/set", "cam/gate/prompt/person/min_score/set", "cam/gate/prompt/person/text/set", "cam/gate/enabled/set", "cmd"]),
+        payload in payload(),
+    ) {
+        let command = asked(topic, &payload).command;
+        match command {
+            Ok(Command::Set { setting: Setting::Rate(rate), .. }) => prop_assert!(LookRate::RANGE.contains(&rate.hz())),
+            Ok(Command::Set { setting: Setting::MinScore(_, score), .. }) => prop_assert!(Share::RANGE.contains(&score.get())),
+            Ok(Command::Set { setting: Setting::Text(_, text), .. }) => prop_assert!(text.as_str().chars().count() <= 200),
+            Ok(Command::Look { rate: Some(rate), .. }) => prop_assert!(LookRate::RANGE.contains(&rate.hz())),
+            Ok(Command::Ask { question, .. }) => prop_assert!(question.as_str().chars().count() <= 200),
+            Ok(Command::LogLevel { lasting, .. }) => prop_assert!(lasting <= Duration::from_secs(86_400)),
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    #[test]
+    fn accepted_owners_have_a_bounded_epoch(epoch in any::<u64>(), node in ".{0,40}", number in any::<f64>()) {
+        let owner = json!({"v": 1, "node": node, "epoch": epoch}).to_string();
+        let other = json!({"v": 1, "node": null, "epoch": number}).to_string();
+        for payload in [owner, other, node] {
+            let mut inbound = message("", &payload);
+            inbound.topic = "spotter/hall/cam/gate/owner".into();
+            if let Some((_, owner)) = parse_owner(&fleet_topics(), &inbound) {
+                prop_assert!(owner.epoch <= Epoch::MAX);
+            }
+        }
+    }
+}
+
+/// Numbers, texts and requests, allowed and not.
+fn payload() -> impl Strategy<Value = String> {
+    let number = prop_oneof![
+        any::<f64>().prop_map(|number| number.to_string()),
+        (-1.0f64..40.0).prop_map(|number| number.to_string()),
+        any::<i64>().prop_map(|number| number.to_string()),
+        Just("1e-320".to_owned()),
+        Just("null".to_owned()),
+    ];
+    let text = prop_oneof![
+        ".{0,40}".prop_map(|text| text),
+        (1usize..3000).prop_map(|length| "x".repeat(length)),
+    ];
+    let request = (number.clone(), text.clone()).prop_map(|(number, text)| {
+        let text = json!(text);
+        [
+            format!(r#"{{"op":"look","cam":"gate","seconds":{number},"rate":{number}}}"#),
+            format!(r#"{{"op":"ask","cam":"gate","text":{text}}}"#),
+            format!(r#"{{"op":"log_level","level":"info","minutes":{number}}}"#),
+            format!(
+                r#"{{"op":"prompt_add","cam":"gate","prompt":{{"id":"a","detect":{text},"rate":{number}}}}}"#
+            ),
+        ]
+    });
+    let request = (request, 0usize..4).prop_map(|(requests, number)| requests[number].clone());
+    prop_oneof![number, text, request]
+}
+
+#[test]
+fn foreign_response_topic_is_replaced_by_the_usual_one() {
+    let asked_with = |topics: &Topics, topic: &str, to: &str| {
+        let message = Inbound {
+            topic: topic.into(),
+            reply_to: Some(ReplyTo {
+                topic: to.into(),
+                correlation: Some(vec![7]),
+            }),
+            ..message("", r#"{"op": "reload"}"#)
+        };
+        match parse_inbound(topics, None, &message) {
+            InboundKind::Request(asked) => (asked.reply_to, asked.refused_reply_topic),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (node, fleet) = (topics(), fleet_topics());
+    let (to, refused) = asked_with(&node, &node.command(), "spotter/desk/answers");
+    assert_eq!(refused, None);
+    assert_eq!(to.unwrap().correlation, Some(vec![7]));
+    let (to, refused) = asked_with(&node, &node.command(), "lock/front\n/set");
+    assert_eq!(to, None);
+    assert_eq!(refused.as_deref(), Some("lock/front\u{fffd}/set"));
+    let to_fleet = fleet.fleet_command().unwrap();
+    let (to, refused) = asked_with(&fleet, &to_fleet, "lock/front/set");
+    assert_eq!(to.map(|to| to.topic), fleet.fleet_reply());
+    assert!(refused.is_some());
+}

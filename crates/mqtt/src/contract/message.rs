@@ -1,0 +1,453 @@
+//! From an update to a message: its topic, delivery and payload.
+
+use std::{sync::Arc, time::Duration};
+
+use super::{
+    ReplyTo, Topics,
+    detection::Label,
+    discovery::DiscoveryRecord,
+    report::{self, CameraHealth, CameraOwner, ConfigReport, Info, Stats},
+};
+use spotter_core::{
+    CameraId, Detection, Epoch, Event, ModeId, NO_MODE, NodeId, Presence, PromptId, PromptState,
+    Setting, TriggerId,
+};
+
+/// Everything that the stages publish.
+#[derive(Clone, Debug)]
+pub enum Update {
+    /// The birth message, also after an accepted reload.
+    Info(Info),
+    /// After each load attempt.
+    Config(ConfigReport),
+    /// Published every 10 s.
+    Stats(Stats),
+    /// In a fleet: which node watches the camera from now on, before everything else of it.
+    Owner {
+        camera: CameraId,
+        /// `None`: no node does.
+        node: Option<NodeId>,
+    },
+    /// A camera went online or offline.
+    CameraStatus {
+        camera: CameraId,
+        /// True while frames arrive.
+        online: bool,
+    },
+    /// At any time; an unchanged record is published at most once a minute.
+    Health {
+        camera: CameraId,
+        health: Box<CameraHealth>,
+    },
+    Detection(Box<Detection>),
+    /// Kept until the broker has acknowledged it, over outages and restarts.
+    Event(Box<Event>),
+    /// A picture of an event: with `new` and with each `better`, so the last is the best; or one that a command requested. At
+    /// most one a second per topic, and not larger than 256 KiB.
+    Snapshot {
+        camera: CameraId,
+        prompt: PromptId,
+        jpeg: Arc<[u8]>,
+        /// The broker keeps it for later subscribers.
+        retain: bool,
+    },
+    /// The reply to a request. Dropped when the connection ends before the broker has acknowledged it.
+    Reply {
+        /// Where its receiver expects it; `None` = the node's topic `reply`.
+        to: Option<ReplyTo>,
+        /// One JSON object in UTF-8.
+        payload: Vec<u8>,
+    },
+    /// A state of a prompt has a new value.
+    State {
+        camera: CameraId,
+        prompt: PromptId,
+        state: PromptState,
+    },
+    /// A trigger of a camera became active, or is so no more.
+    Trigger {
+        camera: CameraId,
+        trigger: TriggerId,
+        is_active: bool,
+    },
+    /// A value that a command may change.
+    Setting {
+        camera: CameraId,
+        setting: Setting,
+        /// Publishes an unchanged value too, so that a client that set an invalid one shows the effective one again.
+        again: bool,
+    },
+    /// The active mode of a node that has modes.
+    Mode {
+        /// `None` = no mode.
+        mode: Option<ModeId>,
+        /// Publishes an unchanged mode too, so that a client that set an unknown one shows the active one again.
+        again: bool,
+    },
+    Discovery(DiscoveryRecord),
+    /// Clears a topic that is no longer published.
+    Clear(ClearedTopic),
+}
+
+/// A topic that is no longer published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClearedTopic {
+    pub topic: String,
+    /// In a fleet, the camera that it belongs to: its owner alone may clear it.
+    pub camera: Option<CameraId>,
+}
+
+impl Update {
+    /// The camera that it is about; `None` for the node itself.
+    pub(crate) fn camera(&self) -> Option<&CameraId> {
+        match self {
+            Self::Owner { camera, .. }
+            | Self::CameraStatus { camera, .. }
+            | Self::Health { camera, .. }
+            | Self::Snapshot { camera, .. }
+            | Self::State { camera, .. }
+            | Self::Trigger { camera, .. }
+            | Self::Setting { camera, .. } => Some(camera),
+            Self::Detection(detection) => Some(detection.camera()),
+            Self::Event(event) => Some(&event.camera),
+            Self::Discovery(record) => record.camera.as_ref(),
+            Self::Clear(cleared) => cleared.camera.as_ref(),
+            Self::Info(_)
+            | Self::Config(_)
+            | Self::Stats(_)
+            | Self::Mode { .. }
+            | Self::Reply { .. } => None,
+        }
+    }
+}
+
+/// Whose message it is, in a fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct CameraStamp {
+    pub(crate) camera: CameraId,
+    pub(crate) epoch: Epoch,
+}
+
+/// The order of states after a connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// Which node of the fleet watches a camera, before everything else of the camera.
+    Owner,
+    /// Cleared topics: Home Assistant must release an entity before another record has it.
+    Clear,
+    Discovery,
+    /// The birth message on `info`.
+    Birth,
+    Usual,
+    /// `status`: a client that sees `online` finds all other states up to date.
+    Last,
+}
+
+/// The payload; its kind decides about the delivery.
+#[derive(Clone, Debug)]
+pub(crate) enum MessageContent {
+    State(StateMessage),
+    /// QoS 0; dropped when it cannot be sent soon.
+    Stream(StreamMessage),
+    /// QoS 1, kept until the broker has acknowledged it.
+    Event(Box<Event>),
+    /// QoS 1, dropped at the end of the connection.
+    Reply {
+        correlation: Option<Arc<[u8]>>,
+        payload: Arc<[u8]>,
+    },
+}
+
+/// Retained, QoS 1.
+#[derive(Clone, Debug)]
+pub(crate) struct StateMessage {
+    pub(crate) rank: Rank,
+    /// An unchanged payload is sent again after this time; `None` = never.
+    pub(crate) refresh: Option<Duration>,
+    /// It is forgotten when the broker has acknowledged it; so is one without a payload.
+    pub(crate) is_once: bool,
+    pub(crate) payload: Arc<[u8]>,
+}
+
+/// A message that is useful only for a few seconds.
+#[derive(Clone, Debug)]
+pub(crate) enum StreamMessage {
+    Answer(Box<Detection>),
+    Picture {
+        camera: CameraId,
+        jpeg: Arc<[u8]>,
+        retain: bool,
+    },
+}
+
+impl StreamMessage {
+    /// The camera whose rate limit applies.
+    pub(crate) fn camera(&self) -> &CameraId {
+        match self {
+            Self::Answer(detection) => detection.camera(),
+            Self::Picture { camera, .. } => camera,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Body {
+    Bytes(Arc<[u8]>),
+    /// Becomes JSON when the client library accepts it.
+    Detection(Box<Detection>, Label),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    pub(crate) topic: String,
+    /// `None` for messages of the node, and without a fleet.
+    pub(crate) stamp: Option<CameraStamp>,
+    pub(crate) content: MessageContent,
+}
+
+/// An unchanged health record is published again after this time.
+const HEALTH_REFRESH: Duration = Duration::from_secs(60);
+
+impl Message {
+    /// Decides by the tables of docs/mqtt.md sections 1 and 2. `epoch` is that of a fleet's camera.
+    pub(crate) fn from_update(topics: &Topics, update: Update, epoch: Option<Epoch>) -> Self {
+        let stamp = epoch.and_then(|epoch| {
+            let camera = update.camera()?.clone();
+            Some(CameraStamp { camera, epoch })
+        });
+        Self {
+            stamp,
+            ..Self::unstamped(topics, update, epoch)
+        }
+    }
+
+    fn unstamped(topics: &Topics, update: Update, epoch: Option<Epoch>) -> Self {
+        match update {
+            Update::Info(info) => {
+                Self::ranked(Rank::Birth, topics.info(), report::birth_json(info))
+            }
+            Update::Config(result) => Self::state(topics.config(), report::to_json(&result)),
+            Update::Stats(stats) => Self::state(topics.stats(), report::to_json(&stats)),
+            Update::Owner { camera, node } => {
+                let (topic, is_once) = (topics.camera_owner(&camera), node.is_none());
+                let epoch = epoch.unwrap_or_default();
+                let payload = report::to_json(&CameraOwner { node, epoch });
+                // Someone else may have replaced it at the broker.
+                Self::ranked(Rank::Owner, topic, payload)
+                    .repeated(true)
+                    .forgotten(is_once)
+            }
+            Update::CameraStatus { camera, online } => {
+                Self::state(topics.camera_status(&camera), status_text(online))
+            }
+            Update::Health { camera, health } => {
+                let payload = report::to_json_of(&*health, epoch);
+                Self::state(topics.camera_health(&camera), payload).refreshed_after(HEALTH_REFRESH)
+            }
+            Update::Detection(detection) => {
+                let topic = topics.detections(detection.camera(), &detection.prompt.id);
+                Self::stream(topic, StreamMessage::Answer(detection))
+            }
+            Update::Event(event) => Self {
+                topic: topics.of_event(&event),
+                stamp: None,
+                content: MessageContent::Event(event),
+            },
+            Update::Snapshot {
+                camera,
+                prompt,
+                jpeg,
+                retain,
+            } => {
+                let topic = topics.snapshot(&camera, &prompt);
+                let picture = StreamMessage::Picture {
+                    camera,
+                    jpeg,
+                    retain,
+                };
+                Self::stream(topic, picture)
+            }
+            Update::Reply { to, payload } => Self::reply(topics, to, payload),
+            Update::State {
+                camera,
+                prompt,
+                state,
+            } => Self::prompt_state(topics, &camera, &prompt, state),
+            Update::Trigger {
+                camera,
+                trigger,
+                is_active,
+            } => {
+                let text = if is_active { "ON" } else { "OFF" };
+                Self::state(topics.trigger(&camera, &trigger), text)
+            }
+            Update::Setting {
+                camera,
+                setting,
+                again,
+            } => {
+                let topic = topics.setting(&camera, &setting);
+                Self::state(topic, setting_text(&setting)).repeated(again)
+            }
+            Update::Mode { mode, again } => {
+                let mode = mode.as_ref().map_or(NO_MODE, ModeId::as_str);
+                Self::state(topics.mode(), mode).repeated(again)
+            }
+            Update::Discovery(record) => {
+                let payload = record.payload();
+                Self::ranked(Rank::Discovery, record.topic, payload)
+            }
+            Update::Clear(cleared) => Self::ranked(Rank::Clear, cleared.topic, Vec::new()),
+        }
+    }
+
+    /// The node's own status.
+    pub(crate) fn node_status(topics: &Topics, online: bool) -> Self {
+        Self::ranked(Rank::Last, topics.status(), status_text(online))
+    }
+
+    fn prompt_state(
+        topics: &Topics,
+        camera: &CameraId,
+        prompt: &PromptId,
+        state: PromptState,
+    ) -> Self {
+        match state {
+            PromptState::Presence(presence) => {
+                Self::state(topics.present(camera, prompt), presence_text(presence))
+            }
+            PromptState::Count(count) => {
+                Self::state(topics.count(camera, prompt), count_text(count))
+            }
+            PromptState::ZoneCount { zone, count } => {
+                Self::state(topics.zone(camera, &zone, prompt), count_text(count))
+            }
+            PromptState::Dwell { zone, presence } => {
+                let topic = topics.dwell(camera, &zone, prompt);
+                Self::state(topic, presence_text(presence))
+            }
+            PromptState::LineCount {
+                line,
+                direction,
+                count,
+            } => {
+                let topic = topics.line_count(camera, &line, &direction, prompt);
+                Self::state(topic, count.to_string())
+            }
+            PromptState::Answer(answer) => {
+                // An empty answer is unknown; an empty payload would clear the topic.
+                let answer = answer.filter(|answer| !answer.is_empty());
+                let text = answer.unwrap_or_else(|| UNKNOWN.to_owned());
+                Self::state(topics.answer(camera, prompt), text)
+            }
+        }
+    }
+
+    fn stream(topic: String, stream: StreamMessage) -> Self {
+        Self {
+            topic,
+            stamp: None,
+            content: MessageContent::Stream(stream),
+        }
+    }
+
+    fn state(topic: String, payload: impl Into<Vec<u8>>) -> Self {
+        Self::ranked(Rank::Usual, topic, payload)
+    }
+
+    fn ranked(rank: Rank, topic: String, payload: impl Into<Vec<u8>>) -> Self {
+        let state = StateMessage {
+            rank,
+            refresh: None,
+            is_once: false,
+            payload: payload.into().into(),
+        };
+        Self {
+            topic,
+            stamp: None,
+            content: MessageContent::State(state),
+        }
+    }
+
+    /// An unchanged state is published again after this time.
+    fn refreshed_after(mut self, age: Duration) -> Self {
+        if let MessageContent::State(state) = &mut self.content {
+            state.refresh = Some(age);
+        }
+        self
+    }
+
+    /// With `again`, it is published also when it is unchanged.
+    pub(crate) fn repeated(self, again: bool) -> Self {
+        match again {
+            true => self.refreshed_after(Duration::ZERO),
+            false => self,
+        }
+    }
+
+    /// With `is_once`, it is not sent again after the broker has acknowledged it.
+    fn forgotten(mut self, is_once: bool) -> Self {
+        if let MessageContent::State(state) = &mut self.content {
+            state.is_once = is_once;
+        }
+        self
+    }
+
+    /// The sender of the request chose the topic; an invalid one is replaced by the node's topic `reply`.
+    fn reply(topics: &Topics, to: Option<ReplyTo>, payload: Vec<u8>) -> Self {
+        let to = to.filter(|to| can_be_published_to(&to.topic));
+        let (topic, correlation) = match to {
+            Some(to) => (to.topic, to.correlation.map(Arc::from)),
+            None => (topics.reply(), None),
+        };
+        Self {
+            topic,
+            stamp: None,
+            content: MessageContent::Reply {
+                correlation,
+                payload: payload.into(),
+            },
+        }
+    }
+}
+
+/// A longer response topic is ignored.
+const RESPONSE_TOPIC_MAX_BYTES: usize = 1024;
+
+pub(crate) fn can_be_published_to(topic: &str) -> bool {
+    !topic.is_empty()
+        && topic.len() <= RESPONSE_TOPIC_MAX_BYTES
+        && !topic.contains(['+', '#', '\0'])
+}
+
+/// The payload of an unknown state; Home Assistant reads it as unknown.
+const UNKNOWN: &str = "None";
+
+/// The same text as on the `/set` topic: `ON` and `OFF`, a number, a text.
+fn setting_text(setting: &Setting) -> String {
+    match setting {
+        Setting::Enabled(on) | Setting::MotionGate(on) | Setting::PromptEnabled(_, on) => {
+            if *on { "ON" } else { "OFF" }.to_owned()
+        }
+        Setting::Rate(rate) => rate.to_string(),
+        Setting::MinScore(_, score) => score.to_string(),
+        Setting::Text(_, text) => text.as_str().to_owned(),
+    }
+}
+
+fn presence_text(presence: Presence) -> &'static str {
+    match presence {
+        Presence::On => "ON",
+        Presence::Off => "OFF",
+        Presence::Unknown => UNKNOWN,
+    }
+}
+
+fn count_text(count: Option<u32>) -> String {
+    count.map_or_else(|| UNKNOWN.to_owned(), |count| count.to_string())
+}
+
+/// `online` or `offline`, for nodes, cameras and the will.
+pub(crate) fn status_text(online: bool) -> &'static str {
+    if online { "online" } else { "offline" }
+}

@@ -1,0 +1,28 @@
+//! What is published and received: topics, payloads, discovery records, commands (docs/mqtt.md). Pure; knows neither a connection nor a task.
+
+pub(crate) mod command;
+pub(crate) mod crossing;
+pub(crate) mod detection;
+pub mod discovery;
+pub(crate) mod event;
+mod inbound;
+mod line;
+pub(crate) mod message;
+mod node_topic;
+pub(crate) mod report;
+mod topic;
+mod trigger;
+
+pub use command::{
+    CommandRequest, InboundKind, Reply, ReplyValue, RequestHead, filters, parse_inbound,
+};
+pub use inbound::{Inbound, ReplyTo};
+pub use line::JsonLine;
+pub use message::{ClearedTopic, Update};
+pub use node_topic::{NodeTopic, read_json, read_status};
+pub use report::{
+    CameraClockHealth, CameraHealth, CameraInfo, CameraOwner, ConfigReport, ConfigState,
+    DaemonInfo, GpuStats, Info, ModelInfo, Off, Stats,
+};
+pub use topic::{RequestScope, Topics};
+pub use trigger::trigger_signal;

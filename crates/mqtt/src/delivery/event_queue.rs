@@ -1,0 +1,642 @@
+//! Events: kept in order until the broker has acknowledged them, over outages and restarts.
+//!
+//! An event is **fresh** on the connection that was up when it happened, and **late** on any other. Late ones go oldest
+//! first and slowly, so that a consumer is not flooded after an outage; fresh ones do not wait behind them, except on a
+//! topic of which late ones wait: the order of a topic is never changed.
+//!
+//! In a fleet an event has the epoch of its camera's owner. It is sent while the node publishes the camera with that epoch, and dropped when the
+//! camera has a newer one.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::{DeliveryOptions, MessageIds, Outgoing, gate::Fate, rates::RateLimit};
+use crate::{
+    contract::{event, message::Body},
+    delivery::{
+        event_feed::EventFeed,
+        spool::{Batch, SpooledEvent},
+    },
+};
+use spotter_core::{CameraId, Epoch, Event, Mono, config::SpoolConfig};
+
+/// Events without an acknowledgement.
+const EVENTS_IN_FLIGHT_MAX: usize = 8;
+/// Events a second, all topics together; more wait.
+const EVENTS_PER_S: usize = 100;
+/// Late events a second, of all.
+const LATE_PER_S: usize = 50;
+/// An event that waited longer is marked `delayed`, as one from the spool is.
+const DELAYED_AFTER: Duration = Duration::from_secs(3);
+/// While connected, this many events wait even when the configuration keeps fewer over an outage.
+const CONNECTED_MIN: usize = 64;
+/// Bytes of a record beyond its event, on disk and in memory.
+const OVERHEAD_BYTES: u64 = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EventPhase {
+    Waiting,
+    InFlight,
+    /// The broker refused it; the mixer retries it later.
+    Declined,
+}
+
+#[derive(Debug)]
+struct QueuedEvent {
+    topic: Arc<str>,
+    kept: Arc<SpooledEvent>,
+    bytes: u64,
+    since: Mono,
+    expires: Mono,
+    late: bool,
+    /// It was declined before.
+    declined: bool,
+    phase: EventPhase,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(crate) struct EventQueue {
+    pub(crate) bounds: SpoolConfig,
+    /// Bound of the bytes of all events, in memory and on disk.
+    max_bytes: u64,
+    ids: MessageIds,
+    /// Time in the last id: ids sort in the order of publishing even when a clock is set back.
+    id_ms: u64,
+    connected: bool,
+    entries: BTreeMap<u64, QueuedEvent>,
+    /// Numbers of waiting events.
+    fresh: BTreeSet<u64>,
+    late: BTreeSet<u64>,
+    late_on: HashMap<Arc<str>, usize>,
+    in_flight: usize,
+    bytes: u64,
+    next_number: u64,
+    rate: RateLimit,
+    late_rate: RateLimit,
+    pub(crate) feed: EventFeed,
+    /// Changes for the disk; `None` = events are in memory only.
+    unwritten: Option<Batch>,
+    /// Why events are in memory only; `None` = they are on disk, or there is no state directory.
+    pub(crate) spool_trouble: Option<String>,
+    /// Events that the broker refused.
+    pub(super) declined: u64,
+    /// Dropped: more than the bounds allow.
+    pub(super) over_bound: u64,
+    /// Dropped: older than the bounds allow.
+    pub(super) too_old: u64,
+    /// Dropped: the camera has a newer owner.
+    pub(super) older_epoch: u64,
+}
+
+impl EventQueue {
+    pub(super) fn new(bounds: SpoolConfig, ids: MessageIds) -> Self {
+        Self {
+            bounds,
+            // The journal also contains records of delivered events, so the events have three quarters of its bytes.
+            max_bytes: bounds.max_mb * 1_000_000 / 4 * 3,
+            ids,
+            id_ms: 0,
+            connected: false,
+            entries: BTreeMap::new(),
+            fresh: BTreeSet::new(),
+            late: BTreeSet::new(),
+            late_on: HashMap::new(),
+            in_flight: 0,
+            bytes: 0,
+            next_number: 1,
+            rate: RateLimit::new(EVENTS_PER_S),
+            late_rate: RateLimit::new(LATE_PER_S),
+            feed: EventFeed::default(),
+            unwritten: None,
+            spool_trouble: None,
+            declined: 0,
+            over_bound: 0,
+            too_old: 0,
+            older_epoch: 0,
+        }
+    }
+
+    /// Collects changes for the disk from now on. New events are numbered from `first_number` on.
+    pub(crate) fn keep_on_disk(&mut self, first_number: u64) {
+        self.next_number = self.next_number.max(first_number);
+        self.unwritten = Some(Batch::default());
+    }
+
+    /// Events that are not delivered.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        !(self.fresh.is_empty() && self.late.is_empty())
+    }
+
+    /// `epoch`: of a fleet's camera.
+    pub(crate) fn push(&mut self, topic: &str, event: Event, epoch: Option<Epoch>, now: Mono) {
+        let kept = self.record(event, epoch);
+        let expires = now.after(self.bounds.max_age);
+        if let Some(unwritten) = &mut self.unwritten {
+            unwritten.keep(Arc::clone(&kept), expires);
+        }
+        let topic: Arc<str> = topic.into();
+        self.feed.offer(&kept);
+        self.insert(topic, kept, now, expires);
+    }
+
+    fn record(&mut self, event: Event, epoch: Option<Epoch>) -> Arc<SpooledEvent> {
+        let at = event.ended.unwrap_or(event.last_seen).unix_millis();
+        self.id_ms = self.id_ms.max(u64::try_from(at).unwrap_or(0));
+        let (number, id) = (self.next_number, self.ids.next(self.id_ms));
+        Arc::new(SpooledEvent {
+            number,
+            id,
+            event,
+            epoch,
+        })
+    }
+
+    /// Ends the track of an event on the disk, so that the next run does not; nothing is sent.
+    pub(super) fn close_track(&mut self, end: Event, now: Mono) {
+        let kept = self.record(end, None);
+        self.next_number = kept.number + 1;
+        if let Some(unwritten) = &mut self.unwritten {
+            unwritten.done(kept.number);
+            unwritten.keep(kept, now);
+        }
+    }
+
+    /// Queues an event that an earlier run did not deliver and that is on the disk; called in the order of their numbers,
+    /// before any push. It expires after `left`.
+    pub(crate) fn restore(
+        &mut self,
+        topic: &str,
+        kept: Arc<SpooledEvent>,
+        left: Duration,
+        now: Mono,
+    ) {
+        self.insert(topic.into(), kept, now, now.after(left));
+    }
+
+    /// An event of the camera waits or is in flight.
+    pub(super) fn is_waiting_of(&self, camera: &CameraId) -> bool {
+        let mut of_camera = self.entries.values();
+        of_camera.any(|entry| {
+            entry.kept.event.camera == *camera
+                && matches!(entry.phase, EventPhase::Waiting | EventPhase::InFlight)
+        })
+    }
+
+    fn insert(&mut self, topic: Arc<str>, kept: Arc<SpooledEvent>, now: Mono, mut expires: Mono) {
+        let number = kept.number;
+        self.next_number = self.next_number.max(number + 1);
+        // An event does not expire before an older one, although the machine's clock may have been set between them.
+        if let Some((_, before)) = self.entries.last_key_value() {
+            expires = expires.max(before.expires);
+        }
+        // The length on disk. Numbers, texts and lists always serialise.
+        let encoded = serde_json::to_vec(&*kept).map_or(0, |json| json.len() as u64);
+        let entry = QueuedEvent {
+            topic,
+            bytes: encoded + OVERHEAD_BYTES,
+            since: now,
+            expires,
+            late: !self.connected,
+            declined: false,
+            phase: EventPhase::Waiting,
+            kept,
+        };
+        self.bytes += entry.bytes;
+        self.entries.insert(number, entry);
+        self.wait(number);
+        self.expire(now);
+        self.keep_to_bounds();
+    }
+
+    /// The broker accepted a connection.
+    pub(super) fn connected(&mut self) {
+        self.connected = true;
+        self.all_wait_as_late();
+    }
+
+    /// All undelivered events are late from now on.
+    pub(super) fn disconnected(&mut self) {
+        self.connected = false;
+        self.all_wait_as_late();
+        self.keep_to_bounds();
+    }
+
+    fn all_wait_as_late(&mut self) {
+        self.in_flight = 0;
+        self.fresh.clear();
+        self.late.clear();
+        self.late_on.clear();
+        for (&number, entry) in &mut self.entries {
+            entry.late = true;
+            entry.phase = EventPhase::Waiting;
+            self.late.insert(number);
+            *self.late_on.entry(Arc::clone(&entry.topic)).or_default() += 1;
+        }
+    }
+
+    /// The next event with its number, when the rates, the acknowledgements and `fate` allow one. Those of older epochs before it are dropped.
+    pub(super) fn take(
+        &mut self,
+        now: Mono,
+        fate: impl Fn(&CameraId, Option<Epoch>) -> Fate,
+    ) -> Option<(u64, Outgoing)> {
+        self.expire(now);
+        if self.in_flight >= EVENTS_IN_FLIGHT_MAX || self.rate.ready_at(now) > now {
+            return None;
+        }
+        let number = loop {
+            let next = self.next_fresh(&fate);
+            let (number, fate) = next.or_else(|| self.next_late(&fate, now))?;
+            if fate == Fate::Send {
+                break number;
+            }
+            self.remove(number);
+            self.older_epoch += 1;
+        };
+        self.stop_waiting(number);
+        let entry = self.entries.get_mut(&number)?;
+        entry.phase = EventPhase::InFlight;
+        self.in_flight += 1;
+        self.rate.count(now);
+        if entry.late {
+            self.late_rate.count(now);
+        }
+        let delayed = entry.late || now.since(entry.since) > DELAYED_AFTER;
+        let payload = event::to_json(&entry.kept.event, &entry.kept.id, entry.kept.epoch, delayed);
+        let delivery = DeliveryOptions {
+            expiry: Some(entry.expires.since(now)),
+            epoch: entry.kept.epoch,
+            ..DeliveryOptions::default()
+        };
+        let outgoing = Outgoing {
+            topic: entry.topic.to_string(),
+            delivery,
+            body: Body::Bytes(payload.into()),
+        };
+        Some((number, outgoing))
+    }
+
+    /// When [`take`](Self::take) may have one, if nothing else happens before.
+    pub(super) fn next_at(
+        &self,
+        now: Mono,
+        fate: impl Fn(&CameraId, Option<Epoch>) -> Fate,
+    ) -> Option<Mono> {
+        if self.in_flight >= EVENTS_IN_FLIGHT_MAX {
+            return None;
+        }
+        let ready = self.rate.ready_at(now);
+        if self.next_fresh(&fate).is_some() {
+            return Some(ready);
+        }
+        let late = self.next_of(&self.late, |_| true, &fate);
+        late.map(|_| ready.max(self.late_rate.ready_at(now)))
+    }
+
+    fn next_fresh(&self, fate: &impl Fn(&CameraId, Option<Epoch>) -> Fate) -> Option<(u64, Fate)> {
+        let is_free = |entry: &QueuedEvent| !self.late_on.contains_key(&entry.topic);
+        self.next_of(&self.fresh, is_free, fate)
+    }
+
+    fn next_late(
+        &self,
+        fate: &impl Fn(&CameraId, Option<Epoch>) -> Fate,
+        now: Mono,
+    ) -> Option<(u64, Fate)> {
+        let is_ready = self.late_rate.ready_at(now) <= now;
+        let next = self.next_of(&self.late, |_| true, fate);
+        next.filter(|(_, fate)| is_ready || *fate == Fate::Drop)
+    }
+
+    /// The first of these events that does not have to wait.
+    fn next_of(
+        &self,
+        numbers: &BTreeSet<u64>,
+        is_free: impl Fn(&QueuedEvent) -> bool,
+        fate: &impl Fn(&CameraId, Option<Epoch>) -> Fate,
+    ) -> Option<(u64, Fate)> {
+        let mut next = numbers.iter().filter_map(|number| {
+            let entry = self.entries.get(number).filter(|entry| is_free(entry))?;
+            let fate = fate(&entry.kept.event.camera, entry.kept.epoch);
+            (fate != Fate::Wait).then_some((*number, fate))
+        });
+        next.next()
+    }
+
+    pub(super) fn acked(&mut self, number: u64) {
+        self.remove(number);
+    }
+
+    /// The hand-over failed: the event is due again.
+    pub(super) fn failed(&mut self, number: u64) {
+        self.set_phase(number, EventPhase::Waiting);
+        self.wait(number);
+    }
+
+    /// The broker refused the event. Counted the first time.
+    pub(super) fn declined(&mut self, number: u64) {
+        self.set_phase(number, EventPhase::Declined);
+        if let Some(entry) = self.entries.get_mut(&number) {
+            self.declined += u64::from(!std::mem::replace(&mut entry.declined, true));
+        }
+    }
+
+    /// Refused events wait again.
+    pub(super) fn retry_declined(&mut self) {
+        let declined = self.entries.iter_mut();
+        let declined = declined.filter(|(_, entry)| entry.phase == EventPhase::Declined);
+        let again = declined.map(|(&number, entry)| {
+            entry.phase = EventPhase::Waiting;
+            number
+        });
+        for number in again.collect::<Vec<_>>() {
+            self.wait(number);
+        }
+    }
+
+    fn set_phase(&mut self, number: u64, phase: EventPhase) {
+        if let Some(entry) = self.entries.get_mut(&number)
+            && entry.phase == EventPhase::InFlight
+        {
+            entry.phase = phase;
+            self.in_flight -= 1;
+        }
+    }
+
+    /// Drops expired events that are not in flight.
+    pub(super) fn expire(&mut self, now: Mono) {
+        let over = self.entries.iter();
+        let over = over.take_while(|(_, entry)| entry.expires <= now);
+        let over = over.filter(|(_, entry)| entry.phase != EventPhase::InFlight);
+        for number in over.map(|(&number, _)| number).collect::<Vec<_>>() {
+            self.remove(number);
+            self.too_old += 1;
+        }
+    }
+
+    /// Drops the oldest events beyond the bounds, except those in flight.
+    fn keep_to_bounds(&mut self) {
+        let events = match self.connected {
+            true => self.bounds.events.max(CONNECTED_MIN),
+            false => self.bounds.events,
+        };
+        while self.entries.len() > events || self.bytes > self.max_bytes {
+            let mut oldest = self.entries.iter();
+            let Some((&number, _)) = oldest.find(|(_, entry)| entry.phase != EventPhase::InFlight)
+            else {
+                return;
+            };
+            self.remove(number);
+            self.over_bound += 1;
+        }
+    }
+
+    fn remove(&mut self, number: u64) {
+        self.stop_waiting(number);
+        let Some(gone) = self.entries.remove(&number) else {
+            return;
+        };
+        self.bytes -= gone.bytes;
+        if gone.phase == EventPhase::InFlight {
+            self.in_flight -= 1;
+        }
+        if let Some(unwritten) = &mut self.unwritten {
+            unwritten.done(number);
+        }
+    }
+
+    fn wait(&mut self, number: u64) {
+        let Some(entry) = self.entries.get(&number) else {
+            return;
+        };
+        if !entry.late {
+            self.fresh.insert(number);
+        } else if self.late.insert(number) {
+            *self.late_on.entry(Arc::clone(&entry.topic)).or_default() += 1;
+        }
+    }
+
+    fn stop_waiting(&mut self, number: u64) {
+        self.fresh.remove(&number);
+        if !self.late.remove(&number) {
+            return;
+        }
+        let Some(entry) = self.entries.get(&number) else {
+            return;
+        };
+        if let Some(count) = self.late_on.get_mut(&entry.topic) {
+            *count -= 1;
+            if *count == 0 {
+                self.late_on.remove(&entry.topic);
+            }
+        }
+    }
+
+    /// Takes the changes since the last write to the disk.
+    pub(crate) fn unwritten(&mut self, now: Mono) -> Batch {
+        self.expire(now);
+        self.unwritten
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
+    }
+
+    /// A batch could not be written.
+    pub(crate) fn still_unwritten(&mut self, batch: Batch) {
+        if let Some(unwritten) = &mut self.unwritten {
+            unwritten.put_back(batch);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        contract::event::tests::event,
+        delivery::{
+            gate::send,
+            tests::{json, ms, spool},
+        },
+    };
+    use spotter_core::EventStep;
+
+    /// Keeps this number of events while there is no connection.
+    fn offline(events: usize) -> EventQueue {
+        EventQueue::new(spool(events), MessageIds::new(7))
+    }
+
+    fn online() -> EventQueue {
+        let mut queue = offline(5000);
+        queue.connected();
+        queue
+    }
+
+    fn push(queue: &mut EventQueue, camera: &str, track: u64, now: Mono) {
+        queue.push(camera, event(camera, track, EventStep::New), None, now);
+    }
+
+    fn take_all(queue: &mut EventQueue, now: Mono) -> Vec<(u64, Outgoing)> {
+        std::iter::from_fn(|| queue.take(now, send)).collect()
+    }
+
+    /// Takes the events that are due within `seconds` and acknowledges each one at once.
+    fn deliver(queue: &mut EventQueue, from: Mono, seconds: u64) -> Vec<(Mono, Outgoing)> {
+        let mut all = Vec::new();
+        for step in 0..seconds * 100 {
+            let now = from.after(Duration::from_millis(10 * step));
+            while let Some((number, sent)) = queue.take(now, send) {
+                queue.acked(number);
+                all.push((now, sent));
+            }
+        }
+        all
+    }
+
+    /// The numbers at the end of the tracks' names.
+    fn tracks<T>(sent: &[(T, Outgoing)]) -> Vec<u64> {
+        let track = |sent: &Outgoing| {
+            let json = json(sent);
+            let name = json["event"].as_str().unwrap();
+            name.rsplit('-').next().unwrap().parse().unwrap()
+        };
+        sent.iter().map(|(_, sent)| track(sent)).collect()
+    }
+
+    #[test]
+    fn few_events_are_in_flight_and_none_overtakes_another() {
+        let mut queue = online();
+        for number in 0..20 {
+            push(&mut queue, "gate", number, ms(0));
+        }
+        let first = take_all(&mut queue, ms(0));
+        assert_eq!(first.len(), EVENTS_IN_FLIGHT_MAX);
+        let next_at = queue.next_at(ms(0), send);
+        assert_eq!(next_at, None, "the queue waits for an acknowledgement");
+        // The client library had no room: the same event is the next.
+        queue.failed(first[7].0);
+        assert_eq!(tracks(&take_all(&mut queue, ms(0))), [7]);
+        for (number, _) in &first[..7] {
+            queue.acked(*number);
+        }
+        let next = tracks(&take_all(&mut queue, ms(1)));
+        assert_eq!(next, [8, 9, 10, 11, 12, 13, 14]);
+    }
+
+    #[test]
+    fn spooled_events_leave_slowly_and_new_topics_at_once() {
+        let mut queue = offline(5000);
+        for number in 0..200 {
+            push(&mut queue, "gate", number, ms(number));
+        }
+        queue.connected();
+        let mut sent = deliver(&mut queue, ms(10_000), 1);
+        // Half of them still wait when two cameras publish an event each.
+        push(&mut queue, "yard", 1000, ms(11_000));
+        push(&mut queue, "gate", 1001, ms(11_000));
+        sent.extend(deliver(&mut queue, ms(11_000), 9));
+
+        let tracks = tracks(&sent);
+        let mut of_gate = tracks.clone();
+        of_gate.retain(|&track| track != 1000);
+        let expected: Vec<u64> = (0..200).chain([1001]).collect();
+        assert_eq!(of_gate, expected, "the order of a topic is kept");
+        let of = |track| &sent[tracks.iter().position(|&other| other == track).unwrap()];
+        // The topic of the yard has no backlog.
+        assert_eq!(of(1000).0, ms(11_000));
+        assert!(of(1001).0 >= ms(13_000) && of(1001).0 <= ms(14_100));
+        for (first, last) in sent.iter().zip(&sent[51..]) {
+            // At most 50 late events and a fresh one per second.
+            assert!(last.0.since(first.0) >= Duration::from_millis(900));
+        }
+        let is_delayed = |track| json(&of(track).1)["delayed"].as_bool().unwrap();
+        assert!(is_delayed(0) && is_delayed(199));
+        assert!(!is_delayed(1000) && !is_delayed(1001));
+    }
+
+    #[test]
+    fn beyond_the_bound_exactly_the_oldest_are_dropped_and_counted() {
+        let mut queue = offline(10);
+        for number in 0..25 {
+            push(&mut queue, "gate", number, ms(number));
+        }
+        assert_eq!(queue.len(), 10);
+        queue.connected();
+        let sent = deliver(&mut queue, ms(100), 2);
+        assert_eq!(tracks(&sent), (15..25).collect::<Vec<_>>());
+        assert_eq!(queue.over_bound, 15);
+    }
+
+    #[test]
+    fn bytes_and_age_are_bounds_too() {
+        let mut queue = offline(1000);
+        push(&mut queue, "gate", 10, ms(0));
+        // The number of the last event has one digit more.
+        let max_bytes = 4 * queue.bytes + 1;
+        let mut queue = offline(1000);
+        queue.max_bytes = max_bytes;
+        queue.bounds.max_age = Duration::from_secs(60);
+        for number in 10..20 {
+            push(&mut queue, "gate", number, ms(1000 * number));
+        }
+        assert_eq!(queue.len(), 4);
+        assert_eq!(queue.over_bound, 6);
+        // Of the four, which were pushed in the seconds 16 to 19, three are older than a minute now.
+        queue.connected();
+        let sent = take_all(&mut queue, ms(78_000));
+        assert_eq!(tracks(&sent), [19]);
+        let expiry = sent[0].1.delivery.expiry;
+        assert_eq!(expiry, Some(Duration::from_secs(1)));
+        assert_eq!(queue.too_old, 3);
+    }
+
+    #[test]
+    fn bound_of_zero_sends_while_connected_and_spools_nothing() {
+        let mut queue = offline(0);
+        queue.connected();
+        push(&mut queue, "gate", 1, ms(0));
+        assert_eq!(take_all(&mut queue, ms(0)).len(), 1);
+        queue.disconnected();
+        push(&mut queue, "gate", 2, ms(1));
+        assert_eq!(queue.len(), 0);
+        assert_eq!(queue.over_bound, 2);
+    }
+
+    #[test]
+    fn rejected_event_is_counted_once_and_retried_later() {
+        let mut queue = online();
+        push(&mut queue, "gate", 1, ms(0));
+        for _ in 0..2 {
+            let (number, _) = queue.take(ms(0), send).unwrap();
+            queue.declined(number);
+            assert!(queue.take(ms(0), send).is_none() && queue.len() == 1);
+            queue.retry_declined();
+        }
+        assert_eq!(queue.declined, 1);
+    }
+
+    #[test]
+    fn changes_for_the_disk_are_collected_until_they_are_taken() {
+        let mut queue = online();
+        queue.keep_on_disk(7);
+        push(&mut queue, "gate", 1, ms(0));
+        push(&mut queue, "gate", 2, ms(0));
+        let (number, _) = queue.take(ms(0), send).unwrap();
+        assert_eq!(number, 7, "numbers continue after those on the disk");
+        queue.acked(number);
+        let batch = queue.unwritten(ms(1));
+        queue.still_unwritten(batch);
+        let again = queue.unwritten(ms(2));
+        assert_eq!(again.keep.keys().collect::<Vec<_>>(), [&7, &8]);
+        assert_eq!(again.done, [7].into());
+        assert!(queue.unwritten(ms(3)).keep.is_empty());
+    }
+}

@@ -1,0 +1,120 @@
+//! Replies to commands, in order. They are dropped at the end of the connection, on which the sender of the command waits.
+
+use std::collections::VecDeque;
+
+use super::Outgoing;
+
+/// Replies that wait or are in flight; beyond this number the oldest that waits is dropped.
+const REPLIES_MAX: usize = 64;
+/// Replies without an acknowledgement.
+const IN_FLIGHT_MAX: usize = 4;
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct ReplyQueue {
+    waiting: VecDeque<Outgoing>,
+    in_flight: usize,
+    pub(super) dropped: u64,
+}
+
+impl ReplyQueue {
+    /// Drops the oldest that waits beyond [`REPLIES_MAX`].
+    pub(super) fn push(&mut self, reply: Outgoing) {
+        self.waiting.push_back(reply);
+        if self.waiting.len() + self.in_flight > REPLIES_MAX {
+            self.waiting.pop_front();
+            self.dropped += 1;
+        }
+    }
+
+    /// Drops all replies: their receivers wait on a connection that has ended.
+    pub(super) fn disconnected(&mut self) {
+        self.dropped += (self.waiting.len() + self.in_flight) as u64;
+        self.waiting.clear();
+        self.in_flight = 0;
+    }
+
+    pub(super) fn is_settled(&self) -> bool {
+        self.waiting.is_empty() && self.in_flight == 0
+    }
+
+    pub(super) fn take(&mut self) -> Option<Outgoing> {
+        if self.in_flight >= IN_FLIGHT_MAX {
+            return None;
+        }
+        let reply = self.waiting.pop_front()?;
+        self.in_flight += 1;
+        Some(reply)
+    }
+
+    /// The broker acknowledged or refused a reply that was taken.
+    pub(super) fn settled(&mut self) {
+        self.in_flight -= 1;
+    }
+
+    /// A reply that was taken could not be handed over.
+    pub(super) fn failed(&mut self, reply: Outgoing) {
+        self.in_flight -= 1;
+        self.waiting.push_front(reply);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{contract::message::Body, delivery::DeliveryOptions};
+
+    fn queue_of(replies: usize) -> ReplyQueue {
+        let mut queue = ReplyQueue::default();
+        for number in 0..replies {
+            queue.push(Outgoing {
+                topic: number.to_string(),
+                delivery: DeliveryOptions::default(),
+                body: Body::Bytes([].into()),
+            });
+        }
+        queue
+    }
+
+    fn take_all(queue: &mut ReplyQueue) -> Vec<usize> {
+        std::iter::from_fn(|| queue.take())
+            .map(|reply| reply.topic.parse().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn few_replies_are_in_flight_and_they_leave_in_order() {
+        let mut queue = queue_of(6);
+        assert_eq!(take_all(&mut queue), [0, 1, 2, 3]);
+        queue.settled();
+        queue.settled();
+        assert_eq!(take_all(&mut queue), [4, 5]);
+        assert!(!queue.is_settled());
+        (0..IN_FLIGHT_MAX).for_each(|_| queue.settled());
+        assert!(queue.is_settled());
+    }
+
+    #[test]
+    fn failed_reply_is_the_next_again() {
+        let mut queue = queue_of(3);
+        let first = queue.take().unwrap();
+        queue.failed(first);
+        assert_eq!(take_all(&mut queue), [0, 1, 2]);
+    }
+
+    #[test]
+    fn oldest_waiting_replies_are_dropped_beyond_the_bound() {
+        let mut queue = queue_of(REPLIES_MAX + 10);
+        assert_eq!(queue.dropped, 10);
+        assert_eq!(take_all(&mut queue), [10, 11, 12, 13]);
+    }
+
+    #[test]
+    fn end_of_the_connection_drops_waiting_and_unacknowledged_replies() {
+        let mut queue = queue_of(6);
+        assert_eq!(take_all(&mut queue).len(), 4);
+        queue.disconnected();
+        assert_eq!(queue.dropped, 6);
+        assert!(queue.is_settled() && queue.take().is_none());
+    }
+}
