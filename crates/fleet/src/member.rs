@@ -484,13 +484,32 @@ impl Member {
                     self.owned(camera.clone(), newest).await;
                 }
                 let own = self.state.own_epoch(&camera);
-                if can_ask && own.is_some_and(|own| own < epoch) {
-                    self.rights.refuted(&camera, epoch);
-                    let camera = camera.clone();
-                    self.send(MemberEvent::WrongOwner { camera, epoch }).await;
+                if let Some(own) = own.filter(|own| can_ask && *own < epoch) {
+                    self.refute(&camera, own, epoch).await;
                 }
             }
             self.report(camera, None).await;
+        }
+    }
+
+    /// The store does not have the owner with that epoch. A camera that was lost to it has events without an end, which a newer own epoch ends.
+    async fn refute(&mut self, camera: &CameraId, own: Epoch, epoch: Epoch) {
+        self.rights.refuted(camera, epoch);
+        let wrong = MemberEvent::WrongOwner {
+            camera: camera.clone(),
+            epoch,
+        };
+        self.send(wrong).await;
+        if self.own.contains_key(camera) {
+            return;
+        }
+        let again = ClaimAction::Claim {
+            camera: camera.clone(),
+            expected: Some(own),
+            dead: None,
+        };
+        if let Some((camera, ownership)) = self.write(again).await {
+            self.owned(camera, ownership).await;
         }
     }
 

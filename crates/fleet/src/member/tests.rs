@@ -238,7 +238,8 @@ async fn node_follows_the_broker_until_the_store_returns() {
     // The store does not know of it.
     server.begin(&["-js"]);
     all_watched(&mut [&mut a], 1).await;
-    assert_eq!(a.own[&camera], before);
+    // What was open before has ended.
+    assert!(a.own[&camera] > before && a.own[&camera] < Epoch::MAX);
     a.until(|event| matches!(event, MemberEvent::WrongOwner { .. }))
         .await;
 }
