@@ -10,7 +10,8 @@ use super::{
 use spotter_cameras::sampler::Sampler;
 use spotter_core::{
     Answer, CameraId, Clock, Detection, EndReason, Event, Frame, FrameInfo, LineId, LogThrottle,
-    LookFailure, LookNews, Outcome, Prompt, SkippedSinceLast, config::CameraConfig,
+    LookFailure, LookNews, Outcome, Prompt, SkippedSinceLast,
+    config::{CameraConfig, ConfigChange},
 };
 use spotter_events::track::{LineCountRecord, PromptChange, TrackedAnswer, Tracker};
 use spotter_mqtt::{Publisher, Update};
@@ -21,7 +22,6 @@ use spotter_webhook::WebhookPicture;
 pub struct AnswerRouter {
     tracker: Tracker,
     snapshots: Snapshots,
-    cameras: Vec<CameraId>,
     /// The objects that looks have so far, by camera and frame, for snapshots of whole looks. Removed when the look's short
     /// answers are there or it ends, so that there are as many as looks in flight.
     found: BTreeMap<(CameraId, u64), Vec<Mark>>,
@@ -59,7 +59,6 @@ impl AnswerRouter {
         let router = Self {
             tracker,
             snapshots: Snapshots::new(cameras, parts.retain_snapshots),
-            cameras: ids(cameras),
             found: BTreeMap::new(),
             failures: LogThrottle::default(),
             model: parts.model,
@@ -188,22 +187,21 @@ impl AnswerRouter {
         }
     }
 
-    /// The configuration changed. The states of prompts that stay are kept.
-    pub fn change(&mut self, cameras: &[CameraConfig], retain_snapshots: bool) {
+    /// Events of cameras and prompts that are gone end.
+    pub fn apply(&mut self, change: &ConfigChange) {
         let wall = self.clock.wall();
-        let before = std::mem::replace(&mut self.cameras, ids(cameras));
         let mut changes = Vec::new();
-        for removed in before.iter().filter(|id| !self.cameras.contains(id)) {
+        for removed in change.removed() {
             changes.extend(self.tracker.remove(removed, EndReason::Disabled, wall));
         }
-        for camera in cameras {
+        for camera in change.configured() {
             changes.extend(self.tracker.configure(camera, wall));
             for prompt in &camera.prompts {
                 let (id, on) = (&prompt.id, prompt.enabled);
                 changes.extend(self.tracker.enable(&camera.id, id, on, wall));
             }
         }
-        self.snapshots.change(cameras, retain_snapshots);
+        self.snapshots.apply(change);
         self.publish(changes);
     }
 
@@ -312,10 +310,6 @@ impl AnswerRouter {
             }
         }
     }
-}
-
-fn ids(cameras: &[CameraConfig]) -> Vec<CameraId> {
-    cameras.iter().map(|camera| camera.id.clone()).collect()
 }
 
 fn key(frame: &Frame) -> (CameraId, u64) {

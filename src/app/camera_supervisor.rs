@@ -12,7 +12,10 @@ use spotter_cameras::{
     ingest::{self, CameraHandle, Health},
     sampler::StripShortage,
 };
-use spotter_core::{CameraId, Clock, LogThrottle, Mono, Phase, PromptId, WallTime, config};
+use spotter_core::{
+    CameraId, Clock, LogThrottle, Mono, Phase, PromptId, WallTime,
+    config::{self, CameraChange, ConfigChange},
+};
 use spotter_mqtt::{Off, Publisher, Update};
 use spotter_page::CameraStatus;
 
@@ -74,30 +77,30 @@ impl CameraSupervisor {
         }
     }
 
-    /// Sets the cameras and their settings. A camera keeps its connection unless its source or decoding changes. The sessions
-    /// of removed cameras are closed in the background. `engines` have the new cameras already.
-    pub async fn set_cameras(
+    /// A camera keeps its connection unless its source or decoding changes. The sessions of removed cameras are closed in the background.
+    /// `engines` have the new cameras already.
+    pub async fn apply(
         &mut self,
-        cameras: &[config::CameraConfig],
+        change: &ConfigChange,
         engines: &EngineSupervisor,
         clock: &Arc<dyn Clock>,
     ) {
-        let mut before = std::mem::take(&mut self.cameras);
-        for camera in cameras {
-            match before.iter().position(|old| old.camera.id == camera.id) {
-                Some(index) => {
-                    let mut watched = before.swap_remove(index);
-                    watched.apply(camera, engines).await;
-                    self.cameras.push(watched);
+        for (id, change) in change.cameras() {
+            let place = self.cameras.iter().position(|known| known.camera.id == *id);
+            match (place, change.camera()) {
+                (Some(place), Some(_)) => self.cameras[place].apply(change, engines).await,
+                (Some(place), None) => {
+                    let removed = self.cameras.remove(place);
+                    self.close(removed, CLOSE_LIMIT);
                 }
-                None => self
+                (None, Some(camera)) => self
                     .cameras
                     .extend(SupervisedCamera::start(camera, engines, clock)),
+                (None, None) => {}
             }
         }
-        for removed in before {
-            self.close(removed, CLOSE_LIMIT);
-        }
+        self.cameras
+            .sort_by_key(|watched| change.place(&watched.camera.id));
     }
 
     fn close(&mut self, camera: SupervisedCamera, limit: Duration) {
@@ -258,8 +261,11 @@ impl SupervisedCamera {
         }
     }
 
-    async fn apply(&mut self, camera: &config::CameraConfig, engines: &EngineSupervisor) {
-        if !is_same_stream(&self.camera, camera) {
+    async fn apply(&mut self, change: &CameraChange, engines: &EngineSupervisor) {
+        let Some(camera) = change.camera() else {
+            return;
+        };
+        if matches!(change, CameraChange::Source(_)) {
             let device = engines.device_map(&camera.id);
             self.handle.change(camera, device).await;
             self.has_warned_of_gop = false;
@@ -394,19 +400,6 @@ impl SupervisedCamera {
             self.has_warned_of_gop = true;
         }
     }
-}
-
-/// Whether two configurations connect to a camera and decode it in the same way.
-fn is_same_stream(a: &config::CameraConfig, b: &config::CameraConfig) -> bool {
-    let stream = |camera: &config::CameraConfig| {
-        (
-            camera.frame_width(),
-            camera.stall,
-            camera.first_frame,
-            camera.decode,
-        )
-    };
-    a.source == b.source && stream(a) == stream(b)
 }
 
 fn too_many_abandoned<'a>(cameras: impl Iterator<Item = (&'a CameraId, u32)>) -> Option<String> {

@@ -22,7 +22,8 @@ use std::{
 use spotter_core::{
     CameraId, Clock, Command, ModeId, Mono, NO_MODE, Refusal, Setting, WallTime,
     config::{
-        self, CameraConfig, Config, ConfigProblems, Environment, LoadedConfig, OverridePersistence,
+        self, CameraConfig, Config, ConfigChange, ConfigProblems, Environment, LoadedConfig,
+        OverridePersistence,
     },
 };
 use spotter_engine::open::check_adapters;
@@ -47,6 +48,8 @@ pub struct ConfigStore {
     unstored: BTreeSet<CameraId>,
     /// Of `effective_cameras`, those of `own`.
     own_cameras: Vec<CameraConfig>,
+    /// As the stages have them.
+    applied: Vec<CameraConfig>,
 }
 
 impl ConfigStore {
@@ -83,6 +86,7 @@ impl ConfigStore {
             own,
             unstored: BTreeSet::new(),
             own_cameras: Vec::new(),
+            applied: Vec::new(),
         };
         store.log_changes(is_switched, &discarded);
         store.update_effective(now);
@@ -107,6 +111,13 @@ impl ConfigStore {
     /// The whole configuration with the effective cameras, in a fleet with all of its list.
     pub fn effective(&self) -> Config {
         self.file.with_cameras(self.effective_cameras.clone())
+    }
+
+    /// What is different at the cameras of this node since the last call, for every stage.
+    pub fn take_change(&mut self) -> ConfigChange {
+        let change = ConfigChange::between(&self.applied, &self.own_cameras);
+        self.applied.clone_from(&self.own_cameras);
+        change
     }
 
     /// The effective cameras that this node watches and publishes.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!                     ┌─ EngineSupervisor ──▶ answers ──▶ CommandHandler (questions), AnswerRouter ──▶ Publisher
-//!   Daemon::run ◀─────┼─ broker: commands ──▶ CommandHandler ──▶ ConfigStore ──▶ Daemon::apply_cameras ──▶ all stages
+//!   Daemon::run ◀─────┼─ broker: commands ──▶ CommandHandler ──▶ ConfigStore ──▶ ConfigChange ──▶ all stages
 //!   (select loop)     ├─ broker, ONVIF, API: signals; time ──▶ Triggers ──▶ Sampler, CameraSupervisor, AnswerRouter
 //!                     ├─ every second ──▶ CameraSupervisor, AnswerRouter, NodeReporter, Housekeeping
 //!                     └─ signals: stop, reload
@@ -360,13 +360,15 @@ impl Daemon {
         context: ProcessContext,
     ) -> anyhow::Result<Self> {
         let PreparedStages {
-            config,
+            mut config,
             state,
             engines,
             costs,
             card,
             fleet,
         } = prepared;
+        // The stages begin with these cameras.
+        config.take_change();
         let (file, clock) = (config.file(), &context.clock);
         let mut identity = Identity::of_this_machine(file.node.name.clone());
         if let (Some(table), Some(start)) = (&file.fleet, &fleet) {
@@ -610,7 +612,7 @@ impl Daemon {
         let effect = fleet.handle(context);
         if effect.cameras_changed {
             remember_secrets(&self.context.logging.secrets, self.config.file());
-            self.apply_cameras().await;
+            self.apply_changes().await;
         }
         effect.has_left
     }
@@ -648,7 +650,7 @@ impl Daemon {
                 if let Some(fleet) = &self.fleet {
                     fleet.store_settings(&mut self.config);
                 }
-                self.apply_cameras().await;
+                self.apply_changes().await;
                 self.unconfirmed.push(self.state.pending(), change);
                 None
             }
@@ -731,7 +733,7 @@ impl Daemon {
         let now = self.context.clock.now();
         self.commands.tick(now);
         if self.config.tick(now, self.context.clock.wall()) {
-            self.apply_cameras().await;
+            self.apply_changes().await;
         }
         if let Some(fleet) = &mut self.fleet {
             let running = self.engines.running_count();
@@ -854,24 +856,25 @@ impl Daemon {
         // The first mode adds a topic.
         let topics = subscriptions(&self.publisher, self.config.file());
         self.publisher.listen(topics);
-        self.apply_cameras().await;
+        self.apply_changes().await;
         self.poster.change(&self.config.file().webhooks).await;
         self.publisher.try_again();
         self.reporter.report_config(&self.config, Vec::new());
     }
 
-    /// Applies the effective cameras: to the stages that take frames before those that deliver them.
-    async fn apply_cameras(&mut self) {
-        let cameras = self.config.cameras();
-        self.engines.set_cameras(cameras);
-        self.cameras
-            .set_cameras(cameras, &self.engines, &self.context.clock)
-            .await;
-        let retain_snapshots = self.config.file().mqtt.retain_snapshots;
-        self.answers.change(cameras, retain_snapshots);
-        self.triggers.change(cameras);
-        self.board.change(cameras);
-        self.reporter.cameras_changed(&self.config);
+    /// Applies what is different at the effective cameras: to the stages that take frames before those that deliver them.
+    async fn apply_changes(&mut self) {
+        let change = self.config.take_change();
+        if !change.is_empty() {
+            self.engines.set_cameras(self.config.cameras());
+            self.cameras
+                .apply(&change, &self.engines, &self.context.clock)
+                .await;
+            self.answers.apply(&change);
+            self.triggers.apply(&change);
+            self.board.change(self.config.cameras());
+        }
+        self.reporter.apply(&change, &self.config);
         store_topics(&mut self.reporter, &self.state);
         // After their topics are known to be in use.
         self.follow_triggers();

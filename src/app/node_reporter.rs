@@ -1,11 +1,11 @@
 //! What the node publishes about itself: information, configuration, settings, Home Assistant discovery.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use super::config_store::ConfigStore;
 use spotter_core::{
     CameraId, Clock, Mono, PromptId, Setting, Task, WallTime,
-    config::{self, CameraConfig, Config, Environment},
+    config::{self, CameraConfig, Config, ConfigChange, Environment},
 };
 use spotter_engine::open::{ExpectedLook, MEASURED_SIZE, ModelCard};
 use spotter_mqtt::{
@@ -19,6 +19,8 @@ pub struct NodeReporter {
     announcer: Announcer,
     info: Info,
     config: ConfigReport,
+    /// As published.
+    settings: BTreeMap<CameraId, Vec<Setting>>,
     clock: Arc<dyn Clock>,
 }
 
@@ -32,6 +34,7 @@ impl NodeReporter {
         Self {
             publisher,
             announcer,
+            settings: BTreeMap::new(),
             config: ConfigReport::new(String::new(), clock.wall(), Vec::new()),
             info,
             clock,
@@ -47,14 +50,16 @@ impl NodeReporter {
         &self.config
     }
 
-    /// Publishes information, discovery and settings for the effective cameras.
-    pub fn cameras_changed(&mut self, config: &ConfigStore) {
-        // After the last states of removed cameras, which this clears.
-        self.announce(config);
+    /// Publishes what is different: discovery, information, and the values that commands may change.
+    pub fn apply(&mut self, change: &ConfigChange, config: &ConfigStore) {
+        if change.has_other_topics() {
+            // After the last states of removed cameras, which this clears.
+            self.announce(config);
+        }
         self.publish_settings(config);
     }
 
-    /// Publishes the node's information and the values that commands may change.
+    /// Publishes the node's information and the values that commands may change, as far as they are not published.
     pub fn publish_settings(&mut self, config: &ConfigStore) {
         let file = config.file();
         self.info.cams = camera_infos(config.cameras());
@@ -62,9 +67,14 @@ impl NodeReporter {
         self.info.features = config::advice::insecure_features(file);
         self.info.overrides = config.override_count() as u32;
         self.publish_info();
-        for (camera, settings) in config.settings() {
+        let settings: BTreeMap<_, _> = config.settings().into_iter().collect();
+        let before = std::mem::replace(&mut self.settings, settings);
+        let is_news = |(camera, settings): &(&CameraId, &Vec<Setting>)| {
+            before.get(*camera) != Some(*settings)
+        };
+        for (camera, settings) in self.settings.iter().filter(is_news) {
             for setting in settings {
-                self.publish_setting(camera.clone(), setting, false);
+                self.publish_setting(camera.clone(), setting.clone(), false);
             }
         }
         self.publish_mode(config, false);
@@ -80,7 +90,7 @@ impl NodeReporter {
     }
 
     /// Other nodes of the fleet publish these cameras now, or are about to: their topics are not cleared. To be called before
-    /// [`cameras_changed`](Self::cameras_changed) without them.
+    /// [`apply`](Self::apply) without them.
     pub fn cameras_moved(&mut self, cameras: &[CameraId]) {
         self.announcer.cameras_moved(cameras);
     }

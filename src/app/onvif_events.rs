@@ -21,7 +21,7 @@ use url::Url;
 use super::triggers::{TriggerCall, TriggerSender};
 use spotter_core::{
     CameraId, Clock, TriggerId, TriggerSignal,
-    config::{CameraConfig, CameraTls, SourceConfig, TriggerSource},
+    config::{CameraConfig, CameraTls, ConfigChange, SourceConfig, TriggerSource},
 };
 use spotter_onvif::{
     OnvifCamera, OnvifLogin, OnvifMessage, OnvifSelector, OnvifUpdate, PropertyOperation,
@@ -65,27 +65,24 @@ impl OnvifEvents {
             sender,
             clock,
         };
-        events.change(cameras);
+        events.apply(&ConfigChange::between(&[], cameras));
         events
     }
 
     /// A camera keeps its subscription unless its login, its address or its triggers have changed.
-    pub fn change(&mut self, cameras: &[CameraConfig]) {
-        let wanted = cameras
-            .iter()
-            .filter_map(|camera| Some((camera.id.clone(), wanted_events(camera)?)));
-        let wanted: BTreeMap<CameraId, WantedEvents> = wanted.collect();
-        self.cameras.retain(|id, camera| {
-            let remains = wanted.get(id) == Some(&camera.wanted);
-            if !remains {
-                camera.forwarder.abort();
+    pub fn apply(&mut self, change: &ConfigChange) {
+        for (id, change) in change.cameras() {
+            let wanted = change.camera().and_then(wanted_events);
+            let subscribed = self.cameras.get(id).map(|camera| &camera.wanted);
+            if subscribed == wanted.as_ref() {
+                continue;
             }
-            remains
-        });
-        for (id, wanted) in wanted {
-            if !self.cameras.contains_key(&id) {
+            if let Some(before) = self.cameras.remove(id) {
+                before.forwarder.abort();
+            }
+            if let Some(wanted) = wanted {
                 let camera = self.subscribe(id.clone(), wanted);
-                self.cameras.insert(id, camera);
+                self.cameras.insert(id.clone(), camera);
             }
         }
     }
@@ -311,6 +308,7 @@ mod tests {
     use spotter_core::{
         SystemClock,
         config::{Environment, ONVIF_KINDS, of_text},
+        testing::rate,
     };
     use spotter_onvif::{OnvifItem, OnvifTopic};
     use spotter_scripted::onvif::{
@@ -426,12 +424,15 @@ mod tests {
         let (sender, mut calls) = mpsc::channel(16);
         let sender = TriggerSender::new(sender);
         let clock = Arc::new(SystemClock::new());
-        let mut events = OnvifEvents::start(&[camera(&lines("p"))], sender, clock);
+        let [right, wrong] = ["p", "wrong"].map(|password| [camera(&lines(password))]);
+        let mut events = OnvifEvents::start(&right, sender, clock);
         until("a request for messages", || {
             scripted.count("PullMessages") > 0
         })
         .await;
-        events.change(&[camera(&lines("p"))]);
+        let mut faster = right.clone();
+        faster[0].rate = rate(7.0);
+        events.apply(&ConfigChange::between(&right, &faster));
         for (is_active, expected) in [(true, TriggerSignal::On), (false, TriggerSignal::Off)] {
             scripted.notify(CameraNotice::motion(is_active));
             for trigger in ["m", "t"] {
@@ -441,7 +442,7 @@ mod tests {
         }
         assert_eq!(scripted.count("CreatePullPointSubscription"), 1);
         assert_eq!(events.troubles(), [""; 0]);
-        events.change(&[camera(&lines("wrong"))]);
+        events.apply(&ConfigChange::between(&right, &wrong));
         until("the reason", || !events.troubles().is_empty()).await;
         let trouble = &events.troubles()[0];
         assert!(

@@ -19,7 +19,7 @@ use tokio::task::{Id, JoinSet};
 use super::snapshot::{Mark, jpeg};
 use spotter_core::{
     CameraId, Event, EventStep, Frame, Mono, Picture, PromptId, TrackId, UpdateReason,
-    config::CameraConfig,
+    config::{CameraConfig, ConfigChange},
 };
 use spotter_mqtt::Update;
 
@@ -130,12 +130,17 @@ impl Snapshots {
         }
     }
 
-    /// Applies a new configuration; orders of removed prompts are dropped.
-    pub fn change(&mut self, cameras: &[CameraConfig], retain: bool) {
-        let prompts = cameras.iter().map(snapshot_prompts).collect();
+    /// Orders of cameras and prompts that are gone are dropped.
+    pub fn apply(&mut self, change: &ConfigChange) {
+        for removed in change.removed() {
+            self.prompts.remove(removed);
+            self.wanted.remove(removed);
+        }
+        self.prompts
+            .extend(change.configured().map(snapshot_prompts));
+        let prompts = std::mem::take(&mut self.prompts);
         self.keep(|camera, prompt| find(&prompts, camera, prompt).is_some());
-        self.wanted.retain(|camera| prompts.contains_key(camera));
-        (self.prompts, self.retain) = (prompts, retain);
+        self.prompts = prompts;
     }
 
     /// Requests a snapshot of the camera's next look with all its objects.

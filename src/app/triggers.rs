@@ -23,7 +23,7 @@ use tokio::{sync::mpsc, time::sleep};
 use super::onvif_events::OnvifEvents;
 use spotter_core::{
     CameraId, Clock, LookNews, Mono, TriggerId, TriggerReport, TriggerSignal, TriggeredLooks,
-    config::{CameraConfig, MqttTrigger, TriggerSource},
+    config::{CameraConfig, ConfigChange, MqttTrigger, TriggerSource},
 };
 use spotter_events::triggers::{TriggerSet, UnknownTrigger};
 use spotter_mqtt::{Inbound, Publisher, Update, trigger_signal};
@@ -117,19 +117,21 @@ impl Triggers {
         }
     }
 
-    /// Other cameras, or other triggers of them: [`follow`](Self::follow) then returns and publishes all of them.
-    pub fn change(&mut self, cameras: &[CameraConfig]) {
-        let unheard = self.set.change(cameras).into_iter();
+    /// Other cameras, or other triggers of them: [`follow`](Self::follow) then returns and publishes all of those.
+    pub fn apply(&mut self, change: &ConfigChange) {
+        let unheard = self.set.apply(change).into_iter();
         // The broker may have sent what is retained there for another camera, or for this one before it was elsewhere.
         let again = unheard.filter_map(|source| match source {
             TriggerSource::Mqtt(mqtt) => mqtt.off.and(Some(mqtt.topic)),
             TriggerSource::Onvif(_) | TriggerSource::Http => None,
         });
         let again = again.collect();
-        self.onvif.change(cameras);
-        self.shown.clear();
-        self.followed.clear();
-        self.not_json.clear();
+        self.onvif.apply(change);
+        for (camera, _) in change.cameras() {
+            self.shown.retain(|(of, _), _| of != camera);
+            self.followed.remove(camera);
+            self.not_json.retain(|(of, _)| of != camera);
+        }
         self.subscribe(&again);
     }
 

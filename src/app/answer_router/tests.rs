@@ -39,7 +39,8 @@ impl Site {
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let sampler = Sampler::new(&config.cameras, Arc::clone(&shared));
         let share = sampler.share(test_support::no_limits());
-        sampler.assign(&share, &ids(&config.cameras));
+        let ids = config.cameras.iter().map(|camera| camera.id.clone());
+        sampler.assign(&share, &Vec::from_iter(ids));
         let identity = Identity::of_this_machine(config.node.name.clone());
         let publisher = Publisher::start(&config.mqtt, None, &identity, Arc::clone(&shared));
         let board = Board::new(BoardParts {

@@ -67,18 +67,17 @@ async fn message_triggers_every_camera_that_reads_its_topic() {
         followed(&mut triggers, 3),
         switches(&[("yard", TriggeredLooks::None)])
     );
-    // After a change of the cameras, the other stages get every state again.
-    triggers.change(&cameras);
-    let again = switches(&[
-        ("gate", TriggeredLooks::All),
-        ("yard", TriggeredLooks::None),
-    ]);
+    // After a change of a camera, the other stages get its state again.
+    let mut changed = cameras.clone();
+    changed[0].width = 640;
+    triggers.apply(&ConfigChange::between(&cameras, &changed));
+    let again = switches(&[("gate", TriggeredLooks::All)]);
     assert_eq!(followed(&mut triggers, 5), again);
     assert_eq!(
         followed(&mut triggers, 6),
         switches(&[("gate", TriggeredLooks::None)])
     );
-    triggers.change(&cameras[2..]);
+    triggers.apply(&ConfigChange::between(&changed, &cameras[2..]));
     assert!(followed(&mut triggers, 7).is_empty());
     assert!(!triggers.on_message(&message("{}"), at(7)));
 }

@@ -8,7 +8,7 @@
 use spotter_core::{
     CameraId, LookNews, Mono, Outcome, Prompt, TriggerId, TriggerReport, TriggerSignal,
     TriggeredLooks,
-    config::{CameraConfig, TriggerConfig, TriggerSource},
+    config::{CameraConfig, ConfigChange, TriggerConfig, TriggerSource},
 };
 
 /// The triggers of all cameras.
@@ -129,22 +129,26 @@ impl TriggerState {
 impl TriggerSet {
     pub fn new(cameras: &[CameraConfig]) -> Self {
         let mut set = Self::default();
-        set.change(cameras);
+        set.apply(&ConfigChange::between(&[], cameras));
         set
     }
 
-    /// Replaces the triggers. One that has the same source as before stays active; other times apply from its next signal on. Returns the
-    /// sources of all others, which have said nothing yet.
-    pub fn change(&mut self, cameras: &[CameraConfig]) -> Vec<TriggerSource> {
+    /// Other cameras, or other triggers of them. A trigger that has the same source as before stays active; other times apply from its next
+    /// signal on. Returns the sources of all others, which have said nothing yet.
+    pub fn apply(&mut self, change: &ConfigChange) -> Vec<TriggerSource> {
         let mut unheard = Vec::new();
-        let before = std::mem::take(&mut self.cameras);
-        let known = |camera: &CameraId, config: &TriggerConfig| {
-            let old = before.iter().find(|old| old.id == *camera)?;
-            let mut old = old.triggers.iter();
-            old.find(|old| old.config.id == config.id && old.config.source == config.source)
-        };
-        for camera in cameras.iter().filter(|camera| !camera.triggers.is_empty()) {
-            let state = |config: &TriggerConfig| match known(&camera.id, config) {
+        for (id, change) in change.cameras() {
+            let place = self.cameras.iter().position(|known| known.id == *id);
+            let before = place.map(|place| self.cameras.remove(place));
+            let triggers = change.camera().map_or(&[][..], |camera| &camera.triggers);
+            if triggers.is_empty() {
+                continue;
+            }
+            let known = |config: &TriggerConfig| {
+                let mut old = before.iter().flat_map(|before| &before.triggers);
+                old.find(|old| old.config.id == config.id && old.config.source == config.source)
+            };
+            let state = |config: &TriggerConfig| match known(config) {
                 Some(old) => TriggerState {
                     config: config.clone(),
                     ..old.clone()
@@ -154,11 +158,11 @@ impl TriggerSet {
                     TriggerState::new(config)
                 }
             };
-            let old = before.iter().find(|old| old.id == camera.id);
+            let triggers = triggers.iter().map(state).collect();
             self.cameras.push(TriggeredCamera {
-                id: camera.id.clone(),
-                triggers: camera.triggers.iter().map(state).collect(),
-                requested: old.map(|old| old.requested.clone()).unwrap_or_default(),
+                id: id.clone(),
+                triggers,
+                requested: before.map(|before| before.requested).unwrap_or_default(),
             });
         }
         unheard

@@ -3,7 +3,10 @@ use std::{sync::Arc, time::Duration};
 use proptest::prelude::*;
 
 use super::*;
-use spotter_core::{Answer, AnswerBody, Frame, Look, StageTimes, Task, testing::frame_at};
+use spotter_core::{
+    Answer, AnswerBody, Frame, Look, StageTimes, Task,
+    testing::{frame_at, rate},
+};
 
 const HOLD_S: u64 = 20;
 const AT_MOST_S: u64 = 100;
@@ -87,6 +90,7 @@ fn trigger_with_an_end_outlasts_it_and_is_bounded() {
 fn change_keeps_what_has_the_same_source() {
     let mut cameras = [gate(&["bell", "app"])];
     let mut set = TriggerSet::new(&cameras);
+    let before = cameras.clone();
     for name in ["bell", "app"] {
         let gate = &cameras[0].id;
         set.signal(gate, &id(name), TriggerSignal::Momentary, at(0))
@@ -95,10 +99,12 @@ fn change_keeps_what_has_the_same_source() {
     let motion = TriggerSource::Onvif("motion".into());
     cameras[0].triggers[1].source = motion.clone();
     cameras[0].triggers[0].hold = Duration::from_secs(1);
-    assert_eq!(set.change(&cameras), [motion]);
+    let changed = ConfigChange::between(&before, &cameras);
+    assert_eq!(set.apply(&changed), [motion]);
     assert_eq!(active(&set, 1), ["bell"]);
+    let before = cameras.clone();
     cameras[0].triggers.clear();
-    set.change(&cameras);
+    set.apply(&ConfigChange::between(&before, &cameras));
     assert_eq!(set.reports(at(1)).count(), 0);
 }
 
@@ -185,11 +191,15 @@ fn requested_looks_are_taken_until_their_time_without_a_trigger() {
     assert_eq!(looks(&set, 9), TriggeredLooks::All);
     assert!(active(&set, 9).is_empty());
     assert_eq!(looks(&set, 10), TriggeredLooks::None);
-    // A trigger goes on after them, and a reload changes nothing.
+    // A trigger goes on after them, and a change of another value changes nothing.
     set.request_looks(&gate.id, at(25));
     set.signal(&gate.id, &id("bell"), TriggerSignal::Momentary, at(20))
         .unwrap();
-    set.change(std::slice::from_ref(&gate));
+    let faster = CameraConfig {
+        rate: rate(7.0),
+        ..gate.clone()
+    };
+    set.apply(&ConfigChange::between(&[gate], &[faster]));
     assert_eq!(looks(&set, 39), TriggeredLooks::All);
     assert_eq!(looks(&set, 40), TriggeredLooks::None);
 }
