@@ -170,12 +170,23 @@ pub(crate) fn damaged_files(state_dir: &Path) -> Vec<OsString> {
 
 /// The documents, where the file is in use by another process or on a disk that cannot be written.
 pub(crate) fn read_only(state_dir: &Path) -> Documents {
-    let opened = fs::canonicalize(state_dir)
-        .map(|folder| open_file(&folder.join(FILE), OpenFlags::SQLITE_OPEN_READ_ONLY));
-    match opened {
-        Ok(Ok(connection)) => document::read_all(&connection),
-        Ok(Err(_)) | Err(_) => Documents::new(),
-    }
+    let Ok(folder) = fs::canonicalize(state_dir) else {
+        return Documents::new();
+    };
+    let path = folder.join(FILE);
+    // A disk that cannot be written cannot have the shared memory of a log either, and nobody changes the file there.
+    let text = path.to_string_lossy();
+    let escaped = text
+        .replace('%', "%25")
+        .replace('?', "%3f")
+        .replace('#', "%23");
+    let unchanged = PathBuf::from(format!("file:{escaped}?immutable=1"));
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+    let readable = [path, unchanged].iter().find_map(|path| {
+        let connection = open_file(path, flags).ok()?;
+        schema::version(&connection).ok().map(|_| connection)
+    });
+    readable.map_or_else(Documents::new, |connection| document::read_all(&connection))
 }
 
 fn lock(folder: &OpenFolder) -> Result<Option<File>, OpenError> {

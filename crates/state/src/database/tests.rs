@@ -204,6 +204,17 @@ fn without_shared_memory_the_file_has_a_rollback_journal() {
     );
 }
 
+#[test]
+fn documents_of_a_disk_that_cannot_be_written_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let odd = folder.path().join("a?b#c%20");
+    write(&open(&odd), Document::Overrides, TEXT);
+    // As there, the log has no shared memory.
+    fs::create_dir(odd.join("state.db-shm")).unwrap();
+    assert_eq!(read_only(&odd)[&Document::Overrides], TEXT);
+    assert!(read_only(&folder.path().join("none")).is_empty());
+}
+
 /// `alone` had a mode and two overrides, `box` was in a fleet. Both are of the release before the database.
 fn fixture(name: &str) -> tempfile::TempDir {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR"))
