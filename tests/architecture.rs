@@ -129,8 +129,11 @@ fn modules_of_a_crate_import_only_what_they_may() {
             .collect();
         let sources = root().join("crates").join(owner).join("src");
         let folder = sources.join(module);
-        let mut of_module = sources_below(&folder);
-        // A module is a folder with a `mod.rs`, or with a file beside it.
+        // A module is a folder with a `mod.rs`, or a file, with a folder beside it or without.
+        let mut of_module = Vec::new();
+        if folder.is_dir() {
+            of_module = sources_below(&folder);
+        }
         of_module.extend(Some(folder.with_extension("rs")).filter(|file| file.is_file()));
         for path in of_module {
             let within = path.strip_prefix(&sources).expect("a file of the crate");

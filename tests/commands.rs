@@ -40,7 +40,7 @@ use spotter_street::{
 };
 
 #[test]
-fn state_backup_copies_the_database_once_and_names_what_is_wrong() {
+fn state_backup_copies_the_database_and_replaces_no_file() {
     let directory = tempfile::tempdir().expect("a directory");
     let (state, target) = (
         directory.path().join("state"),

@@ -40,7 +40,7 @@ mod tests {
     use spotter_core::{CameraId, DirectionId, LineId, PromptId, WallTime};
 
     #[test]
-    fn counts_are_read_as_they_were_and_a_newer_text_is_rejected() {
+    fn stored_counts_are_read_and_a_newer_text_is_rejected() {
         let [way, _] = DirectionId::in_and_out();
         let stored = StoredLineCounts::new(vec![LineCountRecord {
             camera: CameraId::new("gate").unwrap(),

@@ -174,7 +174,7 @@ pub(crate) fn read_only(state_dir: &Path) -> Documents {
         return Documents::new();
     };
     let path = folder.join(FILE);
-    // A disk that cannot be written cannot have the shared memory of a log either, and nobody changes the file there.
+    // A disk that cannot be written cannot have the shared memory of a log either, and no process changes the file there.
     let text = path.to_string_lossy();
     let escaped = text
         .replace('%', "%25")

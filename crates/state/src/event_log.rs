@@ -140,7 +140,7 @@ impl EventChanges {
 
 /// What an earlier run left.
 #[derive(Debug, Default)]
-pub struct FoundEvents {
+pub struct FoundLog {
     /// Numbers of the events with which each receiver is not done, in order.
     pub waiting: BTreeMap<EventReceiver, Vec<u64>>,
     /// Those events, and the last one of each track that has not ended.
@@ -177,13 +177,13 @@ impl LostEvents {
 
 /// What a receiver has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Cursor {
+struct ReceiverCursor {
     /// It is done with this number and all before it.
     done_to: u64,
     done_beyond: BTreeSet<u64>,
 }
 
-impl Cursor {
+impl ReceiverCursor {
     fn is_done(&self, number: u64) -> bool {
         number <= self.done_to || self.done_beyond.contains(&number)
     }
@@ -195,7 +195,7 @@ impl Cursor {
     }
 
     /// Moves on to before the first number of `numbers`, the log's, that is not done.
-    fn advance(&mut self, numbers: &BTreeMap<u64, Entry>) {
+    fn advance(&mut self, numbers: &BTreeMap<u64, LoggedEntry>) {
         let mut after = numbers.range(self.done_to + 1..);
         let first = after.find(|(number, _)| !self.done_beyond.contains(number));
         let last = numbers.last_key_value().map_or(0, |(number, _)| *number);
@@ -221,7 +221,7 @@ impl Cursor {
     }
 
     /// `known`: the numbers of the log. What is no range of them is left out: an event is sent twice then.
-    fn from_text(done_to: u64, text: &str, known: &BTreeMap<u64, Entry>) -> Self {
+    fn from_text(done_to: u64, text: &str, known: &BTreeMap<u64, LoggedEntry>) -> Self {
         let ranges = text.split(',').filter_map(|range| {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
@@ -237,7 +237,7 @@ impl Cursor {
 
 /// What is known of an event without reading it.
 #[derive(Clone, Debug)]
-struct Entry {
+struct LoggedEntry {
     track: TrackId,
     expires_ms: i64,
     bytes: u64,
@@ -254,10 +254,10 @@ struct PlannedWrite {
 #[derive(Debug)]
 pub(crate) struct EventLog {
     limits: LogLimits,
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, LoggedEntry>,
     /// Of all entries.
     bytes: u64,
-    cursors: BTreeMap<EventReceiver, Cursor>,
+    cursors: BTreeMap<EventReceiver, ReceiverCursor>,
     /// The last event of each track that has not ended.
     open: HashMap<TrackId, u64>,
     /// The greatest number that was ever in use.
@@ -270,7 +270,7 @@ impl EventLog {
         connection: &mut Connection,
         receivers: &[EventReceiver],
         limits: LogLimits,
-    ) -> rusqlite::Result<(Self, FoundEvents)> {
+    ) -> rusqlite::Result<(Self, FoundLog)> {
         let mut log = Self {
             limits,
             entries: BTreeMap::new(),
@@ -300,8 +300,8 @@ impl EventLog {
         Ok((log, found))
     }
 
-    fn read_events(&mut self, transaction: &Transaction<'_>) -> rusqlite::Result<FoundEvents> {
-        let mut found = FoundEvents::default();
+    fn read_events(&mut self, transaction: &Transaction<'_>) -> rusqlite::Result<FoundLog> {
+        let mut found = FoundLog::default();
         let mut unreadable = Vec::new();
         let mut rows =
             transaction.prepare("SELECT number, expires_ms, body FROM event ORDER BY number")?;
@@ -342,7 +342,7 @@ impl EventLog {
             self.last_number = self.last_number.max(done_to);
             let receiver = EventReceiver::new(&name);
             if receivers.contains(&receiver) {
-                let cursor = Cursor::from_text(done_to, &beyond, &self.entries);
+                let cursor = ReceiverCursor::from_text(done_to, &beyond, &self.entries);
                 self.cursors.insert(receiver, cursor);
             } else {
                 transaction.execute("DELETE FROM cursor WHERE receiver = ?1", [name])?;
@@ -350,9 +350,9 @@ impl EventLog {
         }
         for receiver in receivers {
             if !self.cursors.contains_key(receiver) {
-                let cursor = Cursor {
+                let cursor = ReceiverCursor {
                     done_to: self.last_number,
-                    ..Cursor::default()
+                    ..ReceiverCursor::default()
                 };
                 write_cursor(transaction, receiver, &cursor)?;
                 self.cursors.insert(receiver.clone(), cursor);
@@ -462,7 +462,7 @@ impl EventLog {
     /// Returns the numbers of events that do not keep a track open any more.
     fn insert(&mut self, event: &LoggedEvent, expires_ms: i64, bytes: u64) -> Vec<u64> {
         let track = event.event.track.clone();
-        let entry = Entry {
+        let entry = LoggedEntry {
             track: track.clone(),
             expires_ms,
             bytes,
@@ -557,7 +557,7 @@ impl EventChanges {
 }
 
 fn give_up(
-    cursors: &mut BTreeMap<EventReceiver, Cursor>,
+    cursors: &mut BTreeMap<EventReceiver, ReceiverCursor>,
     number: u64,
     lost: &mut BTreeMap<EventReceiver, Vec<u64>>,
 ) {
@@ -572,7 +572,7 @@ fn give_up(
 fn write_cursor(
     transaction: &Transaction<'_>,
     receiver: &EventReceiver,
-    cursor: &Cursor,
+    cursor: &ReceiverCursor,
 ) -> rusqlite::Result<()> {
     let sql = "INSERT OR REPLACE INTO cursor (receiver, done_to, done_beyond) VALUES (?1, ?2, ?3)";
     let values = params![&*receiver.0, cursor.done_to as i64, cursor.beyond_text()];

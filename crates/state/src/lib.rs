@@ -5,8 +5,8 @@
 //!   of the daemon's loop   ◀─get──  text of each document      one transaction     check, move, copy
 //! ```
 //!
-//! A caller on the daemon's loop never waits for the disk: [`StateStore::put`] replaces the text in memory and returns. What a command
-//! is told waits for its [`PendingWrite`]. While the disk fails, the newest texts are in memory and are tried again.
+//! A caller on the daemon's loop never waits for the disk: [`StateStore::put`] replaces the text in memory and returns. The reply of a
+//! command waits for its [`PendingWrite`]. While the disk fails, the newest texts are in memory and are tried again.
 //!
 //! Belongs here: the file, its tables, its faults, the event log with its cursors. Does not belong here: what a document means. Its owner
 //! checks the text, because the file is a border: a user can write to it.
@@ -22,5 +22,5 @@ mod store;
 pub use backup::{BackupError, back_up};
 pub use database::OpenError;
 pub use document::Document;
-pub use event_log::{EventChanges, EventReceiver, FoundEvents, LogLimits, LoggedEvent, LostEvents};
+pub use event_log::{EventChanges, EventReceiver, FoundLog, LogLimits, LoggedEvent, LostEvents};
 pub use store::{PendingWrite, StateStore, StoredEvent};

@@ -15,7 +15,7 @@ use crate::{
     database::{Database, OpenError, damaged_files, read_only},
     document::{Document, Documents},
     event_log::{
-        EventChanges, EventLog, EventReceiver, FoundEvents, LogLimits, LoggedEvent, LostEvents,
+        EventChanges, EventLog, EventReceiver, FoundLog, LogLimits, LoggedEvent, LostEvents,
     },
 };
 use spotter_core::Clock;
@@ -31,16 +31,16 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(2);
 
 /// The stored values of one daemon. Clones share them; with the last one the thread ends, after it wrote what is new.
 #[derive(Clone, Debug)]
-pub struct StateStore(Arc<Handle>);
+pub struct StateStore(Arc<StoreHandle>);
 
 #[derive(Debug)]
-struct Handle {
-    shared: Arc<Shared>,
+struct StoreHandle {
+    shared: Arc<StoreShared>,
     ended: watch::Receiver<bool>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct StoreShared {
     state: Mutex<SharedState>,
     changed: Condvar,
 }
@@ -69,7 +69,7 @@ enum EventRequest {
     Open {
         receivers: Vec<EventReceiver>,
         limits: LogLimits,
-        found: oneshot::Sender<FoundEvents>,
+        found: oneshot::Sender<FoundLog>,
     },
     Read {
         number: u64,
@@ -100,9 +100,9 @@ impl StateStore {
     /// Reads what earlier runs stored in `state_dir`. A disk that fails is logged, and tried again: until it works, values are in memory. Fails
     /// only where a newer version wrote the file. Blocks on the disk.
     pub fn open(state_dir: &Path, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(StoreShared::default());
         let mut writer = Writer::new(state_dir, Arc::clone(&shared), clock);
-        match writer.open(&Batch::default()) {
+        match writer.open(&StateBatch::default()) {
             Ok(()) => {}
             Err(error @ OpenError::Newer { .. }) => return Err(error),
             Err(error) => {
@@ -116,7 +116,7 @@ impl StateStore {
             running.send_replace(true);
         };
         thread::Builder::new().name("state".into()).spawn(body)?;
-        Ok(Self(Arc::new(Handle { shared, ended })))
+        Ok(Self(Arc::new(StoreHandle { shared, ended })))
     }
 
     /// The newest text, written or not. Its owner checks it: users can write to the file.
@@ -124,7 +124,7 @@ impl StateStore {
         self.0.shared.lock().documents.get(&document).cloned()
     }
 
-    /// Replaces the text. Never waits for the disk: [`pending`](Self::pending) tells when it is stored.
+    /// Replaces the text. Never waits for the disk: [`pending`](Self::pending) waits until it is stored.
     pub fn put(&self, document: Document, text: String) {
         self.change(document, Some(text));
     }
@@ -151,7 +151,7 @@ impl StateStore {
         &self,
         receivers: Vec<EventReceiver>,
         limits: LogLimits,
-    ) -> Option<FoundEvents> {
+    ) -> Option<FoundLog> {
         let (found, answer) = oneshot::channel();
         self.request(EventRequest::Open {
             receivers,
@@ -162,7 +162,7 @@ impl StateStore {
     }
 
     /// Never waits for the disk. The first changes after a pause are written at once, those that follow within 200 ms together.
-    /// [`pending`](Self::pending) tells when they are stored.
+    /// [`pending`](Self::pending) waits until they are stored.
     pub fn write_events(&self, changes: EventChanges) {
         let mut state = self.0.shared.lock();
         state.events.merge(changes);
@@ -218,13 +218,13 @@ impl StateStore {
     }
 }
 
-impl Drop for Handle {
+impl Drop for StoreHandle {
     fn drop(&mut self) {
         self.shared.close();
     }
 }
 
-impl Shared {
+impl StoreShared {
     fn lock(&self) -> MutexGuard<'_, SharedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -235,17 +235,17 @@ impl Shared {
     }
 
     /// Waits for what the turn has to do.
-    fn wait(&self, pace: Pace) -> MutexGuard<'_, SharedState> {
+    fn wait(&self, pace: WritePace) -> MutexGuard<'_, SharedState> {
         let pause = match pace {
-            Pace::Idle => LOOK_EVERY,
-            Pace::Grouping => GROUP_WITHIN,
-            Pace::Failing => RETRY_AFTER,
+            WritePace::Idle => LOOK_EVERY,
+            WritePace::Grouping => GROUP_WITHIN,
+            WritePace::Failing => RETRY_AFTER,
         };
         let is_quiet = |state: &mut SharedState| {
             let is_due = match pace {
-                Pace::Idle => state.has_changes() || state.is_urgent(),
-                Pace::Grouping => state.is_urgent(),
-                Pace::Failing => false,
+                WritePace::Idle => state.has_changes() || state.is_urgent(),
+                WritePace::Grouping => state.is_urgent(),
+                WritePace::Failing => false,
             };
             !is_due && !state.is_closing
         };
@@ -258,7 +258,7 @@ impl Shared {
 
 /// When the thread writes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pace {
+enum WritePace {
     /// With the next change.
     Idle,
     /// Events were written a moment ago.
@@ -269,7 +269,7 @@ enum Pace {
 
 /// What a turn writes. What is left in it afterwards is not written.
 #[derive(Debug, Default)]
-struct Batch {
+struct StateBatch {
     /// `None`: removed.
     documents: BTreeMap<Document, Option<String>>,
     events: EventChanges,
@@ -279,16 +279,16 @@ struct Writer {
     state_dir: PathBuf,
     /// `None`: it cannot be opened.
     database: Option<Database>,
-    /// `None`: nobody asked for it, or it is to be read again after an error.
+    /// `None`: no caller asked for it, or it is to be read again after an error.
     log: Option<EventLog>,
     receivers: Vec<EventReceiver>,
     limits: LogLimits,
-    shared: Arc<Shared>,
+    shared: Arc<StoreShared>,
     clock: Arc<dyn Clock>,
 }
 
 impl Writer {
-    fn new(state_dir: &Path, shared: Arc<Shared>, clock: Arc<dyn Clock>) -> Self {
+    fn new(state_dir: &Path, shared: Arc<StoreShared>, clock: Arc<dyn Clock>) -> Self {
         Self {
             state_dir: state_dir.to_owned(),
             database: None,
@@ -302,8 +302,8 @@ impl Writer {
 
     fn run(mut self) {
         let mut pace = match self.database {
-            Some(_) => Pace::Idle,
-            None => Pace::Failing,
+            Some(_) => WritePace::Idle,
+            None => WritePace::Failing,
         };
         loop {
             let mut state = self.shared.wait(pace);
@@ -314,9 +314,9 @@ impl Writer {
             drop(state);
             let has_events = !batch.events.is_empty();
             pace = match self.turn(batch) {
-                Ok(()) if has_events => Pace::Grouping,
-                Ok(()) => Pace::Idle,
-                Err(()) => Pace::Failing,
+                Ok(()) if has_events => WritePace::Grouping,
+                Ok(()) => WritePace::Idle,
+                Err(()) => WritePace::Failing,
             };
             for waiting in waiting {
                 // A caller that stopped waiting needs no answer.
@@ -327,7 +327,7 @@ impl Writer {
                 if let Err(error) = self.answer(request) {
                     self.log = None;
                     self.failed(&error);
-                    pace = Pace::Failing;
+                    pace = WritePace::Failing;
                 }
             }
             if is_closing {
@@ -337,7 +337,7 @@ impl Writer {
     }
 
     /// Writes a batch; what was not written is put back.
-    fn turn(&mut self, mut batch: Batch) -> Result<(), ()> {
+    fn turn(&mut self, mut batch: StateBatch) -> Result<(), ()> {
         let written = self.write(&mut batch);
         match &written {
             Ok(()) => self.works(),
@@ -361,7 +361,7 @@ impl Writer {
     }
 
     /// Takes out of the batch what is written.
-    fn write(&mut self, batch: &mut Batch) -> Result<(), OpenError> {
+    fn write(&mut self, batch: &mut StateBatch) -> Result<(), OpenError> {
         if self.database.is_none() {
             self.open(batch)?;
         }
@@ -406,7 +406,7 @@ impl Writer {
             .ok_or_else(|| io::Error::other("the database is closed").into())
     }
 
-    fn open_log(&mut self) -> Result<FoundEvents, OpenError> {
+    fn open_log(&mut self) -> Result<FoundLog, OpenError> {
         let Some(database) = &mut self.database else {
             return Err(io::Error::other("the database is closed").into());
         };
@@ -436,7 +436,7 @@ impl Writer {
     }
 
     /// What was put before, also in `batch`, is newer than what is on the disk.
-    fn open(&mut self, batch: &Batch) -> Result<(), OpenError> {
+    fn open(&mut self, batch: &StateBatch) -> Result<(), OpenError> {
         let mut database = Database::open(&self.state_dir, self.clock.wall())?;
         let found = mem::take(&mut database.documents);
         let damage = damage(&self.state_dir);
@@ -484,11 +484,11 @@ impl SharedState {
         waits || !self.unwritten.is_empty()
     }
 
-    fn take_batch(&mut self) -> Batch {
+    fn take_batch(&mut self) -> StateBatch {
         self.is_writing = true;
         let unwritten = mem::take(&mut self.unwritten).into_iter();
         let with_text = |document| (document, self.documents.get(&document).cloned());
-        Batch {
+        StateBatch {
             documents: unwritten.map(with_text).collect(),
             events: mem::take(&mut self.events),
         }

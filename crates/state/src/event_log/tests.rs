@@ -69,7 +69,7 @@ pub(crate) fn new_event(number: u64, track: u64) -> Arc<LoggedEvent> {
     event(number, track, step)
 }
 
-pub(super) fn log_in(folder: &Path) -> (Database, EventLog, FoundEvents) {
+pub(super) fn log_in(folder: &Path) -> (Database, EventLog, FoundLog) {
     log_of(folder, &[broker()], 20_000_000)
 }
 
@@ -77,7 +77,7 @@ fn log_of(
     folder: &Path,
     receivers: &[EventReceiver],
     bytes: u64,
-) -> (Database, EventLog, FoundEvents) {
+) -> (Database, EventLog, FoundLog) {
     let mut database = Database::open(folder, wall(0)).unwrap();
     let limits = LogLimits { bytes };
     let (log, found) = EventLog::open(&mut database.connection, receivers, limits).unwrap();
@@ -139,7 +139,7 @@ fn each_receiver_has_its_own_cursor_over_restarts() {
 }
 
 #[test]
-fn new_receiver_gets_later_events_and_a_removed_one_holds_none() {
+fn new_receiver_gets_later_events_and_removed_receiver_holds_none() {
     let folder = tempfile::tempdir().unwrap();
     let (mut database, mut log, _) = log_in(folder.path());
     append(&mut log, &mut database, &ended(1..=2));
@@ -158,7 +158,7 @@ fn new_receiver_gets_later_events_and_a_removed_one_holds_none() {
 }
 
 #[test]
-fn event_that_a_receiver_does_not_want_never_waits_for_it() {
+fn unwanted_event_never_waits_for_a_receiver() {
     let folder = tempfile::tempdir().unwrap();
     let receivers = [broker(), door()];
     let (mut database, mut log, _) = log_of(folder.path(), &receivers, 20_000_000);
@@ -175,7 +175,7 @@ fn event_that_a_receiver_does_not_want_never_waits_for_it() {
 }
 
 #[test]
-fn last_event_of_an_open_track_stays_until_the_track_ends() {
+fn last_event_of_an_open_track_stays_until_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let (mut database, mut log, _) = log_in(folder.path());
     let moved = EventStep::Update(UpdateReason::Moved);
@@ -198,7 +198,7 @@ fn last_event_of_an_open_track_stays_until_the_track_ends() {
 }
 
 #[test]
-fn events_beyond_bytes_and_age_are_dropped_oldest_first_and_counted() {
+fn oldest_events_beyond_bytes_and_age_are_dropped_and_counted() {
     let folder = tempfile::tempdir().unwrap();
     let receivers = [broker(), door()];
     let (mut database, mut log, _) = log_of(folder.path(), &receivers, 20_000_000);
@@ -269,22 +269,22 @@ fn cursor_text_survives_and_ranges_of_a_stranger_are_bounded() {
         let (expires_ms, bytes) = (0, 0);
         (
             number,
-            Entry {
+            LoggedEntry {
                 track,
                 expires_ms,
                 bytes,
             },
         )
     };
-    let known: BTreeMap<u64, Entry> = (1..=20).map(entry).collect();
-    let mut cursor = Cursor::default();
+    let known: BTreeMap<u64, LoggedEntry> = (1..=20).map(entry).collect();
+    let mut cursor = ReceiverCursor::default();
     [1, 2, 4, 7, 8, 9, 12]
         .iter()
         .for_each(|number| cursor.finish(*number));
     cursor.advance(&known);
     assert_eq!((cursor.done_to, &*cursor.beyond_text()), (2, "4,7-9,12"));
-    assert_eq!(Cursor::from_text(2, "4,7-9,12", &known), cursor);
-    let hostile = Cursor::from_text(0, "x,9-3,-,5-18446744073709551615", &known);
+    assert_eq!(ReceiverCursor::from_text(2, "4,7-9,12", &known), cursor);
+    let hostile = ReceiverCursor::from_text(0, "x,9-3,-,5-18446744073709551615", &known);
     assert_eq!(hostile.done_beyond.len(), 16);
 }
 

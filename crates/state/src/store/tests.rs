@@ -22,7 +22,7 @@ async fn put(store: &StateStore, document: Document, text: &str) {
 }
 
 #[tokio::test]
-async fn stored_value_survives_a_restart_and_a_removed_one_does_not() {
+async fn stored_value_survives_a_restart_and_removed_value_does_not() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("new/state");
     let store = open(&path);
@@ -31,7 +31,7 @@ async fn stored_value_survives_a_restart_and_a_removed_one_does_not() {
     store.put(Document::Fleet, "2".into());
     assert_eq!(store.get(Document::Overrides).as_deref(), Some("1"));
     store.pending().finished().await;
-    // What nobody waits for is written by the end, also without `close`.
+    // What no caller waits for is written by the end, also without `close`.
     store.put(Document::Overrides, "3".into());
     store.remove(Document::Fleet);
     drop(store);
@@ -57,10 +57,10 @@ async fn value_is_on_the_disk_when_its_write_has_finished() {
 #[test]
 fn batch_that_is_being_written_is_still_pending() {
     let folder = tempfile::tempdir().unwrap();
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(StoreShared::default());
     let mut writer = Writer::new(folder.path(), Arc::clone(&shared), clock());
     let ended = watch::channel(false).1;
-    let store = StateStore(Arc::new(Handle {
+    let store = StateStore(Arc::new(StoreHandle {
         shared: Arc::clone(&shared),
         ended,
     }));
@@ -72,7 +72,7 @@ fn batch_that_is_being_written_is_still_pending() {
 }
 
 #[tokio::test]
-async fn second_daemon_of_a_folder_reads_it_and_says_who_may_write() {
+async fn second_daemon_of_a_folder_reads_and_reports_the_first() {
     let folder = tempfile::tempdir().unwrap();
     let first = open(folder.path());
     put(&first, Document::Overrides, "1").await;
@@ -90,7 +90,7 @@ async fn second_daemon_of_a_folder_reads_it_and_says_who_may_write() {
 }
 
 #[tokio::test]
-async fn folder_that_cannot_be_used_is_tried_again_until_it_works() {
+async fn unusable_folder_is_tried_again_until_it_works() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
     fs::write(&path, "a file in the way").unwrap();
@@ -160,7 +160,7 @@ fn appended(numbers: std::ops::Range<u64>) -> EventChanges {
 }
 
 #[tokio::test]
-async fn events_of_one_run_are_found_by_the_next_with_their_ids() {
+async fn next_run_finds_events_with_their_ids() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
     let found = store.open_events(vec![broker()], LIMITS).await.unwrap();
@@ -170,7 +170,7 @@ async fn events_of_one_run_are_found_by_the_next_with_their_ids() {
     let (event, picture) = store.read_event(3).await.unwrap();
     assert_eq!((&event, picture), (&*new_event(3, 1), None));
     assert_eq!(store.read_event(4).await, None);
-    // Those that nobody waits for are written by the end.
+    // Those that no caller waits for are written by the end.
     let mut done = EventChanges::default();
     done.done(&broker(), 1);
     store.write_events(done);
@@ -184,7 +184,7 @@ async fn events_of_one_run_are_found_by_the_next_with_their_ids() {
 }
 
 #[tokio::test]
-async fn events_of_a_disk_that_fails_are_written_when_it_works() {
+async fn events_of_a_failing_disk_are_written_when_it_works() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
     fs::write(&path, "a file in the way").unwrap();
@@ -225,7 +225,7 @@ async fn events_beyond_the_limit_are_reported_once() {
 fn damage_while_running_loses_nothing_that_is_in_memory() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state.db");
-    let shared = Arc::new(Shared::default());
+    let shared = Arc::new(StoreShared::default());
     let mut writer = Writer::new(folder.path(), Arc::clone(&shared), clock());
     let put = |document, text: &str| {
         let mut state = shared.lock();

@@ -351,7 +351,7 @@ fn full_disk_loses_nothing_that_was_written_and_mends() {
 }
 
 #[test]
-fn second_process_on_the_file_is_refused_and_a_user_may_write() {
+fn second_process_is_refused_and_a_user_may_write() {
     let folder = tempfile::tempdir().unwrap();
     let (mut database, mut log, _) = log_in(folder.path());
     let second = Database::open(folder.path(), wall(0)).unwrap_err();
