@@ -9,7 +9,8 @@ pub(crate) struct Form<'f, T> {
     /// With range and unit, for the reference.
     pub(crate) text: String,
     read: Box<dyn Fn(&ConfigValue<'_>) -> Option<T> + 'f>,
-    write: Option<Box<dyn Fn(&T) -> String + 'f>>,
+    /// As the file writes a value, for the default in the reference.
+    pub(crate) write: Box<dyn Fn(&T) -> String + 'f>,
 }
 
 impl<'f, T> Form<'f, T> {
@@ -21,31 +22,25 @@ impl<'f, T> Form<'f, T> {
         Self {
             text: text.into(),
             read: Box::new(read),
-            write: None,
+            write: Box::new(|_| String::new()),
         }
     }
 
-    /// With how the file writes a value, for the defaults of the reference.
-    pub(crate) fn written(self, write: impl Fn(&T) -> String + 'f) -> Self {
-        let write: Option<Box<dyn Fn(&T) -> String + 'f>> = Some(Box::new(write));
-        Self { write, ..self }
+    /// With how the file writes a value, for defaults that [`Form::or`] shows.
+    pub(crate) fn written(mut self, write: impl Fn(&T) -> String + 'f) -> Self {
+        self.write = Box::new(write);
+        self
     }
 
     pub(crate) fn read(&self, value: &ConfigValue<'_>) -> Option<T> {
         (self.read)(value)
-    }
-
-    pub(crate) fn write(&self, value: &T) -> String {
-        self.write
-            .as_ref()
-            .map_or_else(String::new, |write| write(value))
     }
 }
 
 impl<'f, T: 'f> Form<'f, T> {
     /// A key with a default.
     pub(crate) fn or<'a>(self, default: T) -> KeyForm<'a, 'f, T> {
-        let shown = format!("`{}`", self.write(&default));
+        let shown = format!("`{}`", (self.write)(&default));
         self.or_as(shown, default)
     }
 

@@ -3,20 +3,20 @@
 use super::form::Form;
 use crate::{check_polygon, check_polyline, config::read::value::ConfigValue};
 
-/// In shares of the picture.
-type Point = (f64, f64);
-
 /// Corners of an area in order around it.
-pub(crate) fn area() -> Form<'static, Vec<Point>> {
+pub(crate) fn area() -> Form<'static, Vec<(f64, f64)>> {
     points(3, check_polygon)
 }
 
 /// Points of a line.
-pub(crate) fn line() -> Form<'static, Vec<Point>> {
+pub(crate) fn line() -> Form<'static, Vec<(f64, f64)>> {
     points(2, check_polyline)
 }
 
-fn points(least: usize, check: fn(&[Point]) -> Result<(), String>) -> Form<'static, Vec<Point>> {
+fn points(
+    least: usize,
+    check: fn(&[(f64, f64)]) -> Result<(), String>,
+) -> Form<'static, Vec<(f64, f64)>> {
     let text = format!("`[[x, y], ...]`, at least {least} points, shares 0 to 1, origin top left");
     Form::new(text, move |value| {
         let mut points = Vec::new();

@@ -67,8 +67,8 @@ pub(crate) fn password_with<'s>(
 ) -> Form<'s, Secret> {
     Form::new(form, move |value| {
         let text = fetch(scope, value, SecretKind::Password)?;
-        let text = not_empty(value, without_line_break(&text))?;
-        value.checked(check(text))?;
+        let text = without_line_break(&text);
+        value.checked(not_empty(text).and_then(|()| check(text)))?;
         Some(Secret::new(text.to_owned()))
     })
 }
@@ -77,17 +77,16 @@ pub(crate) fn password_with<'s>(
 pub(crate) fn private_key<'s>(scope: &'s Scope<'_>) -> Form<'s, Secret> {
     Form::new("secret with `env`, `cred_file` or `file`", |value| {
         let text = fetch(scope, value, SecretKind::Key)?;
-        not_empty(value, &text)?;
+        value.checked(not_empty(&text))?;
         Some(Secret::new(text))
     })
 }
 
-fn not_empty<'t>(value: &ConfigValue<'_>, text: &'t str) -> Option<&'t str> {
-    if text.is_empty() {
-        value.error("the secret is empty");
-        return None;
+fn not_empty(secret: &str) -> Result<(), String> {
+    match secret {
+        "" => Err("the secret is empty".to_owned()),
+        _ => Ok(()),
     }
-    Some(text)
 }
 
 fn fetch(scope: &Scope<'_>, value: &ConfigValue<'_>, kind: SecretKind) -> Option<String> {

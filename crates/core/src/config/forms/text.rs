@@ -23,7 +23,7 @@ pub(crate) fn id<T: 'static>(
     form: impl Into<String>,
     make: fn(&str) -> Result<T, IdError>,
 ) -> Form<'static, T> {
-    text(form, move |id| make(id).map_err(|error| error.to_string()))
+    Form::new(form, move |value| value.id(make))
 }
 
 /// The name of a node, a fleet or a label.

@@ -8,7 +8,7 @@ use crate::{
     config::{
         forms::{environment::Environment, prelude::*, rights::ListRights, scope::ReadPurpose},
         read::{prelude::*, problem::*, syntax},
-        tables::{camera::CameraTables, shared_camera::*},
+        tables::{camera::cameras, shared_camera::*},
     },
 };
 
@@ -101,11 +101,11 @@ fn read(name: &str, text: &str, scope: &Scope<'_>) -> (SharedCameraList, Vec<Con
 /// The cameras of a list.
 pub(super) fn read_cameras(scope: &Scope<'_>, mut root: Reader<'_>) -> Vec<SharedCamera> {
     check_schema(&mut root);
-    let CameraTables { defaults, cameras } = CameraTables::read(&mut root);
+    let cameras = cameras(&mut root, |id, table, defaults| {
+        shared_camera(scope, id, table, defaults)
+    });
     root.finish();
-    let cameras = cameras.into_iter();
-    let cameras = cameras.filter_map(|(id, table)| shared_camera(scope, id, table, &defaults));
-    cameras.collect()
+    cameras
 }
 
 #[cfg(test)]

@@ -181,7 +181,7 @@ pub(super) fn read_root(
     let fleet = fleet.and_then(|table| self::fleet(&scope, table, &node.name));
     let cameras = match is_in_fleet {
         true => no_cameras(&mut root),
-        false => cameras(&scope, &mut root),
+        false => cameras(&mut root, |id, table, base| camera(&scope, id, table, base)),
     };
     let modes = match is_in_fleet {
         true => Vec::new(),
@@ -204,14 +204,6 @@ pub(super) fn read_root(
         modes,
         hash,
     })
-}
-
-/// All cameras in the order of the file.
-fn cameras(scope: &Scope<'_>, root: &mut Reader<'_>) -> Vec<CameraConfig> {
-    let CameraTables { defaults, cameras } = CameraTables::read(root);
-    let cameras = cameras.into_iter();
-    let cameras = cameras.filter_map(|(id, table)| camera(scope, id, table, &defaults));
-    cameras.collect()
 }
 
 /// In a fleet, a node has no cameras of its own, and none that a mode could change.

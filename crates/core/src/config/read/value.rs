@@ -6,6 +6,7 @@ use std::ops::Range;
 use toml::{Spanned, de::DeValue};
 
 use super::problem::{Notes, Severity};
+use crate::IdError;
 
 /// One value of the file with its full key.
 pub(crate) struct ConfigValue<'a> {
@@ -60,6 +61,11 @@ impl<'a> ConfigValue<'a> {
     /// Text that `make` turns into a value, or into what is wrong with it.
     pub(crate) fn parsed<T>(&self, make: impl FnOnce(&str) -> Result<T, String>) -> Option<T> {
         self.checked(make(self.text()?))
+    }
+
+    /// An id.
+    pub(crate) fn id<T>(&self, make: fn(&str) -> Result<T, IdError>) -> Option<T> {
+        self.parsed(|text| make(text).map_err(|error| error.to_string()))
     }
 
     pub(crate) fn flag(&self) -> Option<bool> {

@@ -118,8 +118,7 @@ fn directions() -> Form<'static, [DirectionId; 2]> {
             ));
             return None;
         };
-        let name = id("", DirectionId::new);
-        let [first, second] = [first, second].map(|element| name.read(element));
+        let [first, second] = [first, second].map(|element| element.id(DirectionId::new));
         let directions = [first?, second?];
         if directions[0] == directions[1] {
             value.error("both directions have the same name");

@@ -162,31 +162,26 @@ impl Default for CameraDefaults {
     }
 }
 
-/// The tables of `[camera]`, with `[defaults]`.
-pub(crate) struct CameraTables<'a> {
-    pub(crate) defaults: CameraDefaults,
-    pub(crate) cameras: Vec<(CameraId, Reader<'a>)>,
-}
-
-impl<'a> CameraTables<'a> {
-    /// Of a file that must have a camera.
-    pub(crate) fn read(root: &mut Reader<'a>) -> Self {
-        keys! { root;
-            /// Settings of all cameras that do not have their own.
-            defaults = sub_table("see `[defaults]`"), "[defaults]";
-            /// The cameras. The name in the header is the camera's id in MQTT topics: 1 to 32 characters of a-z 0-9 _ -.
-            camera = tables(CameraId::new, "camera", "required"), "[camera.gate]";
-        }
-        let mut table = defaults;
-        let defaults = CameraDefaults::default().read(&mut table);
-        table.finish();
-        if camera.is_empty() {
-            let text = "no camera; add [camera.NAME] with a url and a prompt";
-            root.missing(&["camera"], text);
-        }
-        let cameras = camera;
-        Self { defaults, cameras }
+/// Reads `[defaults]`, and with it the tables of `[camera]`, in the order of the file; there must be one.
+pub(crate) fn cameras<'a, C>(
+    root: &mut Reader<'a>,
+    read: impl Fn(CameraId, Reader<'a>, &CameraDefaults) -> Option<C>,
+) -> Vec<C> {
+    keys! { root;
+        /// Settings of all cameras that do not have their own.
+        defaults = sub_table("see `[defaults]`"), "[defaults]";
+        /// The cameras. The name in the header is the camera's id in MQTT topics: 1 to 32 characters of a-z 0-9 _ -.
+        camera = tables(CameraId::new, "camera", "required"), "[camera.gate]";
     }
+    let mut table = defaults;
+    let defaults = CameraDefaults::default().read(&mut table);
+    table.finish();
+    if camera.is_empty() {
+        let text = "no camera; add [camera.NAME] with a url and a prompt";
+        root.missing(&["camera"], text);
+    }
+    let read = |(id, table)| read(id, table, &defaults);
+    camera.into_iter().filter_map(read).collect()
 }
 
 impl CameraDefaults {

@@ -74,11 +74,14 @@ pub fn check_store_urls(urls: &[String]) -> Result<(), String> {
 fn servers() -> Form<'static, Vec<String>> {
     let form = "`nats://HOST` or `tls://HOST`, with an optional `:PORT`; or a list of them";
     Form::new(form, |value| {
-        let server = text("", store_url);
         if !value.is_list() {
-            return Some(vec![server.read(value)?]);
+            return Some(vec![value.parsed(store_url)?]);
         }
-        let urls = list(server).read(value)?;
+        let urls = value.list()?;
+        let urls: Vec<_> = urls
+            .iter()
+            .filter_map(|one| one.parsed(store_url))
+            .collect();
         value.checked(check_store_urls(&urls))?;
         Some(urls)
     })

@@ -284,7 +284,7 @@ fn frames() -> Form<'static, u8> {
 /// The most crops of a look; `None`: as many as the model's rule makes.
 pub(crate) fn crops() -> Form<'static, Option<u8>> {
     let (auto, number) = (words(&[("auto", None)]), whole(1..=12, ""));
-    let shown = auto.write(&None);
+    let shown = (auto.write)(&None);
     let text = format!("{}, or a {}", auto.text, number.text);
     let form = Form::new(text, move |value| match value.as_text() {
         Some(_) => auto.read(value),

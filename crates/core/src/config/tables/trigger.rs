@@ -102,7 +102,7 @@ fn trigger(
         /// Events of the camera itself: a usual kind, for which cameras have different topics, or one topic. A topic is written as the camera has it, such as `"tns1:VideoSource/MotionAlarm"`.
         onvif = text(format!("{}; or a topic of the camera", ONVIF_KINDS.map(|kind| format!("`\"{kind}\"`")).join(", ")), onvif_selector).optional("none"), r#"onvif = "motion""#;
         /// Calls of the local API trigger: `POST /v1/cameras/gate/trigger/bell`.
-        http = flag().or(false), "http = true";
+        http = calls().or(false), "http = true";
         /// The field of a JSON payload that counts. Messages without it, or in which it is `null` or empty, are ignored. Only with `mqtt`.
         key = text("name of a field, or several with dots between them", dotted_path).or_as("the whole payload", Vec::new()), r#"key = "action""#;
         /// Only messages with this value trigger. Only with `mqtt`.
@@ -117,18 +117,7 @@ fn trigger(
     let hold = r#for;
     let kinds = ["mqtt", "onvif", "http"];
     let given = kinds.map(|key| table.given(key));
-    if given[0].is_none() {
-        let of_mqtt = ["key", "value", "off"];
-        for value in of_mqtt.iter().filter_map(|key| table.given(key)) {
-            value.error("is only for a trigger with mqtt");
-        }
-    } else if let Some(place) = table.given("off") {
-        if table.given("value").is_none() {
-            place.error("without value every message triggers; add value");
-        } else if off.is_some() && off == value {
-            place.error("is the same as value");
-        }
-    }
+    check_payload(table, &value, &off);
     let limit = table.given("at_most");
     match (&limit, off.is_none()) {
         (Some(limit), true) if mqtt.is_some() => {
@@ -156,9 +145,7 @@ fn trigger(
             TriggerSource::Onvif(selector)
         }
         [None, None, Some(call)] => {
-            if !http && call.flag().is_some() {
-                call.error("write http = true, or another source");
-            } else if !scope.has_api {
+            if http && !scope.has_api {
                 call.error("there is no API to call; add [api]");
             }
             TriggerSource::Http
@@ -179,6 +166,34 @@ fn trigger(
         hold,
         at_most: at_most.max(hold),
     })
+}
+
+/// The keys about the payload are for MQTT, and one that ends a trigger needs one that starts it.
+fn check_payload(table: &Reader<'_>, value: &Option<String>, off: &Option<String>) {
+    if table.given("mqtt").is_none() {
+        let of_mqtt = ["key", "value", "off"];
+        for value in of_mqtt.iter().filter_map(|key| table.given(key)) {
+            value.error("is only for a trigger with mqtt");
+        }
+    } else if let Some(place) = table.given("off") {
+        if table.given("value").is_none() {
+            place.error("without value every message triggers; add value");
+        } else if off.is_some() && off == value {
+            place.error("is the same as value");
+        }
+    }
+}
+
+/// `true`; without calls there is no key.
+fn calls() -> Form<'static, bool> {
+    let form = Form::new("true or false", |value| {
+        let is_called = value.flag()?;
+        if !is_called {
+            value.error("write http = true, or another source");
+        }
+        Some(is_called)
+    });
+    form.written(bool::to_string)
 }
 
 /// Text, true, false or a whole number, as text.

@@ -220,7 +220,7 @@ fn known_id<'f, I: 'static>(
     is_known: impl Fn(&I) -> bool + 'f,
 ) -> Form<'f, I> {
     Form::new(of, move |value| {
-        let id = id("", make).read(value)?;
+        let id = value.id(make)?;
         if !is_known(&id) {
             value.error("the file has none of this name");
             return None;
