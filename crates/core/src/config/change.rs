@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::CameraConfig;
+use super::tables::camera::CameraConfig;
 use crate::{CameraId, LookRate, Share};
 
 /// The cameras that are different now.

@@ -4,11 +4,13 @@ use std::fmt::Display;
 
 use crate::config::read::{table::KeyForm, value::ConfigValue};
 
+type ReadValue<'f, T> = dyn Fn(&ConfigValue<'_>) -> Option<T> + 'f;
+
 /// How a value is written.
 pub(crate) struct Form<'f, T> {
     /// With range and unit, for the reference.
     pub(crate) text: String,
-    read: Box<dyn Fn(&ConfigValue<'_>) -> Option<T> + 'f>,
+    read: Box<ReadValue<'f, T>>,
     /// As the file writes a value, for the default in the reference.
     pub(crate) write: Box<dyn Fn(&T) -> String + 'f>,
 }

@@ -15,7 +15,7 @@ pub(crate) fn line() -> Form<'static, Vec<(f64, f64)>> {
 
 fn points(
     least: usize,
-    check: fn(&[(f64, f64)]) -> Result<(), String>,
+    check: impl Fn(&[(f64, f64)]) -> Result<(), String> + 'static,
 ) -> Form<'static, Vec<(f64, f64)>> {
     let text = format!("`[[x, y], ...]`, at least {least} points, shares 0 to 1, origin top left");
     Form::new(text, move |value| {

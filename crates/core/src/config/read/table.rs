@@ -268,11 +268,13 @@ impl<'a> Reader<'a> {
     }
 }
 
+type ReadKey<'a, 'f, T> = dyn FnOnce(&'static str, &mut Reader<'a>) -> T + 'f;
+
 /// The form of a key with its default, as the reference shows them, and what reads the key.
 pub(crate) struct KeyForm<'a, 'f, T> {
     pub(crate) form: String,
     pub(crate) default: String,
-    read: Box<dyn FnOnce(&'static str, &mut Reader<'a>) -> T + 'f>,
+    read: Box<ReadKey<'a, 'f, T>>,
 }
 
 impl<'a, 'f, T> KeyForm<'a, 'f, T> {
