@@ -165,7 +165,8 @@ impl Certainty {
                 is_confirmed: false,
             });
         }
-        let until = self.renewal?.sent.after(HEARTBEAT_LIFETIME);
+        let renewal = self.renewal.filter(|_| self.has_renewed())?;
+        let until = renewal.sent.after(HEARTBEAT_LIFETIME);
         (now <= until).then_some(StoreLook {
             until,
             is_confirmed: true,

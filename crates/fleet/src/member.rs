@@ -316,9 +316,13 @@ impl Member {
     /// The store has this owner of a camera.
     async fn owned(&mut self, camera: CameraId, ownership: Ownership) {
         let before = self.state.hand_over(&camera);
-        self.rights.stored(&camera, ownership.epoch);
-        self.state.owned(camera.clone(), ownership);
+        self.stored(&camera, ownership);
         self.report(camera, before).await;
+    }
+
+    fn stored(&mut self, camera: &CameraId, ownership: Ownership) {
+        self.rights.stored(camera, ownership.epoch);
+        self.state.owned(camera.clone(), ownership);
     }
 
     /// All owners are known. Before it takes part, the node looks for another machine with its name.
@@ -477,18 +481,19 @@ impl Member {
         let disputed = self.rights.disputed(self.state.own());
         let mut can_ask = self.state.is_current();
         for (number, (camera, epoch)) in disputed.into_iter().enumerate() {
+            let before = self.state.hand_over(&camera);
             if can_ask && number < DISPUTES_AT_ONCE {
                 let asked = timeout(DISPUTE_LIMIT, self.store.owner(&camera)).await;
                 can_ask = matches!(asked, Ok(Ok(_)));
                 if let Ok(Ok(Some(newest))) = asked {
-                    self.owned(camera.clone(), newest).await;
+                    self.stored(&camera, newest);
                 }
                 let own = self.state.own_epoch(&camera);
                 if let Some(own) = own.filter(|own| can_ask && *own < epoch) {
                     self.refute(&camera, own, epoch).await;
                 }
             }
-            self.report(camera, None).await;
+            self.report(camera, before).await;
         }
     }
 
