@@ -224,8 +224,7 @@ impl AnswerRouter {
 
     /// Publishes a snapshot, or logs why there is none. Returns it if it is that of an event.
     pub fn on_snapshot(&self, snapshot: FinishedSnapshot) -> Option<WebhookPicture> {
-        let track = snapshot.track.clone();
-        let update = self.snapshots.update(snapshot)?;
+        let (update, track) = self.snapshots.update(snapshot)?;
         let picture = match (&update, track) {
             (Update::Snapshot { jpeg, .. }, Some(track)) => Some(WebhookPicture {
                 track,

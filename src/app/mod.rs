@@ -10,7 +10,7 @@
 //! | [`engine_launch`] | how an engine is opened: thread or process |
 //! | [`fleet_membership`], [`fleet_file`] | the node's part in a fleet: which cameras are its own, the order of a hand-over |
 //! | [`command_handler`], [`pending_questions`] | commands over MQTT, repeats, replies |
-//! | [`answer_router`], [`snapshots`], [`snapshot`], [`shrink`] | the way of answers to the publisher; pictures of events and of the page |
+//! | [`answer_router`], [`snapshots`], [`snapshot`] | the way of answers to the publisher; pictures of events and of the page |
 //! | [`event_poster`] | the webhooks: events and their pictures to receivers over HTTP |
 //! | [`line_counts`] | the counts at lines on the disk |
 //! | [`node_reporter`] | information, settings, configuration report, Home Assistant discovery |
@@ -48,7 +48,6 @@ mod pending_confirmations;
 mod pending_questions;
 mod report;
 mod request_turns;
-mod shrink;
 mod snapshot;
 mod snapshots;
 mod status;

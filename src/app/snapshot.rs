@@ -7,8 +7,8 @@
 
 use anyhow::{Context as _, bail, ensure};
 
-use super::{canvas::Canvas, shrink::shrunk};
-use spotter_core::{Location, Picture};
+use super::canvas::Canvas;
+use spotter_core::{Drawing, Location, Picture};
 use spotter_engine::model;
 use spotter_pictures::{RgbPixels, jpeg_file};
 
@@ -62,9 +62,8 @@ pub fn jpeg(picture: &Picture, marks: &[Mark]) -> anyhow::Result<Vec<u8>> {
 /// the host first.
 pub fn thumbnail(picture: &Picture) -> anyhow::Result<Vec<u8>> {
     fetch(picture)?;
-    let by = picture.width().div_ceil(THUMBNAIL_WIDTH);
-    let size = (picture.width() / by, (picture.height() / by).max(1));
-    let small = shrunk(picture, size).with_context(|| too_large(picture))?;
+    let width = picture.width().min(THUMBNAIL_WIDTH);
+    let small = scaled(picture, width).with_context(|| too_large(picture))?;
     encode(&small, THUMBNAIL_QUALITY)
 }
 
@@ -85,11 +84,8 @@ fn widths(own: usize) -> impl Iterator<Item = usize> {
 
 /// The picture in that width with its marks. Scaled first, so that lines and letters stay sharp.
 fn drawn(whole: &Picture, width: usize, marks: &[Mark]) -> Option<Picture> {
-    let height = (whole.height() * width / whole.width()).max(1);
-    let scaled = match (width, height) == whole.size() {
-        true => whole.clone(),
-        false => shrunk(whole, (width, height))?,
-    };
+    let scaled = scaled(whole, width)?;
+    let (width, height) = scaled.size();
     let mut canvas = Canvas::new(&model::rgb_from_picture(&scaled), width, height)?;
     for (index, mark) in marks.iter().enumerate() {
         canvas.mark(index, mark.place);
@@ -99,6 +95,15 @@ fn drawn(whole: &Picture, width: usize, marks: &[Mark]) -> Option<Picture> {
         canvas.label(index, mark.place, &mark.words);
     }
     Picture::from_rgb(width, height, canvas.into_rgb()).ok()
+}
+
+/// The picture as it is, or in a smaller width, which is even. Scaled before the conversion to RGB, which takes longer.
+fn scaled(picture: &Picture, width: usize) -> Option<Picture> {
+    if width == picture.width() {
+        return Some(picture.clone());
+    }
+    let height = (picture.height() * width / picture.width()).next_multiple_of(2);
+    Drawing::scaled(picture.clone(), (width, height.max(2))).draw()
 }
 
 /// Copies a picture from the GPU to the host.

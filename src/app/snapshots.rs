@@ -11,10 +11,11 @@
 use std::{
     collections::{HashMap, HashSet, VecDeque},
     future::pending,
+    panic::resume_unwind,
     time::Duration,
 };
 
-use tokio::task::{Id, JoinSet};
+use tokio::task::JoinSet;
 
 use super::snapshot::{Mark, jpeg};
 use spotter_core::{
@@ -36,23 +37,6 @@ fn is_worth_one(step: EventStep) -> bool {
         step,
         EventStep::New | EventStep::Update(UpdateReason::Better)
     )
-}
-
-/// What a snapshot is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SnapshotPurpose {
-    /// The topic of a prompt, for a step that [`is_worth_one`].
-    Event(PromptId),
-    /// The command `snapshot`; published at the topic of this prompt.
-    Command(PromptId),
-}
-
-impl SnapshotPurpose {
-    pub fn prompt(&self) -> &PromptId {
-        match self {
-            Self::Event(prompt) | Self::Command(prompt) => prompt,
-        }
-    }
 }
 
 /// Requested snapshots since the start.
@@ -77,33 +61,30 @@ impl SnapshotCounters {
     }
 }
 
+/// A snapshot that is to be made; published at the topic of its prompt.
 #[derive(Clone, Debug)]
 struct SnapshotOrder {
     camera: CameraId,
-    purpose: SnapshotPurpose,
+    prompt: PromptId,
+    /// Of the event, for a step that [`is_worth_one`]; `None`: of the command `snapshot`.
+    track: Option<TrackId>,
     /// The picture of a look, masked as the look was.
     picture: Picture,
     /// Drawn into the picture.
     marks: Vec<Mark>,
-    /// Of an event.
-    track: Option<TrackId>,
 }
 
 #[derive(Debug)]
 pub struct FinishedSnapshot {
-    pub camera: CameraId,
-    pub purpose: SnapshotPurpose,
-    pub jpeg: anyhow::Result<Vec<u8>>,
-    /// Of an event.
-    pub track: Option<TrackId>,
+    order: SnapshotOrder,
+    jpeg: anyhow::Result<Vec<u8>>,
 }
 
 /// All cameras' snapshots. Needs a tokio runtime.
 #[derive(Default)]
 pub struct Snapshots {
+    /// At most one task per camera.
     making: JoinSet<FinishedSnapshot>,
-    /// The camera of each encoding task: at most one task per camera.
-    cameras: HashMap<Id, CameraId>,
     /// Orders behind the one that is encoded, oldest first; an entry for each camera with an encoding task.
     waiting: HashMap<CameraId, VecDeque<SnapshotOrder>>,
     last: HashMap<(CameraId, PromptId), Mono>,
@@ -157,7 +138,7 @@ impl Snapshots {
         };
         let shot = SnapshotOrder {
             camera: event.camera.clone(),
-            purpose: SnapshotPurpose::Event(prompt.id.clone()),
+            prompt: prompt.id.clone(),
             picture: frame.picture.clone(),
             marks: vec![Mark::of(event.location, &prompt.words, event.score)],
             track: Some(event.track.clone()),
@@ -174,7 +155,7 @@ impl Snapshots {
         };
         let shot = SnapshotOrder {
             camera: camera.clone(),
-            purpose: SnapshotPurpose::Command(prompt.id.clone()),
+            prompt: prompt.id.clone(),
             picture: frame.picture.clone(),
             marks,
             track: None,
@@ -185,20 +166,28 @@ impl Snapshots {
         }
     }
 
-    /// The message of a snapshot. `None` if the encoding failed, which is logged, or if the prompt was removed meanwhile.
-    pub fn update(&self, taken: FinishedSnapshot) -> Option<Update> {
-        let camera = taken.camera;
-        // A command's snapshot shows no event and must not replace the retained one of an event.
-        let retain = self.retain && matches!(taken.purpose, SnapshotPurpose::Event(_));
-        let prompt = taken.purpose.prompt().clone();
+    /// The message of a snapshot, with the track of its event. `None` if the encoding failed, which is logged, or if the prompt was
+    /// removed meanwhile.
+    pub fn update(&self, finished: FinishedSnapshot) -> Option<(Update, Option<TrackId>)> {
+        let FinishedSnapshot { order, jpeg } = finished;
+        let SnapshotOrder {
+            camera,
+            prompt,
+            track,
+            ..
+        } = order;
         find(&self.prompts, &camera, &prompt)?;
-        match taken.jpeg {
-            Ok(jpeg) => Some(Update::Snapshot {
-                camera,
-                prompt,
-                jpeg: jpeg.into(),
-                retain,
-            }),
+        match jpeg {
+            Ok(jpeg) => {
+                let update = Update::Snapshot {
+                    camera,
+                    prompt,
+                    jpeg: jpeg.into(),
+                    // A command's snapshot shows no event and must not replace the retained one of an event.
+                    retain: self.retain && track.is_some(),
+                };
+                Some((update, track))
+            }
             Err(error) => {
                 tracing::warn!(%camera, %prompt, "no snapshot: {error:#}");
                 None
@@ -209,10 +198,8 @@ impl Snapshots {
     /// Starts or queues the encoding. False when it is declined: the topic had one less than a second ago, or as many of the
     /// camera as may wait are waiting. Does not block.
     fn begin(&mut self, shot: SnapshotOrder, now: Mono) -> bool {
-        let topic = match &shot.purpose {
-            SnapshotPurpose::Event(prompt) => Some((shot.camera.clone(), prompt.clone())),
-            SnapshotPurpose::Command(_) => None,
-        };
+        let is_of_event = shot.track.is_some();
+        let topic = is_of_event.then(|| (shot.camera.clone(), shot.prompt.clone()));
         let last = topic.as_ref().and_then(|topic| self.last.get(topic));
         if last.is_some_and(|&last| now.since(last) < TOPIC_EVERY) {
             self.counters.too_soon += 1;
@@ -235,29 +222,16 @@ impl Snapshots {
 
     /// The next finished snapshot; pending while none is encoded. Cancel safe.
     pub async fn next(&mut self) -> FinishedSnapshot {
-        loop {
-            let Some(ended) = self.making.join_next_with_id().await else {
-                pending().await
-            };
-            let id = match &ended {
-                Ok((id, _)) => *id,
-                Err(abnormal) => abnormal.id(),
-            };
-            if let Some(camera) = self.cameras.remove(&id) {
-                self.make_next(&camera);
-            }
-            match ended {
-                Ok((_, taken)) => {
-                    match &taken.jpeg {
-                        Ok(_) => self.counters.taken += 1,
-                        Err(_) => self.counters.failed += 1,
-                    }
-                    return taken;
-                }
-                // The encoder panicked; the panic hook has logged it.
-                Err(_) => self.counters.failed += 1,
-            }
+        let Some(finished) = self.making.join_next().await else {
+            return pending().await;
+        };
+        let finished = finished.unwrap_or_else(|e| resume_unwind(e.into_panic()));
+        self.make_next(&finished.order.camera);
+        match &finished.jpeg {
+            Ok(_) => self.counters.taken += 1,
+            Err(_) => self.counters.failed += 1,
         }
+        finished
     }
 
     /// What became of those that were wanted.
@@ -270,19 +244,15 @@ impl Snapshots {
         self.last
             .retain(|(camera, prompt), _| is_there(camera, prompt));
         for waiting in self.waiting.values_mut() {
-            waiting.retain(|shot| is_there(&shot.camera, shot.purpose.prompt()));
+            waiting.retain(|shot| is_there(&shot.camera, &shot.prompt));
         }
     }
 
-    fn make(&mut self, shot: SnapshotOrder) {
-        let camera = shot.camera.clone();
-        let task = self.making.spawn_blocking(move || FinishedSnapshot {
-            jpeg: jpeg(&shot.picture, &shot.marks),
-            camera: shot.camera,
-            purpose: shot.purpose,
-            track: shot.track,
+    fn make(&mut self, order: SnapshotOrder) {
+        self.making.spawn_blocking(move || FinishedSnapshot {
+            jpeg: jpeg(&order.picture, &order.marks),
+            order,
         });
-        self.cameras.insert(task.id(), camera);
     }
 
     /// One of the camera's is made.
@@ -318,22 +288,31 @@ mod tests {
     use super::*;
     use spotter_core::EndReason;
 
-    fn shot(camera: &str, purpose: SnapshotPurpose) -> SnapshotOrder {
+    type Purpose = (PromptId, Option<TrackId>);
+
+    fn shot(camera: &str, (prompt, track): Purpose) -> SnapshotOrder {
         SnapshotOrder {
             camera: CameraId::new(camera).unwrap(),
-            purpose,
+            prompt,
+            track,
             picture: Picture::from_rgb(64, 36, vec![90; 64 * 36 * 3]).unwrap(),
             marks: Vec::new(),
-            track: None,
         }
     }
 
-    fn event(prompt: &str) -> SnapshotPurpose {
-        SnapshotPurpose::Event(PromptId::new(prompt).unwrap())
+    fn purpose(of: FinishedSnapshot) -> Purpose {
+        (of.order.prompt, of.order.track)
     }
 
-    fn asked(prompt: &str) -> SnapshotPurpose {
-        SnapshotPurpose::Command(PromptId::new(prompt).unwrap())
+    fn event(prompt: &str) -> Purpose {
+        (
+            PromptId::new(prompt).unwrap(),
+            Some(TrackId::new("b7c1", &CameraId::new("gate").unwrap(), 1)),
+        )
+    }
+
+    fn asked(prompt: &str) -> Purpose {
+        (PromptId::new(prompt).unwrap(), None)
     }
 
     fn at(ms: u64) -> Mono {
@@ -362,8 +341,8 @@ mod tests {
         let mut made = Vec::new();
         for _ in 0..4 {
             let taken = snapshots.next().await;
-            assert_eq!(taken.jpeg.unwrap()[..2], [0xff, 0xd8]);
-            made.push((taken.camera.to_string(), taken.purpose));
+            assert_eq!(taken.jpeg.as_ref().unwrap()[..2], [0xff, 0xd8]);
+            made.push((taken.order.camera.to_string(), purpose(taken)));
         }
         made.retain(|(camera, _)| camera == "gate");
         let purposes = made.into_iter().map(|(_, purpose)| purpose);
@@ -399,11 +378,11 @@ mod tests {
         snapshots.keep(|_, prompt| prompt.as_str() != "thing-1");
         let mut made = Vec::new();
         for _ in 0..=WAITING_MAX {
-            made.push(snapshots.next().await.purpose.prompt().to_string());
+            made.push(snapshots.next().await.order.prompt.to_string());
         }
         assert!(!made.contains(&"thing-1".to_owned()), "{made:?}");
         assert!(snapshots.begin(of(1), at(0)), "no camera is busy");
-        assert_eq!(snapshots.next().await.purpose, event("thing-1"));
+        assert_eq!(purpose(snapshots.next().await), event("thing-1"));
     }
 
     #[tokio::test]

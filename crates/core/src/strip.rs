@@ -146,6 +146,20 @@ struct PlaneScaling {
 }
 
 impl Drawing {
+    /// One picture in another size, which is even.
+    pub fn scaled(picture: Picture, size: (usize, usize)) -> Self {
+        let placed = PlacedPicture {
+            picture,
+            left: 0,
+            top: 0,
+            size,
+        };
+        Self {
+            size,
+            pictures: vec![placed],
+        }
+    }
+
     /// The layout of the drawing with rows one behind the other; `None` without a picture or for pictures that do not fit together.
     fn layout(&self) -> Option<PictureLayout> {
         let first = &self.pictures.first()?.picture;

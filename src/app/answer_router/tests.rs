@@ -227,7 +227,8 @@ async fn events_of_one_look_have_a_snapshot_each() {
     let mut of = Vec::new();
     for _ in 0..3 {
         let taken = site.router.next_snapshot().await;
-        let Some(Update::Snapshot { prompt, retain, .. }) = site.router.snapshots.update(taken)
+        let Some((Update::Snapshot { prompt, retain, .. }, _)) =
+            site.router.snapshots.update(taken)
         else {
             panic!("no picture")
         };

@@ -16,8 +16,8 @@
 use std::{collections::VecDeque, time::Duration};
 
 use spotter_core::{
-    ColourMatrix, ColourRange, Drawing, Mono, Picture, PixelFormat, PlacedPicture, PromptId,
-    PromptRegion, PromptView, RegionBox, StripShape, Task,
+    ColourMatrix, ColourRange, Drawing, Mono, Picture, PixelFormat, PromptId, PromptRegion,
+    PromptView, RegionBox, StripShape, Task,
     config::{CameraConfig, PromptConfig},
     shrunk,
 };
@@ -140,15 +140,7 @@ impl StripSource {
             KeptPart::Cut => shrunk(seen.size(), 2 * self.shape.panel_max()),
             KeptPart::Whole | KeptPart::Region(_) => self.shape.panel(seen.size()),
         };
-        Drawing {
-            size,
-            pictures: vec![PlacedPicture {
-                picture: seen,
-                left: 0,
-                top: 0,
-                size,
-            }],
-        }
+        Drawing::scaled(seen, size)
     }
 }
 

@@ -2,9 +2,7 @@
 //! same view share its encoding. Pure.
 
 use crate::model::{Tiling, VisionConfig, view_tiling};
-use spotter_core::{
-    AdapterId, Drawing, Look, NormBox, Picture, PixelRect, PlacedPicture, PromptView, RegionBox,
-};
+use spotter_core::{AdapterId, Drawing, Look, NormBox, Picture, PixelRect, PromptView, RegionBox};
 
 /// Prompts of a look that see the same pixels in the same crops, with the same adapter.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,17 +85,8 @@ pub fn fitted(picture: Picture, pixels_max: usize) -> Picture {
     if size == picture.size() {
         return picture;
     }
-    let placed = PlacedPicture {
-        picture: picture.clone(),
-        left: 0,
-        top: 0,
-        size,
-    };
-    let drawing = Drawing {
-        size,
-        pictures: vec![placed],
-    };
-    drawing.draw().unwrap_or(picture)
+    let drawn = Drawing::scaled(picture.clone(), size).draw();
+    drawn.unwrap_or(picture)
 }
 
 /// The size of a picture of `size` with at most `pixels_max` pixels. A size that has more becomes even and keeps its shape.
