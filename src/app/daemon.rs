@@ -38,6 +38,7 @@ use super::{
     housekeeping::{Housekeeping, TickInput, constant_figures},
     line_counts::LineCountStore,
     lines::Lines,
+    loop_turns::LoopTurns,
     node_reporter::{NodeReporter, expected_looks, longest_look, node_info},
     pending_confirmations::PendingConfirmations,
     remember_secrets,
@@ -136,10 +137,12 @@ async fn run_with(
             _ = signals.next_stop() => return Ok(RunReport::default()),
             () = &mut limit => return Ok(RunReport::default()),
         };
+        let turns = LoopTurns::default();
         let end = tokio::select! {
-            end = daemon.run(&mut signals) => end,
+            end = turns.watch(daemon.run(&mut signals, &turns)) => end,
             () = &mut limit => Ok(RunEnd::Stop),
         };
+        tracing::debug!("loop: {turns}");
         match &end {
             // systemd would take STOPPING=1 for the end of the process.
             Ok(RunEnd::Restart(_)) => notify::status("restarting with a new configuration"),
@@ -484,7 +487,7 @@ impl Daemon {
     }
 
     /// Runs the stages until a signal, a reload that needs a restart, or a failure.
-    async fn run(&mut self, signals: &mut Signals) -> anyhow::Result<RunEnd> {
+    async fn run(&mut self, signals: &mut Signals, turns: &LoopTurns) -> anyhow::Result<RunEnd> {
         let mut second = interval(Duration::from_secs(1));
         // That none is active yet.
         self.follow_triggers();
@@ -498,7 +501,10 @@ impl Daemon {
                     self.on_sent(&sent);
                     None
                 }
-                Some(message) = self.broker.inbound.recv() => self.on_inbound(&message).await,
+                Some(message) = self.broker.inbound.recv() => {
+                    let _turn = turns.begin("message");
+                    self.on_inbound(&message).await
+                }
                 picture = self.answers.next_snapshot() => {
                     if let Some(picture) = self.answers.on_snapshot(picture) {
                         self.poster.add_picture(&picture);
@@ -525,10 +531,12 @@ impl Daemon {
                     None
                 }
                 _ = second.tick() => {
+                    let _turn = turns.begin("second");
                     self.on_second().await?;
                     None
                 }
                 () = fleet_ready(&mut self.fleet) => {
+                    let _turn = turns.begin("fleet");
                     if self.on_fleet_events().await {
                         return Ok(RunEnd::Stop);
                     }
@@ -536,6 +544,7 @@ impl Daemon {
                 }
                 wish = signals.next() => match (wish, &mut self.fleet) {
                     (OperatorSignal::Reload, _) => {
+                        let _turn = turns.begin("reload");
                         let reload = self.read_file().await;
                         self.carry_out(reload).await
                     }

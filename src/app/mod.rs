@@ -14,6 +14,7 @@
 //! | [`event_poster`] | the webhooks: events and their pictures to receivers over HTTP |
 //! | [`line_counts`] | the counts at lines on the disk |
 //! | [`node_reporter`] | information, settings, configuration report, Home Assistant discovery |
+//! | [`loop_turns`] | how long each turn of the loop takes |
 //! | [`housekeeping`], [`report`], [`watchdogs`] | figures, health; what makes no progress |
 //! | [`status`], [`engine_usage`], [`canvas`], [`costs`] | what the status page shows |
 //! | [`console`], [`lines`], [`mod@demo`] | output for people, output for programs, the demo |
@@ -42,6 +43,7 @@ mod housekeeping;
 mod line_counts;
 mod lines;
 pub mod looks;
+mod loop_turns;
 mod node_reporter;
 mod onvif_events;
 mod pending_confirmations;

@@ -88,7 +88,7 @@ async fn cameras_move_until_the_last_engine_fails() {
     let mut signals = Signals::listen().unwrap();
     let error = loop {
         // Other tests of this process send it signals.
-        if let Err(error) = daemon.run(&mut signals).await {
+        if let Err(error) = daemon.run(&mut signals, &LoopTurns::default()).await {
             break error;
         }
     };
@@ -151,9 +151,10 @@ impl Site {
     async fn run_until(&mut self, daemon: &mut Daemon, condition: impl Future<Output = ()>) {
         let mut condition = pin!(condition);
         loop {
+            let turns = LoopTurns::default();
             tokio::select! {
                 // Other tests of this process send it signals.
-                end = daemon.run(&mut self.signals) => drop(end.unwrap()),
+                end = daemon.run(&mut self.signals, &turns) => drop(end.unwrap()),
                 () = &mut condition => return,
             }
         }
@@ -309,8 +310,9 @@ async fn daemon_whose_loop_stopped_is_not_ready() {
     assert!(ready().await.ends_with("the model is being opened\n"));
     for _ in 0..2 {
         let is_ready = async { while !ready().await.starts_with("HTTP/1.1 200") {} };
+        let turns = LoopTurns::default();
         tokio::select! {
-            end = daemon.run(&mut signals) => panic!("{:?}", end.is_ok()),
+            end = daemon.run(&mut signals, &turns) => panic!("{:?}", end.is_ok()),
             () = is_ready => {}
         }
         // The loop does not turn now.
