@@ -137,7 +137,7 @@ async fn run_with(
             _ = signals.next_stop() => return Ok(RunReport::default()),
             () = &mut limit => return Ok(RunReport::default()),
         };
-        let turns = LoopTurns::default();
+        let turns = LoopTurns::new(&context.clock);
         let end = tokio::select! {
             end = turns.watch(daemon.run(&mut signals, &turns)) => end,
             () = &mut limit => Ok(RunEnd::Stop),
@@ -572,7 +572,7 @@ impl Daemon {
             EngineEvent::Looks(news) => self.on_looks(news),
             EngineEvent::Lost(lost) => self.on_lost_engine(lost)?,
             EngineEvent::Reopened(opened) => {
-                if self.engines.on_reopened(opened) {
+                if self.engines.on_reopened(*opened) {
                     self.housekeeping.engines_changed(&self.engines);
                     let now = self.context.clock.now();
                     self.watchdogs.engines_changed(&self.engines, now);

@@ -74,7 +74,7 @@ pub enum EngineEvent {
     /// An engine ended by itself; hand it to [`EngineSupervisor::on_lost`].
     Lost(LostEngine),
     /// Opening a lost engine succeeded or failed; hand it to [`EngineSupervisor::on_reopened`].
-    Reopened(anyhow::Result<OpenedEngines>),
+    Reopened(Box<anyhow::Result<OpenedEngines>>),
 }
 
 /// The effect of a lost engine.
@@ -228,7 +228,7 @@ impl EngineSupervisor {
                 // A lost engine does not end, so this branch is not reached.
                 None => pending().await,
             },
-            opened = reopened(&mut self.reopening) => EngineEvent::Reopened(opened),
+            opened = reopened(&mut self.reopening) => EngineEvent::Reopened(Box::new(opened)),
             news = self.looks.news() => {
                 self.note_usage(&news);
                 EngineEvent::Looks(news)

@@ -149,7 +149,7 @@ impl LookSource {
                 biased;
                 () = until_open(&mut places, false) => until_open(&mut places, true).await,
                 due = self.share.due() => return PermittedWork::Frame(due),
-                turn = next_request(&mut self.requests) => return PermittedWork::Request(turn),
+                turn = next_request(&mut self.requests) => return PermittedWork::Request(Box::new(turn)),
             }
         }
     }
@@ -157,7 +157,7 @@ impl LookSource {
 
 enum PermittedWork {
     Frame(DueFrame),
-    Request(BegunTurn),
+    Request(Box<BegunTurn>),
 }
 
 /// Copies, masks and draws what the look shows, and hands it to the engine. `None`: the frame is not looked at.

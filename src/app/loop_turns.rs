@@ -7,8 +7,10 @@ use std::{
     future::poll_fn,
     pin::pin,
     sync::{Arc, Mutex, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
+
+use spotter_core::{Clock, Mono};
 
 /// Bucket `n` has turns of less than `FIRST · GROWTH^n`; the last has all others.
 const BUCKETS: usize = 64;
@@ -18,8 +20,11 @@ const GROWTH: f64 = 1.25;
 const LONG: Duration = Duration::from_millis(20);
 
 /// The turns of a run. Clones have the same.
-#[derive(Clone, Default)]
-pub struct LoopTurns(Arc<Mutex<TurnCounts>>);
+#[derive(Clone)]
+pub struct LoopTurns {
+    counts: Arc<Mutex<TurnCounts>>,
+    clock: Arc<dyn Clock>,
+}
 
 struct TurnCounts {
     buckets: [u64; BUCKETS],
@@ -30,7 +35,7 @@ struct TurnCounts {
 pub struct LoopTurn {
     turns: LoopTurns,
     name: &'static str,
-    began: Instant,
+    began: Mono,
 }
 
 impl Default for TurnCounts {
@@ -43,6 +48,13 @@ impl Default for TurnCounts {
 }
 
 impl LoopTurns {
+    pub fn new(clock: &Arc<dyn Clock>) -> Self {
+        Self {
+            counts: Arc::default(),
+            clock: Arc::clone(clock),
+        }
+    }
+
     /// Each poll of `run` is a turn.
     pub async fn watch<F: Future>(&self, run: F) -> F::Output {
         let mut run = pin!(run);
@@ -57,12 +69,12 @@ impl LoopTurns {
         LoopTurn {
             turns: self.clone(),
             name,
-            began: Instant::now(),
+            began: self.clock.now(),
         }
     }
 
     fn add(&self, took: Duration) {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let below = |index: &usize| took < bound(*index);
         let index = (0..BUCKETS).find(below).unwrap_or(BUCKETS - 1);
         counts.buckets[index] += 1;
@@ -72,7 +84,7 @@ impl LoopTurns {
 
 impl Drop for LoopTurn {
     fn drop(&mut self) {
-        let took = self.began.elapsed();
+        let took = self.turns.clock.now().since(self.began);
         self.turns.add(took);
         if took > LONG {
             tracing::debug!(
@@ -103,7 +115,7 @@ impl TurnCounts {
 
 impl fmt::Display for LoopTurns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         write!(
             f,
@@ -122,7 +134,8 @@ mod tests {
 
     #[test]
     fn shares_of_turns_are_bounded_by_buckets_and_the_longest() {
-        let turns = LoopTurns::default();
+        let clock: Arc<dyn Clock> = Arc::new(spotter_core::ManualClock::default());
+        let turns = LoopTurns::new(&clock);
         assert!(turns.to_string().starts_with("0 turns"));
         for _ in 0..999 {
             turns.add(Duration::from_micros(10));

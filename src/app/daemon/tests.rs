@@ -86,9 +86,10 @@ fn never() -> Arc<OpenEngines> {
 async fn cameras_move_until_the_last_engine_fails() {
     let mut daemon = daemon_with(test_support::config(CONFIG), &[400, 8], never()).await;
     let mut signals = Signals::listen().unwrap();
+    let turns = LoopTurns::new(&daemon.context.clock);
     let error = loop {
         // Other tests of this process send it signals.
-        if let Err(error) = daemon.run(&mut signals, &LoopTurns::default()).await {
+        if let Err(error) = daemon.run(&mut signals, &turns).await {
             break error;
         }
     };
@@ -151,7 +152,7 @@ impl Site {
     async fn run_until(&mut self, daemon: &mut Daemon, condition: impl Future<Output = ()>) {
         let mut condition = pin!(condition);
         loop {
-            let turns = LoopTurns::default();
+            let turns = LoopTurns::new(&daemon.context.clock);
             tokio::select! {
                 // Other tests of this process send it signals.
                 end = daemon.run(&mut self.signals, &turns) => drop(end.unwrap()),
@@ -310,7 +311,7 @@ async fn daemon_whose_loop_stopped_is_not_ready() {
     assert!(ready().await.ends_with("the model is being opened\n"));
     for _ in 0..2 {
         let is_ready = async { while !ready().await.starts_with("HTTP/1.1 200") {} };
-        let turns = LoopTurns::default();
+        let turns = LoopTurns::new(&daemon.context.clock);
         tokio::select! {
             end = daemon.run(&mut signals, &turns) => panic!("{:?}", end.is_ok()),
             () = is_ready => {}

@@ -168,8 +168,7 @@ impl Bench {
     fn since_last(&self, camera: usize, prompt: &str) -> SkippedSinceLast {
         let prompt = PromptId::new(prompt).unwrap();
         let sampled = self.sampler.sampled(&self.cameras[camera]).unwrap();
-        let since_last = sampled.lock().take_since_last(&prompt);
-        since_last
+        sampled.lock().take_since_last(&prompt)
     }
 
     fn camera_of(&self, look: &Look) -> usize {
