@@ -241,7 +241,7 @@ impl EngineSupervisor {
         self.costs = costs;
     }
 
-    /// Sets the cameras and their settings. They are dealt anew when they are others, or cost more or less.
+    /// Sets the cameras and their settings. They are dealt again when they are others, or cost more or less.
     pub fn set_cameras(&mut self, cameras: &[CameraConfig]) {
         self.sampler.change(cameras);
         let cost = |camera: &CameraConfig| match (&self.costs, camera.enabled) {
