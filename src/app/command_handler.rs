@@ -92,13 +92,13 @@ pub enum CommandEffect {
     LookRequested,
     HomeAssistantStarted,
     /// Apply the effective cameras to all stages, then [`CommandHandler::confirm`] it.
-    CamerasChanged(CameraChange),
+    CamerasChanged(ChangingCommand),
     /// Reload the file and [`CommandHandler::reply`].
     Reload(Requester),
 }
 
 /// A command that changed the effective cameras and has no reply yet.
-pub struct CameraChange {
+pub struct ChangingCommand {
     requester: Requester,
     command: Command,
 }
@@ -194,7 +194,7 @@ impl CommandHandler {
             | Command::RemovePrompt { .. }
             | Command::ResetOverrides { .. } => {
                 return match self.change_cameras(&requester.head, &command, context) {
-                    Ok(()) => CommandEffect::CamerasChanged(CameraChange { requester, command }),
+                    Ok(()) => CommandEffect::CamerasChanged(ChangingCommand { requester, command }),
                     Err(refusal) => {
                         self.reply(requester, Err(refusal));
                         CommandEffect::Nothing
@@ -314,8 +314,8 @@ impl CommandHandler {
     }
 
     /// Replies to a command whose change is applied to all stages.
-    pub fn confirm(&mut self, change: CameraChange, context: CommandContext<'_>) {
-        let CameraChange { requester, command } = change;
+    pub fn confirm(&mut self, change: ChangingCommand, context: CommandContext<'_>) {
+        let ChangingCommand { requester, command } = change;
         let mut value = ReplyValue::Done;
         match &command {
             // Now that the sampler has the rate.

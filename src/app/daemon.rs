@@ -27,7 +27,7 @@ use super::{
     Logging,
     answer_router::{AnswerRouter, AnswerRouterParts},
     camera_supervisor::CameraSupervisor,
-    command_handler::{CameraChange, CommandContext, CommandEffect, CommandHandler},
+    command_handler::{ChangingCommand, CommandContext, CommandEffect, CommandHandler},
     config_store::{ConfigStore, adapters_fit, restart_reasons},
     console,
     costs::CostBasis,
@@ -679,7 +679,7 @@ impl Daemon {
     }
 
     /// Replies to a command whose change is applied and stored.
-    fn confirm(&mut self, change: CameraChange) {
+    fn confirm(&mut self, change: ChangingCommand) {
         let (commands, context) = self.command_context();
         commands.confirm(change, context);
         self.follow_triggers();

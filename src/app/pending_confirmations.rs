@@ -4,7 +4,7 @@ use std::{collections::VecDeque, future::pending, time::Duration};
 
 use tokio::time::{Instant, timeout_at};
 
-use super::command_handler::CameraChange;
+use super::command_handler::ChangingCommand;
 use spotter_state::PendingWrite;
 
 /// A disk that does not answer delays a reply for this time at most; the change is in force all the same.
@@ -13,7 +13,7 @@ const REPLY_WITHIN: Duration = Duration::from_secs(5);
 struct PendingConfirmation {
     write: PendingWrite,
     deadline: Instant,
-    change: CameraChange,
+    change: ChangingCommand,
 }
 
 /// In the order of the commands.
@@ -21,7 +21,7 @@ struct PendingConfirmation {
 pub struct PendingConfirmations(VecDeque<PendingConfirmation>);
 
 impl PendingConfirmations {
-    pub fn push(&mut self, write: PendingWrite, change: CameraChange) {
+    pub fn push(&mut self, write: PendingWrite, change: ChangingCommand) {
         let deadline = Instant::now() + REPLY_WITHIN;
         self.0.push_back(PendingConfirmation {
             write,
@@ -35,7 +35,7 @@ impl PendingConfirmations {
     }
 
     /// The next command that is stored, or of which it is known that the disk fails. Dropping the future loses nothing.
-    pub async fn next(&mut self) -> CameraChange {
+    pub async fn next(&mut self) -> ChangingCommand {
         loop {
             let Some(oldest) = self.0.front_mut() else {
                 return pending().await;
