@@ -52,7 +52,8 @@ impl NodeReporter {
 
     /// Publishes what is different: discovery, information, and the values that commands may change.
     pub fn apply(&mut self, change: &ConfigChange, config: &ConfigStore) {
-        if change.has_other_topics() {
+        // Another file may have other modes.
+        if change.has_other_topics() || self.info.config_hash != config.file().hash {
             // After the last states of removed cameras, which this clears.
             self.announce(config);
         }
