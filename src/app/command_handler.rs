@@ -91,10 +91,16 @@ pub enum CommandEffect {
     /// Follow the triggers: a look of a camera is requested.
     LookRequested,
     HomeAssistantStarted,
-    /// Apply the effective cameras to all stages, then [`CommandHandler::confirm`] it.
+    /// Apply the effective cameras to all stages, then [`CommandHandler::applied`].
     CamerasChanged(ChangingCommand),
     /// Reload the file and [`CommandHandler::reply`].
     Reload(Requester),
+}
+
+/// The reply to a command whose change is applied and not yet stored.
+pub struct UnsentReply {
+    requester: Requester,
+    value: ReplyValue,
 }
 
 /// A command that changed the effective cameras and has no reply yet.
@@ -313,8 +319,8 @@ impl CommandHandler {
         changed
     }
 
-    /// Replies to a command whose change is applied to all stages.
-    pub fn confirm(&mut self, change: ChangingCommand, context: CommandContext<'_>) {
+    /// Completes a command whose change is applied to all stages, but for its reply.
+    pub fn applied(&self, change: ChangingCommand, context: CommandContext<'_>) -> UnsentReply {
         let ChangingCommand { requester, command } = change;
         let mut value = ReplyValue::Done;
         match &command {
@@ -338,7 +344,12 @@ impl CommandHandler {
             Command::SetMode { .. } => context.reporter.confirm_mode(context.config),
             _ => {}
         }
-        self.reply(requester, Ok(value));
+        UnsentReply { requester, value }
+    }
+
+    /// Replies to a command whose change is stored.
+    pub fn confirm(&mut self, reply: UnsentReply) {
+        self.reply(reply.requester, Ok(reply.value));
     }
 
     fn ask(

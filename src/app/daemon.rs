@@ -27,7 +27,7 @@ use super::{
     Logging,
     answer_router::{AnswerRouter, AnswerRouterParts},
     camera_supervisor::CameraSupervisor,
-    command_handler::{ChangingCommand, CommandContext, CommandEffect, CommandHandler},
+    command_handler::{CommandContext, CommandEffect, CommandHandler},
     config_store::{ConfigStore, adapters_fit, restart_reasons},
     console,
     costs::CostBasis,
@@ -522,8 +522,8 @@ impl Daemon {
                     }
                     None
                 }
-                change = self.unconfirmed.next() => {
-                    self.confirm(change);
+                reply = self.unconfirmed.next() => {
+                    self.commands.confirm(reply);
                     None
                 }
                 request = self.servers.next_trigger() => {
@@ -660,7 +660,10 @@ impl Daemon {
                     fleet.store_settings(&mut self.config);
                 }
                 self.apply_changes().await;
-                self.unconfirmed.push(self.state.pending(), change);
+                let (commands, context) = self.command_context();
+                let reply = commands.applied(change, context);
+                self.follow_triggers();
+                self.unconfirmed.push(self.state.pending(), reply);
                 None
             }
             CommandEffect::Reload(requester) => {
@@ -676,13 +679,6 @@ impl Daemon {
                 self.carry_out(reload).await
             }
         }
-    }
-
-    /// Replies to a command whose change is applied and stored.
-    fn confirm(&mut self, change: ChangingCommand) {
-        let (commands, context) = self.command_context();
-        commands.confirm(change, context);
-        self.follow_triggers();
     }
 
     /// A signal of a source beside this loop. Its trigger may have been removed meanwhile.
@@ -925,8 +921,8 @@ impl Daemon {
         self.answers.shutdown();
         self.line_counts.tick(self.answers.line_counts());
         while !self.unconfirmed.is_empty() {
-            let change = self.unconfirmed.next().await;
-            self.confirm(change);
+            let reply = self.unconfirmed.next().await;
+            self.commands.confirm(reply);
         }
         self.publisher.stop();
         let last_messages = timeout(BROKER_LIMIT, &mut self.broker.task);

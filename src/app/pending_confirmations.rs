@@ -4,7 +4,7 @@ use std::{collections::VecDeque, future::pending, time::Duration};
 
 use tokio::time::{Instant, timeout_at};
 
-use super::command_handler::ChangingCommand;
+use super::command_handler::UnsentReply;
 use spotter_state::PendingWrite;
 
 /// A disk that does not answer delays a reply for this time at most; the change is in force all the same.
@@ -13,7 +13,7 @@ const REPLY_WITHIN: Duration = Duration::from_secs(5);
 struct PendingConfirmation {
     write: PendingWrite,
     deadline: Instant,
-    change: ChangingCommand,
+    reply: UnsentReply,
 }
 
 /// In the order of the commands.
@@ -21,12 +21,12 @@ struct PendingConfirmation {
 pub struct PendingConfirmations(VecDeque<PendingConfirmation>);
 
 impl PendingConfirmations {
-    pub fn push(&mut self, write: PendingWrite, change: ChangingCommand) {
+    pub fn push(&mut self, write: PendingWrite, reply: UnsentReply) {
         let deadline = Instant::now() + REPLY_WITHIN;
         self.0.push_back(PendingConfirmation {
             write,
             deadline,
-            change,
+            reply,
         });
     }
 
@@ -35,14 +35,14 @@ impl PendingConfirmations {
     }
 
     /// The next command that is stored, or of which it is known that the disk fails. Dropping the future loses nothing.
-    pub async fn next(&mut self) -> ChangingCommand {
+    pub async fn next(&mut self) -> UnsentReply {
         loop {
             let Some(oldest) = self.0.front_mut() else {
                 return pending().await;
             };
             _ = timeout_at(oldest.deadline, oldest.write.finished()).await;
             if let Some(oldest) = self.0.pop_front() {
-                return oldest.change;
+                return oldest.reply;
             }
         }
     }
