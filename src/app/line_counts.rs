@@ -31,9 +31,11 @@ impl LineCountStore {
 
     /// Stores the counts when they are others. Once a second.
     pub fn tick(&self, counts: Vec<LineCountRecord>) {
-        let text = StoredLineCounts::new(counts).to_json();
+        let Some(state) = &self.0 else {
+            return;
+        };
         // Numbers and names always serialise.
-        if let (Some(state), Ok(text)) = (&self.0, text) {
+        if let Ok(text) = StoredLineCounts::new(counts).to_json() {
             state.put(Document::LineCounts, text);
         }
     }

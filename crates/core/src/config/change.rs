@@ -40,32 +40,32 @@ impl CameraChange {
     }
 
     fn between(before: &CameraConfig, after: &CameraConfig) -> Option<Self> {
-        let after = || after.clone();
-        if *before == after() {
-            None
-        } else if !is_same_stream(before, &after()) {
-            Some(Self::Source(after()))
-        } else if without_settings(before) != without_settings(&after()) {
-            Some(Self::Prompts(after()))
-        } else {
-            Some(Self::Settings(after()))
+        if before == after {
+            return None;
         }
+        let kind = if !is_same_stream(before, after) {
+            Self::Source
+        } else if without_settings(before) != without_settings(after) {
+            Self::Prompts
+        } else {
+            Self::Settings
+        };
+        Some(kind(after.clone()))
     }
 }
 
 impl ConfigChange {
     pub fn between(before: &[CameraConfig], after: &[CameraConfig]) -> Self {
-        let find = |cameras: &[CameraConfig], id: &CameraId| {
-            let mut cameras = cameras.iter();
-            cameras.find(|camera| camera.id == *id).cloned()
-        };
+        fn find<'a>(cameras: &'a [CameraConfig], id: &CameraId) -> Option<&'a CameraConfig> {
+            cameras.iter().find(|camera| camera.id == *id)
+        }
         let removed = before
             .iter()
             .filter(|camera| find(after, &camera.id).is_none());
         let removed = removed.map(|camera| (camera.id.clone(), CameraChange::Removed));
         let changed = after.iter().filter_map(|camera| {
             let change = match find(before, &camera.id) {
-                Some(before) => CameraChange::between(&before, camera)?,
+                Some(before) => CameraChange::between(before, camera)?,
                 None => CameraChange::Added(camera.clone()),
             };
             Some((camera.id.clone(), change))
