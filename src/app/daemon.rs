@@ -39,7 +39,7 @@ use super::{
     line_counts::LineCountStore,
     lines::Lines,
     loop_turns::LoopTurns,
-    node_reporter::{NodeReporter, expected_looks, longest_look, node_info},
+    node_reporter::{NodeReporter, NodeReporterParts, expected_looks, longest_look, node_info},
     pending_confirmations::PendingConfirmations,
     remember_secrets,
     report::RunReport,
@@ -65,11 +65,11 @@ use spotter_engine::{
 use spotter_http::HostNames;
 use spotter_mqtt as publish;
 use spotter_mqtt::{
-    Announcer, Identity, Inbound, Publisher, ReplyValue, SentDetection,
+    Identity, Inbound, Publisher, ReplyValue, SentDetection,
     discovery::{birth_topic, collisions},
 };
 use spotter_page::{Board, BoardParts, PromptCosts, Readiness, ServedPage};
-use spotter_state::{Document, StateStore};
+use spotter_state::StateStore;
 
 /// Grace for loading a model; also the unit's `TimeoutStartSec`.
 const START_LIMIT: Duration = Duration::from_secs(180);
@@ -404,16 +404,15 @@ impl Daemon {
         });
         let mut info = node_info(&shown, &identity, &card, clock.wall());
         info.gpus = engines.gpus();
-        let listed = state.get(Document::RetainedTopics);
-        let mut reporter = NodeReporter::new(
-            publisher.clone(),
-            Announcer::new(listed.as_deref(), &identity),
+        let mut reporter = NodeReporter::new(NodeReporterParts {
+            publisher: publisher.clone(),
+            state: state.clone(),
+            identity: &identity,
             info,
-            Arc::clone(clock),
-        );
+            clock: Arc::clone(clock),
+        });
         // Before the first states.
         reporter.announce(&config);
-        store_topics(&mut reporter, &state);
         // In a fleet, another node may have counted meanwhile.
         let is_alone = file.fleet.is_none();
         let line_counts = LineCountStore::new(is_alone.then(|| state.clone()));
@@ -753,7 +752,6 @@ impl Daemon {
         self.answers.tick();
         self.line_counts.tick(self.answers.line_counts());
         self.reporter.tick(now);
-        store_topics(&mut self.reporter, &self.state);
         self.housekeeping.tick(TickInput {
             publisher: &self.publisher,
             engines: &self.engines,
@@ -880,7 +878,6 @@ impl Daemon {
             self.board.change(self.config.cameras());
         }
         self.reporter.apply(&change, &self.config);
-        store_topics(&mut self.reporter, &self.state);
         // After their topics are known to be in use.
         self.follow_triggers();
     }
@@ -942,13 +939,6 @@ struct PreparedStages {
     costs: Option<CostBasis>,
     card: ModelCard,
     fleet: Option<FleetStart>,
-}
-
-/// Before the broker can have a topic that is not on the stored list for long.
-fn store_topics(reporter: &mut NodeReporter, state: &StateStore) {
-    if let Some(list) = reporter.take_unstored_topics() {
-        state.put(Document::RetainedTopics, list);
-    }
 }
 
 /// Fails when an adapter does not fit the model.

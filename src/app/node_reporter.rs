@@ -12,11 +12,14 @@ use spotter_mqtt::{
     Announcer, CameraInfo, ConfigReport, DaemonInfo, Identity, Info, ModelInfo, Publisher,
     RequestHead, Update,
 };
+use spotter_state::{Document, StateStore};
 
 /// Publishes the topics of the node itself.
 pub struct NodeReporter {
     publisher: Publisher,
     announcer: Announcer,
+    /// Keeps the list of retained topics.
+    state: StateStore,
     info: Info,
     config: ConfigReport,
     /// As published.
@@ -24,16 +27,29 @@ pub struct NodeReporter {
     clock: Arc<dyn Clock>,
 }
 
+/// What a [`NodeReporter`] is made of.
+pub struct NodeReporterParts<'a> {
+    pub publisher: Publisher,
+    pub state: StateStore,
+    pub identity: &'a Identity,
+    pub info: Info,
+    pub clock: Arc<dyn Clock>,
+}
+
 impl NodeReporter {
-    pub fn new(
-        publisher: Publisher,
-        announcer: Announcer,
-        info: Info,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
+    pub fn new(parts: NodeReporterParts<'_>) -> Self {
+        let NodeReporterParts {
+            publisher,
+            state,
+            identity,
+            info,
+            clock,
+        } = parts;
+        let listed = state.get(Document::RetainedTopics);
         Self {
             publisher,
-            announcer,
+            announcer: Announcer::new(listed.as_deref(), identity),
+            state,
             settings: BTreeMap::new(),
             config: ConfigReport::new(String::new(), clock.wall(), Vec::new()),
             info,
@@ -88,17 +104,20 @@ impl NodeReporter {
         let has_gpu = !self.info.gpus.is_empty();
         self.announcer
             .announce(&self.publisher, &stored, config.cameras(), has_gpu);
+        self.store_topics();
+    }
+
+    /// Before the broker can have a topic that is not on the stored list for long.
+    fn store_topics(&mut self) {
+        if let Some(list) = self.announcer.take_unstored() {
+            self.state.put(Document::RetainedTopics, list);
+        }
     }
 
     /// Other nodes of the fleet publish these cameras now, or are about to: their topics are not cleared. To be called before
     /// [`apply`](Self::apply) without them.
     pub fn cameras_moved(&mut self, cameras: &[CameraId]) {
         self.announcer.cameras_moved(cameras);
-    }
-
-    /// The list of retained topics, when it has to be stored.
-    pub fn take_unstored_topics(&mut self) -> Option<String> {
-        self.announcer.take_unstored()
     }
 
     /// The GPUs in use are others now.
@@ -144,6 +163,7 @@ impl NodeReporter {
     /// Once a second.
     pub fn tick(&mut self, now: Mono) {
         self.announcer.tick(&self.publisher, now);
+        self.store_topics();
     }
 
     fn publish_info(&self) {
