@@ -17,10 +17,8 @@ use support::{
 };
 use tokio::{runtime::Runtime, task::JoinHandle, time::sleep};
 
-use spotter_core::{
-    Clock, SystemClock,
-    config::{self, Config, Environment},
-};
+use spotter_config::{self as config, Config, Environment};
+use spotter_core::{Clock, SystemClock};
 use spotter_mqtt::{Announcer, Identity, Publisher, Update};
 use spotter_state::{Document, StateStore};
 

@@ -22,10 +22,8 @@ use support::{DONE, FAILED, PATIENCE, command, spotter, until};
 use tokio::time::timeout;
 
 use spotter::app::{EngineOrder, MeasuredEngine, open_with};
-use spotter_core::{
-    Look, Outcome, Picture, SystemClock, Task, WholeLook,
-    config::{self, ModelSource},
-};
+use spotter_config::{self as config, ModelSource};
+use spotter_core::{Look, Outcome, Picture, SystemClock, Task, WholeLook};
 use spotter_engine::{
     open::ModelDevice,
     service::handle::{EngineEnd, EngineHandle},

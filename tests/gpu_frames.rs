@@ -12,10 +12,8 @@ use gstreamer::{self as gst, prelude::*};
 use tokio::{sync::mpsc, time::timeout};
 
 use spotter_cameras::ingest;
-use spotter_core::{
-    SystemClock,
-    config::{self, Environment},
-};
+use spotter_config::{self as config, Environment};
+use spotter_core::SystemClock;
 use spotter_street::rtsp::{RtspStreet, StreetOptions};
 
 const LIMIT: Duration = Duration::from_secs(60);

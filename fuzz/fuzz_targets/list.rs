@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use spotter_core::config::{Environment, ListReader, ListRights, camera_list};
+use spotter_config::{Environment, ListReader, ListRights, camera_list};
 
 fuzz_target!(|text: &str| {
     let environment = Environment::new("box", |_| None);

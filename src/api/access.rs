@@ -4,7 +4,8 @@ use std::{collections::HashMap, time::Duration};
 
 use sha2::{Digest, Sha256};
 
-use spotter_core::{Mono, config::Secret, duration_from_secs};
+use spotter_config::Secret;
+use spotter_core::{Mono, duration_from_secs};
 use spotter_http::ClientNetwork;
 
 /// Networks whose rate is remembered; of those beyond, none may ask until one is forgotten. Clients with a token are not among them.

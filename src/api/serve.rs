@@ -34,11 +34,8 @@ use super::{
     skills::{self, ApiSkill, SkillEvents, SkillRequest},
     trigger_call::{self, TriggerCaller, TriggerRequest},
 };
-use spotter_core::{
-    AdapterId, Clock, LogThrottle, Look, Picture, Task,
-    config::{AdapterConfig, ApiConfig},
-    plain_line,
-};
+use spotter_config::{AdapterConfig, ApiConfig};
+use spotter_core::{AdapterId, Clock, LogThrottle, Look, Picture, Task, plain_line};
 use spotter_http::{
     BodyError, BodyMemory, BoundListener, ClientAddress, ClientNetwork, HeldBody, HostNames,
     ServedListener, is_loopback_name, read_body,

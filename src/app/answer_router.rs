@@ -8,10 +8,10 @@ use super::{
     snapshots::{FinishedSnapshot, SnapshotCounters, Snapshots},
 };
 use spotter_cameras::sampler::Sampler;
+use spotter_config::{CameraConfig, ConfigChange};
 use spotter_core::{
     Answer, CameraId, Clock, Detection, EndReason, Event, Frame, FrameInfo, LineId, LogThrottle,
     LookFailure, LookNews, Outcome, Prompt, SkippedSinceLast,
-    config::{CameraConfig, ConfigChange},
 };
 use spotter_events::track::{LineCountRecord, PromptChange, TrackedAnswer, Tracker};
 use spotter_mqtt::{Publisher, Update};

@@ -12,10 +12,8 @@ use spotter_cameras::{
     ingest::{self, CameraHandle, Health},
     sampler::StripShortage,
 };
-use spotter_core::{
-    CameraId, Clock, LogThrottle, Mono, Phase, PromptId, WallTime,
-    config::{self, CameraChange, ConfigChange},
-};
+use spotter_config::{self as config, CameraChange, ConfigChange};
+use spotter_core::{CameraId, Clock, LogThrottle, Mono, Phase, PromptId, WallTime};
 use spotter_mqtt::{Off, Publisher, Update};
 use spotter_page::CameraStatus;
 

@@ -22,9 +22,10 @@ use super::{
     pending_questions::{PendingQuestions, SettledQuestion},
     triggers::Triggers,
 };
+use spotter_config::CameraConfig;
 use spotter_core::{
     CameraId, Clock, Command, LineId, LogLevel, LogThrottle, LookNews, Mono, PromptText, Refusal,
-    RefusalCode, RequestedInfo, Setting, config::CameraConfig,
+    RefusalCode, RequestedInfo, Setting,
 };
 use spotter_events::overrides::{RequestHistory, RequestStatus};
 use spotter_mqtt as publish;

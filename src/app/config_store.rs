@@ -19,13 +19,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use spotter_core::{
-    CameraId, Clock, Command, ModeId, Mono, NO_MODE, Refusal, Setting, WallTime,
-    config::{
-        self, CameraConfig, Config, ConfigChange, ConfigProblems, Environment, LoadedConfig,
-        OverridePersistence,
-    },
+use spotter_config::{
+    self as config, CameraConfig, Config, ConfigChange, ConfigProblems, Environment, LoadedConfig,
+    OverridePersistence,
 };
+use spotter_core::{CameraId, Clock, Command, ModeId, Mono, NO_MODE, Refusal, Setting, WallTime};
 use spotter_engine::open::check_adapters;
 use spotter_events::overrides::{
     DiscardedOverride, DroppedRecord, EffectiveCameras, ModeSwitch, OverrideEffect, ReadOverrides,

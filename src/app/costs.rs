@@ -6,10 +6,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use spotter_cameras::sampler::MOTION_SIDE_MIN_PX;
-use spotter_core::{
-    CameraId, NormBox, PromptRegion, PromptView, RegionBox,
-    config::{CameraConfig, PromptConfig, SharedCamera},
-};
+use spotter_config::{CameraConfig, PromptConfig, SharedCamera};
+use spotter_core::{CameraId, NormBox, PromptRegion, PromptView, RegionBox};
 use spotter_engine::{
     model::{ModelConfig, Tiling, tiling},
     network::cost::{DetectWork, ModelWork},
@@ -162,10 +160,8 @@ pub fn frame_size(camera: &CameraConfig, size: (usize, usize)) -> (usize, usize)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spotter_core::{
-        StripShape, Task,
-        testing::{camera, prompt, rate},
-    };
+    use spotter_config::testing::{camera, prompt};
+    use spotter_core::{StripShape, Task, testing::rate};
 
     fn close(found: f64, expected: f64) {
         assert!(

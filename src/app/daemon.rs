@@ -53,10 +53,8 @@ use crate::ops::{
     shutdown::{OperatorSignal, Signals},
 };
 use spotter_cameras::sampler::Sampler;
-use spotter_core::{
-    CameraId, Clock, LookNews, Refusal, RefusalCode, SystemClock, TriggeredLooks,
-    config::{self, Config, ConfigProblems, LoadedConfig, Severity},
-};
+use spotter_config::{self as config, Config, ConfigProblems, LoadedConfig, Severity};
+use spotter_core::{CameraId, Clock, LookNews, Refusal, RefusalCode, SystemClock, TriggeredLooks};
 use spotter_engine::{
     model::{ModelConfig, check_model, model_config},
     open::ModelCard,

@@ -14,10 +14,8 @@ use super::{
     console::{self, say},
     daemon, load, runtime, start_logging,
 };
-use spotter_core::{
-    Clock, SystemClock, WallTime,
-    config::{Config, SourceConfig},
-};
+use spotter_config::{Config, SourceConfig};
+use spotter_core::{Clock, SystemClock, WallTime};
 use spotter_street::{
     Street,
     broker::{self, Mosquitto},

@@ -18,7 +18,8 @@ use crate::ops::{
     shutdown::Signals,
     telemetry::{self, SecretList, Sink},
 };
-use spotter_core::{Clock, Task, config};
+use spotter_config as config;
+use spotter_core::{Clock, Task};
 use spotter_engine::{
     model,
     open::{ExpectedLook, ModelCard, ModelDevice, measured_look, warm_up},

@@ -21,7 +21,8 @@ use spotter_cameras::{
     ingest::DeviceMap,
     sampler::{CameraShare, Sampler, TimeLimits},
 };
-use spotter_core::{CameraId, Clock, config};
+use spotter_config as config;
+use spotter_core::{CameraId, Clock};
 use spotter_engine::{
     open::{ExpectedLook, GpuId, ModelCard, ModelDevice, frames_on},
     service::handle::{EngineEnd, EngineHandle, EngineStopped},

@@ -37,10 +37,8 @@ use super::{
 };
 use crate::api::RequestQueue;
 use spotter_cameras::{ingest::DeviceMap, sampler::Sampler};
-use spotter_core::{
-    CameraId, Clock, Frame, LookNews,
-    config::{self, CameraConfig, Config},
-};
+use spotter_config::{self as config, CameraConfig, Config};
+use spotter_core::{CameraId, Clock, Frame, LookNews};
 use spotter_engine::open::{self, ModelCard, ModelDevice};
 use spotter_engine::service::handle::EngineStopped;
 

@@ -8,10 +8,8 @@ use std::{future::pending, sync::Arc};
 use anyhow::Context as _;
 use tokio::sync::mpsc;
 
-use spotter_core::{
-    Clock,
-    config::{Config, WebhookConfig},
-};
+use spotter_config::{Config, WebhookConfig};
+use spotter_core::Clock;
 use spotter_mqtt::PublishedEvent;
 use spotter_webhook::{WebhookEvent, WebhookPicture, WebhookStatus, Webhooks};
 

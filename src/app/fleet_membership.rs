@@ -28,14 +28,11 @@ use super::{
     status,
 };
 use crate::api::RefusedCall;
-use spotter_core::{
-    CameraId, CameraRights, Clock, Epoch, Mono, NodeId,
-    config::{
-        Config, Environment, FleetConfig, ListReader, ListRights, SharedCamera, SharedCameraList,
-        camera_list,
-    },
-    plain_line,
+use spotter_config::{
+    Config, Environment, FleetConfig, ListReader, ListRights, SharedCamera, SharedCameraList,
+    camera_list,
 };
+use spotter_core::{CameraId, CameraRights, Clock, Epoch, Mono, NodeId, plain_line};
 use spotter_events::overrides::{DroppedRecord, ReadOverrides};
 use spotter_fleet::{
     entries::ListRevision,

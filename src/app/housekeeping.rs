@@ -20,9 +20,8 @@ use crate::{
         process::{self, ProcessMeter},
     },
 };
-use spotter_core::{
-    CameraId, Clock, FrameCounters, ModeId, Mono, PercentileWindow, config::Config,
-};
+use spotter_config::Config;
+use spotter_core::{CameraId, Clock, FrameCounters, ModeId, Mono, PercentileWindow};
 use spotter_engine::open::ModelCard;
 use spotter_mqtt::{
     ConfigReport, GpuStats, MessageCounters, Publisher, SentDetection, Stats, Update,

@@ -68,10 +68,8 @@ pub use engine_launch::{EngineHost, EngineOrder, MeasuredEngine, open_with, serv
 use self::lines::Lines;
 use crate::ops::telemetry::{self, Levels, SecretList, Sink};
 use spotter_cameras::ingest;
-use spotter_core::{
-    config::{self, Config, Environment, LoadedConfig},
-    keep_new_files_private,
-};
+use spotter_config::{self as config, Config, Environment, LoadedConfig};
+use spotter_core::keep_new_files_private;
 
 /// The reader of our standard output has so long for the last lines.
 const LAST_LINES_LIMIT: Duration = Duration::from_secs(1);

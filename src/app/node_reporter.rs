@@ -3,10 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::config_store::ConfigStore;
-use spotter_core::{
-    CameraId, Clock, Mono, PromptId, Setting, Task, WallTime,
-    config::{self, CameraConfig, Config, ConfigChange, Environment},
-};
+use spotter_config::{self as config, CameraConfig, Config, ConfigChange, Environment};
+use spotter_core::{CameraId, Clock, Mono, PromptId, Setting, Task, WallTime};
 use spotter_engine::open::{ExpectedLook, MEASURED_SIZE, ModelCard};
 use spotter_mqtt::{
     Announcer, CameraInfo, ConfigReport, DaemonInfo, Identity, Info, ModelInfo, Publisher,

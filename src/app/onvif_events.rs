@@ -19,10 +19,8 @@ use tokio::{
 use url::Url;
 
 use super::triggers::{TriggerCall, TriggerSender};
-use spotter_core::{
-    CameraId, Clock, TriggerId, TriggerSignal,
-    config::{CameraConfig, CameraTls, ConfigChange, SourceConfig, TriggerSource},
-};
+use spotter_config::{CameraConfig, CameraTls, ConfigChange, SourceConfig, TriggerSource};
+use spotter_core::{CameraId, Clock, TriggerId, TriggerSignal};
 use spotter_onvif::{
     OnvifCamera, OnvifLogin, OnvifMessage, OnvifSelector, OnvifUpdate, PropertyOperation,
     device_address, watch_events,
@@ -305,11 +303,8 @@ impl EventTrigger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spotter_core::{
-        SystemClock,
-        config::{Environment, ONVIF_KINDS, of_text},
-        testing::rate,
-    };
+    use spotter_config::{Environment, ONVIF_KINDS, of_text};
+    use spotter_core::{SystemClock, testing::rate};
     use spotter_onvif::{OnvifItem, OnvifTopic};
     use spotter_scripted::onvif::{
         CameraNotice, OnvifLoginScheme, OnvifLoginScript, OnvifScript, ScriptedOnvifCamera,

@@ -18,9 +18,9 @@ use std::{
 use tokio::task::JoinSet;
 
 use super::snapshot::{Mark, jpeg};
+use spotter_config::{CameraConfig, ConfigChange};
 use spotter_core::{
     CameraId, Event, EventStep, Frame, Mono, Picture, PromptId, TrackId, UpdateReason,
-    config::{CameraConfig, ConfigChange},
 };
 use spotter_mqtt::Update;
 

@@ -4,11 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use super::engine_slot::EngineSlot;
 use spotter_cameras::sampler::{CameraShare, Sampler, TimeLimits};
-use spotter_core::{
-    CameraId, Clock, Frame, Look, Mono, Picture, SystemClock,
-    config::{self, Config, Environment},
-    testing::frame_at,
-};
+use spotter_config::{self as config, Config, Environment};
+use spotter_core::{CameraId, Clock, Frame, Look, Mono, Picture, SystemClock, testing::frame_at};
 use spotter_engine::{
     open::ModelCard,
     service::handle,

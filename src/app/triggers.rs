@@ -21,9 +21,9 @@ use std::{
 use tokio::{sync::mpsc, time::sleep};
 
 use super::onvif_events::OnvifEvents;
+use spotter_config::{CameraConfig, ConfigChange, MqttTrigger, TriggerSource};
 use spotter_core::{
     CameraId, Clock, LookNews, Mono, TriggerId, TriggerReport, TriggerSignal, TriggeredLooks,
-    config::{CameraConfig, ConfigChange, MqttTrigger, TriggerSource},
 };
 use spotter_events::triggers::{TriggerSet, UnknownTrigger};
 use spotter_mqtt::{Inbound, Publisher, Update, trigger_signal};

@@ -13,10 +13,10 @@ use clap::{
 };
 
 use crate::app::DemoOptions;
-use spotter_core::{
-    AdapterId, CaptionLength, GpuPrecision, IdError, NodeId, SpatialReference,
-    config::{self, DevicePreference, Environment, ModelSource, PrecisionSetting},
+use spotter_config::{
+    self as config, DevicePreference, Environment, ModelSource, PrecisionSetting,
 };
+use spotter_core::{AdapterId, CaptionLength, GpuPrecision, IdError, NodeId, SpatialReference};
 use spotter_hub::{KNOWN_MODELS, KnownModel};
 use spotter_onvif::DISCOVERY_GROUP;
 use url::Url;

@@ -14,9 +14,10 @@ use crate::{
     app::Canvas,
 };
 use spotter_cameras::ingest;
+use spotter_config as config;
 use spotter_core::{
     AdapterId, Answer, AnswerBody, AnswerPiece, Clock, Location, Look, LookNews, NormBox, Outline,
-    Picture, QueryOptions, SystemClock, Task, WholeLook, config,
+    Picture, QueryOptions, SystemClock, Task, WholeLook,
 };
 use spotter_engine::{
     model,

@@ -16,7 +16,8 @@ use super::{
 };
 use crate::ops::{machine::Machine, process};
 use spotter_cameras::ingest;
-use spotter_core::{CameraId, Clock, Look, Picture, SystemClock, Task, WallTime, config};
+use spotter_config as config;
+use spotter_core::{CameraId, Clock, Look, Picture, SystemClock, Task, WallTime};
 use spotter_engine::{
     open::{self, ExpectedLook, ModelCard},
     service::{

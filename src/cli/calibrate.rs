@@ -10,10 +10,8 @@ use super::{
     out::{remark, say},
     pictures::{pictures_in, spread},
 };
-use spotter_core::{
-    Picture,
-    config::{Environment, ModelSource},
-};
+use spotter_config::{Environment, ModelSource};
+use spotter_core::Picture;
 use spotter_engine::{
     cpu,
     model::{self, CalibrationState, LoadedModel, ModelCalibration},

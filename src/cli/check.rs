@@ -13,10 +13,8 @@ use crate::app::{
     costs::{ASSUMED_SIZE, CostBasis, frame_size},
 };
 use spotter_cameras::ingest::{self, ProbeReport};
-use spotter_core::{
-    CameraId, Clock, Prompt, PromptView, SystemClock, Task,
-    config::{self, CameraConfig, Environment, PromptConfig},
-};
+use spotter_config::{self as config, CameraConfig, Environment, PromptConfig};
+use spotter_core::{CameraId, Clock, Prompt, PromptView, SystemClock, Task};
 use spotter_engine::{
     model::{ModelConfig, model_config},
     open::PromptCheck,

@@ -27,11 +27,8 @@ use super::{
     out::{counted, remark, say},
     table::TextTable,
 };
-use spotter_core::{
-    SystemClock,
-    config::{self, Environment, Secret},
-    read_short_file,
-};
+use spotter_config::{self as config, Environment, Secret};
+use spotter_core::{SystemClock, read_short_file};
 use spotter_onvif::{
     CameraDescription, DISCOVERY_GROUP, DiscoveredCamera, DiscoveryOptions, OnvifCamera,
     OnvifLogin, OnvifStream, describe_camera, interfaces,

@@ -87,7 +87,7 @@ pub fn end(result: anyhow::Result<()>) -> ExitCode {
         Err(error) if error.is::<fleet::FleetTrouble>() => ExitCode::from(EXIT_TROUBLE),
         Err(error) => {
             let is_newer = matches!(error.downcast_ref(), Some(OpenError::Newer { .. }));
-            let code = if is_newer || error.is::<spotter_core::config::ConfigProblems>() {
+            let code = if is_newer || error.is::<spotter_config::ConfigProblems>() {
                 EXIT_CONFIG
             } else {
                 EXIT_FAILED

@@ -17,10 +17,8 @@ use super::{
     model_remove::remove,
     out::{remark, say},
 };
-use spotter_core::{
-    Clock, ModelRecord, Mono, SystemClock, WallTime,
-    config::{Environment, ModelSettings, ModelSource, has_model},
-};
+use spotter_config::{Environment, ModelSettings, ModelSource, has_model};
+use spotter_core::{Clock, ModelRecord, Mono, SystemClock, WallTime};
 use spotter_engine::{model, service::Engine};
 use spotter_hub::{
     FetchNews, FetchRequest, FileState, HubClient, HubError, HubSettings, KNOWN_MODELS, KnownModel,

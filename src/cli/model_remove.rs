@@ -12,7 +12,7 @@ use super::{
     model::{amount, own_record},
     out::say,
 };
-use spotter_core::config::{DEFAULT_MODEL, Environment};
+use spotter_config::{DEFAULT_MODEL, Environment};
 use spotter_hub::{is_root, model_files, remove_files};
 
 pub fn remove(args: &ModelRemoveArgs) -> anyhow::Result<()> {

@@ -8,9 +8,9 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use serde::Serialize;
+use spotter_config::{ModelSettings, ModelSource};
 use spotter_core::{
     ModelRecord, RecordedScoreMap, ScoreMap, ScoreMapError, ScoreMaps, ScoredAnswer, ScoredKind,
-    config::{ModelSettings, ModelSource},
 };
 use spotter_engine::open::ModelCard;
 use spotter_street::score::{Calibration, CalibrationBin};

@@ -14,10 +14,8 @@ use super::{
 };
 use crate::app;
 use spotter_cameras::ingest;
-use spotter_core::{
-    AnswerBody, Clock, Look, NormBox, Picture, SystemClock, Task, WallTime,
-    config::{self, Environment, ModelSource},
-};
+use spotter_config::{self as config, Environment, ModelSource};
+use spotter_core::{AnswerBody, Clock, Look, NormBox, Picture, SystemClock, Task, WallTime};
 use spotter_street::{
     Scene, Street, draw, draw_i420,
     rtsp::{RtspStreet, StreetOptions},

@@ -53,7 +53,7 @@ mod tests {
 
     use super::*;
     use crate::ops::telemetry::{self, Sink};
-    use spotter_core::config::Secret;
+    use spotter_config::Secret;
 
     /// Set for the child process: a panic hook is the whole process's.
     const ALONE: &str = "SPOTTER_TEST_PANIC";

@@ -26,7 +26,8 @@ use tracing_subscriber::{
 };
 
 use super::panics::log_panics;
-use spotter_core::{LogLevel, config::Secret};
+use spotter_config::Secret;
+use spotter_core::LogLevel;
 
 const MASK: &str = "***";
 /// In more detail, the HTTP client logs URLs and, in hexadecimal, requests: no mask finds a secret there.

@@ -7,7 +7,7 @@ use std::{collections::BTreeSet, path::Path};
 
 use serde_json::{Value, json};
 
-use spotter_core::config::{self, Environment};
+use spotter_config::{self as config, Environment};
 use spotter_mqtt::{
     Topics, discovery,
     retained::{self, RetainedList},

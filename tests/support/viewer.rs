@@ -10,10 +10,8 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::STOP_LIMIT;
 use spotter_cameras::ingest::{self, CameraHandle};
-use spotter_core::{
-    Clock, Frame, SystemClock, WallTime,
-    config::{self, Environment},
-};
+use spotter_config::{self as config, Environment};
+use spotter_core::{Clock, Frame, SystemClock, WallTime};
 use spotter_street::timecode;
 
 type Times = Mutex<BTreeMap<u32, WallTime>>;

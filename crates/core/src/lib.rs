@@ -1,13 +1,12 @@
 //! The nouns of Spotter, shared by every stage: ids, time, frame, prompt, look, answer, event, command, geometry.
 //!
-//! Belongs here: what two stages must both name. Does not belong here: decisions, I/O (but for the configuration,
+//! Belongs here: what two stages must both name. Does not belong here: decisions, I/O (but for
 //! `model.toml` and the one way to replace a file), wire formats (what
 //! goes over MQTT is known to `publish` alone; serde carries nouns between two processes of one version, `service::wire`) and anything of a library (a GStreamer buffer arrives as [`Picture`]). Imports nothing of ours.
 
 mod anchor;
 mod answer;
 mod command;
-pub mod config;
 mod detection;
 mod epoch;
 mod event;

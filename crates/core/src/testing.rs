@@ -9,7 +9,6 @@ use std::{
     time::Duration,
 };
 
-pub use crate::config::testing::{camera, mqtt, prompt};
 use crate::{
     CameraId, ColourMatrix, ColourRange, DevicePlanes, Frame, FrameTimes, LookRate, Mono, Picture,
     PictureLayout, PixelFormat, Planes, PromptText, Share, WallTime,

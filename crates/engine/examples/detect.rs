@@ -2,7 +2,8 @@
 
 use std::{env, error::Error, sync::Arc};
 
-use spotter_core::{Look, SystemClock, Task, config};
+use spotter_config as config;
+use spotter_core::{Look, SystemClock, Task};
 use spotter_engine::service::Engine;
 
 fn main() -> Result<(), Box<dyn Error>> {

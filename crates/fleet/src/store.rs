@@ -35,11 +35,8 @@ use async_nats::{
     },
 };
 use serde::{Deserialize, Serialize};
-use spotter_core::{
-    CameraId, Epoch, NodeId,
-    config::{FleetConfig, NatsAccess, NatsLogin},
-    plain_line,
-};
+use spotter_config::{FleetConfig, NatsAccess, NatsLogin};
+use spotter_core::{CameraId, Epoch, NodeId, plain_line};
 use tokio::sync::{OnceCell, watch};
 
 use self::buckets::{Buckets, LIST, SETTINGS};

@@ -9,10 +9,8 @@ use std::{
     time::Duration,
 };
 
-use spotter_core::{
-    CameraId, NodeId,
-    config::{NatsAccess, NatsLogin, Secret},
-};
+use spotter_config::{NatsAccess, NatsLogin, Secret};
+use spotter_core::{CameraId, NodeId};
 
 use crate::{
     assignment::CameraNeed,

@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use spotter_core::config::is_loopback;
+use spotter_config::is_loopback;
 
 /// The names that are answered, beside addresses and `localhost`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

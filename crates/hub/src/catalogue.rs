@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use spotter_core::config::DEFAULT_MODEL;
+use spotter_config::DEFAULT_MODEL;
 
 /// The tokenizer of all releases since June 2025. The repository has no tags.
 const STARMIE: ModelSourceRepository = ModelSourceRepository {

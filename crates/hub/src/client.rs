@@ -18,10 +18,8 @@ use crate::{
     hash::{FileHasher, RemoteHash},
     patience::Patience,
 };
-use spotter_core::{
-    config::{Secret, is_loopback},
-    plain_line,
-};
+use spotter_config::{Secret, is_loopback};
+use spotter_core::plain_line;
 use spotter_outbound::{PROXY_LOGIN_REQUIRED, agent, tls_config};
 
 const PUBLIC_HUB: &str = "https://huggingface.co";

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use spotter::cli::args::{ModelArgs, PRECISIONS, one_of};
-use spotter_core::config::PrecisionSetting;
+use spotter_config::PrecisionSetting;
 use spotter_engine::model::{ModelConfig, released_config};
 
 /// Measures Spotter: how fast it is, what cameras cost, how right the answers are.

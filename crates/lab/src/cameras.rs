@@ -34,10 +34,8 @@ use spotter_cameras::{
     ingest::{self, CameraHandle, FrameSink, Health},
     sampler::{Sampler, TimeLimits},
 };
-use spotter_core::{
-    CaptureSource, Clock, Frame, ManualClock, Mono, Phase, WallTime,
-    config::{self, CameraConfig, Environment, ModelSource},
-};
+use spotter_config::{self as config, CameraConfig, Environment, ModelSource};
+use spotter_core::{CaptureSource, Clock, Frame, ManualClock, Mono, Phase, WallTime};
 use spotter_engine::{
     model::load_model,
     scheduler::{backend::BackendLimits, sequence::Bounds},

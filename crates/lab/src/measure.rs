@@ -25,7 +25,8 @@ use crate::{
     fleet::{self, FleetBenchOptions},
 };
 use spotter::ops::{gpu_stats::Gauge, machine::Machine};
-use spotter_core::{Clock, ManualClock, SystemClock, config};
+use spotter_config as config;
+use spotter_core::{Clock, ManualClock, SystemClock};
 use spotter_engine::{
     cpu, cuda,
     model::{ModelConfig, load_model},

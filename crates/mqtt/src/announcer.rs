@@ -7,10 +7,8 @@ use super::{
     contract::discovery,
     retained::{self, RetainedList},
 };
-use spotter_core::{
-    CameraId, Mono,
-    config::{CameraConfig, Config},
-};
+use spotter_config::{CameraConfig, Config};
+use spotter_core::{CameraId, Mono};
 
 /// All nodes receive the start of Home Assistant at the same moment; a random pause up to this spreads their records.
 const REPUBLISH_WITHIN: Duration = Duration::from_secs(5);

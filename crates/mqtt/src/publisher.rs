@@ -23,10 +23,8 @@ use super::{
     },
     link::{BrokerTask, TlsError, Trust, WantedFilters, target::ConnectionTarget},
 };
-use spotter_core::{
-    CameraId, Clock, EndReason, Event, EventStep,
-    config::{MqttConfig, SpoolConfig},
-};
+use spotter_config::{MqttConfig, SpoolConfig};
+use spotter_core::{CameraId, Clock, EndReason, Event, EventStep};
 
 /// A receiver of [`SentDetection`] that is slower loses the oldest beyond this number.
 const SENT_KEPT: usize = 64;

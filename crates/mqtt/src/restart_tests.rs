@@ -13,7 +13,8 @@ use crate::{
     contract::event::tests::event,
     testing::{happened, identity},
 };
-use spotter_core::{SystemClock, config::MqttConfig};
+use spotter_config::MqttConfig;
+use spotter_core::SystemClock;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -26,7 +27,7 @@ fn nowhere(events: usize) -> MqttConfig {
             max_age: Duration::from_secs(3600),
             max_mb: 1,
         },
-        ..spotter_core::testing::mqtt(listener.local_addr().unwrap().port())
+        ..spotter_config::testing::mqtt(listener.local_addr().unwrap().port())
     }
 }
 

@@ -21,10 +21,8 @@ use super::{
         message::can_be_published_to,
     },
 };
-use spotter_core::{
-    CameraId, Task,
-    config::{CameraConfig, Config, PromptConfig},
-};
+use spotter_config::{CameraConfig, Config, PromptConfig};
+use spotter_core::{CameraId, Task};
 
 /// The list as it is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! How a camera is reached.
 
-use spotter_core::config::Secret;
+use spotter_config::Secret;
 use url::Url;
 
 /// The path of the device service, which almost all cameras have.

@@ -40,7 +40,7 @@ fn utc(time: WallTime) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spotter_core::config::Secret;
+    use spotter_config::Secret;
 
     #[test]
     fn token_is_the_one_of_onvifs_guide() {

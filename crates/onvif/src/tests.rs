@@ -13,7 +13,8 @@ use crate::{
     OnvifUpdate, PropertyOperation, describe_camera, device_address, discover, timing::OnvifTiming,
     watch::watch_with,
 };
-use spotter_core::{SystemClock, config::Secret};
+use spotter_config::Secret;
+use spotter_core::SystemClock;
 use spotter_scripted::{
     onvif::{
         CameraNotice, NoticeOperation, OnvifLoginScheme, OnvifLoginScript, OnvifScript, PullFault,

@@ -18,9 +18,9 @@ use crate::{
     metrics::{self, LatencyHistograms, MetricsFormat},
     status::{CameraStatus, PromptCost, Status},
 };
+use spotter_config::CameraConfig;
 use spotter_core::{
     CameraId, Clock, Detection, Frame, Latency, Mono, Picture, PromptId, PromptState, STAGES,
-    config::CameraConfig,
 };
 
 /// A browser that asked for the page's figures within this time still shows it.

@@ -15,7 +15,8 @@ use axum::{
     response::IntoResponse,
     routing::get,
 };
-use spotter_core::{Clock, config::HttpConfig};
+use spotter_config::HttpConfig;
+use spotter_core::Clock;
 use spotter_http::{BoundListener, HostNames, ServedListener};
 
 /// The page while it is served. Dropping it frees its address.

@@ -8,10 +8,10 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
+use spotter_config::{LineConfig, ZoneConfig};
 use spotter_core::{
     DetectionBody, DirectionId, FrameCounters, LineId, Location, Mono, Phase, PromptId, STAGES,
     StreamCounters, Task, TriggerReport, ZoneId,
-    config::{LineConfig, ZoneConfig},
 };
 
 /// Columns of a latency plot.

@@ -23,9 +23,8 @@ use std::{
 use board::{Painted, api, fleet, long_name, site, webhooks};
 use devtools::Browser;
 
-use spotter_core::{
-    Clock, StreamCounters, SystemClock, TriggerId, TriggerReport, config::HttpConfig,
-};
+use spotter_config::HttpConfig;
+use spotter_core::{Clock, StreamCounters, SystemClock, TriggerId, TriggerReport};
 use spotter_page::{Readiness, ServedPage, Status};
 
 /// The page on loopback, which ends with the test.

@@ -12,10 +12,8 @@ use ureq::{
 };
 
 use crate::signature::{ID, SIGNATURE, SignedRequest, TIMESTAMP, signature};
-use spotter_core::{
-    config::{WebhookConfig, signing_key},
-    plain_line,
-};
+use spotter_config::{WebhookConfig, signing_key};
+use spotter_core::plain_line;
 use spotter_outbound::{PROXY_LOGIN_REQUIRED, agent, tls_config};
 
 /// A certificate authority that cannot be used.

@@ -8,7 +8,8 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::{
     client::PostOutcome, status::WebhookCounters, status::WebhookState, timing::WebhookTiming,
 };
-use spotter_core::{Mono, TrackId, config::SpoolConfig};
+use spotter_config::SpoolConfig;
+use spotter_core::{Mono, TrackId};
 
 /// Pauses vary by up to a fifth, so that webhooks that failed together do not all try at the same moments.
 const VARIATION: f64 = 0.2;

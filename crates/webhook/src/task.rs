@@ -19,7 +19,8 @@ use crate::{
     timing::WebhookTiming,
     webhook_event::{WebhookEvent, WebhookPicture, payload},
 };
-use spotter_core::{Clock, LogThrottle, Mono, config::WebhookConfig};
+use spotter_config::WebhookConfig;
+use spotter_core::{Clock, LogThrottle, Mono};
 
 /// Events that wait behind a failed request are synced after this time.
 const SYNC_EVERY: Duration = Duration::from_secs(1);

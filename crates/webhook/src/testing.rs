@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::{client::PostOutcome, webhook_event::WebhookEvent};
+use spotter_config::SpoolConfig;
 use spotter_core::{
-    CameraId, Event, EventStep, Location, Mono, NormPoint, PromptId, ScoreSource, TrackId,
-    WallTime, config::SpoolConfig,
+    CameraId, Event, EventStep, Location, Mono, NormPoint, PromptId, ScoreSource, TrackId, WallTime,
 };
 
 pub(crate) fn ms(ms: u64) -> Mono {

@@ -12,10 +12,8 @@ use crate::{
     testing::{bounds, event, track},
     timing::WebhookTiming,
 };
-use spotter_core::{
-    EndReason, EventStep, SystemClock, WebhookId,
-    config::{EventFilter, EventKind, Secret, WebhookConfig, signing_key},
-};
+use spotter_config::{EventFilter, EventKind, Secret, WebhookConfig, signing_key};
+use spotter_core::{EndReason, EventStep, SystemClock, WebhookId};
 use spotter_scripted::{
     receiver::{
         ReceivedRequest,

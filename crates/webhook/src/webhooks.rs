@@ -22,7 +22,8 @@ use crate::{
     timing::WebhookTiming,
     webhook_event::{WebhookEvent, WebhookPicture},
 };
-use spotter_core::{Clock, Event, WebhookId, config::WebhookConfig};
+use spotter_config::WebhookConfig;
+use spotter_core::{Clock, Event, WebhookId};
 
 /// Below the state directory.
 const FOLDER: &str = "webhooks";

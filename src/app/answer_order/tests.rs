@@ -6,9 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::app::test_support::frame;
+use spotter_config::PromptConfig;
 use spotter_core::{
     Answer, AnswerBody, LookFailure, LookToken, Mono, Outcome, Prompt, SkippedSinceLast,
-    StageTimes, Task, TokenCounts, config::PromptConfig, testing,
+    StageTimes, Task, TokenCounts,
 };
 
 /// A prompt that asks for a free text.
@@ -19,7 +20,7 @@ fn scene() -> PromptConfig {
             choices: Vec::new(),
             options: Default::default(),
         },
-        ..testing::prompt("scene")
+        ..spotter_config::testing::prompt("scene")
     }
 }
 
@@ -34,7 +35,11 @@ struct PlannedLook {
 /// own, short ones first, and ends.
 fn planned(number: u64, camera: usize, prompts: u8, order: usize, is_late: bool) -> PlannedLook {
     let camera = CameraId::new(&format!("c{camera}")).unwrap();
-    let all = [testing::prompt("person"), testing::prompt("car"), scene()];
+    let all = [
+        spotter_config::testing::prompt("person"),
+        spotter_config::testing::prompt("car"),
+        scene(),
+    ];
     let chosen = all
         .iter()
         .enumerate()

@@ -47,7 +47,7 @@ fn is_off(phase: Phase) -> bool {
 
 #[tokio::test]
 async fn switching_is_reported_once_off_at_once_on_when_connecting() {
-    let camera = spotter_core::testing::camera("gate", Vec::new());
+    let camera = spotter_config::testing::camera("gate", Vec::new());
     let (mut watched, mut health) = watched(Absent, &camera);
     watched.enable(true).await;
     assert_eq!(watched.switched(), None, "absent is not off");
@@ -132,7 +132,7 @@ impl Source for Over {
 
 #[tokio::test]
 async fn camera_that_is_off_reports_reason() {
-    let mut camera = spotter_core::testing::camera("gate", Vec::new());
+    let mut camera = spotter_config::testing::camera("gate", Vec::new());
     let (mut watched, mut health) = watched(Short, &camera);
     until(&mut health, |phase| phase == Phase::Ended).await;
     let reason_is = |watched: &SupervisedCamera, code: &str| {
@@ -246,7 +246,7 @@ impl Opener for Slow {
 
 #[tokio::test]
 async fn camera_too_slow_for_strips_says_so_while_it_streams() {
-    let camera = spotter_core::testing::camera("gate", Vec::new());
+    let camera = spotter_config::testing::camera("gate", Vec::new());
     let (watched, mut health) = watched(Slow, &camera);
     until(&mut health, |phase| phase == Phase::Streaming).await;
     let since = health.borrow().since;

@@ -15,7 +15,7 @@ use crate::{
     ops::telemetry::{Levels, SecretList},
 };
 use spotter_cameras::ingest;
-use spotter_core::config::Environment;
+use spotter_config::Environment;
 use spotter_engine::open::ModelDevice;
 use spotter_mqtt::BrokerState;
 use spotter_scripted::{

@@ -12,9 +12,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ALWAYS: usize = usize::MAX;
 
 fn camera(index: usize, rate_hz: f64) -> CameraConfig {
-    let mut prompt = spotter_core::testing::prompt("person");
+    let mut prompt = spotter_config::testing::prompt("person");
     prompt.rate = rate(rate_hz);
-    let camera = spotter_core::testing::camera(&format!("c{index}"), vec![prompt]);
+    let camera = spotter_config::testing::camera(&format!("c{index}"), vec![prompt]);
     CameraConfig {
         rate: rate(rate_hz),
         ..camera

@@ -10,11 +10,9 @@ use crate::{
     app::test_support::{frame, no_limits},
 };
 use spotter_cameras::sampler::Sampler;
+use spotter_config::{CameraConfig, PromptConfig};
 use spotter_core::{
-    AnswerBody, CaptionLength, Clock as _, FrameCounters, Look, ManualClock, Outcome, Picture,
-    Task,
-    config::{CameraConfig, PromptConfig},
-    testing,
+    AnswerBody, CaptionLength, Clock as _, FrameCounters, Look, ManualClock, Outcome, Picture, Task,
 };
 use spotter_engine::{
     service::{LookRule, engine_loop::EngineLoop, handle},
@@ -41,14 +39,14 @@ struct Site {
 
 impl Site {
     fn open() -> Self {
-        Self::open_with(PERMITS, &[testing::prompt("person")])
+        Self::open_with(PERMITS, &[spotter_config::testing::prompt("person")])
     }
 
     fn open_with(permits: usize, prompts: &[PromptConfig]) -> Self {
         let clock = ManualClock::default();
         clock.advance(PATIENCE);
         let cameras = ["gate", "yard"]
-            .map(|id| testing::camera(id, prompts.to_vec()))
+            .map(|id| spotter_config::testing::camera(id, prompts.to_vec()))
             .to_vec();
         let sampler = Sampler::new(&cameras, Arc::new(clock.clone()));
         let share = sampler.share(no_limits());
@@ -178,7 +176,7 @@ fn scene() -> PromptConfig {
             choices: Vec::new(),
             options: Default::default(),
         },
-        ..testing::prompt("scene")
+        ..spotter_config::testing::prompt("scene")
     }
 }
 
@@ -195,7 +193,7 @@ fn answers(news: &[LookNews]) -> Vec<(String, u64)> {
 
 #[tokio::test(start_paused = true)]
 async fn next_look_runs_beside_the_text_of_the_last() {
-    let mut site = Site::open_with(1, &[testing::prompt("person"), scene()]);
+    let mut site = Site::open_with(1, &[spotter_config::testing::prompt("person"), scene()]);
     let mut seen = Vec::new();
     for number in [1, 2] {
         site.clock.advance(Duration::from_secs(2));
@@ -248,7 +246,7 @@ fn request_of(queue: &Arc<RequestQueue>, task: Task, wait: Duration) -> AskedReq
 
 /// A site whose only permit is for cameras and requests.
 fn site_with_requests() -> (Site, Arc<RequestQueue>) {
-    let site = Site::open_with(1, &[testing::prompt("person")]);
+    let site = Site::open_with(1, &[spotter_config::testing::prompt("person")]);
     let queue = Arc::new(RequestQueue::default());
     queue.open();
     site.answer_requests(&queue);
@@ -352,7 +350,7 @@ async fn engine_with_room_takes_the_next_request() {
     let asked = request(&queue, PATIENCE);
     busy.settle().await;
     assert_eq!(queue.waiting(), 1);
-    let mut idle = Site::open_with(1, &[testing::prompt("person")]);
+    let mut idle = Site::open_with(1, &[spotter_config::testing::prompt("person")]);
     idle.answer_requests(&queue);
     while !asked.is_finished() {
         idle.step().await;

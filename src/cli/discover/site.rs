@@ -185,7 +185,7 @@ fn as_id(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spotter_core::config::{Environment, of_text};
+    use spotter_config::{Environment, of_text};
 
     fn stream(profile: &str, width: u32, encoding: &str) -> OnvifStream {
         OnvifStream {

@@ -3,13 +3,11 @@
 use std::{collections::BTreeMap, fs};
 
 use anyhow::{Context as _, anyhow, bail};
-use spotter_core::{
-    CameraId,
-    config::{
-        ConfigProblems, Environment, NatsAccess, NatsLogin, Secret, SharedCamera,
-        check_camera_list, check_store_urls, store_url,
-    },
+use spotter_config::{
+    ConfigProblems, Environment, NatsAccess, NatsLogin, Secret, SharedCamera, check_camera_list,
+    check_store_urls, store_url,
 };
+use spotter_core::CameraId;
 use spotter_fleet::store::{FleetStore, StoreSettings};
 
 use crate::cli::{

@@ -16,10 +16,8 @@ use crate::cli::{
     args::FleetStatusArgs,
     out::{remark, say},
 };
-use spotter_core::{
-    Clock as _, SystemClock,
-    config::{BrokerAccess, BrokerOptions, Environment},
-};
+use spotter_config::{BrokerAccess, BrokerOptions, Environment};
+use spotter_core::{Clock as _, SystemClock};
 use spotter_mqtt::{NodeTopic, ReadError, TopicReader};
 
 /// The retained messages have arrived when none came for this time.

@@ -21,9 +21,9 @@ use super::{
     session::{Action, Session, SessionInput, SessionPolicy, SourceActivity},
     source::{FrameSink, Opener, Progress, Source, SourceEvent, SourceOutlet},
 };
+use spotter_config::CameraConfig;
 use spotter_core::{
-    CameraId, Clock, LogThrottle, Phase, StreamCounters, WallTime, config::CameraConfig,
-    duration_from_secs,
+    CameraId, Clock, LogThrottle, Phase, StreamCounters, WallTime, duration_from_secs,
 };
 
 /// A pipeline that did not end by then is left behind.

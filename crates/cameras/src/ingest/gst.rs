@@ -38,7 +38,7 @@ use super::{
     source::{Opener, Progress, Source, SourceEvent, SourceOutlet},
 };
 use crate::lock;
-use spotter_core::config::CameraConfig;
+use spotter_config::CameraConfig;
 
 pub use picture::DeviceMap;
 pub(super) use picture::picture_from_sample;

@@ -19,7 +19,8 @@ use super::{
     rate,
     source::{Opener, Progress, Source, SourceEvent, SourceOutlet},
 };
-use spotter_core::{Clock, config::CameraConfig};
+use spotter_config::CameraConfig;
+use spotter_core::Clock;
 
 /// How long a stream is watched when its key-frame distance or its clock stay unknown; two sender reports come in it.
 const WATCH: Duration = Duration::from_secs(15);

@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use spotter_core::config::Transport;
+use spotter_config::Transport;
 
 /// A way for RTP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,7 @@
 //! The motion gate: frames of a quiet scene are not worth a look.
 
-use spotter_core::{Mono, config::MotionConfig};
+use spotter_config::MotionConfig;
+use spotter_core::Mono;
 
 /// Memory of one camera's gate.
 #[derive(Clone, Copy, Debug)]

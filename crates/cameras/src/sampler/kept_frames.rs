@@ -15,11 +15,10 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use spotter_config::{CameraConfig, PromptConfig};
 use spotter_core::{
     ColourMatrix, ColourRange, Drawing, Mono, Picture, PixelFormat, PromptId, PromptRegion,
-    PromptView, RegionBox, StripShape, Task,
-    config::{CameraConfig, PromptConfig},
-    shrunk,
+    PromptView, RegionBox, StripShape, Task, shrunk,
 };
 
 /// Copies beyond those of a strip: frames arrive while a look waits for the engine.
@@ -374,7 +373,7 @@ mod tests {
     }
 
     fn kept(prompts: Vec<PromptConfig>) -> KeptFrames {
-        KeptFrames::new(&spotter_core::testing::camera("gate", prompts))
+        KeptFrames::new(&spotter_config::testing::camera("gate", prompts))
     }
 
     fn query() -> PromptConfig {
@@ -385,7 +384,7 @@ mod tests {
                 options: Default::default(),
             },
             strip: Some(NINE),
-            ..spotter_core::testing::prompt("scene")
+            ..spotter_config::testing::prompt("scene")
         }
     }
 
@@ -560,7 +559,7 @@ mod tests {
 
     #[test]
     fn reload_keeps_copies_that_are_still_needed() {
-        let camera = |prompts| spotter_core::testing::camera("gate", prompts);
+        let camera = |prompts| spotter_config::testing::camera("gate", prompts);
         let mut kept = kept(vec![query()]);
         frames(&mut kept, 100, 0, 5000);
         let twice = PromptConfig {
@@ -582,7 +581,7 @@ mod tests {
         let describing = PromptConfig {
             describe: Some("What happens?".into()),
             strip: Some(NINE),
-            ..spotter_core::testing::prompt("person")
+            ..spotter_config::testing::prompt("person")
         };
         let mut kept = kept(vec![describing]);
         // The right half is white.

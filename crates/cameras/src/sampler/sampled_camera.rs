@@ -17,10 +17,10 @@ use super::{
     strip_maker::StripMaker,
 };
 use crate::lock;
+use spotter_config::{CameraConfig, MotionConfig, PromptConfig};
 use spotter_core::{
     CameraId, Frame, FrameEnd, Look, LookCounter, LookRate, LookToken, Mono, Prompt, PromptRegion,
     PromptView, SkippedSinceLast, TriggeredLooks,
-    config::{CameraConfig, MotionConfig, PromptConfig},
 };
 
 /// Multiples of it, without their whole parts, fill 0..1 evenly, however many they are.

@@ -7,9 +7,8 @@ use super::{
     share::CameraShare,
 };
 use crate::lock;
-use spotter_core::{
-    CameraId, Clock, Frame, FrameCounters, Prompt, TriggeredLooks, config::CameraConfig,
-};
+use spotter_config::CameraConfig;
+use spotter_core::{CameraId, Clock, Frame, FrameCounters, Prompt, TriggeredLooks};
 
 /// All cameras of all engines. Ingest's threads put frames in through [`Sampler::camera_sink`]; each engine takes
 /// looks out of its [`CameraShare`], and their tokens count their ends. When an engine is replaced, a camera's counters, pace

@@ -7,7 +7,8 @@ use super::{
     mask::Mask,
 };
 use crate::lock;
-use spotter_core::{Frame, Mono, Picture, Prompt, PromptView, Strip, config::CameraConfig};
+use spotter_config::CameraConfig;
+use spotter_core::{Frame, Mono, Picture, Prompt, PromptView, Strip};
 
 /// Ingest's thread and an engine's task use it. Neither holds its lock while it reads or draws a picture.
 #[derive(Default)]

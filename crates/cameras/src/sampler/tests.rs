@@ -18,11 +18,11 @@ use super::{
     slot::{FrameSlot, MovedRecently},
     *,
 };
+use spotter_config::{CameraConfig, MotionConfig, PromptConfig};
 use spotter_core::{
     CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameCounters, FrameEnd, Look, ManualClock,
     Mono, NormBox, Picture, PictureLayout, PixelFormat, Prompt, PromptId, PromptRegion,
     SkippedSinceLast, Task,
-    config::{CameraConfig, MotionConfig, PromptConfig},
     testing::{FakeDevicePlanes, frame_at, rate},
 };
 
@@ -41,11 +41,11 @@ fn ms(ms: u64) -> Duration {
 fn camera(id: &str, rate_hz: f64, prompts: &[(&str, f64)]) -> CameraConfig {
     let prompt = |&(id, rate_hz): &(&str, f64)| PromptConfig {
         rate: rate(rate_hz),
-        ..spotter_core::testing::prompt(id)
+        ..spotter_config::testing::prompt(id)
     };
     CameraConfig {
         rate: rate(rate_hz),
-        ..spotter_core::testing::camera(id, prompts.iter().map(prompt).collect())
+        ..spotter_config::testing::camera(id, prompts.iter().map(prompt).collect())
     }
 }
 
@@ -247,7 +247,7 @@ fn with_text(mut camera: CameraConfig) -> CameraConfig {
             choices,
             options: Default::default(),
         },
-        ..spotter_core::testing::prompt("scene")
+        ..spotter_config::testing::prompt("scene")
     });
     camera
 }
@@ -308,7 +308,7 @@ fn camera_rate_limits_prompts_due_at_different_times() {
     bench.put(0);
     bench.answer(bench.look());
     // New prompts are due at once, the camera is not.
-    let prompt = |id| spotter_core::testing::prompt(id);
+    let prompt = |id| spotter_config::testing::prompt(id);
     cameras[0].prompts.extend(["dog", "cat"].map(prompt));
     bench.change(&cameras);
     bench.clock.advance(ms(300));

@@ -28,7 +28,7 @@ mod tests {
         model::{LoadedModel, load_model},
         testing::golden_set,
     };
-    use spotter_core::config::ModelSource;
+    use spotter_config::ModelSource;
 
     #[test]
     fn endless_model_bans_the_end_token_only() {

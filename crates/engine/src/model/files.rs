@@ -22,9 +22,8 @@ use super::{
     tokenizer::{Tokenizer, TokenizerError},
     weights::Weights,
 };
-use spotter_core::{
-    FileMismatch, ModelRecord, ModelRecordError, config::ModelSource, read_short_file,
-};
+use spotter_config::ModelSource;
+use spotter_core::{FileMismatch, ModelRecord, ModelRecordError, read_short_file};
 
 /// Longest index of shards that is read, bytes.
 const INDEX_MAX_BYTES: u64 = 4 << 20;

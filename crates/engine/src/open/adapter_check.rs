@@ -4,7 +4,7 @@ use crate::{
     model::{check_adapter, model_config},
     service::BrokenAdapter,
 };
-use spotter_core::config::{AdapterConfig, ModelSettings};
+use spotter_config::{AdapterConfig, ModelSettings};
 
 /// The adapters whose headers do not fit the model, each with all that is wrong with it. What is wrong with the model itself is not said
 /// here. Blocks on the disk.
@@ -29,7 +29,8 @@ pub fn check_adapters(settings: &ModelSettings) -> Vec<BrokenAdapter> {
 mod tests {
     use super::*;
     use crate::testing::golden_set;
-    use spotter_core::{AdapterId, config::ModelSource};
+    use spotter_config::ModelSource;
+    use spotter_core::AdapterId;
 
     #[test]
     fn adapters_that_do_not_fit_are_named_together() {

@@ -18,7 +18,8 @@ use crate::{
     network::format::{Format, Number},
     scheduler::{backend::Backend, sequence::Bounds},
 };
-use spotter_core::{Clock, GpuPrecision, Picture, config};
+use spotter_config as config;
+use spotter_core::{Clock, GpuPrecision, Picture};
 
 /// Prompts that are decoded together; more are taken in turns.
 const CPU_ROWS: usize = 16;
@@ -394,7 +395,8 @@ pub fn gpu_permits(images: usize) -> usize {
 mod tests {
     use super::*;
     use crate::testing::{golden_model, golden_set};
-    use spotter_core::{ManualClock, config::ModelSource};
+    use spotter_config::ModelSource;
+    use spotter_core::ManualClock;
 
     /// More GPUs than any machine has.
     const ABSENT: u32 = 4000;

@@ -17,7 +17,8 @@ use crate::{
     },
     service::{BrokenAdapter, Engine, EngineError, EngineModel, InFlight, LookRule},
 };
-use spotter_core::{Clock, GpuPrecision, Look, Outcome, Picture, ScoredKind, Task, config};
+use spotter_config as config;
+use spotter_core::{Clock, GpuPrecision, Look, Outcome, Picture, ScoredKind, Task};
 
 /// Tokens of an answer or caption. A camera's answer is short; a model that does not stop is stopped here.
 const ANSWER_MAX_TOKENS: usize = 128;

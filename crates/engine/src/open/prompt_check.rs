@@ -6,10 +6,8 @@ use crate::{
     scheduler::sequence::Bounds,
     service::{EngineError, EngineModel, sequence},
 };
-use spotter_core::{
-    Prompt,
-    config::{ModelSettings, ModelSource},
-};
+use spotter_config::{ModelSettings, ModelSource};
+use spotter_core::Prompt;
 
 /// The words of a model: dimensions and tokenizer.
 pub struct PromptCheck {
@@ -40,10 +38,8 @@ impl PromptCheck {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spotter_core::{
-        PromptId, PromptView, Task,
-        config::{Environment, of_text},
-    };
+    use spotter_config::{Environment, of_text};
+    use spotter_core::{PromptId, PromptView, Task};
 
     /// What is wrong with a question to the embedded model, whose context has 768 positions: 401 of a picture, 128 of an answer.
     fn wrong(question: &str) -> Option<String> {

@@ -16,7 +16,8 @@ use crate::{
     model::{AdapterFile, ModelConfig, WeightsError},
     scheduler::backend::{AdapterNumber, LoadedAdapter},
 };
-use spotter_core::{AdapterId, config::AdapterConfig};
+use spotter_config::AdapterConfig;
+use spotter_core::AdapterId;
 
 #[derive(Debug, Default)]
 pub(crate) struct EngineAdapters {

@@ -29,10 +29,11 @@ use crate::{
         worker::{DeviceError, Worker},
     },
 };
+use spotter_config::AdapterConfig;
 use spotter_core::{
     AdapterId, Answer, AnswerBody, AnswerPiece, Clock, FoundObject, Frame, Look, LookFailure,
     LookNews, NormBox, NormPoint, Outcome, Prompt, Reasoning, ScoreMap, ScoreMaps, ScoreSource,
-    ScoredKind, Task, WholeLook, config::AdapterConfig,
+    ScoredKind, Task, WholeLook,
 };
 
 /// Why a look could not be answered.

@@ -7,10 +7,8 @@ use super::{
     stored_overrides::StoredOverrides,
     temporary::{AddedPrompt, RateBoost},
 };
-use spotter_core::{
-    CameraId, Command, Mono, Refusal, RefusalCode, Setting,
-    config::{CameraConfig, ModeSetting},
-};
+use spotter_config::{CameraConfig, ModeSetting};
+use spotter_core::{CameraId, Command, Mono, Refusal, RefusalCode, Setting};
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]

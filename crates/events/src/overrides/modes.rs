@@ -6,10 +6,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::settings::put;
-use spotter_core::{
-    ModeId, Refusal, RefusalCode, WallTime,
-    config::{CameraConfig, ModeConfig, ModeSetting},
-};
+use spotter_config::{CameraConfig, ModeConfig, ModeSetting};
+use spotter_core::{ModeId, Refusal, RefusalCode, WallTime};
 
 /// A mode, or none, that a command chose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

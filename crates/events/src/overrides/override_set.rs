@@ -7,10 +7,8 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::settings::{current_setting, put};
-use spotter_core::{
-    CameraId, Setting,
-    config::{CameraConfig, ModeSetting},
-};
+use spotter_config::{CameraConfig, ModeSetting};
+use spotter_core::{CameraId, Setting};
 
 /// At most one override for each value of each camera.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

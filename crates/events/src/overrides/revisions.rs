@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
-use spotter_core::{
-    CameraId, PromptId, Task,
-    config::{CameraConfig, check_task},
-};
+use spotter_config::{CameraConfig, check_task};
+use spotter_core::{CameraId, PromptId, Task};
 
 /// Removed prompts keep their number, because a prompt of the same name may be added while answers to the old text are in
 /// flight. Beyond this number they are forgotten.

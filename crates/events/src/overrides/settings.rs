@@ -1,9 +1,7 @@
 //! The values of a camera that a command may change.
 
-use spotter_core::{
-    PromptId, Setting, Task,
-    config::{CameraConfig, PromptConfig},
-};
+use spotter_config::{CameraConfig, PromptConfig};
+use spotter_core::{PromptId, Setting, Task};
 
 /// The camera's value under the key of `like`; `None` when the camera has no such prompt.
 pub fn current_setting(camera: &CameraConfig, like: &Setting) -> Option<Setting> {
@@ -66,7 +64,8 @@ fn with_text(task: &Task, text: &str) -> Task {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spotter_core::testing::{camera, prompt, prompt_text, rate, share};
+    use spotter_config::testing::{camera, prompt};
+    use spotter_core::testing::{prompt_text, rate, share};
 
     #[test]
     fn prompt_without_rate_uses_the_rate_of_its_camera() {

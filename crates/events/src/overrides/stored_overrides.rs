@@ -121,9 +121,10 @@ mod tests {
 
     use super::*;
     use crate::overrides::EffectiveCameras;
+    use spotter_config::testing::{camera, prompt};
     use spotter_core::{
         CameraId, LookRate, Mono, PROMPT_TEXT_MAX_CHARS, Setting, Share,
-        testing::{camera, cases, prompt, rate},
+        testing::{cases, rate},
     };
 
     fn override_of(now: Value) -> Value {

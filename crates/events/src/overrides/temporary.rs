@@ -2,10 +2,8 @@
 
 use std::time::Duration;
 
-use spotter_core::{
-    CameraId, LookRate, Mono, NewPrompt, PromptId, Refusal, RefusalCode,
-    config::{CameraConfig, PromptConfig, prompt_of_keys},
-};
+use spotter_config::{CameraConfig, PromptConfig, prompt_of_keys};
+use spotter_core::{CameraId, LookRate, Mono, NewPrompt, PromptId, Refusal, RefusalCode};
 
 /// Added prompts of one camera. Each costs a part of every look.
 const PROMPTS_MAX: usize = 16;

@@ -10,10 +10,8 @@
 
 use std::sync::Arc;
 
-use spotter_core::{
-    LineId, Location, Mono, NormPoint, WallTime,
-    config::{LineConfig, ZonePoint},
-};
+use spotter_config::{LineConfig, ZonePoint};
+use spotter_core::{LineId, Location, Mono, NormPoint, WallTime};
 
 use super::filter::anchor;
 

@@ -2,10 +2,8 @@
 
 use std::{cmp::Ordering, collections::BTreeSet};
 
-use spotter_core::{
-    FoundObject, Location, NormBox, NormPoint, Polygon, ScoreSource, ZoneId,
-    config::{CameraConfig, PromptConfig, ZoneConfig, ZonePoint},
-};
+use spotter_config::{CameraConfig, PromptConfig, ZoneConfig, ZonePoint};
+use spotter_core::{FoundObject, Location, NormBox, NormPoint, Polygon, ScoreSource, ZoneId};
 
 /// Boxes that overlap more than this are one object found twice. The model does not suppress duplicates, and a decode
 /// that is stuck repeats one object until its limit.
@@ -160,7 +158,8 @@ fn best_of_duplicates<'a, T, const N: usize>(
 pub(super) mod tests {
     use super::*;
     use crate::track::tracker::tests::camera;
-    use spotter_core::testing::{prompt, share};
+    use spotter_config::testing::prompt;
+    use spotter_core::testing::share;
 
     pub(in crate::track) fn found(
         x0: f64,

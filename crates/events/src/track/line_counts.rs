@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::crossing::{CountedLine, Crossing, CrossingDirection};
+use spotter_config::{CameraConfig, LineConfig, PromptConfig};
 use spotter_core::{
     CameraId, DirectionId, LineCrossing, LineId, PromptId, PromptState, WallTime, WeeklyTime,
-    config::{CameraConfig, LineConfig, PromptConfig},
 };
 
 /// The counts of the lines that one prompt names, in the order of the configuration.

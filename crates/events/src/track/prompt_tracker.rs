@@ -14,10 +14,10 @@ use super::{
     verification::{VerificationQuestion, VerificationResult},
     zones::ZoneCounts,
 };
+use spotter_config::{CameraConfig, PromptConfig};
 use spotter_core::{
     Answer, AnswerBody, CameraId, DetectionBody, EndReason, Event, Frame, LineId, Mono, Presence,
     Prompt, PromptId, PromptRegion, PromptState, PromptView, Task, TrackId, WallTime, ZoneId,
-    config::{CameraConfig, PromptConfig},
 };
 
 /// After this many of the longest expected pauses without a look, all states are unknown.

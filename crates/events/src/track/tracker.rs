@@ -16,9 +16,9 @@ use super::{
     prompt_tracker::{PromptChange, PromptTracker, SettledPrompt, TrackedAnswer},
     track_set::IdAllocator,
 };
+use spotter_config::CameraConfig;
 use spotter_core::{
     Answer, CameraId, EndReason, Event, Frame, LineId, Look, Mono, Prompt, PromptId, WallTime,
-    config::CameraConfig,
 };
 
 /// What is known of every prompt of every camera.

@@ -5,10 +5,10 @@
 //!
 //! Commands request looks of a camera although none of its triggers is active: all that are due until a time, or one.
 
+use spotter_config::{CameraConfig, ConfigChange, TriggerConfig, TriggerSource};
 use spotter_core::{
     CameraId, LookNews, Mono, Outcome, Prompt, TriggerId, TriggerReport, TriggerSignal,
     TriggeredLooks,
-    config::{CameraConfig, ConfigChange, TriggerConfig, TriggerSource},
 };
 
 /// The triggers of all cameras.

@@ -31,7 +31,7 @@ fn trigger(text: &str) -> TriggerConfig {
 fn gate(triggers: &[&str]) -> CameraConfig {
     CameraConfig {
         triggers: triggers.iter().map(|text| trigger(text)).collect(),
-        ..spotter_core::testing::camera("gate", Vec::new())
+        ..spotter_config::testing::camera("gate", Vec::new())
     }
 }
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use spotter_core::config::Secret;
+use spotter_config::Secret;
 use spotter_scripted::tls::certificates;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},

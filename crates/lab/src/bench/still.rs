@@ -23,9 +23,8 @@ use serde::Serialize;
 use super::table::{TableRow, TextTable};
 use crate::args::StillScene;
 use spotter::ops::machine::Machine;
-use spotter_core::{
-    CameraId, Clock, LookNews, ManualClock, Picture, SystemClock, Task, WallTime, config,
-};
+use spotter_config as config;
+use spotter_core::{CameraId, Clock, LookNews, ManualClock, Picture, SystemClock, Task, WallTime};
 use spotter_engine::{
     model::{ModelConfig, load_model, tiling},
     scheduler::{

@@ -436,7 +436,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use spotter_core::{ManualClock, config};
+    use spotter_config as config;
+    use spotter_core::ManualClock;
 
     #[test]
     fn answers_with_reuse_are_those_without() {

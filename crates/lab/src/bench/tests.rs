@@ -2,9 +2,9 @@
 
 use std::{path::Path, sync::Arc};
 
+use spotter_config::{ModelSource, PromptConfig};
 use spotter_core::{
     Answer, AnswerBody, Clock, FoundObject, NormBox, Picture, Prompt, ScoreSource, StageTimes,
-    config::{ModelSource, PromptConfig},
 };
 use spotter_engine::{
     cpu::{CpuBackend, CpuSettings},

@@ -15,10 +15,10 @@ use super::{
     progress::ProgressLine,
     stays::{Stays, StreetLook},
 };
+use spotter_config::{self as config, CameraConfig, Environment};
 use spotter_core::{
     Answer, Frame, FrameTimes, Location, Look, Mono, NormBox, Picture, Prompt, TrackId,
     TrackedObject, WallTime,
-    config::{self, CameraConfig, Environment},
 };
 use spotter_engine::service::Engine;
 use spotter_events::track::Tracker;

@@ -5,10 +5,9 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context as _;
 
 use spotter_cameras::sampler::Sampler;
+use spotter_config::{self as config, CameraConfig, Environment};
 use spotter_core::{
-    CameraId, Frame, FrameTimes, LookRate, Mono, Picture, Task, WallTime,
-    config::{self, CameraConfig, Environment},
-    duration_from_secs,
+    CameraId, Frame, FrameTimes, LookRate, Mono, Picture, Task, WallTime, duration_from_secs,
 };
 
 /// Frames a second of a camera that is looked at less often.

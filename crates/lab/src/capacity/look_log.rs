@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use spotter_core::{Answer, CameraId, Frame, Look, LookNews, Mono, Outcome, config::CameraConfig};
+use spotter_config::CameraConfig;
+use spotter_core::{Answer, CameraId, Frame, Look, LookNews, Mono, Outcome};
 use spotter_events::track::Tracker;
 
 /// How a look ended.

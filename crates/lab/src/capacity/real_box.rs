@@ -34,10 +34,8 @@ use super::{
 use crate::bench::noise;
 use spotter::app::{engine_slot::EngineSlot, looks::LooksInFlight};
 use spotter_cameras::sampler::{Sampler, TimeLimits};
-use spotter_core::{
-    CameraId, Clock, Look, LookNews, Mono, Outcome, Picture, SystemClock,
-    config::{CameraConfig, ModelSettings},
-};
+use spotter_config::{CameraConfig, ModelSettings};
+use spotter_core::{CameraId, Clock, Look, LookNews, Mono, Outcome, Picture, SystemClock};
 use spotter_engine::{
     model::ModelConfig,
     open::{self, ExpectedLook},
@@ -409,7 +407,7 @@ impl FrameSource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spotter_core::config::{DevicePreference, ModelSource};
+    use spotter_config::{DevicePreference, ModelSource};
 
     /// The embedded model on the processor.
     #[test]

@@ -20,10 +20,8 @@ use super::{
 };
 use spotter::app::{engine_slot::EngineSlot, looks::LooksInFlight};
 use spotter_cameras::sampler::{Sampler, TimeLimits};
-use spotter_core::{
-    CameraId, Clock as _, Look, LookNews, ManualClock, Mono, Picture,
-    config::{ModelSettings, ModelSource},
-};
+use spotter_config::{ModelSettings, ModelSource};
+use spotter_core::{CameraId, Clock as _, Look, LookNews, ManualClock, Mono, Picture};
 use spotter_engine::{
     model::load_model,
     scheduler::{backend::BackendLimits, sequence::Bounds},

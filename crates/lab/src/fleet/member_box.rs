@@ -10,14 +10,13 @@ use std::{
 };
 
 use spotter::cli::out::say;
+use spotter_config::{
+    BrokerAccess, Commands, Discovery, HomeAssistantConfig, MqttConfig, MqttVersion, NatsAccess,
+    NatsLogin, OverridePersistence, SpoolConfig,
+};
 use spotter_core::{
     CameraId, Clock, EndReason, Epoch, Event, EventStep, Location, Mono, NodeId, NormPoint,
-    PromptId, PromptState, ScoreSource, SystemClock, TrackId,
-    config::{
-        BrokerAccess, Commands, Discovery, HomeAssistantConfig, MqttConfig, MqttVersion,
-        NatsAccess, NatsLogin, OverridePersistence, SpoolConfig,
-    },
-    write_file_atomically,
+    PromptId, PromptState, ScoreSource, SystemClock, TrackId, write_file_atomically,
 };
 use spotter_fleet::{
     member::{Member, MemberCommand, MemberEvent, MemberSettings},

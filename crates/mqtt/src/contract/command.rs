@@ -9,11 +9,10 @@ mod reply;
 pub use reply::{Reply, ReplyValue};
 
 use super::{CameraOwner, Inbound, ReplyTo, RequestScope, Topics, read_json};
+use spotter_config::{Commands, Config};
 use spotter_core::{
     CameraId, Command, LineId, LookRate, ModeId, NO_MODE, PromptId, PromptText, Refusal,
-    RefusalCode, Setting, Share,
-    config::{Commands, Config},
-    plain_line,
+    RefusalCode, Setting, Share, plain_line,
 };
 
 /// A longer id of a request is refused: ids are kept for ten minutes and repeated in replies.

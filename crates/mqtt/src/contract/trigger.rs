@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::Inbound;
-use spotter_core::{TriggerSignal, config::MqttTrigger};
+use spotter_config::MqttTrigger;
+use spotter_core::TriggerSignal;
 
 /// What a message on the topic of a trigger says; `None`: nothing. Fails when the trigger needs a field and the payload is not JSON.
 ///

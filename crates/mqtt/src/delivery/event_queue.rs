@@ -21,7 +21,8 @@ use crate::{
         spool::{Batch, SpooledEvent},
     },
 };
-use spotter_core::{CameraId, Epoch, Event, Mono, config::SpoolConfig};
+use spotter_config::SpoolConfig;
+use spotter_core::{CameraId, Epoch, Event, Mono};
 
 /// Events without an acknowledgement.
 const EVENTS_IN_FLIGHT_MAX: usize = 8;

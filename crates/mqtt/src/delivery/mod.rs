@@ -55,7 +55,8 @@ use crate::{
     Topics, Update,
     contract::message::{Body, Message, MessageContent},
 };
-use spotter_core::{CameraId, CameraRights, EventStep, Mono, config::SpoolConfig};
+use spotter_config::SpoolConfig;
+use spotter_core::{CameraId, CameraRights, EventStep, Mono};
 
 pub use event_feed::PublishedEvent;
 use event_queue::EventQueue;

@@ -19,7 +19,7 @@ use super::{
     v5, v311,
 };
 use crate::{Inbound, delivery::DeliveryOptions};
-use spotter_core::config::BrokerAccess;
+use spotter_config::BrokerAccess;
 
 /// Messages in the client library's queue. Few, because their time of publication is set before they wait there.
 pub(super) const QUEUE: usize = 4;

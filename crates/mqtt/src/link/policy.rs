@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::timing::ConnectionTiming;
-use spotter_core::{Mono, config::MqttVersion};
+use spotter_config::MqttVersion;
+use spotter_core::Mono;
 
 /// This number of quick closes in a row means that another client uses our id.
 const QUICK_CLOSES: u32 = 3;

@@ -13,7 +13,7 @@ use super::{
     tls::{TlsError, Trust},
 };
 use crate::Inbound;
-use spotter_core::config::{BrokerAccess, MqttVersion};
+use spotter_config::{BrokerAccess, MqttVersion};
 
 /// Time for the broker to answer a subscription.
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(10);

@@ -10,7 +10,8 @@ use super::{
     tls::{TlsError, Trust},
 };
 use crate::Topics;
-use spotter_core::{CameraRights, NodeId, config::MqttConfig};
+use spotter_config::MqttConfig;
+use spotter_core::{CameraRights, NodeId};
 
 /// The identity of this node on the broker.
 #[derive(Clone, Debug)]
@@ -165,7 +166,7 @@ mod tests {
     #[test]
     fn rejected_subscription_names_what_stops_working() -> Result<(), Box<dyn std::error::Error>> {
         let identity = Identity::of_this_machine(NodeId::new("edge1")?);
-        let mqtt = spotter_core::testing::mqtt(1883);
+        let mqtt = spotter_config::testing::mqtt(1883);
         let target = ConnectionTarget::new(&mqtt, &identity)?;
         for (filter, effect) in [
             ("spotter/edge1/status", "a late offline will"),

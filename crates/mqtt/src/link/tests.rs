@@ -18,11 +18,8 @@ use crate::{
     link::target::ConnectionTarget,
     testing::{camera_status, count, detected, health_of, identity, info, state},
 };
-use spotter_core::{
-    Clock, Presence, PromptState, SystemClock, WallTime,
-    config::{MqttConfig, MqttTls, MqttVersion, Secret},
-    testing::mqtt,
-};
+use spotter_config::{MqttConfig, MqttTls, MqttVersion, Secret, testing::mqtt};
+use spotter_core::{Clock, Presence, PromptState, SystemClock, WallTime};
 use spotter_scripted::tls::certificates;
 
 mod again;

@@ -18,7 +18,7 @@ use rumqttc::{
 };
 use tokio::task::spawn_blocking;
 
-use spotter_core::config::MqttTls;
+use spotter_config::MqttTls;
 
 /// TLS to the broker cannot be set up. Always fatal: a connection without TLS would send the login in clear.
 #[derive(Debug, thiserror::Error)]

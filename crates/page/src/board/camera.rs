@@ -7,9 +7,9 @@ use crate::{
     minute::Minute,
     status::{AnswerStatus, CameraLooks, LookStatus, PictureMark, PromptCost, PromptStatus},
 };
+use spotter_config::{CameraConfig, LineConfig};
 use spotter_core::{
     CameraId, Detection, DirectionId, Frame, LineId, Mono, Prompt, PromptId, PromptState,
-    config::{CameraConfig, LineConfig},
 };
 
 /// The shortest time between thumbnails while a browser shows the page.

@@ -1,11 +1,14 @@
 //! The board with scripted looks and messages.
 
 use super::*;
+use spotter_config::{
+    LineConfig, ZoneConfig, ZonePoint,
+    testing::{camera, prompt},
+};
 use spotter_core::{
     DetectionBody, DirectionId, LineId, Location, ManualClock, NormBox, Phase, Prompt, ScoreSource,
     SkippedSinceLast, StageTimes, Task, TrackId, TrackedObject, WallTime, ZoneId,
-    config::{LineConfig, ZoneConfig, ZonePoint},
-    testing::{camera, frame_at, prompt},
+    testing::frame_at,
 };
 
 use crate::status::{MarkPlace, Mood};

@@ -8,10 +8,10 @@ use std::{
     },
 };
 
+use spotter_config::{LineConfig, ZoneConfig, ZonePoint};
 use spotter_core::{
     DirectionId, FrameCounters, Latency, LineId, Phase, PromptId, STAGES, StreamCounters, WallTime,
     ZoneId,
-    config::{LineConfig, ZoneConfig, ZonePoint},
 };
 use spotter_page::{
     AnswerStatus, ApiLine, BrokerStatus, COLUMNS, CameraLooks, CameraStatus, ClockStatus,

@@ -31,7 +31,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::app::{engine_slot::EngineSlot, start_logging, test_support};
 use spotter_cameras::sampler::TimeLimits;
-use spotter_core::config::Environment;
+use spotter_config::Environment;
 use spotter_engine::{service::handle, testing};
 use spotter_scripted::{
     broker::{ScriptedBroker, codec::Publish},

@@ -8,10 +8,8 @@ use std::{
 
 use super::*;
 use crate::ingest::probe;
-use spotter_core::{
-    CaptureSource, Frame, PixelFormat, SystemClock,
-    config::{CameraTls, Decode, RtspConfig, Secret, SourceConfig, Transport},
-};
+use spotter_config::{CameraTls, Decode, RtspConfig, Secret, SourceConfig, Transport};
+use spotter_core::{CaptureSource, Frame, PixelFormat, SystemClock};
 use spotter_street::rtsp::{RtspStreet, StreetOptions};
 
 mod cameras;
@@ -29,7 +27,7 @@ fn camera(source: SourceConfig) -> CameraConfig {
         source,
         stall: LIMIT,
         first_frame: LIMIT,
-        ..spotter_core::testing::camera("gate", Vec::new())
+        ..spotter_config::testing::camera("gate", Vec::new())
     }
 }
 

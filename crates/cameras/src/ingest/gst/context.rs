@@ -23,7 +23,8 @@ use crate::ingest::{
     transport::{RtpTransport, TransportChoice},
 };
 use crate::lock;
-use spotter_core::{LogThrottle, config::Decode};
+use spotter_config::Decode;
+use spotter_core::LogThrottle;
 
 /// Why frames are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use crate::ingest::{
     health::{Failure, Fault},
     transport::TransportChoice,
 };
-use spotter_core::config::{CameraConfig, SourceConfig, Transport};
+use spotter_config::{CameraConfig, SourceConfig, Transport};
 
 pub use file::pipeline as file_pipeline;
 

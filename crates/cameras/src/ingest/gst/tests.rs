@@ -12,10 +12,8 @@ use gstreamer_app::{AppSink, AppSrc};
 use tokio::sync::mpsc;
 
 use super::{packet::rename, sources::rtsp, *};
-use spotter_core::{
-    Clock as _, Frame, ManualClock, SystemClock,
-    config::{CameraTls, RtspConfig, SourceConfig, Transport},
-};
+use spotter_config::{CameraTls, RtspConfig, SourceConfig, Transport};
+use spotter_core::{Clock as _, Frame, ManualClock, SystemClock};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const FRAMES: u32 = 80;
@@ -82,7 +80,7 @@ fn receive(
             tls: CameraTls::Verify,
             redirect_hosts: Vec::new(),
         }),
-        ..spotter_core::testing::camera("gate", Vec::new())
+        ..spotter_config::testing::camera("gate", Vec::new())
     };
     let outlet = SourceOutlet {
         camera: camera.id.clone(),

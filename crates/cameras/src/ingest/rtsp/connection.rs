@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::{dialogue::port, relay::RelayEnd};
-use spotter_core::config::CameraTls;
+use spotter_config::CameraTls;
 
 /// Registers what relays and rtspsrc use of GIO, once and in one thread. In GLib 2.74, a thread that makes the class of a
 /// socket client and one that registers the types of sockets can wait for each other for ever.

@@ -8,7 +8,8 @@ use std::{collections::VecDeque, net::IpAddr, time::Duration};
 use url::Url;
 
 use super::{login::CameraLogin, message::RtspMessage, relay::RelayEnd};
-use spotter_core::{Mono, config::RtspConfig};
+use spotter_config::RtspConfig;
+use spotter_core::Mono;
 
 const REDIRECTS_MAX: usize = 5;
 /// Requests until the stream plays, repeated ones included. A usual camera gets six.

@@ -8,7 +8,7 @@ use http_auth::{ChallengeRef, DigestClient, ParamValue, PasswordParams, digest::
 use url::Url;
 
 use super::message::RtspMessage;
-use spotter_core::config::{RtspConfig, Secret};
+use spotter_config::{RtspConfig, Secret};
 
 /// User and password, and what the camera demands them for.
 #[derive(Debug)]

@@ -21,7 +21,8 @@ use super::{
     message::{NotRtsp, RtspInbox, RtspItem, RtspMessage},
 };
 use crate::lock;
-use spotter_core::{Clock, config::RtspConfig};
+use spotter_config::RtspConfig;
+use spotter_core::Clock;
 
 /// Packets of several pictures.
 const READ_BYTES: usize = 64 * 1024;

@@ -85,7 +85,7 @@ fn one_time_question_uses_the_next_frame_without_rate_change() {
         view: Default::default(),
         id: PromptId::new("ask").unwrap(),
         revision: 0,
-        task: spotter_core::testing::prompt("rain").task,
+        task: spotter_config::testing::prompt("rain").task,
         adapter: None,
     });
     assert!(bench.sampler.ask_once(&cameras[0].id, Arc::clone(&prompt)));

@@ -17,7 +17,7 @@ fn asking(id: &str, region: PromptRegion) -> PromptConfig {
         },
         region,
         strip: Some(NINE),
-        ..spotter_core::testing::prompt(id)
+        ..spotter_config::testing::prompt(id)
     }
 }
 

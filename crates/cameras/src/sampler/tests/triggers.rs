@@ -1,10 +1,8 @@
 //! A camera with triggers is looked at while one of them is active.
 
 use super::*;
-use spotter_core::{
-    TriggerId, TriggeredLooks,
-    config::{TriggerConfig, TriggerSource},
-};
+use spotter_config::{TriggerConfig, TriggerSource};
+use spotter_core::{TriggerId, TriggeredLooks};
 
 /// With a trigger.
 fn triggered(camera: CameraConfig) -> CameraConfig {

@@ -25,7 +25,8 @@ use crate::{
     scheduler::backend::Backend as _,
     testing::golden_model::run_step,
 };
-use spotter_core::{GpuPrecision, Picture, config};
+use spotter_config as config;
+use spotter_core::{GpuPrecision, Picture};
 use spotter_street as demo;
 
 pub(super) use crate::testing::e4m3::{rounded, value};

@@ -6,10 +6,8 @@ use crate::{
     network::TextMlp,
     open::ModelCard,
 };
-use spotter_core::{
-    GpuPrecision, ManualClock, ScoreSource,
-    config::{DevicePreference, ModelSettings, ModelSource},
-};
+use spotter_config::{DevicePreference, ModelSettings, ModelSource};
+use spotter_core::{GpuPrecision, ManualClock, ScoreSource};
 
 /// What the card of the embedded model says after `change`, opened as from a directory without a record.
 fn doubt(change: impl FnOnce(&mut LoadedModel)) -> Option<String> {

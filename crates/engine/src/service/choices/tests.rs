@@ -10,9 +10,8 @@ use crate::{
     service::{Engine, EngineError, EngineModel},
     testing::{ahead::micro_picture, golden_model::weights, golden_set, micro_model},
 };
-use spotter_core::{
-    Answer, AnswerBody, Look, ManualClock, Picture, SystemClock, Task, WallTime, config,
-};
+use spotter_config as config;
+use spotter_core::{Answer, AnswerBody, Look, ManualClock, Picture, SystemClock, Task, WallTime};
 use spotter_street::{Street, draw};
 
 /// The smallest golden model: its weights are random, so it babbles and would give no choice by itself.

@@ -6,10 +6,13 @@ use serde_json::json;
 
 use super::*;
 use crate::overrides::ReadOverrides;
+use spotter_config::{
+    LineConfig, ZoneConfig, ZonePoint,
+    testing::{camera, prompt},
+};
 use spotter_core::{
     CaptionLength, LineId, NewPrompt, NormBox, PromptId, PromptRegion, RegionBox, Task, ZoneId,
-    config::{LineConfig, ZoneConfig, ZonePoint},
-    testing::{camera, prompt, prompt_text, rate},
+    testing::{prompt_text, rate},
 };
 
 fn at(seconds: u64) -> Mono {

@@ -1,10 +1,8 @@
 //! A box with three modes over some days: schedules, choices, other files.
 
 use super::*;
-use spotter_core::{
-    CameraId, Setting, WeeklySchedule,
-    testing::{camera, prompt, rate},
-};
+use spotter_config::testing::{camera, prompt};
+use spotter_core::{CameraId, Setting, WeeklySchedule, testing::rate};
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;

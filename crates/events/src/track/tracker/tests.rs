@@ -2,12 +2,11 @@ use std::time::Duration;
 
 use super::*;
 use crate::track::filter::tests::found;
+use spotter_config::{ZoneConfig, ZonePoint, testing::prompt};
 use spotter_core::{
     AnswerBody, EventStep, FoundObject, Location, NormBox, NormPoint, Presence, PromptState,
-    ScoreSource, StageTimes, Task, TrackId, UpdateReason, ZoneId,
-    config::{ZoneConfig, ZonePoint},
-    duration_from_secs,
-    testing::{frame_at, prompt, share},
+    ScoreSource, StageTimes, Task, TrackId, UpdateReason, ZoneId, duration_from_secs,
+    testing::{frame_at, share},
 };
 
 mod describe;
@@ -20,7 +19,7 @@ mod regions;
 mod verify;
 
 pub(in crate::track) fn camera() -> CameraConfig {
-    spotter_core::testing::camera("gate", vec![prompt("person"), prompt("dog")])
+    spotter_config::testing::camera("gate", vec![prompt("person"), prompt("dog")])
 }
 
 fn gate() -> CameraId {

@@ -8,10 +8,13 @@ use rayon::prelude::*;
 
 use super::{Stays, StreetLook};
 use crate::bench::tests::{boxes_answer, found as found_at};
+use spotter_config::{
+    CameraConfig,
+    testing::{camera, prompt},
+};
 use spotter_core::{
     FoundObject, Location, NormBox, TrackId, WallTime,
-    config::CameraConfig,
-    testing::{camera, frame_at, prompt, rate},
+    testing::{frame_at, rate},
 };
 use spotter_events::track::{TrackedAnswer, Tracker};
 use spotter_street::{

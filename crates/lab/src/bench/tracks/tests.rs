@@ -2,10 +2,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::bench::tests::{assert_compressed, boxes_answer, found};
-use spotter_core::{
-    Clock, ScoreSource, SystemClock,
-    config::{self, ModelSource},
-};
+use spotter_config::{self as config, ModelSource};
+use spotter_core::{Clock, ScoreSource, SystemClock};
 use spotter_street::truth::Visibility;
 
 fn options(looks_per_s: u32) -> TrackOptions {

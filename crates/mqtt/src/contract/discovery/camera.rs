@@ -8,10 +8,8 @@ use super::{
     node,
 };
 use crate::{Off, contract::command::LINE_RESET};
-use spotter_core::{
-    CameraId, LookRate, PROMPT_TEXT_MAX_CHARS, Phase, Setting, Share, Task,
-    config::{CameraConfig, Commands, Config, LineConfig, PromptConfig},
-};
+use spotter_config::{CameraConfig, Commands, Config, LineConfig, PromptConfig};
+use spotter_core::{CameraId, LookRate, PROMPT_TEXT_MAX_CHARS, Phase, Setting, Share, Task};
 
 /// The longest state of Home Assistant, in characters.
 const STATE_MAX_CHARS: usize = 255;

@@ -23,10 +23,8 @@ use std::collections::{HashMap, HashSet};
 use serde_json::Value;
 
 use super::Topics;
-use spotter_core::{
-    CameraId,
-    config::{Config, Discovery, HomeAssistantConfig},
-};
+use spotter_config::{Config, Discovery, HomeAssistantConfig};
+use spotter_core::CameraId;
 
 /// One retained message to Home Assistant.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,10 +6,8 @@ use super::{
     Topics,
     device::{DiscoveryDevice, Entity},
 };
-use spotter_core::{
-    NO_MODE,
-    config::{Commands, Config},
-};
+use spotter_config::{Commands, Config};
+use spotter_core::NO_MODE;
 
 /// `stats` is published every 10 s; the entities expire after three missing messages.
 const STATS_EXPIRE_S: u32 = 30;

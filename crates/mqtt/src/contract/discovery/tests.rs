@@ -4,10 +4,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::contract::discovery::device::{DiscoveryDevice, Entity};
-use spotter_core::{
-    NodeId,
-    config::{Commands, Environment, check},
-};
+use spotter_config::{Commands, Environment, check};
+use spotter_core::NodeId;
 
 /// A configuration of the two tables that every one needs, and `more`.
 pub(crate) fn config(mqtt: &str, more: &str) -> Config {

@@ -11,10 +11,8 @@ use super::{
     start, start_at, trusting, until, with_tls,
 };
 use crate::{BrokerState, Publisher, testing::camera_status};
-use spotter_core::{
-    ManualClock,
-    config::{MqttTls, Secret},
-};
+use spotter_config::{MqttTls, Secret};
+use spotter_core::ManualClock;
 use spotter_scripted::tls::{certificates, sign};
 
 /// Requests an attempt and waits until it has failed.

@@ -15,9 +15,8 @@ use crate::{
     link::ConnectionTiming,
     testing::{camera, happened},
 };
-use spotter_core::{
-    Clock, Event, EventStep, Mono, SystemClock, TrackId, WallTime, config::SpoolConfig,
-};
+use spotter_config::SpoolConfig;
+use spotter_core::{Clock, Event, EventStep, Mono, SystemClock, TrackId, WallTime};
 
 const EVENTS: &str = "spotter/edge1/cam/+/event/+";
 

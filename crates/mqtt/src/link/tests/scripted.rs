@@ -17,7 +17,8 @@ use crate::{
     link::target::ConnectionTarget,
     testing::{count, detected, identity, state_of},
 };
-use spotter_core::{ManualClock, PromptState, SystemClock, config::MqttVersion};
+use spotter_config::MqttVersion;
+use spotter_core::{ManualClock, PromptState, SystemClock};
 use spotter_scripted::broker::{
     Acknowledges, BrokerScript, OldAnswer, ScriptedBroker,
     codec::{self, ClientPacket, Term},

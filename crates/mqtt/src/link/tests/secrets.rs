@@ -10,10 +10,8 @@ use super::{
     start_quick,
 };
 use crate::BrokerState;
-use spotter_core::{
-    SystemClock,
-    config::{MqttConfig, MqttTls, Secret},
-};
+use spotter_config::{MqttConfig, MqttTls, Secret};
+use spotter_core::SystemClock;
 use spotter_scripted::broker::{Acknowledges, Instead, ScriptedBroker, codec};
 
 const USER: &str = "edge";

@@ -24,10 +24,8 @@ use crate::ingest::{
     rtsp::{RelaySettings, RtspRelay},
     transport::TransportChoice,
 };
-use spotter_core::{
-    config::{CameraConfig, RtspConfig},
-    plain_line,
-};
+use spotter_config::{CameraConfig, RtspConfig};
+use spotter_core::plain_line;
 
 const RTSP: &str = include_str!("../../../../../../pipelines/rtsp.launch");
 const RTP: &str = include_str!("../../../../../../pipelines/rtp.launch");

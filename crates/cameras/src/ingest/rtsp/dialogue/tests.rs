@@ -1,7 +1,7 @@
 use std::net::Ipv4Addr;
 
 use super::*;
-use spotter_core::config::{CameraTls, Secret, Transport};
+use spotter_config::{CameraTls, Secret, Transport};
 
 const RELAY: &str = "rtsp://127.0.0.1:4000/token";
 const PEER: Option<IpAddr> = Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7)));

@@ -24,7 +24,7 @@ use crate::{
         whole_golden_set,
     },
 };
-use spotter_core::config::ModelSource;
+use spotter_config::ModelSource;
 
 /// The file of the set in the repository, which has most that a loader has to cope with: `._orig_mod`, tau in two tensors, three formats
 /// and scales of a KV cache.

@@ -1,7 +1,8 @@
 //! Counts at a line.
 
 use super::*;
-use spotter_core::{DirectionId, LineId, WeeklyTime, config::LineConfig};
+use spotter_config::LineConfig;
+use spotter_core::{DirectionId, LineId, WeeklyTime};
 
 fn door() -> LineId {
     LineId::new("door").unwrap()

@@ -20,7 +20,7 @@ fn with_region(region: PromptRegion) -> Tracker {
     let mut person = prompt("person");
     person.region = region;
     person.dwell = [(ZoneId::new("left").unwrap(), seconds(10.0))].into();
-    let mut gate = spotter_core::testing::camera("gate", vec![person]);
+    let mut gate = spotter_config::testing::camera("gate", vec![person]);
     gate.zones = vec![ZoneConfig {
         id: ZoneId::new("left").unwrap(),
         polygon: vec![(0.0, 0.0), (0.45, 0.0), (0.45, 1.0), (0.0, 1.0)],

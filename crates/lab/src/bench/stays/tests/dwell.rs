@@ -1,11 +1,8 @@
 //! The time in a zone across the drawn street, compared with the true paths of its objects.
 
 use super::*;
-use spotter_core::{
-    Event, EventStep, UpdateReason, ZoneId,
-    config::{ZoneConfig, ZonePoint},
-    duration_from_secs,
-};
+use spotter_config::{ZoneConfig, ZonePoint};
+use spotter_core::{Event, EventStep, UpdateReason, ZoneId, duration_from_secs};
 
 /// The zone is a strip of the picture, shares of the width.
 const ZONE_X: (f64, f64) = (0.25, 0.75);

@@ -1,9 +1,7 @@
 //! Counts at a line across the drawn street, compared with the true paths of its objects.
 
-use spotter_core::{
-    DirectionId, LineId,
-    config::{LineConfig, ZonePoint},
-};
+use spotter_config::{LineConfig, ZonePoint};
+use spotter_core::{DirectionId, LineId};
 use spotter_street::{
     Scene,
     scene::{CANVAS_WIDTH, Facing, SceneObject, View},

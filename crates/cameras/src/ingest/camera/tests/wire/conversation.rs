@@ -1,7 +1,7 @@
 //! What a camera answers before it streams: logins, redirects, channels, timeouts. And how often it is connected to.
 
 use super::*;
-use spotter_core::config::RtspConfig;
+use spotter_config::RtspConfig;
 use spotter_scripted::{
     rtsp::conversation::{Redirect, Takes},
     tls,

@@ -1,0 +1,197 @@
+//! What differs between two sets of cameras. It is made once for a change, and every stage gets it instead of the cameras.
+
+use std::collections::BTreeMap;
+
+use super::tables::camera::CameraConfig;
+use spotter_core::{CameraId, LookRate, Share};
+
+/// The cameras that are different now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConfigChange {
+    cameras: BTreeMap<CameraId, CameraChange>,
+    /// All cameras, in the order of the configuration.
+    order: Vec<CameraId>,
+    is_reordered: bool,
+}
+
+/// What is different at a camera; each kind includes those below it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum CameraChange {
+    Added(CameraConfig),
+    Removed,
+    /// Its pictures come from elsewhere, or are decoded in another way.
+    Source(CameraConfig),
+    /// Its prompts, zones, lines or triggers are others, or mean something else.
+    Prompts(CameraConfig),
+    /// Values alone that a command may change, but for the words of prompts.
+    Settings(CameraConfig),
+}
+
+impl CameraChange {
+    /// As it is now; `None`: it is not there any more.
+    pub fn camera(&self) -> Option<&CameraConfig> {
+        match self {
+            Self::Added(camera)
+            | Self::Source(camera)
+            | Self::Prompts(camera)
+            | Self::Settings(camera) => Some(camera),
+            Self::Removed => None,
+        }
+    }
+
+    fn between(before: &CameraConfig, after: &CameraConfig) -> Option<Self> {
+        if before == after {
+            return None;
+        }
+        let kind = if !is_same_stream(before, after) {
+            Self::Source
+        } else if without_settings(before) != without_settings(after) {
+            Self::Prompts
+        } else {
+            Self::Settings
+        };
+        Some(kind(after.clone()))
+    }
+}
+
+impl ConfigChange {
+    pub fn between(before: &[CameraConfig], after: &[CameraConfig]) -> Self {
+        fn find<'a>(cameras: &'a [CameraConfig], id: &CameraId) -> Option<&'a CameraConfig> {
+            cameras.iter().find(|camera| camera.id == *id)
+        }
+        let removed = before
+            .iter()
+            .filter(|camera| find(after, &camera.id).is_none());
+        let removed = removed.map(|camera| (camera.id.clone(), CameraChange::Removed));
+        let changed = after.iter().filter_map(|camera| {
+            let change = match find(before, &camera.id) {
+                Some(before) => CameraChange::between(before, camera)?,
+                None => CameraChange::Added(camera.clone()),
+            };
+            Some((camera.id.clone(), change))
+        });
+        let ids = |cameras: &[CameraConfig]| Vec::from_iter(cameras.iter().map(|c| c.id.clone()));
+        Self {
+            cameras: removed.chain(changed).collect(),
+            is_reordered: ids(before) != ids(after),
+            order: ids(after),
+        }
+    }
+
+    /// Nothing is different.
+    pub fn is_empty(&self) -> bool {
+        self.cameras.is_empty() && !self.is_reordered
+    }
+
+    pub fn cameras(&self) -> impl Iterator<Item = (&CameraId, &CameraChange)> {
+        self.cameras.iter()
+    }
+
+    pub fn removed(&self) -> impl Iterator<Item = &CameraId> {
+        let removed = self
+            .cameras()
+            .filter(|(_, change)| change.camera().is_none());
+        removed.map(|(id, _)| id)
+    }
+
+    /// Those that are new or different, as they are now.
+    pub fn configured(&self) -> impl Iterator<Item = &CameraConfig> {
+        self.cameras().filter_map(|(_, change)| change.camera())
+    }
+
+    /// Topics are used that were not used before, or are not used any more, or mean something else.
+    pub fn has_other_topics(&self) -> bool {
+        let is_of_values = |change: &CameraChange| matches!(change, CameraChange::Settings(_));
+        !self.cameras.values().all(is_of_values)
+    }
+
+    /// The place of a camera in the order of the configuration.
+    pub fn place(&self, camera: &CameraId) -> Option<usize> {
+        self.order.iter().position(|id| id == camera)
+    }
+}
+
+/// Whether two configurations connect to a camera and decode it in the same way.
+fn is_same_stream(a: &CameraConfig, b: &CameraConfig) -> bool {
+    let stream = |camera: &CameraConfig| {
+        let (stall, first_frame) = (camera.stall, camera.first_frame);
+        (camera.frame_width(), stall, first_frame, camera.decode)
+    };
+    a.source == b.source && stream(a) == stream(b)
+}
+
+fn without_settings(camera: &CameraConfig) -> CameraConfig {
+    let mut camera = camera.clone();
+    let rate = LookRate::nearest(1.0);
+    (camera.enabled, camera.motion.on, camera.rate) = (true, false, rate);
+    for prompt in &mut camera.prompts {
+        (prompt.enabled, prompt.rate, prompt.min_score) = (true, rate, Share::nearest(0.0));
+    }
+    camera
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{camera, prompt};
+    use spotter_core::{
+        Task,
+        testing::{rate, share},
+    };
+
+    /// `(camera, kind)` of each change.
+    fn kinds(before: &[CameraConfig], after: &[CameraConfig]) -> Vec<(String, &'static str)> {
+        let change = ConfigChange::between(before, after);
+        let kind = |change: &CameraChange| match change {
+            CameraChange::Added(_) => "added",
+            CameraChange::Removed => "removed",
+            CameraChange::Source(_) => "source",
+            CameraChange::Prompts(_) => "prompts",
+            CameraChange::Settings(_) => "settings",
+        };
+        let all = change
+            .cameras()
+            .map(|(id, change)| (id.to_string(), kind(change)));
+        all.collect()
+    }
+
+    fn gate(change: impl FnOnce(&mut CameraConfig)) -> Vec<CameraConfig> {
+        let mut gate = camera("gate", vec![prompt("person")]);
+        change(&mut gate);
+        vec![gate]
+    }
+
+    #[test]
+    fn each_change_of_a_camera_has_its_kind() {
+        let gate_is = |kind| vec![("gate".to_owned(), kind)];
+        let before = gate(|_| {});
+        assert!(ConfigChange::between(&before, &before).is_empty());
+        assert_eq!(kinds(&[], &before), gate_is("added"));
+        assert_eq!(kinds(&before, &[]), gate_is("removed"));
+        let after = gate(|gate| gate.width = 640);
+        assert_eq!(kinds(&before, &after), gate_is("source"));
+        let after = gate(|gate| {
+            let object = "person with a hat".into();
+            gate.prompts[0].task = Task::Detect { object };
+        });
+        assert_eq!(kinds(&before, &after), gate_is("prompts"));
+        let values: [fn(&mut CameraConfig); 5] = [
+            |gate| gate.enabled = false,
+            |gate| gate.rate = rate(2.5),
+            |gate| gate.motion.on = !gate.motion.on,
+            |gate| gate.prompts[0].enabled = false,
+            |gate| gate.prompts[0].min_score = share(0.5),
+        ];
+        for value in values {
+            assert_eq!(kinds(&before, &gate(value)), gate_is("settings"));
+        }
+    }
+
+    #[test]
+    fn another_order_of_the_same_cameras_is_a_change() {
+        let [gate, yard] = ["gate", "yard"].map(|id| camera(id, vec![prompt("person")]));
+        let change = ConfigChange::between(&[gate.clone(), yard.clone()], &[yard.clone(), gate]);
+        assert!(!change.is_empty() && change.cameras().count() == 0);
+        assert_eq!(change.place(&yard.id), Some(0));
+    }
+}

@@ -1,0 +1,282 @@
+//! Logins and keys: named in the file, kept elsewhere. Nothing here ever prints one.
+
+use std::{
+    fmt, fs,
+    io::{self, Read},
+    os::unix::fs::PermissionsExt,
+    path::Path,
+};
+
+use super::{
+    form::Form,
+    rights::{CAMERA_CREDENTIAL, ListRights},
+    scope::Scope,
+    text::text,
+};
+use crate::read::{key::keys, table::Reader, value::ConfigValue};
+
+/// No password or key is longer, in bytes.
+const SECRET_MAX_BYTES: u64 = 64 * 1024;
+
+/// A login or key that cannot be printed: `Debug` shows `***` and there is no `Display`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The text itself. Call it where the text is handed to a library, never to format or store it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// The warning at each start about a password without TLS.
+pub(crate) const CLEAR_TEXT: &str = "not encrypted: everyone on the network between can read the password; use mqtts:// (MQTT) or tls:// (NATS)";
+/// The warning at each start about a certificate that is not checked.
+pub(crate) const INSECURE: &str =
+    "the certificate is not checked; an attacker on the network can read and change everything";
+
+/// What a secret is good for decides how it may be named.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SecretKind {
+    /// A password: `env`, `cred` or `file`; one line break at the end is taken off.
+    Password,
+    /// A PEM key: `env`, `cred_file` or `file`; kept as it is.
+    Key,
+}
+
+/// A secret that is named: `{ env = "NAME" }`, `{ cred = "NAME" }` (systemd), `{ file = "PATH" }`.
+pub(crate) fn password<'s>(scope: &'s Scope<'_>) -> Form<'s, Secret> {
+    password_with(scope, "secret", |_| Ok(()))
+}
+
+/// A password with a rule, which says what is wrong without showing the text.
+pub(crate) fn password_with<'s>(
+    scope: &'s Scope<'_>,
+    form: impl Into<String>,
+    check: fn(&str) -> Result<(), String>,
+) -> Form<'s, Secret> {
+    Form::new(form, move |value| {
+        let text = fetch(scope, value, SecretKind::Password)?;
+        let text = without_line_break(&text);
+        value.checked(not_empty(text).and_then(|()| check(text)))?;
+        Some(Secret::new(text.to_owned()))
+    })
+}
+
+/// A key in PEM format, named in the same ways.
+pub(crate) fn private_key<'s>(scope: &'s Scope<'_>) -> Form<'s, Secret> {
+    Form::new("secret with `env`, `cred_file` or `file`", |value| {
+        let text = fetch(scope, value, SecretKind::Key)?;
+        value.checked(not_empty(&text))?;
+        Some(Secret::new(text))
+    })
+}
+
+fn not_empty(secret: &str) -> Result<(), String> {
+    match secret {
+        "" => Err("the secret is empty".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+fn fetch(scope: &Scope<'_>, value: &ConfigValue<'_>, kind: SecretKind) -> Option<String> {
+    let credential_key = match kind {
+        SecretKind::Password => "cred",
+        SecretKind::Key => "cred_file",
+    };
+    let advice = format!(
+        "use {{ env = \"NAME\" }}, {{ {credential_key} = \"NAME\" }} or {{ file = \"PATH\" }}"
+    );
+    if let Some(text) = value.as_text() {
+        if !scope.allow_plain_secrets {
+            value.error(format!("plain text is not allowed; {advice}"));
+            return None;
+        }
+        value.warning(format!(
+            "plain text: everyone who can read this file can read the secret; {advice}"
+        ));
+        return Some(text.to_owned());
+    }
+    let mut table = Reader::of_value(value)?;
+    let named = read_names(&mut table, kind);
+    let keys = ["env", credential_key, "file"];
+    let given = keys.map(|key| table.given(key));
+    if let Some(rights) = scope.list
+        && !is_permitted(scope, rights, &given)
+    {
+        table.finish();
+        return None;
+    }
+    let count = given.iter().flatten().count();
+    match count {
+        0 => table.missing(&keys, format!("no secret is named; {advice}")),
+        1 => {}
+        _ => table.error(format!("more than one secret is named; {advice}")),
+    }
+    table.finish();
+    match named {
+        _ if count > 1 => None,
+        [Some(variable), _, _] => from_variable(scope, value, &variable),
+        [_, Some(credential), _] => from_credential(scope, value, &credential),
+        [_, _, Some(file)] => from_file(scope, value, &scope.path(&file)),
+        [None, None, None] => None,
+    }
+}
+
+/// Where a secret of this kind may be: a variable, a credential, a file.
+fn read_names(table: &mut Reader<'_>, kind: SecretKind) -> [Option<String>; 3] {
+    let name = |form: &'static str| text(form, |name: &str| Ok(name.to_owned())).optional("none");
+    keys! { table in "Secrets", "Passwords and keys are not written in this file. Each is a table with exactly one of these keys.",
+            r#"password = { cred = "mqtt_password" }"#;
+        /// Reads the secret from an environment variable.
+        env = name("name of an environment variable"), r#"password = { env = "GATE_PASSWORD" }"#;
+    }
+    let credential = match kind {
+        SecretKind::Password => {
+            keys! { table;
+                /// Reads a password from a credential: `LoadCredential=mqtt_password:PATH` in the unit.
+                cred = name("name of a systemd credential"), r#"password = { cred = "mqtt_password" }"#;
+            }
+            cred
+        }
+        SecretKind::Key => {
+            keys! { table;
+                /// The same for a private key (`client_key`).
+                cred_file = name("name of a systemd credential"), r#"client_key = { cred_file = "mqtt_key" }"#;
+            }
+            cred_file
+        }
+    };
+    keys! { table;
+        /// Reads the secret from a file. A file that all users can read causes a warning.
+        file = name("path, relative to the configuration file"), r#"password = { file = "/etc/spotter/front" }"#;
+    }
+    [env, credential, file]
+}
+
+/// Adds the keys of secrets to the reference.
+pub(crate) fn describe_names(mut table: Reader<'_>) {
+    for kind in [SecretKind::Password, SecretKind::Key] {
+        read_names(&mut table, kind);
+    }
+}
+
+/// Whether a fleet's list may name this secret of the box. It may only name one that is meant for a camera: the list says to which host it goes.
+fn is_permitted(scope: &Scope, rights: &ListRights, named: &[Option<ConfigValue<'_>>; 3]) -> bool {
+    let [variable, credential, file] = named;
+    let of_box = [variable, file].into_iter().flatten();
+    let of_box = of_box.filter(|_| !rights.allow_local).map(|value| {
+        let text = format!(
+            "a fleet's list cannot name variables and files of a box; use {{ cred = \"{CAMERA_CREDENTIAL}NAME\" }}, or set allow_local = true in [fleet] of the box"
+        );
+        (value, text)
+    });
+    let is_foreign = |name| !rights.allows_credential(name);
+    let foreign = credential.iter();
+    let foreign = foreign.filter(|value| value.as_text().is_some_and(is_foreign));
+    let foreign = foreign.map(|value| {
+        let text = format!(
+            "a fleet's list can name credentials that begin with {CAMERA_CREDENTIAL:?}; rename it, or add it to camera_credentials in [fleet] of the box"
+        );
+        (value, text)
+    });
+    let forbidden: Vec<_> = of_box.chain(foreign).collect();
+    let is_permitted = forbidden.is_empty();
+    for (value, text) in forbidden {
+        scope.forbidden(value, &text);
+    }
+    is_permitted
+}
+
+/// A password without one line break at its end, which an editor adds.
+pub(crate) fn without_line_break(text: &str) -> &str {
+    let line = text.strip_suffix('\n').unwrap_or(text);
+    line.strip_suffix('\r').unwrap_or(line)
+}
+
+fn from_variable(scope: &Scope, value: &ConfigValue<'_>, name: &str) -> Option<String> {
+    if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') || name.is_empty() {
+        // Not shown: it may be the secret itself.
+        value.error("\"env\" must be the name of an environment variable");
+        return None;
+    }
+    let found = scope.environment.variable(name);
+    if found.is_none() {
+        scope.absent(
+            value,
+            format!("environment variable {name:?} is not set or empty"),
+        );
+    }
+    found
+}
+
+fn from_credential(scope: &Scope, value: &ConfigValue<'_>, name: &str) -> Option<String> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+    if !name.bytes().all(allowed) || name.bytes().all(|b| b == b'.') {
+        value.error("\"cred\" must be the name of a credential: letters, digits, _ - and .");
+        return None;
+    }
+    let absent = || {
+        let remedy = format!("add LoadCredential={name}:PATH to the unit");
+        scope.absent(
+            value,
+            format!("systemd did not provide credential {name:?}; {remedy}"),
+        );
+    };
+    let Some(dir) = scope.environment.credentials_dir() else {
+        absent();
+        return None;
+    };
+    match read(&dir.join(name)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            absent();
+            None
+        }
+        result => value.checked(
+            result.map_err(|error| format!("credential {name:?} cannot be read: {error}")),
+        ),
+    }
+}
+
+fn from_file(scope: &Scope, value: &ConfigValue<'_>, path: &Path) -> Option<String> {
+    let shown = path.display();
+    match fs::metadata(path).map(|meta| meta.permissions().mode() & 0o7777) {
+        Ok(mode) if mode & 0o004 != 0 => {
+            value.warning(format!(
+                "{shown} is readable by all (mode {mode:04o}); run `chmod 600 {shown}`"
+            ));
+        }
+        Ok(_) => {}
+        Err(error) => {
+            scope.absent(value, format!("{shown} cannot be read: {error}"));
+            return None;
+        }
+    }
+    value.checked(read(path).map_err(|error| format!("{shown} cannot be read: {error}")))
+}
+
+/// Reads a small text file; a pipe, which would block, is refused and a huge file is not read to its end.
+pub(crate) fn read(path: &Path) -> io::Result<String> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("not a plain file"));
+    }
+    let mut text = String::new();
+    let read = fs::File::open(path)?
+        .take(SECRET_MAX_BYTES + 1)
+        .read_to_string(&mut text)?;
+    if read as u64 > SECRET_MAX_BYTES {
+        let limit = format!("longer than {SECRET_MAX_BYTES} bytes");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, limit));
+    }
+    Ok(text)
+}

@@ -1,0 +1,138 @@
+//! Warnings that only running can give: whether the machine keeps up and whether a camera fits its settings. Pure.
+
+use std::time::Duration;
+
+use super::file::Config;
+use crate::{
+    forms::environment::DEFAULT_MODEL,
+    tables::{camera::*, model::*, prompt::STRIP_OVER_RANGE},
+};
+use spotter_core::{LookRate, StripShape, duration_from_secs};
+
+/// Prompt-frames a second that all cameras ask for: every prompt at its own rate.
+pub(crate) fn asked_prompt_frames_hz(cameras: &[CameraConfig]) -> f64 {
+    let prompts = cameras.iter().flat_map(|camera| &camera.prompts);
+    prompts.map(|prompt| prompt.rate.hz()).sum()
+}
+
+/// A warning when the cameras ask for more than the machine did at its last measurement. `machine` is `GPU` or `CPU`;
+/// both rates are prompt-frames a second.
+pub fn impossible_load(
+    cameras: &[CameraConfig],
+    machine: &str,
+    measured_hz: f64,
+) -> Option<String> {
+    let asked_hz = asked_prompt_frames_hz(cameras);
+    let count = match cameras.len() {
+        1 => "1 camera asks".to_owned(),
+        count => format!("{count} cameras ask"),
+    };
+    (asked_hz > measured_hz).then(|| {
+        let (asked, measured) = (shown(asked_hz), shown(measured_hz));
+        format!(
+            "{count} for {asked} prompt-frames/s; this {machine} measured {measured}/s at the last start; \
+             frames will be dropped"
+        )
+    })
+}
+
+/// A warning when a camera whose key frames alone are decoded sends them less often than looks are due.
+pub fn key_frames_too_rare(rate: LookRate, key_frame_distance_s: f64) -> Option<String> {
+    let needed_s = 1.0 / rate.hz();
+    // Cameras keep their distance only roughly.
+    (key_frame_distance_s > needed_s * 1.05).then(|| {
+        let (rate, needed, sent) = (
+            shown(rate.hz()),
+            shown(needed_s),
+            shown(key_frame_distance_s),
+        );
+        format!(
+            "rate {rate} needs a key frame every {needed} s, the camera sends one every {sent} s"
+        )
+    })
+}
+
+/// Why no strip can be made of a camera's frames, `every` apart, and what to do.
+pub fn no_strip(shape: StripShape, every: Duration, decode: Decode) -> String {
+    let StripShape { frames, over } = shape;
+    let seconds = |time: Duration| shown(time.as_secs_f64());
+    let over = seconds(over);
+    if every <= shape.longest_interval() {
+        return format!(
+            "the camera's frames have gaps or change their size too often for {frames} frames over {over} s"
+        );
+    }
+    // A quarter more than is needed: cameras keep their interval only roughly.
+    let needed = |frames: u8| (every * u32::from(frames - 1) / 2).mul_f64(1.25);
+    let reachable = |frames: u8| {
+        let over = needed(frames).as_secs_f64().ceil();
+        (duration_from_secs(over) <= *STRIP_OVER_RANGE.end()).then_some(over)
+    };
+    let remedy = match (reachable(frames), reachable(4)) {
+        (Some(over), _) => format!("set over = \"{over}s\" or more, or fewer frames"),
+        (None, Some(over)) => format!("set frames = 4 and over = \"{over}s\" or more"),
+        (None, None) => "remove frames".to_owned(),
+    };
+    let decode = match decode {
+        Decode::KeyFrames => ", or decode = \"all\"",
+        Decode::All => "",
+    };
+    let (needed, every) = (seconds(shape.longest_interval()), seconds(every));
+    format!(
+        "{frames} frames over {over} s need a frame every {needed} s, the camera sends one every {every} s; {remedy}{decode}"
+    )
+}
+
+/// What `info.features` reports about certificates that are not checked: `insecure_tls:mqtt`, `insecure_tls:cam/gate`.
+pub fn insecure_features(config: &Config) -> Vec<String> {
+    let broker = config
+        .mqtt
+        .broker
+        .tls
+        .as_ref()
+        .is_some_and(|tls| tls.insecure);
+    let broker = broker.then(|| "insecure_tls:mqtt".to_owned());
+    let cameras = config.cameras.iter();
+    let cameras = cameras.filter(|camera| camera.source.is_insecure());
+    let cameras = cameras.map(|camera| format!("insecure_tls:cam/{}", camera.id));
+    broker.into_iter().chain(cameras).collect()
+}
+
+/// A warning when more GPUs are listed than there are cameras: a camera stays with one GPU.
+pub fn idle_gpus(config: &Config) -> Option<String> {
+    let (gpus, cameras) = (config.model.gpus.len(), config.engines_max());
+    let used = &config.model.gpus[..cameras.min(gpus)];
+    (gpus > cameras && config.model.device != DevicePreference::Cpu).then(|| {
+        format!(
+            "model.gpus: {gpus} GPUs, but cameras: {cameras}; a camera uses one GPU, so only {used:?} is used"
+        )
+    })
+}
+
+/// A warning of a key that is accepted and does nothing, because another one is in its way: a GPU's memory belongs to a
+/// process, and of several engines each has its own.
+pub fn without_effect(config: &Config) -> Option<String> {
+    let model = &config.model;
+    let engines = model.gpus.len().min(config.engines_max());
+    let wanted = model.frames == FramePlace::Gpu && model.device != DevicePreference::Cpu;
+    (wanted && engines > 1).then(|| {
+        "model.frames: \"gpu\" has no effect with several GPUs in model.gpus, whose engines are processes of their own; \
+         frames come to the host"
+            .to_owned()
+    })
+}
+
+/// A warning when the embedded model is used because there is no other.
+pub fn no_model(model: &ModelSettings) -> Option<String> {
+    model.is_stand_in.then(|| {
+        format!(
+            "no model was fetched; the embedded demonstration model is used, which knows drawn streets only; run \
+             `spotter model get {DEFAULT_MODEL}`, or name a model directory"
+        )
+    })
+}
+
+/// At most two decimals, no zeros at the end.
+fn shown(number: f64) -> String {
+    format!("{}", (number * 100.0).round() / 100.0)
+}

@@ -1,0 +1,380 @@
+//! The cameras of a fleet: a list that all its nodes share, in the syntax of `[defaults]` and `[camera.NAME]`.
+
+use std::{collections::BTreeMap, path::Path};
+
+use super::file::check_schema;
+use crate::{
+    forms::{environment::Environment, prelude::*, rights::ListRights, scope::ReadPurpose},
+    read::{prelude::*, problem::*, syntax},
+    tables::{camera::cameras, shared_camera::*},
+};
+use spotter_core::CameraId;
+
+/// A list as one node can use it.
+#[derive(Debug, Default)]
+pub struct SharedCameraList {
+    pub cameras: Vec<SharedCamera>,
+    /// Cameras that this node cannot watch, with the first reason: a secret that it does not have, a key that its version does not know.
+    pub refused: BTreeMap<CameraId, String>,
+    pub warnings: Vec<ConfigProblem>,
+}
+
+/// Checks a list that is called `name` in messages. Its secrets may be absent without a word, because the nodes have them.
+pub fn check_camera_list(
+    name: &str,
+    text: &str,
+    environment: &Environment,
+) -> Result<SharedCameraList, ConfigProblems> {
+    let rights = ListRights::default();
+    let scope = Scope {
+        list: Some(&rights),
+        ..Scope::new(environment, Path::new(""), ReadPurpose::CheckElsewhere)
+    };
+    let (list, problems) = read(name, text, &scope);
+    match problems.iter().any(is_error) {
+        true => Err(ConfigProblems::new(name, problems)),
+        false => Ok(SharedCameraList {
+            warnings: problems,
+            ..list
+        }),
+    }
+}
+
+/// The node that a list is read for.
+pub struct ListReader<'a> {
+    pub environment: &'a Environment,
+    /// It has an API that triggers with `http` can be called at.
+    pub has_api: bool,
+    pub rights: &'a ListRights,
+}
+
+/// Reads a list to watch its cameras. One that this node cannot watch does not keep it from the others; an error outside of the cameras does.
+pub fn camera_list(
+    name: &str,
+    text: &str,
+    reader: &ListReader<'_>,
+) -> Result<SharedCameraList, ConfigProblems> {
+    let scope = Scope {
+        has_api: reader.has_api,
+        list: Some(reader.rights),
+        ..Scope::new(reader.environment, Path::new(""), ReadPurpose::Run)
+    };
+    let (mut list, problems) = read(name, text, &scope);
+    let mut warnings = Vec::new();
+    for problem in &problems {
+        match (camera_of(&problem.key), is_error(problem)) {
+            (Some(camera), true) => {
+                list.cameras.retain(|listed| listed.camera.id != camera);
+                let reason = problem.to_string();
+                list.refused.entry(camera).or_insert(reason);
+            }
+            (None, true) => return Err(ConfigProblems::new(name, problems)),
+            (_, false) => warnings.push(problem.clone()),
+        }
+    }
+    Ok(SharedCameraList { warnings, ..list })
+}
+
+fn is_error(problem: &ConfigProblem) -> bool {
+    problem.severity == Severity::Error
+}
+
+/// The camera that a key such as `camera.gate.rate` is about.
+fn camera_of(key: &str) -> Option<CameraId> {
+    let id = key.strip_prefix("camera.")?.split('.').next()?;
+    CameraId::new(id).ok()
+}
+
+/// A list is for all who may read it in the store, so it has no plain secrets.
+fn read(name: &str, text: &str, scope: &Scope<'_>) -> (SharedCameraList, Vec<ConfigProblem>) {
+    let notes = Notes::new(name, text);
+    let mut list = SharedCameraList::default();
+    if let Some(document) = syntax::parse(&notes, text) {
+        let reader = Reader::new(&notes, "", 0..0, Some(document.get_ref()));
+        list.cameras = read_cameras(scope, reader);
+    }
+    (list, notes.into_list())
+}
+
+/// The cameras of a list.
+pub(super) fn read_cameras(scope: &Scope<'_>, mut root: Reader<'_>) -> Vec<SharedCamera> {
+    check_schema(&mut root);
+    let cameras = cameras(&mut root, |id, table, defaults| {
+        shared_camera(scope, id, table, defaults)
+    });
+    root.finish();
+    cameras
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::{prelude::*, sample::select};
+
+    use super::*;
+    use crate::{SourceConfig, check_task};
+    use spotter_core::{IpNetwork, LookRate, NodeId, testing::cases};
+
+    const GATE: &str = "[camera.gate]\nurl = \"rtsp://192.0.2.1/a\"\n";
+    const PROMPT: &str = "prompt.car.detect = \"car\"\n";
+
+    fn environment() -> Environment {
+        Environment::new("node", |_| None)
+    }
+
+    /// A list as a node with these rights reads it.
+    fn read_with(text: &str, rights: &ListRights) -> SharedCameraList {
+        let reader = ListReader {
+            environment: &environment(),
+            has_api: true,
+            rights,
+        };
+        camera_list("list", text, &reader).unwrap()
+    }
+
+    fn local() -> ListRights {
+        ListRights {
+            allow_local: true,
+            ..ListRights::default()
+        }
+    }
+
+    #[test]
+    fn camera_of_a_list_has_label_and_priority() {
+        let text = format!("{GATE}label = \"hall\"\npriority = 3\nsessions = 1\n{PROMPT}");
+        let list = check_camera_list("list.toml", &text, &environment()).unwrap();
+        let camera = &list.cameras[0];
+        assert_eq!(camera.label.as_deref(), Some("hall"));
+        assert_eq!(camera.priority, 3);
+        // Of earlier versions.
+        let warning = list.warnings[0].to_string();
+        assert!(warning.contains("sessions: warning: removed"), "{warning}");
+    }
+
+    #[test]
+    fn camera_that_this_node_cannot_watch_leaves_the_others() {
+        let yard = "[camera.yard]\nurl = \"rtsp://192.0.2.2/a\"\nuser = \"u\"\npassword = { env = \"ABSENT\" }\n";
+        let door = "[camera.door]\nurl = \"rtsp://192.0.2.3/a\"\nnew_key = 1\n";
+        let text = format!("{GATE}{PROMPT}{yard}{PROMPT}{door}{PROMPT}");
+        let list = read_with(&text, &local());
+        assert_eq!(list.cameras.len(), 1);
+        let reasons: Vec<&str> = list.refused.values().map(String::as_str).collect();
+        assert!(reasons[0].contains("new_key: unknown key"), "{reasons:?}");
+        assert!(reasons[1].contains("ABSENT"), "{reasons:?}");
+        // An operator who applies it sees the key; the secret is for the nodes.
+        let problems = check_camera_list("list", &text, &environment()).unwrap_err();
+        assert_eq!(problems.errors(), 1);
+    }
+
+    #[test]
+    fn camera_that_is_triggered_by_calls_needs_an_api() {
+        let text = format!("{GATE}{PROMPT}trigger.app.http = true\n");
+        let refused = |has_api| {
+            let reader = ListReader {
+                environment: &environment(),
+                has_api,
+                rights: &ListRights::default(),
+            };
+            let list = camera_list("list", &text, &reader).unwrap();
+            list.refused.into_values().collect::<Vec<_>>()
+        };
+        assert!(refused(true).is_empty());
+        assert!(refused(false)[0].contains("add [api]"));
+        // An operator who applies it does not know the nodes' files.
+        assert!(check_camera_list("list", &text, &environment()).is_ok());
+    }
+
+    #[test]
+    fn errors_outside_of_cameras_reject_the_list() {
+        for (text, said) in [
+            ("[mqtt]\n", "unknown key"),
+            ("[defaults]\nrate = \"fast\"\n", "needs a number"),
+            ("allow_plain_secrets = true\n", "unknown key"),
+            ("[camera", "not TOML"),
+        ] {
+            let text = format!("{text}{}", if text.ends_with('\n') { GATE } else { "" });
+            let reader = ListReader {
+                environment: &environment(),
+                has_api: true,
+                rights: &local(),
+            };
+            let problems = camera_list("list", &text, &reader).unwrap_err();
+            assert!(problems.to_string().contains(said), "{problems}");
+        }
+    }
+
+    /// Reasons of refusals by a node with these rights, of a camera with these lines.
+    fn refusal(lines: &str, rights: &ListRights) -> Option<String> {
+        let text = format!("{GATE}{PROMPT}[camera.yard]\n{lines}{PROMPT}");
+        let list = read_with(&text, rights);
+        assert_eq!(list.cameras[0].camera.id.as_str(), "gate", "not the others");
+        list.refused.into_values().next()
+    }
+
+    #[test]
+    fn list_reads_no_secret_that_the_box_does_not_permit() {
+        let folder = tempfile::tempdir().unwrap();
+        let secret = folder.path().join("secret");
+        std::fs::write(&secret, "canary").unwrap();
+        let file = secret.display().to_string();
+        let login = |password: &str| {
+            format!("url = \"rtsp://192.0.2.2/a\"\nuser = \"u\"\npassword = {password}\n")
+        };
+        let by_default = ListRights::default();
+        for (lines, reason) in [
+            (
+                login(&format!("{{ file = \"{file}\" }}")),
+                "cannot name variables and files",
+            ),
+            (
+                login("{ env = \"PATH\" }"),
+                "cannot name variables and files",
+            ),
+            (
+                login("{ cred = \"mqtt_password\" }"),
+                "begin with \"camera_\"",
+            ),
+            (login("{ cred = \"camera_\" }"), "begin with \"camera_\""),
+            (login("\"canary\""), "plain text is not allowed"),
+            (
+                format!("url = \"file://{file}\"\n"),
+                "cannot name files and devices",
+            ),
+            (
+                "url = \"usb:///dev/video0\"\n".to_owned(),
+                "cannot name files and devices",
+            ),
+        ] {
+            let refused = refusal(&lines, &by_default).unwrap();
+            assert!(
+                refused.contains(reason) && !refused.contains("canary"),
+                "{refused}"
+            );
+        }
+        // The box permits it; that a credential is not there is another reason.
+        let named = ListRights {
+            camera_credentials: ["mqtt_password".to_owned()].into(),
+            ..local()
+        };
+        for lines in [
+            login(&format!("{{ file = \"{file}\" }}")),
+            format!("url = \"file://{file}\"\n"),
+            "url = \"usb:///dev/video0\"\n".to_owned(),
+        ] {
+            assert_eq!(refusal(&lines, &named), None, "{lines}");
+        }
+        for (name, rights) in [("camera_yard", &by_default), ("mqtt_password", &named)] {
+            let refused = refusal(&login(&format!("{{ cred = \"{name}\" }}")), rights);
+            assert!(refused.unwrap().contains("systemd did not provide"));
+        }
+        // An operator who applies the list is warned.
+        let text = format!("[camera.yard]\n{}{PROMPT}", login("{ env = \"PATH\" }"));
+        let list = check_camera_list("list", &text, &environment()).unwrap();
+        assert!(list.warnings[0].text.contains("allow_local"));
+    }
+
+    #[test]
+    fn list_names_hosts_in_the_networks_of_a_box() {
+        let rights = ListRights {
+            networks: vec![IpNetwork::new("192.0.2.0/24").unwrap()],
+            ..ListRights::default()
+        };
+        let motion = "trigger.motion.onvif = \"motion\"\n";
+        for (lines, is_allowed) in [
+            ("url = \"rtsp://192.0.2.2/a\"\n".to_owned(), true),
+            ("url = \"rtsps://192.0.2.2:322/a\"\n".to_owned(), true),
+            ("url = \"rtsp://203.0.113.2/a\"\n".to_owned(), false),
+            ("url = \"rtsp://camera.example.net/a\"\n".to_owned(), false),
+            ("url = \"rtsp://3221225986/a\"\n".to_owned(), false),
+            (
+                "url = \"rtsp://192.0.2.2/a\"\nredirect_hosts = [\"192.0.2.3\"]\n".to_owned(),
+                true,
+            ),
+            (
+                "url = \"rtsp://192.0.2.2/a\"\nredirect_hosts = [\"203.0.113.2\"]\n".to_owned(),
+                false,
+            ),
+            (
+                format!(
+                    "url = \"rtsp://192.0.2.2/a\"\nonvif_url = \"http://192.0.2.9/o\"\n{motion}"
+                ),
+                true,
+            ),
+            (
+                format!(
+                    "url = \"rtsp://192.0.2.2/a\"\nonvif_url = \"http://169.254.169.254/o\"\n{motion}"
+                ),
+                false,
+            ),
+            (
+                format!(
+                    "url = \"rtsp://192.0.2.2/a\"\nonvif_url = \"http://metadata/o\"\n{motion}"
+                ),
+                false,
+            ),
+        ] {
+            let refused = refusal(&lines, &rights);
+            assert_eq!(refused.is_none(), is_allowed, "{lines}: {refused:?}");
+            assert!(refused.is_none_or(|why| why.contains("networks in [fleet]")));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(cases(128)))]
+
+        #[test]
+        fn accepted_entries_of_a_list_obey_the_rules(
+            values in prop::collection::vec((select(KEYS.to_vec()), value()), 0..6),
+        ) {
+            let lines: Vec<String> = values.iter().map(|(key, value)| format!("{key} = {value}\n")).collect();
+            let text = format!("[camera.gate]\n{}", lines.concat());
+            let reader = ListReader { environment: &environment(), has_api: true, rights: &ListRights::default() };
+            let Ok(list) = camera_list("list", &text, &reader) else {
+                return Ok(());
+            };
+            for SharedCamera { camera, label, priority, .. } in list.cameras {
+                prop_assert!(LookRate::RANGE.contains(&camera.rate.hz()));
+                let is_local = matches!(camera.source, SourceConfig::File { .. } | SourceConfig::Usb { .. });
+                prop_assert!(!is_local);
+                prop_assert!(camera.source.login().is_none(), "no credential is there");
+                prop_assert!(priority <= 9 && label.is_none_or(|label| NodeId::new(&label).is_ok()));
+                for prompt in camera.prompts {
+                    prop_assert!(prompt.rate <= camera.rate);
+                    prop_assert!(check_task(&prompt.task).is_ok());
+                }
+            }
+        }
+    }
+
+    const KEYS: [&str; 13] = [
+        "url",
+        "user",
+        "password",
+        "rate",
+        "width",
+        "label",
+        "priority",
+        "onvif_url",
+        "stall",
+        "motion",
+        "prompt.car.detect",
+        "prompt.car.rate",
+        "prompt.car.min_score",
+    ];
+
+    /// A value as TOML has it.
+    fn value() -> impl Strategy<Value = String> {
+        prop_oneof![
+            Just("\"rtsp://192.0.2.1/a\"".to_owned()),
+            Just("\"car\"".to_owned()),
+            any::<f64>().prop_map(|number| format!("{number:?}").replace("NaN", "nan")),
+            (0.0f64..40.0).prop_map(|number| format!("{number:?}")),
+            any::<i64>().prop_map(|number| number.to_string()),
+            (0i64..12).prop_map(|number| number.to_string()),
+            "[a-z0-9:/. ]{0,30}".prop_map(|text| format!("{text:?}")),
+            (1usize..2000).prop_map(|length| format!("\"{}\"", "x".repeat(length))),
+            select(vec!["file", "env", "cred", "insecure", "on"])
+                .prop_map(|key| format!("{{ {key} = \"PATH\" }}")),
+            Just("true".to_owned()),
+        ]
+    }
+}

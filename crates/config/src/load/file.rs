@@ -1,0 +1,260 @@
+//! From a path to a checked [`Config`], or to everything that is wrong with the file.
+
+use std::{
+    fs,
+    io::{self, Read},
+    path::Path,
+};
+
+use sha2::{Digest, Sha256};
+
+use crate::{
+    forms::{environment::Environment, prelude::*, scope::ReadPurpose},
+    read::{prelude::*, problem::*, syntax},
+    tables::{
+        api::*, camera::*, fleet::*, http::*, mode::*, model::*, mqtt::*, node::*, webhook::*,
+    },
+};
+use spotter_core::{AdapterId, ModeId, WebhookId};
+
+/// Version of the file's shape.
+const SCHEMA: i128 = 1;
+/// No configuration is longer, in bytes.
+const FILE_MAX_BYTES: u64 = 4 * 1024 * 1024;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    pub node: NodeConfig,
+    pub http: HttpConfig,
+    /// `None`: off.
+    pub api: Option<ApiConfig>,
+    pub mqtt: MqttConfig,
+    pub model: ModelSettings,
+    /// `None`: a box with its own cameras.
+    pub fleet: Option<FleetConfig>,
+    /// `[webhook.*]`, in the order of the file.
+    pub webhooks: Vec<WebhookConfig>,
+    /// `[camera.*]`, in the order of the file; at least one, and none in a fleet, whose cameras are in its list.
+    pub cameras: Vec<CameraConfig>,
+    /// `[mode.*]`, in the order of the file; none in a fleet.
+    pub modes: Vec<ModeConfig>,
+    /// First 12 hex digits of the file's SHA-256, to tell configurations apart.
+    pub hash: String,
+}
+
+impl Config {
+    /// The same with other cameras.
+    pub fn with_cameras(&self, cameras: Vec<CameraConfig>) -> Self {
+        Self {
+            cameras,
+            ..self.clone()
+        }
+    }
+
+    /// The most engines that have a use: a camera has one engine, and a fleet may have more cameras any time.
+    pub fn engines_max(&self) -> usize {
+        match self.fleet {
+            Some(_) => usize::MAX,
+            None => self.cameras.len(),
+        }
+    }
+}
+
+/// A checked configuration with the warnings of each start.
+#[derive(Debug)]
+pub struct LoadedConfig {
+    pub config: Config,
+    /// Sorted by their line in the file.
+    pub warnings: Vec<ConfigProblem>,
+}
+
+/// Reads the file to run with it. Everything it names on this machine must be there: secrets, certificates, models.
+/// Blocks on the disk.
+pub fn load(path: &Path, environment: &Environment) -> Result<LoadedConfig, ConfigProblems> {
+    read(path, environment, ReadPurpose::Run)
+}
+
+/// Reads the file to check it, perhaps on another machine than the one it is for: a secret, certificate or model
+/// that is not here is a warning, and the secret is left out of the result. Blocks on the disk.
+pub fn check(path: &Path, environment: &Environment) -> Result<LoadedConfig, ConfigProblems> {
+    read(path, environment, ReadPurpose::Check)
+}
+
+/// Reads a configuration that a program wrote and that is in no file, called `name` in messages; relative paths in it start at the
+/// working directory.
+pub fn of_text(
+    name: &str,
+    text: &str,
+    environment: &Environment,
+) -> Result<LoadedConfig, ConfigProblems> {
+    let scope = Scope::new(environment, Path::new(""), ReadPurpose::Run);
+    read_text(name, text.as_bytes(), scope)
+}
+
+fn read(
+    path: &Path,
+    environment: &Environment,
+    purpose: ReadPurpose,
+) -> Result<LoadedConfig, ConfigProblems> {
+    let file = path.display().to_string();
+    let bytes = read_bytes(path).map_err(|error| {
+        let text = format!("cannot be read: {error}; name a configuration file");
+        let problem = ConfigProblem::of_file(path, String::new(), text);
+        ConfigProblems::new(&file, vec![problem])
+    })?;
+    let dir = path.parent().unwrap_or(Path::new(""));
+    read_text(&file, &bytes, Scope::new(environment, dir, purpose))
+}
+
+/// Reads the bytes of a file that is called `file` in messages.
+pub(crate) fn read_text(
+    file: &str,
+    bytes: &[u8],
+    scope: Scope<'_>,
+) -> Result<LoadedConfig, ConfigProblems> {
+    let text = bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid());
+    let notes = Notes::new(file, text);
+    let config = if text.len() < bytes.len() {
+        let problem = "not TOML: contains bytes that are not UTF-8";
+        notes.error(&(text.len()..text.len()), "", problem);
+        None
+    } else {
+        syntax::parse(&notes, text).and_then(|document| {
+            let root = Reader::new(&notes, "", 0..0, Some(document.get_ref()));
+            read_root(root, scope, hash(bytes))
+        })
+    };
+    match (config, notes.into_result()) {
+        (Some(config), Ok(warnings)) => Ok(LoadedConfig { config, warnings }),
+        (_, Err(problems)) => Err(problems),
+        // A reader that gives nothing has noted why; should one ever not, the empty list still stops the start.
+        (None, Ok(_)) => Err(ConfigProblems::new(file, Vec::new())),
+    }
+}
+
+/// Reads the tables of a file. `hash`: that of the file.
+pub(super) fn read_root(
+    mut root: Reader<'_>,
+    mut scope: Scope<'_>,
+    hash: String,
+) -> Option<Config> {
+    check_schema(&mut root);
+    keys! { root;
+        /// Accepts passwords and keys as plain text in this file, with a warning at each start.
+        allow_plain_secrets = flag().or(false), "allow_plain_secrets = true";
+        /// This machine.
+        node = sub_table("see `[node]`"), "[node]";
+        /// Status page, metrics and health.
+        http = sub_table("see `[http]`"), "[http]";
+        /// HTTP API for pictures of other programs.
+        api = optional_table("table", "off"), "[api]";
+        /// The broker.
+        mqtt = optional_table("table", "required"), "[mqtt]";
+        /// The model and its device.
+        model = sub_table("see `[model]`"), "[model]";
+        /// Adapters of the model, which requests of the API name. Names as those of cameras.
+        adapter = tables(AdapterId::new, "adapter", "none"), "[adapter.plates]";
+        /// Receivers of events over HTTP. The name in the header is the webhook's id: 1 to 32 characters of a-z 0-9 _ -.
+        webhook = tables(WebhookId::new, "webhook", "none"), "[webhook.door]";
+        /// Boxes that share cameras; then the file has no cameras.
+        fleet = optional_table("table", "see `[fleet]`"), "[fleet]";
+        /// Named sets of values for cameras and prompts, of which one or none is active. Names as those of cameras.
+        mode = tables(ModeId::new, "mode", "none"), "[mode.night]";
+    }
+    scope.allow_plain_secrets = allow_plain_secrets;
+    scope.has_api = root.given("api").is_some();
+    let is_in_fleet = root.given("fleet").is_some();
+
+    let node = self::node(&scope, node);
+    let http = self::http(http);
+    let api = api.map(|table| self::api(&scope, table, http.listen));
+    if root.given("mqtt").is_none() {
+        let text = "no broker; add [mqtt] with url = \"mqtt://HOST\"";
+        root.missing(&["mqtt"], text);
+    }
+    let mqtt = mqtt.and_then(|table| self::mqtt(&scope, table));
+    let model = self::model(&scope, model, adapter);
+    let base = mqtt.as_ref().map(|mqtt| &mqtt.base);
+    scope.own_topics = base.map(|base| format!("{base}/{}", node.name));
+    let fleet = fleet.and_then(|table| self::fleet(&scope, table, &node.name));
+    let cameras = match is_in_fleet {
+        true => no_cameras(&mut root),
+        false => cameras(&mut root, |id, table, base| camera(&scope, id, table, base)),
+    };
+    let modes = match is_in_fleet {
+        true => Vec::new(),
+        false => modes(&root, mode),
+    };
+    let watched = (!is_in_fleet).then_some(cameras.as_slice());
+    let webhooks = webhook.into_iter();
+    let webhooks = webhooks.filter_map(|(id, table)| self::webhook(&scope, id, table, watched));
+    let webhooks = webhooks.collect();
+    root.finish();
+    Some(Config {
+        node,
+        http,
+        api,
+        mqtt: mqtt?,
+        model,
+        fleet,
+        webhooks,
+        cameras,
+        modes,
+        hash,
+    })
+}
+
+/// In a fleet, a node has no cameras of its own, and none that a mode could change.
+fn no_cameras(root: &mut Reader<'_>) -> Vec<CameraConfig> {
+    let of_list = "write it to the fleet's list with `spotter fleet apply FILE`";
+    let of_mode = "a mode changes cameras of this file, and those of a fleet are in its list; \
+        remove it and send commands to the fleet's topics instead";
+    for (key, remedy) in [
+        ("defaults", of_list),
+        ("camera", of_list),
+        ("mode", of_mode),
+    ] {
+        if let Some(value) = root.get(key) {
+            value.error(format!("not together with [fleet]: {remedy}"));
+        }
+    }
+    Vec::new()
+}
+
+/// Reads the version, which is the one key with no meaning but this check.
+pub(super) fn check_schema(root: &mut Reader<'_>) {
+    keys! { root in "The top of the file", "Keys above the first table.", "schema = 1";
+        /// Version of the file format. This version of Spotter reads schema 1 only.
+        schema = Form::new(format!("`{SCHEMA}`"), read_schema).written(i128::to_string).or(SCHEMA), "schema = 1";
+    }
+    _ = schema;
+}
+
+fn read_schema(value: &ConfigValue<'_>) -> Option<i128> {
+    let schema = value.whole()?;
+    if schema != SCHEMA {
+        value.error(format!("this version reads schema {SCHEMA} only"));
+    }
+    Some(schema)
+}
+
+/// First 12 hex digits of the SHA-256.
+fn hash(bytes: &[u8]) -> String {
+    let digest = Sha256::digest(bytes);
+    digest[..6]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path)?;
+    let count = file.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes)?;
+    if count as u64 > FILE_MAX_BYTES {
+        return Err(io::Error::other(format!(
+            "longer than {FILE_MAX_BYTES} bytes"
+        )));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,312 @@
+//! Reads a table of the file and notes everything that is wrong with it, so that all problems of a file appear in one run.
+
+use std::{fmt::Display, ops::Range};
+
+use toml::{
+    Spanned,
+    de::{DeString, DeTable},
+};
+
+use super::{
+    key::{Key, SectionReference},
+    problem::{Notes, Severity},
+    value::ConfigValue,
+};
+use spotter_core::{IdError, id_suggestion, nearest};
+
+/// One table. Every key that is read becomes a known one; [`Reader::finish`] reports the others.
+pub(crate) struct Reader<'a> {
+    notes: &'a Notes,
+    path: String,
+    span: Range<usize>,
+    /// `None` when the file does not have the table: every key has its default.
+    table: Option<&'a DeTable<'a>>,
+    known: Vec<&'static str>,
+    /// Keys of earlier versions that the file has.
+    removed: Vec<&'static str>,
+    missing: Vec<(Vec<&'static str>, String)>,
+    /// Its heading in the reference.
+    title: &'static str,
+}
+
+impl<'a> Reader<'a> {
+    /// Of the table whose header is at `span`, with its full key; the key of the whole file is empty.
+    pub(crate) fn new(
+        notes: &'a Notes,
+        path: &str,
+        span: Range<usize>,
+        table: Option<&'a DeTable<'a>>,
+    ) -> Self {
+        Self {
+            notes,
+            path: path.to_owned(),
+            span,
+            table,
+            known: Vec::new(),
+            removed: Vec::new(),
+            missing: Vec::new(),
+            title: "",
+        }
+    }
+
+    /// Of a value that must be a table.
+    pub(crate) fn of_value(value: &ConfigValue<'a>) -> Option<Self> {
+        let table = value.expect(value.item.get_ref().as_table(), "a table")?;
+        Some(Self::new(
+            value.notes,
+            &value.key,
+            value.span(),
+            Some(table),
+        ))
+    }
+
+    /// A table that the file does not have.
+    fn absent(&self) -> Self {
+        Self::new(self.notes, &self.path, self.span.clone(), None)
+    }
+
+    /// The following keys belong to this section of the reference.
+    pub(crate) fn section(
+        &mut self,
+        title: &'static str,
+        doc: &'static str,
+        example: &'static str,
+    ) {
+        self.title = title;
+        self.notes.describe_section(SectionReference {
+            title,
+            doc,
+            example,
+            keys: Vec::new(),
+        });
+    }
+
+    /// The value of a key in its form. Called by `keys!` alone.
+    pub(crate) fn key<T>(&mut self, key: Key, form: KeyForm<'a, '_, T>) -> T {
+        // A word of Rust is written `r#for`, and documentation begins with a space.
+        let name = key.name.trim_start_matches("r#");
+        let (doc, example) = (key.doc.trim(), key.example);
+        let key = Key { name, example, doc };
+        self.notes
+            .describe_key(self.title, key, form.form, form.default);
+        (form.read)(name, self)
+    }
+
+    /// The value of `key`, when the file has one.
+    pub(crate) fn get(&mut self, key: &'static str) -> Option<ConfigValue<'a>> {
+        if !self.known.contains(&key) {
+            self.known.push(key);
+        }
+        self.given(key)
+    }
+
+    /// The value of a key that was read, for what is wrong with it beside other values.
+    pub(crate) fn given(&self, key: &'static str) -> Option<ConfigValue<'a>> {
+        debug_assert!(self.known.contains(&key), "{key} was not read");
+        let item = self.table?.get(key)?;
+        Some(ConfigValue {
+            notes: self.notes,
+            key: self.key_of(key),
+            item,
+        })
+    }
+
+    /// The table `key`, an empty one when the file has none.
+    pub(crate) fn table(&mut self, key: &'static str) -> Self {
+        let table = self.get(key).and_then(|value| Self::of_value(&value));
+        table.unwrap_or_else(|| self.absent())
+    }
+
+    /// The table `key`, when the file has one; in the reference, its keys are shown.
+    pub(crate) fn optional_table(&mut self, key: &'static str) -> Option<Self> {
+        match self.get(key) {
+            Some(value) => Self::of_value(&value),
+            None => self.notes.is_describing().then(|| self.absent()),
+        }
+    }
+
+    /// The values of a table whose keys are names, with these names, in the order of the file.
+    pub(crate) fn entries(&self) -> Vec<(&'a Spanned<DeString<'a>>, ConfigValue<'a>)> {
+        let mut entries: Vec<_> = self.table.into_iter().flatten().collect();
+        entries.sort_by_key(|(name, _)| name.span().start);
+        let value = |(name, item): (&'a Spanned<DeString<'a>>, _)| {
+            let (notes, key) = (self.notes, self.key_of(name.get_ref()));
+            (name, ConfigValue { notes, key, item })
+        };
+        entries.into_iter().map(value).collect()
+    }
+
+    /// The tables below `key` with their ids, in the order of the file; for the reference, one.
+    pub(crate) fn tables<T>(
+        &mut self,
+        key: &'static str,
+        id: fn(&str) -> Result<T, IdError>,
+    ) -> Vec<(T, Self)> {
+        let parent = self.table(key);
+        if self.notes.is_describing() {
+            return id("name")
+                .into_iter()
+                .map(|id| (id, parent.absent()))
+                .collect();
+        }
+        let mut tables = Vec::new();
+        for (name, value) in parent.entries() {
+            let id = parent.id_of(name, id);
+            tables.extend(id.zip(Self::of_value(&value)));
+        }
+        tables
+    }
+
+    /// The names in the table at `path` below this one, which may have mistakes; nothing is noted.
+    pub(crate) fn names(&self, path: &[&str]) -> Vec<&'a str> {
+        let below = |table: &'a DeTable<'a>, name: &&str| table.get(*name)?.get_ref().as_table();
+        let table = self
+            .table
+            .and_then(|table| path.iter().try_fold(table, below));
+        let names = table.into_iter().flatten();
+        names.map(|(name, _)| name.get_ref().as_ref()).collect()
+    }
+
+    /// Notes an error about the whole table.
+    pub(crate) fn error(&self, text: impl Into<String>) {
+        self.notes.error(&self.span, &self.path, text);
+    }
+
+    /// Notes something about the whole table that does not forbid the start.
+    pub(crate) fn warning(&self, text: impl Into<String>) {
+        self.notes.warning(&self.span, &self.path, text);
+    }
+
+    /// Notes an error when the file has `key` and not `other`, both of which were read.
+    pub(crate) fn requires(&self, key: &'static str, other: &'static str) {
+        if let (Some(value), None) = (self.given(key), self.given(other)) {
+            value.error(format!("requires {other:?}"));
+        }
+    }
+
+    /// Notes that none of `keys` is there, though one must be. A misspelt key that [`Reader::finish`] finds explains
+    /// it better and takes its place.
+    pub(crate) fn missing(&mut self, keys: &[&'static str], text: impl Into<String>) {
+        self.missing.push((keys.to_vec(), text.into()));
+    }
+
+    /// Notes an error when the file has the key `name`, which earlier versions had; `text` names the key that replaces it.
+    pub(crate) fn removed(&mut self, name: &'static str, text: &str) {
+        self.note_removed(Severity::Error, name, text.to_owned());
+    }
+
+    /// The same for the first release without the key: the file is accepted with a warning, and the key is ignored.
+    pub(crate) fn ignored(&mut self, name: &'static str, replacement: &str) {
+        let text = format!("removed; it is ignored and will be an error; {replacement}");
+        self.note_removed(Severity::Warning, name, text);
+    }
+
+    fn note_removed(&mut self, severity: Severity, name: &'static str, text: String) {
+        let mut keys = self.table.into_iter().flatten();
+        if let Some((key, _)) = keys.find(|(key, _)| key.get_ref() == name) {
+            self.notes
+                .add(severity, &key.span(), &self.key_of(name), text);
+            self.removed.push(name);
+        }
+    }
+
+    /// Reports unknown keys, then missing ones.
+    pub(crate) fn finish(mut self) {
+        for (name, _) in self.table.into_iter().flatten() {
+            let name_text = name.get_ref().as_ref();
+            if self.known.contains(&name_text) || self.removed.contains(&name_text) {
+                continue;
+            }
+            let text = match nearest(name_text, self.known.iter().copied()) {
+                Some(near) => {
+                    self.missing.retain(|(keys, _)| !keys.contains(&near));
+                    format!("unknown key; did you mean {near:?}?")
+                }
+                None => format!("unknown key; valid keys: {}", self.known.join(", ")),
+            };
+            self.notes
+                .error(&name.span(), &self.key_of(name_text), text);
+        }
+        for (_, text) in &self.missing {
+            self.notes.error(&self.span, &self.path, text);
+        }
+    }
+
+    /// The full key of `name` in this table, quoted where TOML needs quotes.
+    fn key_of(&self, name: &str) -> String {
+        let bare = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+        let shown: &dyn Display = if !name.is_empty() && name.chars().all(bare) {
+            &name
+        } else {
+            &format!("{name:?}")
+        };
+        match self.path.as_str() {
+            "" => shown.to_string(),
+            path => format!("{path}.{shown}"),
+        }
+    }
+
+    /// The id, or after noting what is wrong with it the suggested one, so that the table below is checked too.
+    fn id_of<T>(
+        &self,
+        name: &Spanned<DeString<'_>>,
+        make: fn(&str) -> Result<T, IdError>,
+    ) -> Option<T> {
+        let text = name.get_ref();
+        let error = match make(text) {
+            Ok(id) => return Some(id),
+            Err(error) => error,
+        };
+        let suggestion = id_suggestion(text);
+        let text = match &suggestion {
+            Some(better) => format!("{error}; suggestion {better:?}"),
+            None => error.to_string(),
+        };
+        self.notes
+            .error(&name.span(), &self.key_of(name.get_ref()), text);
+        make(&suggestion?).ok()
+    }
+}
+
+type ReadKey<'a, 'f, T> = dyn FnOnce(&'static str, &mut Reader<'a>) -> T + 'f;
+
+/// The form of a key with its default, as the reference shows them, and what reads the key.
+pub(crate) struct KeyForm<'a, 'f, T> {
+    pub(crate) form: String,
+    pub(crate) default: String,
+    read: Box<ReadKey<'a, 'f, T>>,
+}
+
+impl<'a, 'f, T> KeyForm<'a, 'f, T> {
+    /// `read` gives the value; when there is none or a wrong one, the default. What is wrong is noted.
+    pub(crate) fn new(
+        form: impl ToString,
+        default: impl ToString,
+        read: impl FnOnce(&'static str, &mut Reader<'a>) -> T + 'f,
+    ) -> Self {
+        Self {
+            form: form.to_string(),
+            default: default.to_string(),
+            read: Box::new(read),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::read::syntax;
+
+    #[test]
+    fn removed_key_is_accepted_with_a_warning() {
+        let text = "old = 1\n";
+        let notes = Notes::new("a.toml", text);
+        let document = syntax::parse(&notes, text).unwrap();
+        let mut table = Reader::new(&notes, "", 0..0, Some(document.get_ref()));
+        table.ignored("old", "write new = 1");
+        table.finish();
+        let line =
+            "a.toml:1:1 old: warning: removed; it is ignored and will be an error; write new = 1";
+        assert_eq!(notes.into_list()[0].to_string(), line);
+    }
+}

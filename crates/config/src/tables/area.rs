@@ -1,0 +1,130 @@
+//! Areas and lines in a camera's picture: `mask`, `[camera.NAME.zone.NAME]`, `[camera.NAME.line.NAME]`.
+
+use crate::{
+    forms::{polygon, prelude::*},
+    read::prelude::*,
+};
+use spotter_core::{DirectionId, LineId, WeeklyTime, ZoneId};
+
+/// A named area of a camera's picture.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ZoneConfig {
+    pub id: ZoneId,
+    /// Corners in shares of the picture, at least three, edges do not cross.
+    pub polygon: Vec<(f64, f64)>,
+    /// Which point of a box must lie inside.
+    pub point: ZonePoint,
+}
+
+/// A named line in a camera's picture, at which objects are counted in two directions.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LineConfig {
+    pub id: LineId,
+    /// In shares of the picture, at least two. The pieces between them do not touch, except at their common points.
+    pub points: Vec<(f64, f64)>,
+    /// From the left of the line to its right, seen along it from its first point; and back.
+    pub directions: [DirectionId; 2],
+    /// Which point of a box must cross.
+    pub point: ZonePoint,
+    /// When its counts return to 0; `None`: by a command only.
+    pub reset: Option<WeeklyTime>,
+}
+
+/// Which point of a box decides whether it is in a zone or on which side of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ZonePoint {
+    /// Middle of the lower edge, where an object touches the ground.
+    Bottom,
+    Centre,
+}
+
+fn box_points() -> Form<'static, ZonePoint> {
+    words(&[("bottom", ZonePoint::Bottom), ("centre", ZonePoint::Centre)])
+}
+
+/// Areas of the mask.
+pub(crate) fn polygons() -> Form<'static, Vec<Vec<(f64, f64)>>> {
+    let text = "list of polygons, `[[[x, y], ...], ...]`, shares 0 to 1, origin top left";
+    Form::new(text, |value| list(polygon::area()).read(value))
+}
+
+/// A zone; with a wrong polygon it is still one, so that prompts may name it.
+pub(crate) fn zone(id: ZoneId, mut table: Reader<'_>) -> ZoneConfig {
+    keys! { table in "`[camera.NAME.zone.NAME]`", "A named area of the camera's picture.", "[camera.gate.zone.drive]\npolygon = [[0.05, 0.55], [0.95, 0.55], [0.95, 1.0], [0.05, 1.0]]";
+        /// Corners in order around the area. Edges must not cross.
+        polygon = polygon::area().required("no polygon; add polygon = [[x, y], …], shares of the picture"), "polygon = [[0, 0.5], [1, 0.5], [1, 1], [0, 1]]";
+        /// Which point of a box must be inside: the middle of its lower edge or its centre.
+        point = box_points().or(ZonePoint::Bottom), r#"point = "centre""#;
+    }
+    table.finish();
+    let polygon = polygon.unwrap_or_default();
+    ZoneConfig { id, polygon, point }
+}
+
+/// A line as the file has it.
+pub(crate) struct ReadLine<'a> {
+    pub(crate) line: LineConfig,
+    points: Option<ConfigValue<'a>>,
+}
+
+impl ReadLine<'_> {
+    /// A line that no prompt names counts nothing.
+    pub(crate) fn warn_of_no_use(&self) {
+        let id = &self.line.id;
+        if let Some(points) = &self.points {
+            points.warning(format!(
+                "no prompt counts at this line; add lines = [\"{id}\"] to a prompt"
+            ));
+        }
+    }
+}
+
+/// A line; with wrong points it is still one, so that prompts may name it.
+pub(crate) fn line<'a>(id: LineId, mut table: Reader<'a>) -> ReadLine<'a> {
+    keys! { table in "`[camera.NAME.line.NAME]`", "A named line in the camera's picture. The objects of the prompts that name it in `lines` are counted when they cross it. Draw it where objects are seen well on both sides, at least a quarter of their size.",
+            "[camera.gate.line.door]\npoints = [[0.3, 0.8], [0.7, 0.8]]\ndirections = [\"in\", \"out\"]\nreset = \"00:00 Europe/Berlin\"";
+        /// The line from its first point to its last. It must not cross itself.
+        points = polygon::line().required("no points; add points = [[x, y], [x, y]], shares of the picture"), "points = [[0.2, 0.9], [0.5, 0.7], [0.8, 0.9]]";
+        /// Names of the two directions. The first is from left to right, seen along the line from its first point: of a line that is drawn from left to right, it is downwards in the picture.
+        directions = directions().or(DirectionId::in_and_out()), r#"directions = ["east", "west"]"#;
+        /// Which point of a box must cross: the middle of its lower edge or its centre.
+        point = box_points().or(ZonePoint::Bottom), r#"point = "centre""#;
+        /// When the counts return to 0: every day, or on these days.
+        reset = text("`\"TIME ZONE\"` or `\"DAYS TIME ZONE\"`: days Mon to Sun, time 00:00 to 23:59, IANA time zone", WeeklyTime::new).optional("by command only"), r#"reset = "Mon 06:00 Europe/Berlin""#;
+    }
+    let place = table.given("points");
+    table.finish();
+    let line = LineConfig {
+        id,
+        points: points.unwrap_or_default(),
+        directions,
+        point,
+        reset,
+    };
+    ReadLine {
+        line,
+        points: place,
+    }
+}
+
+/// Two different names.
+fn directions() -> Form<'static, [DirectionId; 2]> {
+    let form = Form::new("list of two names of a-z 0-9 _ -", |value| {
+        let elements = value.list()?;
+        let [first, second] = elements.as_slice() else {
+            let count = elements.len();
+            value.error(format!(
+                "needs two names, has {count}; write [\"in\", \"out\"]"
+            ));
+            return None;
+        };
+        let [first, second] = [first, second].map(|element| element.id(DirectionId::new));
+        let directions = [first?, second?];
+        if directions[0] == directions[1] {
+            value.error("both directions have the same name");
+            return None;
+        }
+        Some(directions)
+    });
+    form.written(|[first, second]| format!("[\"{first}\", \"{second}\"]"))
+}

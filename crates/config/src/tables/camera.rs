@@ -1,0 +1,324 @@
+//! `[camera.*]`, and `[defaults]`, which fills in the settings that a camera does not have.
+
+use std::time::Duration;
+
+use super::{
+    area::{LineConfig, ReadLine, ZoneConfig, line, polygons, zone},
+    prompt::{EventConfig, PromptConfig, PromptScope, crops, events, prompt},
+    source::{CameraSource, SourceConfig, Transport, source, transports},
+    trigger::{TriggerConfig, triggers},
+};
+use crate::{forms::prelude::*, read::prelude::*};
+use spotter_core::{
+    CameraId, LineId, LookRate, PromptId, PromptRegion, PromptView, Setting, Task, TriggerId,
+    WeeklySchedule, ZoneId,
+};
+
+/// One camera with everything filled in (from `[defaults]` where it has no value).
+#[derive(Clone, Debug, PartialEq)]
+pub struct CameraConfig {
+    pub id: CameraId,
+    /// It is watched: always in the file; a command can change it.
+    pub enabled: bool,
+    /// Where its pictures come from.
+    pub source: SourceConfig,
+    /// Looks a second at most; 0.01 to 30, default 1. The newest frame wins.
+    pub rate: LookRate,
+    /// Pictures are scaled to this width while decoding, aspect kept; never enlarged. Default 1280. With a prompt that has a region
+    /// they are not scaled, see [`CameraConfig::frame_width`].
+    pub width: u32,
+    /// The most crops of a look at the whole picture or at a region; `None` = as many as the model's rule makes.
+    pub crops_max: Option<u8>,
+    /// No frame for so long = stalled; default 5 s.
+    pub stall: Duration,
+    /// Time from connecting to the first frame; default 15 s.
+    pub first_frame: Duration,
+    pub decode: Decode,
+    pub motion: MotionConfig,
+    /// Areas blacked out before the model, polygons in shares of the picture.
+    pub mask: Vec<Vec<(f64, f64)>>,
+    pub zones: Vec<ZoneConfig>,
+    pub lines: Vec<LineConfig>,
+    /// The camera is looked at while one of them is active; empty = always.
+    pub triggers: Vec<TriggerConfig>,
+    /// Address of its ONVIF service; `None` = the usual one on the host of its source.
+    pub onvif_url: Option<String>,
+    /// When the camera is looked at; `None` = always. Checked text such as `Mon-Fri 18:00-06:00 Europe/Berlin`.
+    pub schedule: Option<WeeklySchedule>,
+    /// Of the prompts that have no rules of their own.
+    pub events: EventConfig,
+    /// What is looked for; at least one.
+    pub prompts: Vec<PromptConfig>,
+}
+
+impl CameraConfig {
+    /// The zones in which the objects of a prompt are counted: those that it names, or all.
+    pub fn zones_counted(&self, prompt: &PromptConfig) -> Vec<ZoneId> {
+        let all = self.zones.iter().map(|zone| &zone.id);
+        all.filter(|zone| prompt.zones.is_empty() || prompt.zones.contains(zone))
+            .cloned()
+            .collect()
+    }
+
+    /// The lines at which the objects of a prompt are counted: those that it names.
+    pub fn lines_counted(&self, prompt: &PromptConfig) -> impl Iterator<Item = &LineConfig> {
+        let all = self.lines.iter();
+        all.filter(|line| prompt.lines.contains(&line.id))
+    }
+
+    /// Width to which frames are scaled while decoding; `None`: a prompt has a region or describes its objects, which are cut from the camera's
+    /// own pixels.
+    pub fn frame_width(&self) -> Option<u32> {
+        let is_whole = |prompt: &PromptConfig| {
+            prompt.region == PromptRegion::Whole && prompt.describe.is_none()
+        };
+        self.prompts.iter().all(is_whole).then_some(self.width)
+    }
+
+    /// How a prompt of this camera sees the picture.
+    pub fn view_of(&self, prompt: &PromptConfig) -> PromptView {
+        let is_query = matches!(prompt.task, Task::Query { .. });
+        let strip = prompt.strip.filter(|_| is_query);
+        PromptView {
+            region: prompt.region,
+            crops_max: prompt.crops_max,
+            width_max: (prompt.region == PromptRegion::Whole && strip.is_none())
+                .then_some(self.width),
+            strip,
+        }
+    }
+
+    /// The values that a command may change.
+    pub fn changeable_settings(&self) -> Vec<Setting> {
+        let mut settings = vec![
+            Setting::Enabled(self.enabled),
+            Setting::Rate(self.rate),
+            Setting::MotionGate(self.motion.on),
+        ];
+        for prompt in &self.prompts {
+            let id = || prompt.id.clone();
+            settings.extend(prompt.text_setting());
+            settings.extend([
+                Setting::PromptEnabled(id(), prompt.enabled),
+                Setting::MinScore(id(), prompt.min_score),
+            ]);
+        }
+        settings
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decode {
+    All,
+    /// Key frames only: cheapest.
+    KeyFrames,
+}
+
+/// The motion gate: frames without motion are not looked at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MotionConfig {
+    pub on: bool,
+    /// Share of the picture that must change.
+    pub threshold: f64,
+    /// The gate stays open so long after motion.
+    pub hold: Duration,
+    /// A look is taken at least so often, motion or not.
+    pub at_least_every: Duration,
+}
+
+/// What `[defaults]` and `[camera.*]` have in common.
+pub(crate) struct CameraDefaults {
+    rate: LookRate,
+    width: u32,
+    crops_max: Option<u8>,
+    transport: Transport,
+    stall: Duration,
+    first_frame: Duration,
+    decode: Decode,
+    motion: MotionConfig,
+    schedule: Option<WeeklySchedule>,
+    events: EventConfig,
+}
+
+impl Default for CameraDefaults {
+    fn default() -> Self {
+        Self {
+            rate: LookRate::nearest(1.0),
+            width: 1280,
+            crops_max: None,
+            transport: Transport::Auto,
+            stall: Duration::from_secs(5),
+            first_frame: Duration::from_secs(15),
+            decode: Decode::All,
+            motion: MotionConfig {
+                on: false,
+                threshold: 0.02,
+                hold: Duration::from_secs(10),
+                at_least_every: Duration::from_secs(30),
+            },
+            schedule: None,
+            events: EventConfig::default(),
+        }
+    }
+}
+
+/// Reads `[defaults]`, and with it the tables of `[camera]`, in the order of the file; there must be one.
+pub(crate) fn cameras<'a, C>(
+    root: &mut Reader<'a>,
+    read: impl Fn(CameraId, Reader<'a>, &CameraDefaults) -> Option<C>,
+) -> Vec<C> {
+    keys! { root;
+        /// Settings of all cameras that do not have their own.
+        defaults = sub_table("see `[defaults]`"), "[defaults]";
+        /// The cameras. The name in the header is the camera's id in MQTT topics: 1 to 32 characters of a-z 0-9 _ -.
+        camera = tables(CameraId::new, "camera", "required"), "[camera.gate]";
+    }
+    let mut table = defaults;
+    let defaults = CameraDefaults::default().read(&mut table);
+    table.finish();
+    if camera.is_empty() {
+        let text = "no camera; add [camera.NAME] with a url and a prompt";
+        root.missing(&["camera"], text);
+    }
+    let read = |(id, table)| read(id, table, &defaults);
+    camera.into_iter().filter_map(read).collect()
+}
+
+impl CameraDefaults {
+    /// The settings of a table; where it has none, these.
+    fn read(&self, table: &mut Reader<'_>) -> Self {
+        keys! { table in "`[defaults]` and `[camera.NAME]`", "A camera uses the value in `[defaults]` for each of these keys that it does not have.",
+                "[defaults]\nrate = 2\nevents = { confirm = \"3 of 5\" }";
+            /// The most looks per second. Each look uses the newest frame; older frames are dropped and counted.
+            rate = look_rate().or(self.rate), "rate = 2";
+            /// Frames are scaled down to this width while decoding. The aspect ratio is kept; frames are never enlarged. A camera with a prompt that has a `region` or `describe` is decoded at its full size, and the width applies to the looks at the whole picture alone.
+            width = whole(64..=7680, "pixels").or(self.width), "width = 1920";
+            /// The most crops of a look, the crop of the whole picture included. Fewer crops cost less and show less detail. `auto` uses as many as the model's rule makes of the picture's size.
+            crops = crops().or(self.crops_max), "crops = 5";
+            /// RTP transport of an RTSP camera. `auto` tries TCP and falls back to UDP when the camera refuses TCP. With UDP, lost packets damage pictures.
+            transport = transports().or(self.transport), r#"transport = "udp""#;
+            /// Without a frame for this time, Spotter reconnects to the camera.
+            stall = time(Duration::from_secs(1)..=Duration::from_mins(10)).or(self.stall), r#"stall = "10s""#;
+            /// Longest time from connecting to the first frame; longer than the time between two frames.
+            first_frame = time(Duration::from_secs(1)..=Duration::from_mins(10)).or(self.first_frame), r#"first_frame = "30s""#;
+            /// `keyframes` decodes only key frames, which costs least; the rate is then limited by how often the camera sends one.
+            decode = words(&[("all", Decode::All), ("keyframes", Decode::KeyFrames)]).or(self.decode), r#"decode = "keyframes""#;
+            /// Times at which the camera is watched. A span over midnight belongs to the day on which it starts.
+            schedule = schedule().optional("always"), r#"schedule = "Mon-Fri 18:00-06:00 Europe/Berlin""#;
+            /// Motion gate.
+            motion = sub_table("see `motion`"), "motion = { on = true }";
+            /// When events start and end.
+            events = sub_table("see `events`"), r#"events = { confirm = "3 of 5" }"#;
+        }
+        Self {
+            rate,
+            width,
+            crops_max: crops,
+            transport,
+            stall,
+            first_frame,
+            decode,
+            motion: self.motion.read(motion),
+            schedule: schedule.or_else(|| self.schedule.clone()),
+            events: self::events(events, self.events),
+        }
+    }
+}
+
+impl MotionConfig {
+    /// The values of a table; where it has none, these.
+    fn read(&self, mut table: Reader<'_>) -> Self {
+        keys! { table in "`motion`", "The motion gate skips frames without motion. In `[defaults]` and `[camera.NAME]`.",
+                "motion = { on = true, threshold = 0.02, hold = \"10s\", at_least_every = \"30s\" }";
+            /// Enables the gate.
+            on = flag().or(self.on), "motion = { on = true }";
+            /// Share of the picture that must change to count as motion.
+            threshold = number(0.0..=1.0, "share of the picture").or(self.threshold), "motion = { threshold = 0.02 }";
+            /// The gate stays open for this time after motion.
+            hold = time(Duration::ZERO..=Duration::from_hours(1)).or(self.hold), r#"motion = { hold = "10s" }"#;
+            /// Longest time between two looks, also without motion.
+            at_least_every = time(Duration::from_secs(1)..=Duration::from_hours(24)).or(self.at_least_every), r#"motion = { at_least_every = "30s" }"#;
+        }
+        table.finish();
+        Self {
+            on,
+            threshold,
+            hold,
+            at_least_every,
+        }
+    }
+}
+
+/// Reads `[camera.NAME]`.
+pub(crate) fn camera(
+    scope: &Scope<'_>,
+    id: CameraId,
+    mut table: Reader<'_>,
+    base: &CameraDefaults,
+) -> Option<CameraConfig> {
+    let settings = base.read(&mut table);
+    let CameraSource { source, onvif_url } = source(scope, &mut table, settings.transport);
+    keys! { table;
+        /// Areas that are blacked out before the model receives the picture.
+        mask = polygons().or_as("none", Vec::new()), "mask = [[[0, 0], [1, 0], [1, 0.2], [0, 0.2]]]";
+        /// Named areas of the picture.
+        zone = tables(ZoneId::new, "zone", "none"), "[camera.gate.zone.drive]";
+        /// Named lines in the picture, at which objects are counted in two directions.
+        line = tables(LineId::new, "line", "none"), "[camera.gate.line.door]";
+        /// What the model looks for.
+        prompt = tables(PromptId::new, "prompt", "required"), "[camera.gate.prompt.person]";
+        /// What starts the looks. A camera with triggers is looked at only while one of them is active: see [Triggers](mqtt.md#triggers).
+        trigger = tables(TriggerId::new, "trigger", "always looked at"), "[camera.gate.trigger.bell]";
+    }
+    let zones: Vec<ZoneConfig> = zone
+        .into_iter()
+        .map(|(id, table)| self::zone(id, table))
+        .collect();
+    let read_lines: Vec<ReadLine<'_>> = line
+        .into_iter()
+        .map(|(id, table)| self::line(id, table))
+        .collect();
+    let lines: Vec<LineConfig> = read_lines.iter().map(|read| read.line.clone()).collect();
+    let triggers = triggers(scope, trigger, &table, source.as_ref());
+    if prompt.is_empty() {
+        let example = format!("[camera.{id}.prompt.NAME] with detect, point or query");
+        table.missing(&["prompt"], format!("no prompt; add {example}"));
+    }
+    table.finish();
+    let of_camera = PromptScope {
+        rate: settings.rate,
+        crops_max: settings.crops_max,
+        events: settings.events,
+        zones: &zones,
+        lines: &lines,
+    };
+    let read = |(id, table)| self::prompt(id, table, of_camera);
+    let prompts: Vec<PromptConfig> = prompt.into_iter().filter_map(read).collect();
+    let is_used = |line: &&ReadLine<'_>| {
+        prompts
+            .iter()
+            .any(|prompt| prompt.lines.contains(&line.line.id))
+    };
+    let unused = read_lines.iter().filter(|line| !is_used(line));
+    unused.for_each(ReadLine::warn_of_no_use);
+    Some(CameraConfig {
+        id,
+        enabled: true,
+        source: source?,
+        rate: settings.rate,
+        width: settings.width,
+        crops_max: settings.crops_max,
+        stall: settings.stall,
+        first_frame: settings.first_frame,
+        decode: settings.decode,
+        motion: settings.motion,
+        mask,
+        zones,
+        lines,
+        triggers,
+        onvif_url,
+        schedule: settings.schedule,
+        events: settings.events,
+        prompts,
+    })
+}

@@ -1,0 +1,138 @@
+//! `[mode.*]`: values that replace those of cameras and prompts while the mode is active. They are those that a command may change.
+
+use crate::{forms::prelude::*, read::prelude::*};
+use spotter_core::{CameraId, ModeId, NO_MODE, PromptId, Setting, WeeklySchedule, nearest};
+
+/// A named set of values that replace those of the cameras while it is active.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModeConfig {
+    pub id: ModeId,
+    /// When it is active by itself; `None` = by commands alone.
+    pub schedule: Option<WeeklySchedule>,
+    /// In the order of the file, a camera's own values before those of its prompts.
+    pub settings: Vec<ModeSetting>,
+}
+
+/// A value of a camera in a mode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ModeSetting {
+    pub camera: CameraId,
+    pub setting: Setting,
+}
+
+/// What a mode's value is without its key.
+const UNCHANGED: &str = "unchanged";
+
+/// The modes of these tables, which are in the order of the file.
+pub(crate) fn modes(root: &Reader<'_>, tables: Vec<(ModeId, Reader<'_>)>) -> Vec<ModeConfig> {
+    let mut modes = Vec::new();
+    for (id, table) in tables {
+        modes.push(mode(root, id, table, &modes));
+    }
+    modes
+}
+
+/// `earlier`: the modes before it in the file, which are active first.
+fn mode(
+    root: &Reader<'_>,
+    id: ModeId,
+    mut table: Reader<'_>,
+    earlier: &[ModeConfig],
+) -> ModeConfig {
+    if id.as_str() == NO_MODE {
+        table.error(format!(
+            "{NO_MODE:?} is the word for no mode; choose another name"
+        ));
+    }
+    keys! { table in "`[mode.NAME]`", "Values that replace those of the cameras while the mode is active: by its schedule, or switched over MQTT (see [Modes](mqtt.md#modes)). One mode or none is active. The name is the one in MQTT and Home Assistant; `none` is no name. Not together with `[fleet]`.",
+            "[mode.night]\nschedule = \"Mon-Sun 22:00-06:00 Europe/Berlin\"\n\n[mode.night.camera.gate]\nrate = 4\n\n[mode.night.camera.gate.prompt.person]\nmin_score = 0.3";
+        /// Times at which the mode is active by itself. Where the times of modes overlap, the first one in the file is active.
+        schedule = schedule().optional("by commands alone"), r#"schedule = "Mon-Sun 22:00-06:00 Europe/Berlin""#;
+        /// Cameras with other values in this mode.
+        camera = tables(CameraId::new, "camera of this file", "none"), "[mode.night.camera.gate]";
+    }
+    if let (Some(hours), Some(schedule)) = (table.given("schedule"), &schedule) {
+        let earlier = earlier.iter().filter_map(|mode| mode.schedule.as_ref());
+        if schedule.is_within(&earlier.collect::<Vec<_>>()) {
+            hours.warning(
+                "never makes the mode active: earlier modes in the file have all of its times; move the mode before them",
+            );
+        }
+    }
+    table.finish();
+    let settings = camera.into_iter().flat_map(|(camera, table)| {
+        let settings = camera_settings(root, &camera, table).into_iter();
+        settings.map(move |setting| ModeSetting {
+            camera: camera.clone(),
+            setting,
+        })
+    });
+    ModeConfig {
+        id,
+        schedule,
+        settings: settings.collect(),
+    }
+}
+
+fn camera_settings(root: &Reader<'_>, camera: &CameraId, mut table: Reader<'_>) -> Vec<Setting> {
+    let camera = camera.as_str();
+    let cameras = root.names(&["camera"]);
+    check_known(&table, camera, "camera of this file", &cameras);
+    keys! { table in "`[mode.NAME.camera.NAME]`", "Values of a camera in a mode: those that a command can change, with the meaning that they have there.", "[mode.night.camera.gate]\nenabled = true\nrate = 4\nmotion_gate = false";
+        /// Whether the camera is watched; `false` also closes the connection to it.
+        enabled = flag().optional(UNCHANGED), "enabled = false";
+        /// The most looks per second, also of the prompts that have the camera's rate.
+        rate = look_rate().optional(UNCHANGED), "rate = 4";
+        /// Whether frames without motion are skipped.
+        motion_gate = flag().optional(UNCHANGED), "motion_gate = false";
+        /// Prompts with other values in this mode.
+        prompt = tables(PromptId::new, "prompt of this camera", "none"), "[mode.night.camera.gate.prompt.person]";
+    }
+    table.finish();
+    let own = [
+        enabled.map(Setting::Enabled),
+        rate.map(Setting::Rate),
+        motion_gate.map(Setting::MotionGate),
+    ];
+    // The prompts of an unknown camera are unknown too; one message is enough.
+    let known = root.names(&["camera", camera, "prompt"]);
+    let is_camera = cameras.contains(&camera);
+    let of_prompts = prompt.into_iter().flat_map(|(prompt, table)| {
+        if is_camera {
+            let kind = format!("prompt of camera {camera}");
+            check_known(&table, prompt.as_str(), &kind, &known);
+        }
+        prompt_settings(&prompt, table)
+    });
+    own.into_iter().flatten().chain(of_prompts).collect()
+}
+
+fn prompt_settings(prompt: &PromptId, mut table: Reader<'_>) -> Vec<Setting> {
+    keys! { table in "`[mode.NAME.camera.NAME.prompt.NAME]`", "Values of a prompt in a mode.", "[mode.night.camera.gate.prompt.person]\ntext = \"person with a torch\"\nenabled = true\nmin_score = 0.3";
+        /// What the prompt looks for or asks, in place of its `detect`, `point` or `query`.
+        text = prompt_words().optional(UNCHANGED), r#"text = "person with a torch""#;
+        /// Whether the prompt is asked.
+        enabled = flag().optional(UNCHANGED), "enabled = false";
+        /// Objects with a lower score are not reported.
+        min_score = share().optional(UNCHANGED), "min_score = 0.3";
+    }
+    table.finish();
+    let id = || prompt.clone();
+    let settings = [
+        text.map(|text| Setting::Text(id(), text)),
+        enabled.map(|on| Setting::PromptEnabled(id(), on)),
+        min_score.map(|score| Setting::MinScore(id(), score)),
+    ];
+    settings.into_iter().flatten().collect()
+}
+
+/// Notes an error when `table` is about something that the file does not have.
+fn check_known(table: &Reader<'_>, name: &str, kind: &str, known: &[&str]) {
+    if known.contains(&name) {
+        return;
+    }
+    table.error(match nearest(name, known.iter().copied()) {
+        Some(near) => format!("is not a {kind}; did you mean {near:?}?"),
+        None => format!("is not a {kind}; has: {}", known.join(", ")),
+    });
+}

@@ -1,0 +1,271 @@
+//! `[model]` and `[adapter.*]`: which model runs where.
+
+use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    forms::{
+        environment::{DEFAULT_MODEL, Environment},
+        prelude::*,
+    },
+    read::prelude::*,
+};
+use spotter_core::{AdapterId, GpuPrecision};
+
+/// Which model runs where. Its serde form goes to the processes of engines and is not that of the file.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ModelSettings {
+    pub source: ModelSource,
+    /// True when no path is set and no model was fetched, so that the embedded model is the only one.
+    pub is_stand_in: bool,
+    pub device: DevicePreference,
+    /// Indices of the GPUs, one engine each, of several each in a process of its own; default `[0]`.
+    pub gpus: Vec<u32>,
+    /// Default bf16.
+    pub precision: PrecisionSetting,
+    /// The most memory of a GPU that an engine may take, bytes; `None`: what is free, less a share for others.
+    pub memory: Option<u64>,
+    /// Receive to publish; older work is dropped. Default 250 ms with a GPU model, 1 s with the embedded one.
+    pub budget: Duration,
+    /// Objects a prompt may return; default 50.
+    pub max_objects: u32,
+    /// Where frames lie that an NVIDIA GPU decodes for the only engine, on a GPU; with several they come to the host. Default
+    /// the host.
+    pub frames: FramePlace,
+    /// What is used again of a camera's picture that does not change.
+    pub reuse: ReuseMode,
+    /// A picture is encoded afresh after this time, also when it has not changed. Default 10 s.
+    pub reuse_max_age: Duration,
+    /// The adapters that looks may name, in the order of the file.
+    pub adapters: Vec<AdapterConfig>,
+}
+
+/// A file that the model answers some looks with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AdapterConfig {
+    pub id: AdapterId,
+    pub path: PathBuf,
+}
+
+/// Where frames lie that an NVIDIA GPU decodes for an engine on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FramePlace {
+    /// They come to the host: unchanged tiles are found and not encoded again.
+    Host,
+    /// They stay on the GPU, and every tile is encoded.
+    Gpu,
+}
+
+/// When a part of a picture counts as unchanged, so that it is not encoded again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReuseMode {
+    /// It differs by less than the camera's noise.
+    Auto,
+    /// All of its bytes are equal.
+    Exact,
+    /// Never.
+    Off,
+}
+
+/// Where a model comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ModelSource {
+    /// The demonstration model in the binary.
+    Embedded,
+    /// A directory with config.json, model.safetensors, tokenizer.json.
+    Directory(PathBuf),
+}
+
+/// On what a model runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DevicePreference {
+    /// The GPU when it works, else the CPU.
+    Auto,
+    Cpu,
+    /// The GPU or nothing.
+    Cuda,
+}
+
+/// `None`: the fastest on the GPU that fits into its memory.
+pub type PrecisionSetting = Option<GpuPrecision>;
+
+impl ModelSettings {
+    /// A model with every other setting at its default.
+    pub fn of(source: ModelSource) -> Self {
+        let budget = match source {
+            ModelSource::Embedded => Self::EMBEDDED_BUDGET,
+            ModelSource::Directory(_) => Self::BUDGET,
+        };
+        Self {
+            source,
+            is_stand_in: false,
+            device: DevicePreference::Auto,
+            gpus: vec![0],
+            frames: FramePlace::Host,
+            precision: Some(GpuPrecision::Bf16),
+            memory: None,
+            budget,
+            max_objects: 50,
+            reuse: ReuseMode::Auto,
+            reuse_max_age: Duration::from_secs(10),
+            adapters: Vec::new(),
+        }
+    }
+
+    const BUDGET: Duration = Duration::from_millis(250);
+    /// It runs on a small machine's CPU.
+    const EMBEDDED_BUDGET: Duration = Duration::from_secs(1);
+
+    /// The model that is used when no path is set: the fetched one, else the embedded one. Blocks on the disk.
+    pub fn of_default(environment: &Environment) -> Self {
+        match environment.fetched_model() {
+            Some(directory) => Self::of(ModelSource::Directory(directory)),
+            None => Self {
+                is_stand_in: true,
+                ..Self::of(ModelSource::Embedded)
+            },
+        }
+    }
+}
+
+/// Reads `[model]`, and the tables of `[adapter]`.
+pub(crate) fn model(
+    scope: &Scope<'_>,
+    mut table: Reader<'_>,
+    adapter_tables: Vec<(AdapterId, Reader<'_>)>,
+) -> ModelSettings {
+    keys! { table in "`[model]`", "The vision-language model and the device that runs it.", "[model]\npath = \"/var/lib/spotter/models/moondream2\"\ndevice = \"cuda\"";
+        /// Directory with `config.json`, `model.safetensors` and `tokenizer.json`. `embedded` is the small demonstration model in the program. A service looks for a fetched model in `$STATE_DIRECTORY/models` (`/var/lib/spotter/models`), a user in `$XDG_DATA_HOME/spotter/models` (`~/.local/share`), then in `/var/lib/spotter/models`.
+        path = text("path of a directory, or `\"embedded\"`", not_empty).optional(format!("the model that `spotter model get {DEFAULT_MODEL}` fetched, else `\"embedded\"`")), r#"path = "/var/lib/spotter/models/moondream2""#;
+    }
+    let base = match path.as_deref() {
+        None => ModelSettings::of_default(scope.environment),
+        Some("embedded") => ModelSettings::of(ModelSource::Embedded),
+        Some(path) => ModelSettings::of(ModelSource::Directory(scope.path(path))),
+    };
+    if let (ModelSource::Directory(dir), Some(path)) = (&base.source, table.given("path"))
+        && !dir.is_dir()
+    {
+        let remedy = "`spotter model get` fetches a model";
+        let text = format!("directory not found: {}; {remedy}", dir.display());
+        scope.absent(&path, text);
+    }
+    let [budget, of_embedded] =
+        [ModelSettings::BUDGET, ModelSettings::EMBEDDED_BUDGET].map(duration_text);
+    keys! { table;
+        /// `auto` uses an NVIDIA GPU when one works, otherwise the CPU. `cuda` requires a GPU: without one, Spotter does not start.
+        device = words(&[("auto", DevicePreference::Auto), ("cpu", DevicePreference::Cpu), ("cuda", DevicePreference::Cuda)]).or(base.device), r#"device = "cuda""#;
+        /// GPUs to use. Each GPU runs one engine; several engines run in separate processes and share the cameras.
+        gpus = gpus().or(base.gpus), "gpus = [0, 1]";
+        /// Arithmetic on the GPU, and with `int8` also on the CPU, which otherwise computes in f32. `fp8` is faster and requires compute capability 8.9 or newer. `int8` halves the memory of the weights. `int4` is `int8` with experts in 4 bits, for models with experts (Moondream 3) on a GPU. All of them can change answers. `auto` measures products of the model's sizes at each start and takes the fastest that fits into the memory: `fp8` or `int8` only when it is at least 15 % faster than `bf16`, `int4` only when it is 15 % faster than these, or nothing else fits.
+        precision = words(&[("auto", None), ("bf16", Some(GpuPrecision::Bf16)), ("fp8", Some(GpuPrecision::Fp8)), ("int8", Some(GpuPrecision::Int8)), ("int4", Some(GpuPrecision::Int4))]).or(base.precision), r#"precision = "int8""#;
+        /// The most GPU memory that an engine may take. Set it where other programs share the GPU. With less memory, a step has fewer images. See [Memory](gpu.md#memory).
+        memory = memory().optional("what is free, less a sixteenth of the GPU's memory"), r#"memory = "6GiB""#;
+        /// Longest time from receiving a frame to publishing its answer. Looks that would be later are dropped and counted.
+        budget = time(Duration::from_millis(10)..=Duration::from_mins(1)).or_as(format!("`\"{budget}\"` with a model directory, `\"{of_embedded}\"` with the embedded model"), base.budget), r#"budget = "250ms""#;
+        /// The most objects that one answer may have.
+        max_objects = whole(1..=1000, "objects").or(base.max_objects), "max_objects = 50";
+        /// Memory of the frames that an NVIDIA GPU decodes. `gpu` avoids copies but encodes every tile again; it requires exactly one engine on a GPU.
+        frames = words(&[("host", FramePlace::Host), ("gpu", FramePlace::Gpu)]).or(base.frames), r#"frames = "gpu""#;
+        /// Whether parts of a picture that have not changed are encoded again. `auto` compares with a noise floor that is learned for each camera; `exact` reuses only equal bytes; `off` encodes everything. When nothing changed, the last answer is published again with `unchanged`.
+        reuse = words(&[("auto", ReuseMode::Auto), ("exact", ReuseMode::Exact), ("off", ReuseMode::Off)]).or(base.reuse), r#"reuse = "exact""#;
+        /// A picture is encoded afresh after this time, even if nothing changed.
+        reuse_max_age = time(Duration::from_secs(1)..=Duration::from_hours(1)).or(base.reuse_max_age), r#"reuse_max_age = "30s""#;
+        /// The most `[adapter]` tables. Each takes memory of the engine, at rank 32 about 79 MB with Moondream 3.
+        adapters = whole(0..=32, "adapters").or(4), "adapters = 8";
+    }
+    table.removed("tile_difference", TILE_DIFFERENCE_REMOVED);
+    let without_effect = [
+        (
+            &["gpus", "memory", "frames"][..],
+            device == DevicePreference::Cpu,
+            "device = \"cpu\"",
+        ),
+        (
+            &["reuse"],
+            frames == FramePlace::Gpu && reuse != ReuseMode::Off,
+            ENCODES_ALL,
+        ),
+        (
+            &["reuse_max_age"],
+            reuse == ReuseMode::Off,
+            "reuse = \"off\"",
+        ),
+    ];
+    for (keys, is_without, because) in without_effect {
+        let given = keys.iter().filter(|_| is_without);
+        for value in given.filter_map(|key| table.given(key)) {
+            value.warning(format!("has no effect with {because}"));
+        }
+    }
+    table.finish();
+    ModelSettings {
+        device,
+        gpus,
+        precision,
+        memory,
+        budget,
+        max_objects,
+        frames,
+        reuse,
+        reuse_max_age,
+        adapters: self::adapters(scope, adapter_tables, adapters),
+        ..base
+    }
+}
+
+const ENCODES_ALL: &str = "model.frames = \"gpu\", which encodes every tile";
+const TILE_DIFFERENCE_REMOVED: &str = "removed; write reuse = \"auto\" (the default), or reuse = \"exact\" for what tile_difference = 0 did";
+
+/// Indices of GPUs.
+const GPUS: RangeInclusive<u32> = 0..=63;
+
+fn gpus() -> Form<'static, Vec<u32>> {
+    let (low, high) = (GPUS.start(), GPUS.end());
+    let text = format!("list of GPU indices, {low} to {high}, each once");
+    let form = Form::new(text, |value| {
+        let mut gpus = Vec::new();
+        for element in value.list()? {
+            let gpu = whole(GPUS, "").read(&element)?;
+            if gpus.contains(&gpu) {
+                element.error(format!(
+                    "GPU {gpu} is listed twice; each GPU runs one engine"
+                ));
+            }
+            gpus.push(gpu);
+        }
+        if gpus.is_empty() {
+            value.error("empty; name at least one GPU, as in [0], or write device = \"cpu\"");
+        }
+        Some(gpus)
+    });
+    form.written(|gpus| format!("{gpus:?}"))
+}
+
+/// The adapters in the order of the file; `most` of them are allowed.
+fn adapters(
+    scope: &Scope<'_>,
+    tables: Vec<(AdapterId, Reader<'_>)>,
+    most: usize,
+) -> Vec<AdapterConfig> {
+    let mut adapters = Vec::new();
+    for (index, (id, mut table)) in tables.into_iter().enumerate() {
+        keys! { table in "`[adapter.NAME]`", "An adapter (LoRA) of the model: a file from a training, with which the model answers the requests that name it. See [moondream.md](moondream.md#11-adapters).",
+                "[adapter.plates]\npath = \"/var/lib/spotter/adapters/plates.safetensors\"";
+            /// The adapter: for Moondream 3 a file with `lora_state_dict`, for Moondream 2 a variant; `.pt` or `.safetensors`, of rank 32 at most. A file that does not fit the model is a mistake of the configuration.
+            path = file(scope, "path of a file").required("no file; add path = \"FILE.safetensors\""), r#"path = "plates.safetensors""#;
+        }
+        if index >= most {
+            table.error(format!(
+                "more adapters than model.adapters = {most}; remove one, or raise model.adapters: each takes memory"
+            ));
+        }
+        if let (Some(path), false) = (table.given("path"), scope.has_api) {
+            path.warning("has no effect without [api]: only its requests name adapters");
+        }
+        table.finish();
+        adapters.extend(path.map(|path| AdapterConfig { id, path }));
+    }
+    adapters
+}

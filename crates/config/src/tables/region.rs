@@ -1,0 +1,160 @@
+//! `region`: the part of the picture that a prompt is about.
+
+use super::area::{LineConfig, ZoneConfig};
+use crate::forms::prelude::*;
+use spotter_core::{NormBox, PromptRegion, RegionBox, ZoneId, nearest};
+
+/// The smallest region, share of the picture's width and height: below it, a 4K picture has too few pixels for any model.
+const REGION_MIN: f64 = 0.01;
+/// The word for the box in which something moved.
+const MOTION: &str = "motion";
+/// Room around a zone, shares of its size: an object is in a zone with its feet, and the rest of it is above.
+const ZONE_MARGIN: f64 = 0.1;
+
+/// Corners, the name of a zone or the word for motion.
+pub(crate) fn region(zones: &[ZoneConfig]) -> Form<'_, PromptRegion> {
+    let text = format!("`[x0, y0, x1, y1]`, shares 0 to 1; a zone's name; or `\"{MOTION}\"`");
+    Form::new(text, |value| {
+        if let Some(text) = value.as_text() {
+            return value.checked(of_word(text, zones));
+        }
+        // Every number is read before the first problem ends it, so that all of them are reported at their places.
+        let (numbers, share) = (value.list()?, number(0.0..=1.0, ""));
+        let shares: Vec<_> = numbers.iter().map(|number| share.read(number)).collect();
+        let shares: Vec<f64> = shares.into_iter().collect::<Option<_>>()?;
+        value.checked(of_corners(&shares).map(PromptRegion::Fixed))
+    })
+}
+
+fn of_corners(corners: &[f64]) -> Result<RegionBox, String> {
+    let &[x0, y0, x1, y1] = corners else {
+        let count = corners.len();
+        return Err(format!(
+            "a region is [x0, y0, x1, y1] (left, top, right, bottom), this one has {count} numbers"
+        ));
+    };
+    checked(NormBox { x0, y0, x1, y1 })
+}
+
+fn of_word(word: &str, zones: &[ZoneConfig]) -> Result<PromptRegion, String> {
+    let zone = zones.iter().find(|zone| zone.id.as_str() == word);
+    match (word, zone) {
+        (MOTION, Some(_)) => Err(format!(
+            "{MOTION:?} is the box in which something moved and also a zone of this camera; rename the zone"
+        )),
+        (MOTION, None) => Ok(PromptRegion::Motion),
+        // A zone with a wrong polygon has no bounds; that is reported at the zone.
+        (_, Some(zone)) => Ok(bounds(&zone.polygon).map_or(PromptRegion::Whole, |bounds| {
+            PromptRegion::Fixed(around(bounds))
+        })),
+        (_, None) => {
+            let names = zones.iter().map(|zone| zone.id.as_str());
+            let known: Vec<_> = names.chain([MOTION]).collect();
+            let guess = match nearest(word, known.iter().copied()) {
+                Some(near) => format!("; did you mean {near:?}?"),
+                None => format!("; write one of {}, or [x0, y0, x1, y1]", known.join(", ")),
+            };
+            Err(format!("{word:?} is not a zone of this camera{guess}"))
+        }
+    }
+}
+
+fn checked(area: NormBox) -> Result<RegionBox, String> {
+    let sides = [
+        ("x1", "right of x0", area.x0, area.x1),
+        ("y1", "below y0", area.y0, area.y1),
+    ];
+    for (name, place, from, to) in sides {
+        if to <= from {
+            return Err(format!(
+                "{name} is {to}, which is not {place}, {from}; write [x0, y0, x1, y1]: left, top, right, bottom"
+            ));
+        }
+        if to - from < REGION_MIN {
+            return Err(format!(
+                "from {from} to {to} is less than {REGION_MIN} of the picture; give the region more room"
+            ));
+        }
+    }
+    Ok(RegionBox::new(area))
+}
+
+fn bounds(corners: &[(f64, f64)]) -> Option<NormBox> {
+    let corner = |&(x, y): &(f64, f64)| NormBox {
+        x0: x,
+        y0: y,
+        x1: x,
+        y1: y,
+    };
+    corners.iter().map(corner).reduce(|a, b| NormBox {
+        x0: a.x0.min(b.x0),
+        y0: a.y0.min(b.y0),
+        x1: a.x1.max(b.x1),
+        y1: a.y1.max(b.y1),
+    })
+}
+
+fn around(bounds: NormBox) -> RegionBox {
+    let (width, height) = (bounds.x1 - bounds.x0, bounds.y1 - bounds.y0);
+    let room = |size: f64| (size * ZONE_MARGIN).max((REGION_MIN - size) / 2.0);
+    RegionBox::new(NormBox::from_corners(
+        bounds.x0 - room(width),
+        bounds.y0 - room(height),
+        bounds.x1 + room(width),
+        bounds.y1 + room(height),
+    ))
+}
+
+/// A message for each zone of a prompt in which it cannot see anything.
+pub(crate) fn zones_outside_region(
+    region: PromptRegion,
+    named: &[ZoneId],
+    zones: &[ZoneConfig],
+) -> Vec<String> {
+    let PromptRegion::Fixed(region) = region else {
+        return Vec::new();
+    };
+    let seen = region.norm_box();
+    let named = zones.iter().filter(|zone| named.contains(&zone.id));
+    named
+        .filter(|zone| bounds(&zone.polygon).is_some_and(|zone| are_apart(zone, seen)))
+        .map(|ZoneConfig { id, .. }| {
+            format!("zone \"{id}\" is outside of the prompt's region, so nothing is found in it; change one of them")
+        })
+        .collect()
+}
+
+/// A message for each of these lines that no object of a prompt can cross, because the prompt does not see it or none of its zones
+/// reaches it.
+pub(crate) fn lines_out_of_reach(
+    region: PromptRegion,
+    zones: &[&ZoneConfig],
+    lines: &[&LineConfig],
+) -> Vec<String> {
+    let is_unseen = |line: NormBox| match region {
+        PromptRegion::Fixed(region) => are_apart(line, region.norm_box()),
+        _ => false,
+    };
+    // A zone with a wrong polygon has no bounds; that is reported at the zone.
+    let is_in_reach =
+        |zone: &&&ZoneConfig, line| bounds(&zone.polygon).is_none_or(|zone| !are_apart(zone, line));
+    let is_outside =
+        |line: NormBox| !zones.is_empty() && !zones.iter().any(|zone| is_in_reach(&zone, line));
+    let message = |line: &&LineConfig| {
+        let at = bounds(&line.points)?;
+        let of = match (is_unseen(at), is_outside(at)) {
+            (true, _) => "the prompt's region",
+            (false, true) => "the prompt's zones",
+            (false, false) => return None,
+        };
+        let id = &line.id;
+        Some(format!(
+            "line \"{id}\" is outside of {of}, so nothing crosses it; change one of them"
+        ))
+    };
+    lines.iter().filter_map(message).collect()
+}
+
+fn are_apart(one: NormBox, other: NormBox) -> bool {
+    one.x0 >= other.x1 || one.x1 <= other.x0 || one.y0 >= other.y1 || one.y1 <= other.y0
+}

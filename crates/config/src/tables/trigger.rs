@@ -1,0 +1,245 @@
+//! `[camera.NAME.trigger.NAME]`: what starts the looks of a camera that is not looked at all the time.
+
+use std::time::Duration;
+
+use super::source::SourceConfig;
+use crate::{
+    forms::{prelude::*, text::topic},
+    read::prelude::*,
+};
+use spotter_core::{TriggerId, guess};
+
+/// Something outside of Spotter that starts the looks of a camera.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TriggerConfig {
+    pub id: TriggerId,
+    pub source: TriggerSource,
+    /// The camera is looked at for so long after a message of a moment, and after the end of one that has an end. Default 20 s.
+    pub hold: Duration,
+    /// It is looked at for at most so long after the last message that the trigger is on, because the message of its end may be lost.
+    /// Default 10 min.
+    pub at_most: Duration,
+}
+
+/// Where a trigger comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TriggerSource {
+    Mqtt(MqttTrigger),
+    /// Events that the camera itself publishes: a usual kind such as `motion`, or a topic such as `tns1:VideoSource/MotionAlarm`.
+    Onvif(String),
+    /// A call of the local API.
+    Http,
+}
+
+/// Messages of another program on Spotter's broker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MqttTrigger {
+    /// Without wildcards.
+    pub topic: String,
+    /// The field of a JSON payload, from the outside in; empty = the whole payload as text.
+    pub key: Vec<String>,
+    /// What triggers; `None` = every message.
+    pub value: Option<String>,
+    /// What ends it; `None`: it is of a moment.
+    pub off: Option<String>,
+}
+
+/// Usual kinds of ONVIF events, for which cameras have different topics.
+pub const ONVIF_KINDS: [&str; 11] = [
+    "motion", "person", "vehicle", "animal", "face", "visitor", "package", "area", "input",
+    "sound", "tamper",
+];
+
+/// Reads `tables`, the triggers of a camera. `source`: that of the camera, `None` when it has a mistake.
+pub(crate) fn triggers(
+    scope: &Scope<'_>,
+    tables: Vec<(TriggerId, Reader<'_>)>,
+    camera: &Reader<'_>,
+    source: Option<&SourceConfig>,
+) -> Vec<TriggerConfig> {
+    let onvif_url = camera.given("onvif_url");
+    let has_host = onvif_url.is_some() || matches!(source, None | Some(SourceConfig::Rtsp(_)));
+    let (mut triggers, mut has_onvif): (Vec<TriggerConfig>, _) = (Vec::new(), false);
+    for (id, mut table) in tables {
+        let trigger = trigger(scope, id, &mut table, has_host);
+        let place = table.given("mqtt").or(table.given("onvif"));
+        has_onvif |= table.given("onvif").is_some();
+        table.finish();
+        let Some(trigger) = trigger else {
+            continue;
+        };
+        let is_same = |earlier: &&TriggerConfig| earlier.source == trigger.source;
+        // Each call names its trigger.
+        if let (Some(same), Some(place)) = (triggers.iter().find(is_same), &place)
+            && trigger.source != TriggerSource::Http
+        {
+            let same = same.id.as_str();
+            place.error(format!(
+                "the trigger {same:?} of this camera has the same source"
+            ));
+        }
+        triggers.push(trigger);
+    }
+    if let (Some(url), false) = (&onvif_url, has_onvif) {
+        url.warning("has no effect: no trigger of this camera has onvif");
+    }
+    triggers
+}
+
+/// Exactly one of mqtt, onvif, http.
+fn trigger(
+    scope: &Scope<'_>,
+    id: TriggerId,
+    table: &mut Reader<'_>,
+    has_host: bool,
+) -> Option<TriggerConfig> {
+    let own = scope.own_topics.as_deref();
+    let times = || time(Duration::from_secs(1)..=Duration::from_hours(24));
+    keys! { table in "`[camera.NAME.trigger.NAME]`", "Something outside of Spotter that starts the looks of the camera. Exactly one of `mqtt`, `onvif` and `http` is required. The name is the one in MQTT, Home Assistant and the API.",
+            "[camera.gate.trigger.bell]\nmqtt = \"zigbee2mqtt/doorbell\"\nkey = \"action\"\nvalue = \"single\"\nfor = \"30s\"";
+        /// Messages on this topic trigger. Not a topic of this node.
+        mqtt = text("topic on the broker of `[mqtt]`, without wildcards", |text| foreign_topic(text, own)).optional("none"), r#"mqtt = "zigbee2mqtt/doorbell""#;
+        /// Events of the camera itself: a usual kind, for which cameras have different topics, or one topic. A topic is written as the camera has it, such as `"tns1:VideoSource/MotionAlarm"`.
+        onvif = text(format!("{}; or a topic of the camera", ONVIF_KINDS.map(|kind| format!("`\"{kind}\"`")).join(", ")), onvif_selector).optional("none"), r#"onvif = "motion""#;
+        /// Calls of the local API trigger: `POST /v1/cameras/gate/trigger/bell`.
+        http = calls().or(false), "http = true";
+        /// The field of a JSON payload that counts. Messages without it, or in which it is `null` or empty, are ignored. Only with `mqtt`.
+        key = text("name of a field, or several with dots between them", dotted_path).or_as("the whole payload", Vec::new()), r#"key = "action""#;
+        /// Only messages with this value trigger. Only with `mqtt`.
+        value = scalar().optional("every message triggers"), r#"value = "single""#;
+        /// The value with which the trigger ends: the camera is looked at from a message with `value` until one with `off`, and `for` longer. Only with `mqtt` and `value`.
+        off = scalar().optional("the trigger has no end of its own"), "off = false";
+        /// The camera is looked at for this time after the trigger, or after its end where it has one. Another message begins the time again.
+        r#for = times().or(Duration::from_secs(20)), r#"for = "30s""#;
+        /// Longest time of a trigger with an end, counted from its last message: the message of its end may be lost.
+        at_most = times().or(Duration::from_mins(10)), r#"at_most = "1h""#;
+    }
+    let hold = r#for;
+    let kinds = ["mqtt", "onvif", "http"];
+    let given = kinds.map(|key| table.given(key));
+    check_payload(table, &value, &off);
+    let limit = table.given("at_most");
+    match (&limit, off.is_none()) {
+        (Some(limit), true) if mqtt.is_some() => {
+            limit.error("has no effect on a trigger without off");
+        }
+        (Some(limit), _) if at_most < hold => limit.error(format!(
+            "{} is below for = {:?}",
+            duration_text(at_most),
+            duration_text(hold)
+        )),
+        _ => {}
+    }
+    let source = match &given {
+        [Some(_), None, None] => TriggerSource::Mqtt(MqttTrigger {
+            topic: mqtt?,
+            key,
+            value,
+            off,
+        }),
+        [None, Some(events), None] => {
+            let selector = onvif?;
+            if !has_host {
+                events.error("the camera's url has no host; add onvif_url = \"http://HOST/onvif/device_service\" to the camera");
+            }
+            TriggerSource::Onvif(selector)
+        }
+        [None, None, Some(call)] => {
+            if http && !scope.has_api {
+                call.error("there is no API to call; add [api]");
+            }
+            TriggerSource::Http
+        }
+        [None, None, None] => {
+            let text = "no source; add mqtt = \"TOPIC\", onvif = \"motion\" or http = true";
+            table.missing(&kinds, text);
+            return None;
+        }
+        _ => {
+            table.error("give exactly one of mqtt, onvif, http");
+            return None;
+        }
+    };
+    Some(TriggerConfig {
+        id,
+        source,
+        hold,
+        at_most: at_most.max(hold),
+    })
+}
+
+/// The keys about the payload are for MQTT, and one that ends a trigger needs one that starts it.
+fn check_payload(table: &Reader<'_>, value: &Option<String>, off: &Option<String>) {
+    if table.given("mqtt").is_none() {
+        let of_mqtt = ["key", "value", "off"];
+        for value in of_mqtt.iter().filter_map(|key| table.given(key)) {
+            value.error("is only for a trigger with mqtt");
+        }
+    } else if let Some(place) = table.given("off") {
+        if table.given("value").is_none() {
+            place.error("without value every message triggers; add value");
+        } else if off.is_some() && off == value {
+            place.error("is the same as value");
+        }
+    }
+}
+
+/// `true`; without calls there is no key.
+fn calls() -> Form<'static, bool> {
+    let form = Form::new("true or false", |value| {
+        let is_called = value.flag()?;
+        if !is_called {
+            value.error("write http = true, or another source");
+        }
+        Some(is_called)
+    });
+    form.written(bool::to_string)
+}
+
+/// Text, true, false or a whole number, as text.
+fn scalar() -> Form<'static, String> {
+    Form::new("text, true, false or a whole number", |value| {
+        value.scalar_text()
+    })
+}
+
+/// A topic of another program. `own`: below it are this node's.
+fn foreign_topic(text: &str, own: Option<&str>) -> Result<String, String> {
+    if text.is_empty() {
+        return Err("empty; write the topic of the messages that trigger".to_owned());
+    }
+    topic(text)?;
+    let is_below = |own: &&str| {
+        text.strip_prefix(*own)
+            .is_some_and(|below| below.starts_with('/'))
+    };
+    match own.filter(is_below) {
+        Some(own) => Err(format!(
+            "{text:?} is a topic of this node, which publishes all topics below {own}/ itself"
+        )),
+        None => Ok(text.to_owned()),
+    }
+}
+
+/// `state.action`: names of fields, from the outside in.
+fn dotted_path(text: &str) -> Result<Vec<String>, String> {
+    let names: Vec<String> = text.split('.').map(str::to_owned).collect();
+    match names.iter().any(String::is_empty) {
+        true => Err(format!(
+            "{text:?} is not a field; write \"action\", or \"state.action\" for a field of a field"
+        )),
+        false => Ok(names),
+    }
+}
+
+fn onvif_selector(text: &str) -> Result<String, String> {
+    let is_topic = text.contains('/') && !text.contains(char::is_whitespace);
+    if is_topic || ONVIF_KINDS.contains(&text) {
+        return Ok(text.to_owned());
+    }
+    let guess = guess(text, ONVIF_KINDS);
+    Err(format!(
+        "{text:?} is not one of {}, and not a topic such as \"tns1:VideoSource/MotionAlarm\"{guess}",
+        ONVIF_KINDS.join(", ")
+    ))
+}

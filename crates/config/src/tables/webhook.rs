@@ -1,0 +1,336 @@
+//! `[webhook.*]`: receivers to which events are posted.
+
+use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+
+use super::{camera::CameraConfig, mqtt::SpoolConfig};
+use crate::{forms::prelude::*, read::prelude::*};
+use spotter_core::{CameraId, Event, EventStep, IdError, PromptId, UpdateReason, WebhookId};
+
+/// The prefix of a secret by the Standard Webhooks specification.
+const SECRET_PREFIX: &str = "whsec_";
+/// Bytes of a key by the same specification.
+const KEY_BYTES: RangeInclusive<usize> = 24..=64;
+/// What is wrong with an empty list: it would seem to be a filter that nothing passes.
+const NO_CONDITION: &str = "empty; without this key there is no condition";
+
+/// A receiver of events.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WebhookConfig {
+    pub id: WebhookId,
+    /// The whole URL, whose path or query may be a secret.
+    pub url: Secret,
+    /// The URL is to be masked in the log.
+    pub is_url_secret: bool,
+    /// Host and port, for people.
+    pub address: String,
+    /// PEM file of the authority; `None` = the machine's own list.
+    pub ca: Option<PathBuf>,
+    /// Signs the requests: text for which [`signing_key`] gives a key.
+    pub secret: Option<Secret>,
+    pub bearer: Option<Secret>,
+    pub filter: EventFilter,
+    /// Events have their picture.
+    pub snapshot: bool,
+    /// Of a request as a whole.
+    pub timeout: Duration,
+    pub spool: SpoolConfig,
+}
+
+/// Which events a receiver wants; an empty list is no condition.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EventFilter {
+    pub cameras: Vec<CameraId>,
+    pub prompts: Vec<PromptId>,
+    pub kinds: Vec<EventKind>,
+}
+
+/// An [`EventStep`] without its reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    New,
+    Update,
+    /// An update that is published as a crossing.
+    Crossing,
+    End,
+}
+
+impl EventFilter {
+    pub fn accepts(&self, event: &Event) -> bool {
+        let kind = match event.step {
+            EventStep::New => EventKind::New,
+            EventStep::Update(UpdateReason::Crossed) => EventKind::Crossing,
+            EventStep::Update(_) => EventKind::Update,
+            EventStep::End(_) => EventKind::End,
+        };
+        is_among(&self.cameras, &event.camera)
+            && is_among(&self.prompts, &event.prompt)
+            && is_among(&self.kinds, &kind)
+    }
+
+    /// An accepted prompt has snapshots.
+    fn has_pictures(&self, cameras: &[CameraConfig]) -> bool {
+        let mut accepted = cameras
+            .iter()
+            .filter(|camera| is_among(&self.cameras, &camera.id));
+        accepted.any(|camera| {
+            let mut prompts = camera.prompts.iter();
+            prompts.any(|prompt| prompt.snapshot && is_among(&self.prompts, &prompt.id))
+        })
+    }
+}
+
+fn is_among<T: PartialEq>(wanted: &[T], found: &T) -> bool {
+    wanted.is_empty() || wanted.contains(found)
+}
+
+/// The key of a secret: `whsec_` and 24 to 64 bytes in base64. The message does not show the text.
+pub fn signing_key(text: &str) -> Result<Vec<u8>, String> {
+    let key = text
+        .strip_prefix(SECRET_PREFIX)
+        .and_then(|encoded| BASE64_STANDARD.decode(encoded).ok());
+    let key = key.filter(|key| KEY_BYTES.contains(&key.len()));
+    key.ok_or_else(|| {
+        let (least, most) = (KEY_BYTES.start(), KEY_BYTES.end());
+        format!(
+            "the secret must be {SECRET_PREFIX} and {least} to {most} bytes in base64; `echo whsec_$(openssl rand -base64 32)` makes one"
+        )
+    })
+}
+
+/// Reads `[webhook.NAME]`. `watched`: the cameras of the file; `None` in a fleet, whose cameras are in its list.
+pub(crate) fn webhook(
+    scope: &Scope<'_>,
+    id: WebhookId,
+    mut table: Reader<'_>,
+    watched: Option<&[CameraConfig]>,
+) -> Option<WebhookConfig> {
+    let has_camera =
+        |id: &CameraId| watched.is_none_or(|cameras| cameras.iter().any(|camera| camera.id == *id));
+    let has_prompt = |id: &PromptId| {
+        let has = |camera: &CameraConfig| camera.prompts.iter().any(|prompt| prompt.id == *id);
+        watched.is_none_or(|cameras| cameras.iter().any(has))
+    };
+    keys! { table in "`[webhook.NAME]`", "A receiver to which events are posted as JSON: see [webhooks.md](webhooks.md).",
+            "[webhook.door]\nurl = \"https://flows.example.net/webhook/door\"\nsecret = { cred = \"door_secret\" }\ncameras = [\"gate\"]\nsteps = [\"new\", \"end\"]\nsnapshot = true";
+        /// Where events are posted. The URL has no user name and no password. Redirects are not followed. Where the URL itself is a secret, name it as one: `url = { cred = "door_url" }`.
+        url = receiver_url(scope).required("no receiver; add url = \"https://HOST/PATH\""), r#"url = "https://flows.example.net/webhook/door""#;
+        /// Signs each request, so that the receiver knows that Spotter sent it. `echo whsec_$(openssl rand -base64 32)` makes one. See [Secrets](#secrets).
+        secret = password_with(scope, "secret: `whsec_` and 24 to 64 bytes in base64", |text| signing_key(text).map(drop)).optional("no signature"), r#"secret = { cred = "door_secret" }"#;
+        /// Token that is sent as `Authorization: Bearer …`.
+        bearer = password_with(scope, "secret", check_bearer).optional("none"), r#"bearer = { cred = "door_token" }"#;
+        /// Certificate authority that signed the receiver's certificate. Only with `https`.
+        ca = file(scope, "path of a PEM file").optional(AUTHORITIES), r#"ca = "/etc/site/ca.pem""#;
+        /// Only events of these cameras are posted.
+        cameras = full_list(known_id("cameras", CameraId::new, has_camera), NO_CONDITION).or_as("all", Vec::new()), r#"cameras = ["gate", "yard"]"#;
+        /// Only events of prompts with these names are posted.
+        prompts = full_list(known_id("prompts", PromptId::new, has_prompt), NO_CONDITION).or_as("all", Vec::new()), r#"prompts = ["person"]"#;
+        /// Which messages of an event are posted: its `type`.
+        steps = full_list(words(&[("new", EventKind::New), ("update", EventKind::Update), ("crossing", EventKind::Crossing), ("end", EventKind::End)]), NO_CONDITION).or_as("all", Vec::new()), r#"steps = ["new", "end"]"#;
+        /// Adds the picture to the event that it was taken for, as `snapshot_jpeg`. Only for prompts with `snapshot = true`.
+        snapshot = flag().or(false), "snapshot = true";
+        /// Longest time of a request, from the look-up of the name to the answer.
+        timeout = time(Duration::from_secs(1)..=Duration::from_mins(1)).or(Duration::from_secs(10)), r#"timeout = "5s""#;
+        /// Limits of the events kept on disk for the receiver.
+        spool = sub_table("see `spool` in `[webhook.NAME]`"), r#"spool = { max_age = "24h" }"#;
+    }
+    let spool = self::spool(spool);
+    if let (Some(receiver), Some(ca)) = (&url, table.given("ca"))
+        && !receiver.is_secure
+    {
+        ca.error("together with http://; did you mean https://?");
+    }
+    let filter = EventFilter {
+        cameras,
+        prompts,
+        kinds: steps,
+    };
+    if let (true, Some(cameras), Some(value)) = (snapshot, watched, table.given("snapshot"))
+        && !filter.has_pictures(cameras)
+    {
+        value.warning("has no effect: none of the prompts has snapshot = true");
+    }
+    table.finish();
+    let receiver = url?;
+    Some(WebhookConfig {
+        id,
+        url: receiver.url,
+        is_url_secret: receiver.is_secret,
+        address: receiver.address,
+        ca,
+        secret,
+        bearer,
+        filter,
+        snapshot,
+        timeout,
+        spool,
+    })
+}
+
+struct Receiver {
+    url: Secret,
+    is_secret: bool,
+    address: String,
+    is_secure: bool,
+}
+
+/// The URL in the file, or the one that the file names as a secret.
+fn receiver_url<'s>(scope: &'s Scope<'_>) -> Form<'s, Receiver> {
+    let text = "`http://HOST…` or `https://HOST…`; or a secret with such a text";
+    Form::new(text, |value| match value.as_text() {
+        Some(text) => value.checked(receiver(text, false)),
+        None => {
+            let named = password(scope).read(value)?;
+            value.checked(receiver(named.reveal(), true))
+        }
+    })
+}
+
+/// Says what is wrong with a URL and never shows it.
+fn receiver(text: &str, is_secret: bool) -> Result<Receiver, String> {
+    let url = address::web(text)?;
+    let host = address::host(&url)?;
+    let address = match url.port_or_known_default() {
+        Some(port) if host.contains(':') => format!("[{host}]:{port}"),
+        Some(port) => format!("{host}:{port}"),
+        None => host,
+    };
+    Ok(Receiver {
+        is_secure: url.scheme() == "https",
+        is_secret,
+        address,
+        url: Secret::new(url.into()),
+    })
+}
+
+fn check_bearer(token: &str) -> Result<(), String> {
+    match token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Ok(()),
+        false => {
+            Err("the token has a space or a character that is not ASCII; copy it again".into())
+        }
+    }
+}
+
+/// The id of a thing that the file has.
+fn known_id<'f, I: 'static>(
+    of: &str,
+    make: fn(&str) -> Result<I, IdError>,
+    is_known: impl Fn(&I) -> bool + 'f,
+) -> Form<'f, I> {
+    Form::new(of, move |value| {
+        let id = value.id(make)?;
+        if !is_known(&id) {
+            value.error("the file has none of this name");
+            return None;
+        }
+        Some(id)
+    })
+}
+
+fn spool(mut table: Reader<'_>) -> SpoolConfig {
+    keys! { table in "`spool` in `[webhook.NAME]`", "Events on disk that the receiver has not accepted. When a limit is reached, the oldest events are dropped and counted.",
+            "spool = { events = 5000, max_age = \"24h\", max_mb = 100 }";
+        /// The most events kept.
+        events = whole(1..=100_000, "events").or(5000), "spool = { events = 5000 }";
+        /// Older events are dropped.
+        max_age = time(Duration::from_secs(1)..=Duration::from_hours(24 * 30)).or(Duration::from_hours(24)), r#"spool = { max_age = "24h" }"#;
+        /// The most space on disk. An event takes about 1 kB, with its picture up to 350 kB.
+        max_mb = whole(1..=10_000, "megabytes").or(100), "spool = { max_mb = 100 }";
+    }
+    table.finish();
+    SpoolConfig {
+        events,
+        max_age,
+        max_mb,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Environment, of_text};
+
+    const SITE: &str = "[mqtt]\nurl = \"mqtt://broker\"\n[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n";
+    const KEY: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
+
+    fn load_with(webhook: &str, variable: &'static str) -> Result<Config, String> {
+        let environment = Environment::new("box", move |_| Some(variable.into()));
+        let loaded = of_text("site.toml", &format!("{SITE}{webhook}"), &environment);
+        loaded
+            .map(|loaded| loaded.config)
+            .map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn webhook_has_receiver_secret_filter_and_bounds() {
+        let text = "[webhook.door]\nurl = \"https://[::1]/hook?a=1\"\nsecret = { env = \"S\" }\nbearer = { env = \"S\" }\n\
+                    cameras = [\"gate\"]\nprompts = [\"person\"]\nsteps = [\"new\", \"end\"]\nsnapshot = true\nspool = { max_mb = 7 }\n";
+        let config = load_with(text, KEY).unwrap();
+        let webhook = &config.webhooks[0];
+        assert_eq!(
+            (webhook.id.as_str(), webhook.address.as_str()),
+            ("door", "[::1]:443")
+        );
+        assert_eq!(webhook.url.reveal(), "https://[::1]/hook?a=1");
+        let key = signing_key(webhook.secret.as_ref().unwrap().reveal()).unwrap();
+        assert_eq!(key, b"01234567890123456789012345678901");
+        assert_eq!(webhook.filter.kinds, [EventKind::New, EventKind::End]);
+        assert!(webhook.snapshot && webhook.spool.max_mb == 7);
+        assert_eq!(webhook.timeout, Duration::from_secs(10));
+        assert!(load_with("", "").unwrap().webhooks.is_empty());
+    }
+
+    #[test]
+    fn snapshots_of_no_prompt_are_warned_of() {
+        let warnings = |site: &str| {
+            let text = format!("{site}[webhook.door]\nurl = \"http://flows\"\nsnapshot = true\n");
+            let loaded = of_text("site.toml", &text, &Environment::new("box", |_| None));
+            loaded.unwrap().warnings.len()
+        };
+        assert_eq!(warnings(SITE), 1);
+        assert_eq!(
+            warnings(&format!("{SITE}prompt.person.snapshot = true\n")),
+            0
+        );
+    }
+
+    #[test]
+    fn receiver_may_be_a_secret() {
+        let text = "[webhook.door]\nurl = { env = \"U\" }\n";
+        let config = load_with(text, "https://chat.example/canary").unwrap();
+        assert_eq!(config.webhooks[0].address, "chat.example:443");
+        assert!(config.webhooks[0].is_url_secret && !format!("{config:?}").contains("canary"));
+        for wrong in ["canary", "ftp://canary", "https://u:canary@host"] {
+            let problems = load_with(text, wrong).unwrap_err();
+            assert!(!problems.contains("canary"), "{problems}");
+        }
+    }
+
+    #[test]
+    fn mistakes_in_a_webhook_are_named() {
+        let url = "url = \"http://flows\"\n";
+        for (keys, part) in [
+            (String::new(), "no receiver"),
+            ("url = \"mqtt://flows\"\n".into(), "http, https"),
+            (format!("{url}ca = \"ca.pem\"\n"), "did you mean https"),
+            (format!("{url}secret = {{ env = \"S\" }}\n"), "whsec_"),
+            (format!("{url}bearer = {{ env = \"S\" }}\n"), "not ASCII"),
+            (format!("{url}cameras = [\"yard\"]\n"), "none of this name"),
+            (format!("{url}prompts = [\"car\"]\n"), "none of this name"),
+            (format!("{url}cameras = []\n"), "empty"),
+            (
+                format!("{url}steps = [\"begin\"]\n"),
+                "new, update, crossing, end",
+            ),
+            (format!("{url}step = [\"new\"]\n"), "did you mean \"steps\""),
+        ] {
+            let problems = load_with(&format!("[webhook.door]\n{keys}"), "canary é").unwrap_err();
+            assert!(
+                problems.contains(part) && !problems.contains("canary"),
+                "{keys}: {problems}"
+            );
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The files in `configs/` load, and the three-camera example has the values that configuration.md describes.
+
+use super::*;
+use spotter_core::testing::{rate, share};
+
+fn shipped(name: &str) -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../configs")
+        .join(name)
+}
+
+#[test]
+fn each_shipped_configuration_passes_check() {
+    let mut count = 0;
+    for entry in fs::read_dir(shipped("")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|kind| kind != "toml") {
+            continue;
+        }
+        let loaded = check(&path, &environment(&[])).unwrap_or_else(|p| panic!("{p}"));
+        for warning in &loaded.warnings {
+            let about_this_machine = ["did not provide", "not set", "not found"];
+            let is_about = |part: &&str| warning.text.contains(part);
+            assert!(about_this_machine.iter().any(is_about), "{warning}");
+        }
+        count += 1;
+    }
+    assert!(count >= 4, "{count} files");
+}
+
+#[test]
+fn the_demo_starts_anywhere() {
+    let loaded = load(&shipped("demo.toml"), &environment(&[])).unwrap_or_else(|p| panic!("{p}"));
+    assert!(loaded.warnings.is_empty());
+    let config = loaded.config;
+    assert_eq!(config.mqtt.broker.host, "127.0.0.1");
+    assert_eq!(config.mqtt.broker.port, 1883);
+    assert_eq!(config.model.source, ModelSource::Embedded);
+    assert_eq!(config.model.budget, Duration::from_secs(1));
+    let street = &config.cameras[0];
+    let ids: Vec<_> = street.prompts.iter().map(|p| p.id.as_str()).collect();
+    assert_eq!(ids, ["person", "car", "red_car", "dog", "how_many_cars"]);
+    assert_eq!(
+        (street.rate, street.prompts[4].rate),
+        (rate(2.0), rate(0.2))
+    );
+}
+
+#[test]
+fn a_minimal_file_gets_every_default() {
+    let text = "[mqtt]\nurl = \"mqtt://broker.local\"\n[camera.front]\nurl = \"rtsp://192.0.2.10/stream2\"\n\
+                [camera.front.prompt.person]\ndetect = \"person\"\n";
+    let surroundings = environment(&[("HOME", "/home/me")]);
+    let config_of = |text: &str| {
+        read(text.as_bytes(), ReadPurpose::Run, &surroundings)
+            .unwrap()
+            .config
+    };
+    let config = config_of(text);
+    assert_eq!(config.node.name.as_str(), "edge-box");
+    let state_dir = Path::new("/home/me/.local/state/spotter");
+    assert_eq!(config.node.state_dir, state_dir);
+    assert_eq!(config.http.listen.unwrap().to_string(), "127.0.0.1:9464");
+    assert_eq!(config.mqtt.broker.tls, None);
+    assert_eq!(config.mqtt.broker.port, 1883);
+    assert_eq!(config.mqtt.base, "spotter");
+    assert_eq!(config.mqtt.commands, Commands::Basic);
+    assert_eq!(config.mqtt.overrides, OverridePersistence::Keep);
+    assert_eq!(config.mqtt.ha.discovery, Discovery::Device);
+    let front = &config.cameras[0];
+    assert_eq!((front.rate, front.width), (rate(1.0), 1280));
+    assert_eq!(front.stall, Duration::from_secs(5));
+    assert_eq!(front.first_frame, Duration::from_secs(15));
+    let SourceConfig::Rtsp(rtsp) = &front.source else {
+        panic!("{:?}", front.source)
+    };
+    assert_eq!(rtsp.transport, Transport::Auto);
+    assert!(!front.motion.on && front.zones.is_empty() && front.schedule.is_none());
+    let prompt = &front.prompts[0];
+    assert_eq!((prompt.min_score, prompt.min_area), (share(0.0), 0.0));
+    assert!(!prompt.snapshot);
+    assert_eq!(prompt.events.confirm, (2, 3));
+    assert_eq!(config.hash.len(), 12);
+    assert_ne!(config.hash, config_of(&format!("{text}#")).hash);
+}
+
+/// The example with all that it names on the machine: credentials, certificates, the model.
+#[test]
+fn three_camera_example_gives_its_documented_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let secrets = [
+        "mqtt_password",
+        "mqtt_key",
+        "gate_password",
+        "yard_password",
+    ];
+    for name in secrets.into_iter().chain(["ca.pem", "edge1.pem"]) {
+        fs::write(dir.path().join(name), format!("{name}!\n")).unwrap();
+    }
+    let here = dir.path().to_str().unwrap();
+    let text = fs::read_to_string(shipped("three-cameras.toml")).unwrap();
+    let text = text.replace("/etc/site", here);
+    let text = text.replace("/var/lib/spotter/models/moondream2", here);
+    let variables = [
+        ("CREDENTIALS_DIRECTORY", here),
+        ("DOCK_PASSWORD", "dock!"),
+        ("STATE_DIRECTORY", "/state"),
+    ];
+    let loaded = read(text.as_bytes(), ReadPurpose::Run, &environment(&variables));
+    let loaded = loaded.unwrap_or_else(|p| panic!("{p}"));
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    let config = loaded.config;
+
+    assert_eq!(config.node.name.as_str(), "edge1");
+    assert_eq!(config.node.state_dir, Path::new("/state"));
+    let mqtt = &config.mqtt;
+    let tls = mqtt.broker.tls.as_ref().unwrap();
+    assert_eq!(mqtt.broker.host, "broker.example.net");
+    assert_eq!(mqtt.broker.port, 8883);
+    let password = mqtt.broker.password.as_ref().unwrap();
+    assert_eq!(password.reveal(), "mqtt_password!");
+    assert_eq!(tls.client_key.as_ref().unwrap().reveal(), "mqtt_key!\n");
+    assert_eq!(tls.ca.as_deref(), Some(dir.path().join("ca.pem").as_path()));
+    assert_eq!(mqtt.spool.max_age, Duration::from_secs(86_400));
+    assert_eq!(config.model.source, ModelSource::Directory(here.into()));
+    assert_eq!(config.model.budget, Duration::from_millis(250));
+    assert_eq!(config.model.max_objects, 50);
+
+    let ids: Vec<_> = config.cameras.iter().map(|c| c.id.as_str()).collect();
+    assert_eq!(ids, ["gate", "dock", "yard"], "in the order of the file");
+    let [gate, dock, yard] = &config.cameras[..] else {
+        unreachable!()
+    };
+    assert_gate(gate);
+    let rates = [gate, dock, yard].map(|camera| camera.rate.hz());
+    assert_eq!(rates, [2.0, 5.0, 0.5]);
+    let top = vec![(0.0, 0.0), (1.0, 0.0), (1.0, 0.2), (0.0, 0.2)];
+    assert_eq!(dock.mask, [top]);
+    let forklift = EventConfig {
+        confirm: (3, 4),
+        end_after: Duration::from_secs(5),
+        still_after: Duration::from_secs(30),
+    };
+    assert_eq!(dock.prompts[0].events, forklift);
+    let object = "crane hook".to_owned();
+    assert_eq!(dock.prompts[1].task, Task::Point { object });
+    assert_eq!(yard.decode, Decode::KeyFrames);
+    let schedule = yard.schedule.as_ref().unwrap();
+    assert_eq!(schedule.from_minute, 18 * 60);
+    assert_eq!(schedule.to_minute, 6 * 60);
+    assert_eq!(schedule.zone, "Europe/Berlin");
+}
+
+fn assert_gate(gate: &CameraConfig) {
+    let SourceConfig::Rtsp(rtsp) = &gate.source else {
+        panic!("{:?}", gate.source)
+    };
+    assert_eq!(rtsp.url, "rtsps://192.0.2.11:322/Streaming/Channels/102");
+    assert_eq!(rtsp.user.as_deref(), Some("viewer"));
+    assert_eq!(rtsp.password.as_ref().unwrap().reveal(), "gate_password!");
+    assert_eq!(rtsp.transport, Transport::Auto);
+    assert!(matches!(&rtsp.tls, CameraTls::Fingerprint(bytes) if bytes[..2] == [0x6f, 0x1e]));
+    let motion = MotionConfig {
+        on: true,
+        threshold: 0.02,
+        hold: Duration::from_secs(10),
+        at_least_every: Duration::from_secs(30),
+    };
+    assert_eq!(gate.motion, motion);
+    assert_eq!(gate.zones[0].id.as_str(), "drive");
+    assert_eq!(gate.zones[0].polygon.len(), 4);
+    let [person, parcel] = &gate.prompts[..] else {
+        panic!("{:?}", gate.prompts)
+    };
+    assert_eq!((person.min_score, person.min_area), (share(0.4), 0.002));
+    assert!(person.snapshot);
+    assert_eq!(person.zones, [gate.zones[0].id.clone()]);
+    assert_eq!((person.rate, parcel.rate), (rate(2.0), rate(0.2)));
+    let verify = "Is there a parcel on the ground?";
+    assert_eq!(parcel.verify.as_deref(), Some(verify));
+}

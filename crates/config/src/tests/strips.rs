@@ -1,0 +1,110 @@
+//! `frames` and `over` of a prompt.
+
+use super::*;
+use spotter_core::StripShape;
+
+fn prompt(lines: &str) -> String {
+    format!(
+        "[mqtt]\nurl = \"mqtt://broker\"\n[camera.gate]\nurl = \"rtsp://192.0.2.1/0\"\n[camera.gate.prompt.a]\n{lines}\n"
+    )
+}
+
+fn strip(lines: &str) -> Option<StripShape> {
+    let config = loaded(&prompt(lines)).config;
+    config.cameras[0].prompts[0].strip
+}
+
+#[test]
+fn strip_is_4_or_9_frames_over_4_seconds() {
+    let query = "query = \"Is a parcel left behind?\"\n";
+    let nine = StripShape {
+        frames: 9,
+        over: Duration::from_secs(4),
+    };
+    assert_eq!(strip(query), None);
+    assert_eq!(strip(&format!("{query}frames = 1")), None);
+    assert_eq!(strip(&format!("{query}frames = 9")), Some(nine));
+    let of_describe =
+        "detect = \"person\"\ndescribe = \"What happens?\"\nframes = 4\nover = \"1.5s\"";
+    let four = StripShape {
+        frames: 4,
+        over: Duration::from_millis(1500),
+    };
+    assert_eq!(strip(of_describe), Some(four));
+}
+
+#[test]
+fn wrong_strips_are_reported_at_their_keys() {
+    for (lines, expected) in [
+        (
+            "query = \"a?\"\nframes = 5",
+            "7:10 camera.gate.prompt.a.frames: 5 frames are no strip; write 4 or 9, or 1 for a single frame",
+        ),
+        (
+            "query = \"a?\"\nframes = 2.5",
+            "7:10 camera.gate.prompt.a.frames: needs a whole number, found a value of type float",
+        ),
+        (
+            "query = \"a?\"\nover = \"4s\"",
+            "7:8 camera.gate.prompt.a.over: has no effect without frames; add frames = 4 or frames = 9",
+        ),
+        (
+            "query = \"a?\"\nframes = 9\nover = \"2m\"",
+            "8:8 camera.gate.prompt.a.over: 2m is above 1m",
+        ),
+        (
+            "query = \"a?\"\nframes = 9\nover = 4",
+            "8:8 camera.gate.prompt.a.over: 4 has no unit; write \"5s\", \"500ms\" or \"1m\"",
+        ),
+        (
+            "detect = \"car\"\nframes = 9",
+            "7:10 camera.gate.prompt.a.frames: has no effect without a question; use it with query, or with describe",
+        ),
+        (
+            "query = \"a?\"\nregion = \"motion\"\nframes = 9",
+            "8:10 camera.gate.prompt.a.frames: not together with region = \"motion\", which is elsewhere in each frame; write a fixed region",
+        ),
+    ] {
+        assert_eq!(said(&prompt(lines)), [expected]);
+    }
+}
+
+#[test]
+fn strips_that_cannot_be_made_have_a_remedy() {
+    let said = |frames, every, decode| {
+        let over = Duration::from_secs(4);
+        advice::no_strip(
+            StripShape { frames, over },
+            Duration::from_secs(every),
+            decode,
+        )
+    };
+    for (frames, every, decode, expected) in [
+        (
+            9,
+            3,
+            Decode::All,
+            "9 frames over 4 s need a frame every 1 s, the camera sends one every 3 s; set over = \"15s\" or more, or fewer frames",
+        ),
+        (
+            9,
+            20,
+            Decode::KeyFrames,
+            "9 frames over 4 s need a frame every 1 s, the camera sends one every 20 s; set frames = 4 and over = \"38s\" or more, or decode = \"all\"",
+        ),
+        (
+            4,
+            40,
+            Decode::All,
+            "4 frames over 4 s need a frame every 2.67 s, the camera sends one every 40 s; remove frames",
+        ),
+        (
+            9,
+            1,
+            Decode::All,
+            "the camera's frames have gaps or change their size too often for 9 frames over 4 s",
+        ),
+    ] {
+        assert_eq!(said(frames, every, decode), expected);
+    }
+}
