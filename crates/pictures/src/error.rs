@@ -2,10 +2,7 @@
 
 use std::io;
 
-use crate::{
-    format::PictureFormat,
-    open::{RATIO_MAX, SIDE_MAX},
-};
+use crate::open::{RATIO_MAX, SIDE_MAX};
 
 /// Each text is a clause about "the picture" and says what to do.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +14,7 @@ pub enum PictureFileError {
     #[error("the file is neither JPEG nor PNG")]
     Unknown,
     #[error("the picture is {0}, which Spotter does not read; convert it to JPEG or PNG")]
-    Unsupported(PictureFormat),
+    Unsupported(&'static str),
     #[error("the file has more than {max_bytes} bytes; scale the picture down")]
     FileTooLarge { max_bytes: u64 },
     #[error(

@@ -22,5 +22,4 @@ mod orientation;
 
 pub use encode::{EncodeError, RgbPixels, jpeg_file, png_file};
 pub use error::PictureFileError;
-pub use format::PictureFormat;
 pub use open::{FILE_PIXELS_MAX, RATIO_MAX, SIDE_MAX, decode, read};

@@ -59,7 +59,7 @@ pub fn read(path: &Path) -> Result<Picture, PictureFileError> {
         .take(PictureFormat::HEAD_BYTES as u64)
         .read_to_end(&mut bytes)?;
     // A video, which is not a picture, may be longer than memory.
-    readable(&bytes)?;
+    PictureFormat::of(&bytes)?;
     file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
         return Err(PictureFileError::FileTooLarge {
@@ -72,35 +72,18 @@ pub fn read(path: &Path) -> Result<Picture, PictureFileError> {
 /// The picture in the bytes of a PNG or JPEG file, of at most `pixels_max` pixels, turned as viewers turn it. Needs at most 12 bytes of memory
 /// for each of the picture's pixels. Takes up to half a second.
 pub fn decode(file: &[u8], pixels_max: usize) -> Result<Picture, PictureFileError> {
-    let format = readable(file)?;
     let check = |width, height| check_size(width, height, pixels_max);
-    let decoded = match format {
-        ReadableFormat::Jpeg => decode_jpeg::decode(file, check),
-        ReadableFormat::Png => decode_png::decode(Cursor::new(file), check),
+    let decoded = match PictureFormat::of(file)? {
+        PictureFormat::Jpeg => decode_jpeg::decode(file, check),
+        PictureFormat::Png => decode_png::decode(Cursor::new(file), check),
     }?;
-    let (width, height) = (decoded.width, decoded.height);
     let damaged = |reason: String| PictureFileError::Damaged { reason };
-    if decoded.rgb.is_empty() || decoded.rgb.len() != width * height * 3 {
+    if decoded.rgb.is_empty() || decoded.rgb.len() != decoded.width * decoded.height * 3 {
         return Err(damaged("its pixels do not fit its size".to_owned()));
     }
-    let turned = decoded.orientation.turn(decoded.rgb, width, height);
+    let turned = decoded.orientation.turn(decoded);
     Picture::from_rgb(turned.width, turned.height, turned.rgb)
         .map_err(|error| damaged(error.to_string()))
-}
-
-enum ReadableFormat {
-    Jpeg,
-    Png,
-}
-
-fn readable(head: &[u8]) -> Result<ReadableFormat, PictureFileError> {
-    match PictureFormat::of(head) {
-        Some(PictureFormat::Jpeg) => Ok(ReadableFormat::Jpeg),
-        Some(PictureFormat::Png) => Ok(ReadableFormat::Png),
-        Some(other) => Err(PictureFileError::Unsupported(other)),
-        None if head.is_empty() => Err(PictureFileError::Empty),
-        None => Err(PictureFileError::Unknown),
-    }
 }
 
 /// What the header says, before anything of that size is allocated.
