@@ -103,12 +103,6 @@ fn parameter(node: XmlNode<'_>) -> ReferenceParameter {
     }
 }
 
-/// How long the subscription lasts by the camera's own clock, which may show any time. Of `CreatePullPointSubscription`, `PullMessages` and
-/// `Renew`.
-pub(crate) fn subscription_lasts(answer: &str) -> Option<Duration> {
-    lasts(read_xml(answer).ok()?.root())
-}
-
 fn lasts(answer: XmlNode<'_>) -> Option<Duration> {
     let now = instant_ms(text_of(answer, "CurrentTime")?)?;
     let end = instant_ms(text_of(answer, "TerminationTime")?)?;
@@ -126,16 +120,18 @@ fn instant_ms(text: &str) -> Option<i64> {
     Some(with_zone.or_else(as_utc)?.as_millisecond())
 }
 
-/// What a camera has sent to a subscription.
+/// What a camera answered to a request of a subscription.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PulledMessages {
+pub(crate) struct SubscriptionAnswer {
     pub(crate) messages: Vec<OnvifMessage>,
     /// Messages without a topic or without content.
     pub(crate) ignored: u64,
+    /// How long the subscription lasts by the camera's own clock, which may show any time.
     pub(crate) lasts: Option<Duration>,
 }
 
-impl PulledMessages {
+impl SubscriptionAnswer {
+    /// Of `PullMessages` and `Renew`.
     pub(crate) fn of(answer: &str) -> Result<Self, String> {
         let document = read_xml(answer)?;
         let mut pulled = Self {
@@ -239,10 +235,10 @@ mod tests {
             ("2030-06-01T12:00:30Z", "2030-06-01T12:00:00Z", None),
             ("soon", "later", None),
         ] {
-            let found = subscription_lasts(&answer(now, end));
+            let found = SubscriptionAnswer::of(&answer(now, end)).unwrap().lasts;
             assert_eq!(found, seconds.map(Duration::from_secs), "{now}");
         }
-        assert_eq!(subscription_lasts("<r/>"), None);
+        assert_eq!(SubscriptionAnswer::of("<r/>").unwrap().lasts, None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Requests to one camera. Blocks; runs in threads of its own.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use http_auth::{PasswordClient, PasswordParams};
 use rustls::crypto::ring;
@@ -15,7 +15,7 @@ use crate::{
     answer::camera_time_ms,
     camera::{OnvifCamera, OnvifLogin, shown},
     error::OnvifError,
-    request::OnvifRequest,
+    request::{DEVICE, OnvifRequest},
     security::UsernameToken,
     soap::{Endpoint, SoapAnswer, classify, envelope},
 };
@@ -66,12 +66,6 @@ pub(crate) struct OnvifClient {
     clock: Arc<dyn Clock>,
 }
 
-impl fmt::Debug for OnvifClient {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("OnvifClient").field(&self.camera).finish()
-    }
-}
-
 impl OnvifClient {
     pub(crate) fn new(camera: OnvifCamera, clock: Arc<dyn Clock>) -> Self {
         let agent = Agent::config_builder()
@@ -99,7 +93,7 @@ impl OnvifClient {
     /// A request to the device service.
     pub(crate) fn ask_device(
         &mut self,
-        request: &OnvifRequest<'_>,
+        request: &OnvifRequest,
         within: Duration,
     ) -> Result<String, OnvifError> {
         let device = Endpoint::new(self.camera.address.clone());
@@ -110,7 +104,7 @@ impl OnvifClient {
     pub(crate) fn ask(
         &mut self,
         to: &Endpoint,
-        request: &OnvifRequest<'_>,
+        request: &OnvifRequest,
         within: Duration,
     ) -> Result<String, OnvifError> {
         let mut tried = TriedLogins::default();
@@ -128,17 +122,22 @@ impl OnvifClient {
     /// Answers that cannot be read become an error.
     pub(crate) fn read<T>(
         &self,
-        request: &OnvifRequest<'_>,
+        request: &OnvifRequest,
         read: Result<T, String>,
     ) -> Result<T, OnvifError> {
         read.map_err(|reason| OnvifError::NotOnvif {
             address: self.shown(),
-            request: request.name(),
+            request: request.name,
             reason,
         })
     }
 
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn no_service(&self, service: &'static str) -> OnvifError {
+        let address = self.shown();
+        OnvifError::NoService { address, service }
+    }
+
+    fn shown(&self) -> String {
         shown(&self.camera.address)
     }
 
@@ -153,43 +152,37 @@ impl OnvifClient {
         if self.camera.login.is_none() {
             return Err(OnvifError::LoginRequired { address });
         }
-        match challenge {
-            Some(challenge) => {
-                let unknown = |scheme| OnvifError::UnknownLogin {
-                    address: address.clone(),
-                    scheme,
-                };
-                let client = digest_client(challenge).map_err(unknown)?;
-                let is_stale = matches!(&client, PasswordClient::Digest(digest) if digest.stale());
-                tried.stale += u32::from(is_stale);
-                let may_be_right = is_stale && tried.stale <= STALE_MAX;
-                if tried.digest && !may_be_right {
-                    return Err(OnvifError::LoginRejected { address });
-                }
-                tried.digest = true;
-                self.method = LoginMethod::Digest(client);
-                Ok(())
+        if let Some(challenge) = challenge {
+            let Ok(client) = PasswordClient::try_from(challenge) else {
+                let scheme = schemes(challenge);
+                return Err(OnvifError::UnknownLogin { address, scheme });
+            };
+            let is_stale = matches!(&client, PasswordClient::Digest(digest) if digest.stale());
+            tried.stale += u32::from(is_stale);
+            if tried.digest && !(is_stale && tried.stale <= STALE_MAX) {
+                return Err(OnvifError::LoginRejected { address });
             }
-            None => {
-                let ahead_s = match tried.tokens[..] {
-                    // Without the time of the camera, ours has to do.
-                    [] => self.ahead_s(within).unwrap_or_default(),
-                    // Some cameras report their local time as UTC, and check tokens with the true time.
-                    [ahead_s] if ahead_s.abs() > CLOCK_DIFFERENCE_S => 0.0,
-                    _ => return Err(OnvifError::LoginRejected { address }),
-                };
-                tried.tokens.push(ahead_s);
-                self.method = LoginMethod::Token { ahead_s };
-                Ok(())
-            }
+            tried.digest = true;
+            self.method = LoginMethod::Digest(client);
+            return Ok(());
         }
+        let ahead_s = match tried.tokens[..] {
+            // Without the time of the camera, ours has to do.
+            [] => self.ahead_s(within).unwrap_or_default(),
+            // Some cameras report their local time as UTC, and check tokens with the true time.
+            [ahead_s] if ahead_s.abs() > CLOCK_DIFFERENCE_S => 0.0,
+            _ => return Err(OnvifError::LoginRejected { address }),
+        };
+        tried.tokens.push(ahead_s);
+        self.method = LoginMethod::Token { ahead_s };
+        Ok(())
     }
 
     /// Reads the camera's clock, without a login.
     fn ahead_s(&mut self, within: Duration) -> Option<f64> {
         self.method = LoginMethod::None;
         let device = Endpoint::new(self.camera.address.clone());
-        let request = OnvifRequest::GetSystemDateAndTime;
+        let request = OnvifRequest::new(&DEVICE, "GetSystemDateAndTime", "");
         let Exchange::Answer(answer) = self.exchange(&device, &request, within) else {
             return None;
         };
@@ -197,12 +190,7 @@ impl OnvifClient {
         Some((shown_ms - self.clock.wall().unix_millis()) as f64 * 1e-3)
     }
 
-    fn exchange(
-        &mut self,
-        to: &Endpoint,
-        request: &OnvifRequest<'_>,
-        within: Duration,
-    ) -> Exchange {
+    fn exchange(&mut self, to: &Endpoint, request: &OnvifRequest, within: Duration) -> Exchange {
         let token = self.token();
         let text = envelope(to, request, token.as_ref());
         let content = format!(
@@ -263,12 +251,15 @@ impl OnvifClient {
 
     fn no_answer(&self, error: &ureq::Error, within: Duration) -> OnvifError {
         let address = self.shown();
-        let reason = match error {
+        let mut reason = match error {
             ureq::Error::Timeout(_) => return OnvifError::Timeout { address, within },
             ureq::Error::HostNotFound => "the host name is unknown".to_owned(),
-            ureq::Error::Io(error) => with_advice(error.to_string()),
-            error => with_advice(error.to_string()),
+            ureq::Error::Io(error) => error.to_string(),
+            error => error.to_string(),
         };
+        if reason.contains("certificate") {
+            reason += "; cameras mostly have certificates of their own: tls = { insecure = true } accepts any";
+        }
         let reason = plain_line(&reason);
         OnvifError::Unreachable { address, reason }
     }
@@ -290,15 +281,6 @@ fn tls(camera: &OnvifCamera) -> TlsConfig {
     tls.root_certs(RootCerts::new_with_certs(&roots)).build()
 }
 
-fn with_advice(text: String) -> String {
-    match text.contains("certificate") {
-        true => format!(
-            "{text}; cameras mostly have certificates of their own: tls = {{ insecure = true }} accepts any"
-        ),
-        false => text,
-    }
-}
-
 struct HttpAnswer {
     status: StatusCode,
     challenges: String,
@@ -306,7 +288,7 @@ struct HttpAnswer {
 }
 
 /// Decides what an answer over HTTP is. Cameras send faults with every status.
-fn judge(address: &str, request: &OnvifRequest<'_>, answer: HttpAnswer) -> Exchange {
+fn judge(address: &str, request: &OnvifRequest, answer: HttpAnswer) -> Exchange {
     let HttpAnswer {
         status,
         challenges,
@@ -317,49 +299,42 @@ fn judge(address: &str, request: &OnvifRequest<'_>, answer: HttpAnswer) -> Excha
             challenge: Some(challenges),
         };
     }
-    let (address, request) = (address.to_owned(), request.name());
-    match classify(&text) {
+    let (address, request) = (address.to_owned(), request.name);
+    let failed = match classify(&text) {
         Ok(SoapAnswer::Fault(fault)) if fault.is_about_login() => {
-            Exchange::Denied { challenge: None }
+            return Exchange::Denied { challenge: None };
         }
-        Ok(SoapAnswer::Fault(fault)) => Exchange::Failed(OnvifError::Fault {
+        Ok(SoapAnswer::Fault(fault)) => OnvifError::Fault {
             address,
             request,
             fault,
-        }),
+        },
         _ if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-            Exchange::Denied { challenge: None }
+            return Exchange::Denied { challenge: None };
         }
-        _ if !status.is_success() => Exchange::Failed(OnvifError::Status {
+        _ if !status.is_success() => OnvifError::Status {
             address,
             request,
             status: status.as_u16(),
-        }),
+        },
         Ok(SoapAnswer::Response(name)) if name == format!("{request}Response") => {
-            Exchange::Answer(text)
+            return Exchange::Answer(text);
         }
-        Ok(SoapAnswer::Response(name)) => Exchange::Failed(OnvifError::NotOnvif {
+        other => OnvifError::NotOnvif {
             address,
             request,
-            reason: format!("the answer is {name:?}"),
-        }),
-        Err(reason) => Exchange::Failed(OnvifError::NotOnvif {
-            address,
-            request,
-            reason,
-        }),
-    }
+            reason: other.map_or_else(|reason| reason, |other| format!("the answer is {other:?}")),
+        },
+    };
+    Exchange::Failed(failed)
 }
 
-/// A digest login for a challenge; else the schemes of the challenge.
-fn digest_client(challenge: &str) -> Result<PasswordClient, String> {
-    let schemes = || {
-        let challenges = http_auth::parse_challenges(challenge).unwrap_or_default();
-        let schemes: Vec<&str> = challenges.iter().map(|one| one.scheme).collect();
-        match schemes.is_empty() {
-            true => "an unreadable challenge".to_owned(),
-            false => plain_line(&schemes.join(", ")),
-        }
-    };
-    PasswordClient::try_from(challenge).map_err(|_| schemes())
+/// The schemes of a challenge, for people.
+fn schemes(challenge: &str) -> String {
+    let challenges = http_auth::parse_challenges(challenge).unwrap_or_default();
+    let schemes: Vec<&str> = challenges.iter().map(|one| one.scheme).collect();
+    match schemes.is_empty() {
+        true => "an unreadable challenge".to_owned(),
+        false => plain_line(&schemes.join(", ")),
+    }
 }

@@ -18,7 +18,7 @@ use url::Url;
 use crate::{
     camera::device_address,
     soap::message_id,
-    xml::{XmlNode, XmlText, all, find, read_xml, text, text_of},
+    xml::{XmlNode, all, find, leaf, read_xml, text, text_of},
 };
 use spotter_core::plain_line;
 
@@ -159,31 +159,15 @@ async fn receive(socket: &UdpSocket, found: &mut Vec<DiscoveredCamera>) {
 
 /// A question for one type.
 fn probe(name: &str, namespace: &str) -> String {
-    let namespaces = [
-        ("xmlns:s", "http://www.w3.org/2003/05/soap-envelope"),
-        (
-            "xmlns:a",
-            "http://schemas.xmlsoap.org/ws/2004/08/addressing",
-        ),
-        ("xmlns:w", "http://schemas.xmlsoap.org/ws/2005/04/discovery"),
-    ];
-    let mut text = XmlText::new();
-    text.element_with("s:Envelope", &namespaces, |text| {
-        text.element("s:Header", |text| {
-            text.leaf("a:MessageID", &message_id());
-            text.leaf("a:To", "urn:schemas-xmlsoap-org:ws:2005:04:discovery");
-            text.leaf(
-                "a:Action",
-                "http://schemas.xmlsoap.org/ws/2005/04/discovery/Probe",
-            );
-        });
-        text.element("s:Body", |text| {
-            text.element("w:Probe", |text| {
-                text.element_with("w:Types", &[("xmlns:d", namespace)], |text| text.text(name));
-            });
-        });
-    });
-    text.finish()
+    format!(
+        r#"<?xml version="1.0" encoding="utf-8"?>
+<s:Envelope xmlns:s="http://www.w3.org/2003/05/soap-envelope" xmlns:a="http://schemas.xmlsoap.org/ws/2004/08/addressing"
+    xmlns:w="http://schemas.xmlsoap.org/ws/2005/04/discovery" xmlns:d="{namespace}">
+<s:Header>{}<a:To>urn:schemas-xmlsoap-org:ws:2005:04:discovery</a:To>
+<a:Action>http://schemas.xmlsoap.org/ws/2005/04/discovery/Probe</a:Action></s:Header>
+<s:Body><w:Probe><w:Types>{name}</w:Types></w:Probe></s:Body></s:Envelope>"#,
+        leaf("a:MessageID", &message_id())
+    )
 }
 
 /// The cameras of an answer; none in what is no answer.

@@ -37,12 +37,11 @@ pub use discovery::{
     DISCOVERY_GROUP, DiscoveredCamera, DiscoveryOptions, FoundCameras, discover, interfaces,
 };
 pub use error::OnvifError;
-pub use message::{
-    OnvifEventKind, OnvifItem, OnvifMessage, OnvifSelector, OnvifTopic, PropertyOperation,
-};
+pub use message::{OnvifItem, OnvifMessage, OnvifSelector, OnvifTopic, PropertyOperation};
+pub use session::OnvifUpdate;
 pub use soap::SoapFault;
 pub use streams::{CameraDescription, OnvifStream, describe_camera};
-pub use watch::{OnvifUpdate, watch_events};
+pub use watch::watch_events;
 
 #[cfg(feature = "testing")]
 pub mod testing;

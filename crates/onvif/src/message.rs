@@ -1,6 +1,7 @@
 //! The messages of a camera's events, and which of the usual events a message is.
 
 use crate::xml::{XmlNode, all, find, local_name, text};
+use spotter_config::ONVIF_KINDS;
 use spotter_core::plain_line;
 
 /// A message of a camera.
@@ -55,78 +56,49 @@ impl OnvifTopic {
     }
 }
 
-/// A usual kind of event. Cameras have different topics for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnvifEventKind {
-    /// Something moves.
-    Motion,
-    Person,
-    Vehicle,
-    Animal,
-    Face,
-    /// The button of a door bell.
-    Visitor,
-    Package,
-    /// An object is in an area, or crossed a line, that was drawn in the camera.
-    Area,
-    /// A contact of the camera.
-    Input,
-    /// A loud sound.
-    Sound,
-    /// The camera was covered or turned.
-    Tamper,
-}
-
-/// Words of the configuration.
-const KINDS: [(&str, OnvifEventKind); 11] = [
-    ("motion", OnvifEventKind::Motion),
-    ("person", OnvifEventKind::Person),
-    ("vehicle", OnvifEventKind::Vehicle),
-    ("animal", OnvifEventKind::Animal),
-    ("face", OnvifEventKind::Face),
-    ("visitor", OnvifEventKind::Visitor),
-    ("package", OnvifEventKind::Package),
-    ("area", OnvifEventKind::Area),
-    ("input", OnvifEventKind::Input),
-    ("sound", OnvifEventKind::Sound),
-    ("tamper", OnvifEventKind::Tamper),
-];
-
-/// Last names of topics, and of the data of topics that are about several kinds. Topics of ONVIF and those of several makers.
-const NAMES: [(&str, OnvifEventKind); 33] = [
-    ("Motion", OnvifEventKind::Motion),
-    ("MotionAlarm", OnvifEventKind::Motion),
-    ("IsMotion", OnvifEventKind::Motion),
-    ("People", OnvifEventKind::Person),
-    ("PeopleDetect", OnvifEventKind::Person),
-    ("HumanShapeDetect", OnvifEventKind::Person),
-    ("HumanDetect", OnvifEventKind::Person),
-    ("IsPeople", OnvifEventKind::Person),
-    ("VehicleDetect", OnvifEventKind::Vehicle),
-    ("Vehicle", OnvifEventKind::Vehicle),
-    ("IsVehicle", OnvifEventKind::Vehicle),
-    ("DogCatDetect", OnvifEventKind::Animal),
-    ("Pet", OnvifEventKind::Animal),
-    ("IsPet", OnvifEventKind::Animal),
-    ("FaceDetect", OnvifEventKind::Face),
-    ("Face", OnvifEventKind::Face),
-    ("Visitor", OnvifEventKind::Visitor),
-    ("Package", OnvifEventKind::Package),
-    ("ObjectsInside", OnvifEventKind::Area),
-    ("Intrusion", OnvifEventKind::Area),
-    ("IsIntrusion", OnvifEventKind::Area),
-    ("Crossed", OnvifEventKind::Area),
-    ("LineCross", OnvifEventKind::Area),
-    ("IsLineCross", OnvifEventKind::Area),
-    ("DigitalInput", OnvifEventKind::Input),
-    ("DetectedSound", OnvifEventKind::Sound),
-    ("IsSoundDetected", OnvifEventKind::Sound),
-    ("Tamper", OnvifEventKind::Tamper),
-    ("IsTamper", OnvifEventKind::Tamper),
-    ("GlobalSceneChange", OnvifEventKind::Tamper),
-    ("ImageTooDark", OnvifEventKind::Tamper),
-    ("ImageTooBlurry", OnvifEventKind::Tamper),
-    ("SignalLoss", OnvifEventKind::Tamper),
+/// The usual kinds of events, as in [`ONVIF_KINDS`]: last names of topics, and of the data of topics that are about several kinds. Topics
+/// of ONVIF and those of several makers.
+const NAMES: [(&str, &[&str]); ONVIF_KINDS.len()] = [
+    ("motion", &["Motion", "MotionAlarm", "IsMotion"]),
+    (
+        "person",
+        &[
+            "People",
+            "PeopleDetect",
+            "HumanShapeDetect",
+            "HumanDetect",
+            "IsPeople",
+        ],
+    ),
+    ("vehicle", &["VehicleDetect", "Vehicle", "IsVehicle"]),
+    ("animal", &["DogCatDetect", "Pet", "IsPet"]),
+    ("face", &["FaceDetect", "Face"]),
+    ("visitor", &["Visitor"]),
+    ("package", &["Package"]),
+    (
+        "area",
+        &[
+            "ObjectsInside",
+            "Intrusion",
+            "IsIntrusion",
+            "Crossed",
+            "LineCross",
+            "IsLineCross",
+        ],
+    ),
+    ("input", &["DigitalInput"]),
+    ("sound", &["DetectedSound", "IsSoundDetected"]),
+    (
+        "tamper",
+        &[
+            "Tamper",
+            "IsTamper",
+            "GlobalSceneChange",
+            "ImageTooDark",
+            "ImageTooBlurry",
+            "SignalLoss",
+        ],
+    ),
 ];
 
 /// Topics whose last name is that of their service.
@@ -135,45 +107,33 @@ const SERVICE_NAMES: [&str; 3] = ["AnalyticsService", "RecordingService", "Imagi
 /// Names of states; other names count only with a value that can be nothing else.
 const STATES: [&str; 4] = ["State", "LogicalState", "IsInside", "Active"];
 
-impl OnvifEventKind {
-    pub fn word(self) -> &'static str {
-        let found = KINDS.iter().find(|(_, kind)| *kind == self);
-        found.map_or("", |(word, _)| word)
-    }
-
-    fn of_name(name: &str) -> Option<Self> {
-        let found = NAMES.iter().find(|(known, _)| *known == name);
-        found.map(|(_, kind)| *kind)
-    }
+/// The usual kind with this name, which cameras have different names for.
+fn kind_of(name: &str) -> Option<&'static str> {
+    let found = NAMES.iter().find(|(_, names)| names.contains(&name));
+    found.map(|(kind, _)| *kind)
 }
 
 /// Which messages are wanted: a usual kind, or one topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnvifSelector {
-    Kind(OnvifEventKind),
+    /// One of [`ONVIF_KINDS`].
+    Kind(String),
     Topic(OnvifTopic),
 }
 
 impl OnvifSelector {
     /// Reads a word such as `motion`, or a topic such as `tns1:RuleEngine/CellMotionDetector/Motion`.
-    pub fn new(text: &str) -> Result<Self, String> {
-        let found = KINDS.iter().find(|(word, _)| *word == text);
-        if let Some((_, kind)) = found {
-            return Ok(Self::Kind(*kind));
+    pub fn new(text: &str) -> Option<Self> {
+        if ONVIF_KINDS.contains(&text) {
+            return Some(Self::Kind(text.to_owned()));
         }
         let topic = OnvifTopic::new(text).filter(|_| text.contains('/'));
-        topic.map(Self::Topic).ok_or_else(|| {
-            let words: Vec<&str> = KINDS.iter().map(|(word, _)| *word).collect();
-            format!(
-                "is neither one of {} nor a topic such as tns1:RuleEngine/CellMotionDetector/Motion",
-                words.join(", ")
-            )
-        })
+        topic.map(Self::Topic)
     }
 
     pub fn accepts(&self, message: &OnvifMessage) -> bool {
         match self {
-            Self::Kind(kind) => message.kinds().contains(kind),
+            Self::Kind(kind) => message.kinds().contains(&kind.as_str()),
             Self::Topic(topic) => message.topic == *topic,
         }
     }
@@ -184,7 +144,7 @@ impl OnvifSelector {
             return Some(false);
         }
         let of_kind = |item: &&OnvifItem| match self {
-            Self::Kind(kind) => OnvifEventKind::of_name(&item.name) == Some(*kind),
+            Self::Kind(kind) => kind_of(&item.name) == Some(kind.as_str()),
             Self::Topic(_) => false,
         };
         let named = message.data.iter().find(of_kind);
@@ -194,17 +154,14 @@ impl OnvifSelector {
 
 impl OnvifMessage {
     /// The usual kinds that the message is about. A topic with a name that is known is about that; otherwise its data is looked at.
-    pub fn kinds(&self) -> Vec<OnvifEventKind> {
+    fn kinds(&self) -> Vec<&'static str> {
         let mut parts = self.topic.0.rsplit('/');
         let last = parts.find(|part| !SERVICE_NAMES.contains(part));
-        let of_topic = last.and_then(OnvifEventKind::of_name);
-        match of_topic {
+        match last.and_then(kind_of) {
             Some(kind) => vec![kind],
             None => {
                 let names = self.data.iter();
-                names
-                    .filter_map(|item| OnvifEventKind::of_name(&item.name))
-                    .collect()
+                names.filter_map(|item| kind_of(&item.name)).collect()
             }
         }
     }
@@ -250,8 +207,7 @@ fn item(node: XmlNode<'_>) -> Option<OnvifItem> {
 fn state(data: &[OnvifItem]) -> Option<bool> {
     let is_state = |item: &&OnvifItem| {
         let mut names = STATES.iter();
-        names.any(|name| item.name.eq_ignore_ascii_case(name))
-            || OnvifEventKind::of_name(&item.name).is_some()
+        names.any(|name| item.name.eq_ignore_ascii_case(name)) || kind_of(&item.name).is_some()
     };
     let mut named = data.iter().filter(is_state).filter_map(truth);
     let is_word = |item: &&OnvifItem| item.value.parse::<u64>().is_err();
@@ -272,7 +228,7 @@ fn truth(item: &OnvifItem) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::answer::PulledMessages;
+    use crate::answer::SubscriptionAnswer;
 
     /// A notification as cameras write it, with the data items that are given.
     fn notification(topic: &str, operation: &str, data: &str) -> String {
@@ -287,9 +243,9 @@ mod tests {
         format!("<o:SimpleItem Name='{name}' Value='{value}'/>")
     }
 
-    fn pulled(notifications: &str) -> PulledMessages {
+    fn pulled(notifications: &str) -> SubscriptionAnswer {
         let answer = format!("<e:R xmlns:e='e' xmlns:n='n' xmlns:o='o'>{notifications}</e:R>");
-        PulledMessages::of(&answer).unwrap()
+        SubscriptionAnswer::of(&answer).unwrap()
     }
 
     fn message(topic: &str, data: &str) -> OnvifMessage {
@@ -365,7 +321,7 @@ mod tests {
             ),
         ] {
             let message = message(topic, &item(name, value));
-            let words: Vec<_> = message.kinds().iter().map(|kind| kind.word()).collect();
+            let words = message.kinds();
             assert_eq!(words.first().copied().unwrap_or_default(), word, "{topic}");
             assert_eq!(message.is_active, state, "{topic}");
             if !word.is_empty() {
@@ -410,8 +366,9 @@ mod tests {
     #[test]
     fn selector_rejects_what_is_no_word_or_topic() {
         for text in ["", "motoin", "tns1:", "a b/c", "RuleEngine//Motion"] {
-            let error = OnvifSelector::new(text).unwrap_err();
-            assert!(error.contains("motion, person"), "{error}");
+            assert_eq!(OnvifSelector::new(text), None, "{text}");
         }
+        let kinds = NAMES.map(|(kind, _)| kind);
+        assert_eq!(kinds, ONVIF_KINDS, "each kind has names");
     }
 }

@@ -12,7 +12,9 @@
 
 use std::time::Duration;
 
-use crate::{error::OnvifError, timing::OnvifTiming};
+use crate::{
+    answer::SubscriptionAnswer, error::OnvifError, message::OnvifMessage, timing::OnvifTiming,
+};
 use spotter_core::Mono;
 
 /// Share by which a pause is varied at random, so that many cameras do not get their requests at the same time.
@@ -40,27 +42,17 @@ pub(crate) enum SessionStep {
     WaitUntil(Mono),
 }
 
-/// The result of a call.
+/// What a camera's events are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum CallOutcome {
-    Found,
-    /// How long the subscription lasts, if the camera says so.
-    Subscribed(Option<Duration>),
-    Synchronized,
-    Pulled {
-        messages: usize,
-        lasts: Option<Duration>,
-    },
-    Renewed(Option<Duration>),
-    Released,
-    Failed(OnvifError),
-}
-
-/// A change that others have to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum SessionChange {
+pub enum OnvifUpdate {
+    /// Events arrive. What the states are, messages say: as [`PropertyOperation::Initialized`](crate::PropertyOperation), if the camera
+    /// knows them.
     Connected,
-    Lost { reason: String },
+    Message(OnvifMessage),
+    /// No events arrive until the next `Connected`; states are unknown. Again when the reason is another one.
+    Lost {
+        reason: String,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +77,7 @@ enum Connection {
 pub(crate) struct FinishedCall {
     pub(crate) call: SessionCall,
     pub(crate) began: Mono,
-    pub(crate) outcome: CallOutcome,
+    pub(crate) result: Result<SubscriptionAnswer, OnvifError>,
 }
 
 /// See the module's documentation.
@@ -165,32 +157,26 @@ impl EventSession {
     /// `random` is in 0..1.
     pub(crate) fn finish(
         &mut self,
-        finished: FinishedCall,
+        finished: &FinishedCall,
         now: Mono,
         random: f64,
-    ) -> Option<SessionChange> {
-        let FinishedCall {
-            call,
-            began,
-            outcome,
-        } = finished;
-        match outcome {
-            CallOutcome::Found => self.phase = SessionPhase::Found,
-            CallOutcome::Subscribed(lasts) => {
-                self.phase = SessionPhase::Fresh;
-                self.can_renew = true;
+    ) -> Option<OnvifUpdate> {
+        let began = finished.began;
+        let answer = match &finished.result {
+            Ok(answer) => answer,
+            Err(error) => return self.on_failed(finished.call, error, now, random),
+        };
+        let lasts = answer.lasts.unwrap_or(self.timing.subscription);
+        match finished.call {
+            SessionCall::Find | SessionCall::Release => self.phase = SessionPhase::Found,
+            SessionCall::Subscribe => {
+                (self.phase, self.can_renew) = (SessionPhase::Fresh, true);
                 self.next_pull = Mono::default();
-                self.set_end(began, lasts.unwrap_or(self.timing.subscription));
+                self.set_end(began, lasts);
             }
-            CallOutcome::Synchronized => self.phase = SessionPhase::Subscribed,
-            CallOutcome::Renewed(lasts) => {
-                self.set_end(began, lasts.unwrap_or(self.timing.subscription));
-            }
-            CallOutcome::Released => self.phase = SessionPhase::Found,
-            CallOutcome::Pulled { messages, lasts } => {
-                return self.on_pulled(began, messages, lasts);
-            }
-            CallOutcome::Failed(error) => return self.on_failed(call, &error, now, random),
+            SessionCall::Synchronize => self.phase = SessionPhase::Subscribed,
+            SessionCall::Renew => self.set_end(began, lasts),
+            SessionCall::Pull { .. } => return self.on_pulled(began, answer),
         }
         None
     }
@@ -200,26 +186,20 @@ impl EventSession {
         self.renew_at = began.after(lasts / 2);
     }
 
-    fn on_pulled(
-        &mut self,
-        began: Mono,
-        messages: usize,
-        lasts: Option<Duration>,
-    ) -> Option<SessionChange> {
-        let gap = match messages {
-            0 => self.timing.empty_gap,
-            _ => self.timing.full_gap,
+    fn on_pulled(&mut self, began: Mono, answer: &SubscriptionAnswer) -> Option<OnvifUpdate> {
+        let gap = match answer.messages.is_empty() {
+            true => self.timing.empty_gap,
+            false => self.timing.full_gap,
         };
         self.next_pull = began.after(gap);
-        if let Some(lasts) = lasts {
-            let end = began.after(lasts);
-            if end > self.ends_at.after(EXTENSION) {
-                self.set_end(began, lasts);
-            }
+        if let Some(lasts) = answer.lasts
+            && began.after(lasts) > self.ends_at.after(EXTENSION)
+        {
+            self.set_end(began, lasts);
         }
         self.failures = 0;
         let before = std::mem::replace(&mut self.connection, Connection::Connected);
-        (before != Connection::Connected).then_some(SessionChange::Connected)
+        (before != Connection::Connected).then_some(OnvifUpdate::Connected)
     }
 
     fn on_failed(
@@ -228,7 +208,7 @@ impl EventSession {
         error: &OnvifError,
         now: Mono,
         random: f64,
-    ) -> Option<SessionChange> {
+    ) -> Option<OnvifUpdate> {
         match call {
             // The subscription expires by itself.
             SessionCall::Release => {
@@ -263,7 +243,7 @@ impl EventSession {
         let reason = error.to_string();
         let lost = Connection::Lost(reason.clone());
         let before = std::mem::replace(&mut self.connection, lost);
-        (before != self.connection).then_some(SessionChange::Lost { reason })
+        (before != self.connection).then_some(OnvifUpdate::Lost { reason })
     }
 
     fn pause(&self, error: &OnvifError, random: f64) -> Duration {
@@ -288,7 +268,7 @@ impl EventSession {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::soap::SoapFault;
+    use crate::{OnvifTopic, PropertyOperation, soap::SoapFault};
     use SessionCall::{Find, Release, Renew, Subscribe, Synchronize};
 
     /// A camera with a virtual clock: each call takes a second.
@@ -328,42 +308,60 @@ mod tests {
             }
         }
 
-        fn finish(&mut self, outcome: CallOutcome) -> Option<SessionChange> {
+        fn finish(
+            &mut self,
+            result: Result<SubscriptionAnswer, OnvifError>,
+        ) -> Option<OnvifUpdate> {
             let (call, began) = (self.next(), self.now);
             self.wait(1);
             let finished = FinishedCall {
                 call,
                 began,
-                outcome,
+                result,
             };
-            self.session.finish(finished, self.now, 0.5)
+            self.session.finish(&finished, self.now, 0.5)
         }
 
-        fn fail(&mut self, error: &OnvifError) -> Option<SessionChange> {
-            self.finish(CallOutcome::Failed(error.clone()))
+        fn fail(&mut self, error: &OnvifError) -> Option<OnvifUpdate> {
+            self.finish(Err(error.clone()))
         }
 
         fn subscribed(lasts_s: u64) -> Self {
             let mut bench = Self::new();
             assert_eq!(bench.next(), Find);
-            bench.finish(CallOutcome::Found);
+            bench.finish(answer(0, None));
             bench.subscribe(lasts_s);
-            assert_eq!(bench.pull(1), Some(SessionChange::Connected));
+            assert_eq!(bench.pull(1), Some(OnvifUpdate::Connected));
             bench
         }
 
         fn subscribe(&mut self, lasts_s: u64) {
             assert_eq!(self.next(), Subscribe);
-            self.finish(CallOutcome::Subscribed(Some(Duration::from_secs(lasts_s))));
+            self.finish(answer(0, Some(lasts_s)));
             assert_eq!(self.next(), Synchronize);
-            self.finish(CallOutcome::Synchronized);
+            self.finish(answer(0, None));
         }
 
-        fn pull(&mut self, messages: usize) -> Option<SessionChange> {
+        fn pull(&mut self, messages: usize) -> Option<OnvifUpdate> {
             assert!(matches!(self.next(), SessionCall::Pull { .. }));
-            let lasts = None;
-            self.finish(CallOutcome::Pulled { messages, lasts })
+            self.finish(answer(messages, None))
         }
+    }
+
+    /// With this number of messages.
+    fn answer(messages: usize, lasts_s: Option<u64>) -> Result<SubscriptionAnswer, OnvifError> {
+        let message = OnvifMessage {
+            topic: OnvifTopic::new("a/b").unwrap(),
+            is_active: None,
+            operation: PropertyOperation::None,
+            source: Vec::new(),
+            data: Vec::new(),
+        };
+        Ok(SubscriptionAnswer {
+            messages: vec![message; messages],
+            lasts: lasts_s.map(Duration::from_secs),
+            ..SubscriptionAnswer::default()
+        })
     }
 
     fn closed() -> OnvifError {
@@ -396,7 +394,7 @@ mod tests {
         assert!(timeout(&bench) < 20, "the pull is over before the renewal");
         bench.wait(15);
         assert_eq!(bench.next(), Renew);
-        bench.finish(CallOutcome::Renewed(Some(Duration::from_secs(60))));
+        bench.finish(answer(0, Some(60)));
         assert_eq!(timeout(&bench), 20);
         bench.wait(29);
         assert_eq!(bench.next(), Renew);
@@ -422,14 +420,12 @@ mod tests {
         let mut bench = Bench::subscribed(60);
         for _ in 0..9 {
             bench.wait(20);
-            let lasts = Some(Duration::from_secs(60));
-            bench.finish(CallOutcome::Pulled { messages: 1, lasts });
+            bench.finish(answer(1, Some(60)));
         }
         // One that shrinks as time goes by is no extension.
         for left in [39, 28] {
             bench.wait(10);
-            let lasts = Some(Duration::from_secs(left));
-            bench.finish(CallOutcome::Pulled { messages: 1, lasts });
+            bench.finish(answer(1, Some(left)));
         }
         bench.wait(8);
         assert_eq!(bench.next(), Renew);
@@ -470,7 +466,7 @@ mod tests {
         bench.pass_pause();
         bench.fail(&closed());
         let reason = closed().to_string();
-        assert_eq!(bench.fail(&closed()), Some(SessionChange::Lost { reason }));
+        assert_eq!(bench.fail(&closed()), Some(OnvifUpdate::Lost { reason }));
         bench.pass_pause();
         assert_eq!(bench.fail(&closed()), None, "the same reason");
         bench.pass_pause();
@@ -481,7 +477,7 @@ mod tests {
                 timeout: Duration::from_secs(1)
             }
         );
-        assert_eq!(bench.pull(0), Some(SessionChange::Connected));
+        assert_eq!(bench.pull(0), Some(OnvifUpdate::Connected));
     }
 
     #[test]
@@ -492,14 +488,13 @@ mod tests {
         let now = Mono::from_nanos(5_000_000_000);
         for (messages, gap_ms) in [(0, 1000), (3, 100)] {
             let finished = FinishedCall {
-                call: Renew,
-                began: now,
-                outcome: CallOutcome::Pulled {
-                    messages,
-                    lasts: None,
+                call: SessionCall::Pull {
+                    timeout: Duration::ZERO,
                 },
+                began: now,
+                result: answer(messages, None),
             };
-            session.finish(finished, now, 0.5);
+            session.finish(&finished, now, 0.5);
             let at = now.after(Duration::from_millis(gap_ms));
             assert_eq!(session.next(now), SessionStep::WaitUntil(at));
         }
@@ -522,9 +517,9 @@ mod tests {
     #[test]
     fn camera_with_too_many_subscriptions_gets_time() {
         let mut bench = Bench::new();
-        bench.finish(CallOutcome::Found);
+        bench.finish(answer(0, None));
         let change = bench.fail(&fault("MaximumNumberOfSubscriptions"));
-        assert!(matches!(change, Some(SessionChange::Lost { .. })));
+        assert!(matches!(change, Some(OnvifUpdate::Lost { .. })));
         assert_eq!(bench.pass_pause(), 15);
         assert_eq!(bench.next(), Find, "the service may be elsewhere");
     }

@@ -2,30 +2,25 @@
 
 use std::fmt;
 
-use roxmltree::Document;
+use quick_xml::escape::escape;
 use url::Url;
 
 use crate::{
     request::OnvifRequest,
     security::UsernameToken,
-    xml::{XmlNode, XmlText, find, local_name, plain_text_of, read_xml, text},
+    xml::{XmlNode, find, leaf, local_name, plain_text_of, read_xml, text},
 };
 use spotter_core::plain_line;
 
-const NAMESPACES: [(&str, &str); 9] = [
-    ("xmlns:s", "http://www.w3.org/2003/05/soap-envelope"),
-    ("xmlns:a", "http://www.w3.org/2005/08/addressing"),
-    ("xmlns:tds", "http://www.onvif.org/ver10/device/wsdl"),
-    ("xmlns:trt", "http://www.onvif.org/ver10/media/wsdl"),
-    ("xmlns:tr2", "http://www.onvif.org/ver20/media/wsdl"),
-    ("xmlns:tev", "http://www.onvif.org/ver10/events/wsdl"),
-    ("xmlns:tt", "http://www.onvif.org/ver10/schema"),
-    ("xmlns:wsnt", "http://docs.oasis-open.org/wsn/b-2"),
-    (
-        "xmlns:wsu",
-        "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-utility-1.0.xsd",
-    ),
-];
+const NAMESPACES: &str = r#"xmlns:s="http://www.w3.org/2003/05/soap-envelope"
+    xmlns:a="http://www.w3.org/2005/08/addressing"
+    xmlns:tds="http://www.onvif.org/ver10/device/wsdl"
+    xmlns:trt="http://www.onvif.org/ver10/media/wsdl"
+    xmlns:tr2="http://www.onvif.org/ver20/media/wsdl"
+    xmlns:tev="http://www.onvif.org/ver10/events/wsdl"
+    xmlns:tt="http://www.onvif.org/ver10/schema"
+    xmlns:wsnt="http://docs.oasis-open.org/wsn/b-2"
+    xmlns:wsu="http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-utility-1.0.xsd""#;
 const SECURITY: &str =
     "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-secext-1.0.xsd";
 const PASSWORD_DIGEST: &str = "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-username-token-profile-1.0#PasswordDigest";
@@ -72,68 +67,52 @@ impl Endpoint {
 /// The text of a request.
 pub(crate) fn envelope(
     to: &Endpoint,
-    request: &OnvifRequest<'_>,
+    request: &OnvifRequest,
     token: Option<&UsernameToken>,
 ) -> String {
-    let mut text = XmlText::new();
-    text.element_with("s:Envelope", &NAMESPACES, |text| {
-        text.element("s:Header", |text| {
-            if request.is_addressed() {
-                addressing(text, to, request);
-            }
-            if let Some(token) = token {
-                security(text, token);
-            }
-        });
-        text.element("s:Body", |text| request.write(text));
-    });
-    text.finish()
-}
-
-fn addressing(text: &mut XmlText, to: &Endpoint, request: &OnvifRequest<'_>) {
-    text.leaf("a:Action", &request.action());
-    text.leaf("a:MessageID", &message_id());
-    text.element("a:ReplyTo", |text| text.leaf("a:Address", ANONYMOUS));
-    text.leaf("a:To", to.url.as_str());
-    for parameter in &to.parameters {
-        let attributes = [
-            ("xmlns:p", &*parameter.namespace),
-            ("a:IsReferenceParameter", "true"),
-        ];
-        text.element_with(&format!("p:{}", parameter.name), &attributes, |text| {
-            text.text(&parameter.value);
-        });
-    }
-}
-
-fn security(text: &mut XmlText, token: &UsernameToken) {
-    let attributes = [("xmlns:w", SECURITY), ("s:mustUnderstand", "1")];
-    text.element_with("w:Security", &attributes, |text| {
-        text.element("w:UsernameToken", |text| {
-            text.leaf("w:Username", &token.user);
-            text.element_with("w:Password", &[("Type", PASSWORD_DIGEST)], |text| {
-                text.text(&token.digest);
-            });
-            text.element_with("w:Nonce", &[("EncodingType", NONCE_ENCODING)], |text| {
-                text.text(&token.nonce);
-            });
-            text.leaf("wsu:Created", &token.created);
-        });
-    });
-}
-
-/// A random UUID.
-pub(crate) fn message_id() -> String {
-    let bits = fastrand::u128(..);
-    let (high, low) = ((bits >> 64) as u64, bits as u64);
+    let addressing = request.is_addressed().then(|| addressing(to, request));
+    let header = addressing.unwrap_or_default() + &token.map(security).unwrap_or_default();
     format!(
-        "urn:uuid:{:08x}-{:04x}-4{:03x}-{:04x}-{:012x}",
-        high >> 32,
-        (high >> 16) & 0xffff,
-        high & 0xfff,
-        (low >> 48) & 0x3fff | 0x8000,
-        low & 0xffff_ffff_ffff,
+        "<?xml version=\"1.0\" encoding=\"utf-8\"?><s:Envelope {NAMESPACES}><s:Header>{header}</s:Header><s:Body>{}</s:Body></s:Envelope>",
+        request.body()
     )
+}
+
+fn addressing(to: &Endpoint, request: &OnvifRequest) -> String {
+    let parameter = |parameter: &ReferenceParameter| {
+        format!(
+            "<p:{name} xmlns:p=\"{}\" a:IsReferenceParameter=\"true\">{}</p:{name}>",
+            escape(&parameter.namespace),
+            escape(&parameter.value),
+            name = parameter.name,
+        )
+    };
+    let reply = format!("<a:ReplyTo>{}</a:ReplyTo>", leaf("a:Address", ANONYMOUS));
+    leaf("a:Action", &request.action())
+        + &leaf("a:MessageID", &message_id())
+        + &reply
+        + &leaf("a:To", to.url.as_str())
+        + &to.parameters.iter().map(parameter).collect::<String>()
+}
+
+fn security(token: &UsernameToken) -> String {
+    format!(
+        "<w:Security xmlns:w=\"{SECURITY}\" s:mustUnderstand=\"1\"><w:UsernameToken>{}\
+         <w:Password Type=\"{PASSWORD_DIGEST}\">{}</w:Password>\
+         <w:Nonce EncodingType=\"{NONCE_ENCODING}\">{}</w:Nonce>{}</w:UsernameToken></w:Security>",
+        leaf("w:Username", &token.user),
+        token.digest,
+        token.nonce,
+        leaf("wsu:Created", &token.created),
+    )
+}
+
+/// A random UUID (version 4).
+pub(crate) fn message_id() -> String {
+    let bits = fastrand::u128(..) & !(0xf << 76) & !(3 << 62) | 4 << 76 | 2 << 62;
+    let digits = format!("{bits:032x}");
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &digits[part]);
+    format!("urn:uuid:{}", parts.join("-"))
 }
 
 /// Why a camera refuses a request.
@@ -206,18 +185,14 @@ pub(crate) enum SoapAnswer {
 /// Finds out what the text of an answer is.
 pub(crate) fn classify(text: &str) -> Result<SoapAnswer, String> {
     let document = read_xml(text)?;
-    let body = body(&document).ok_or("it has no SOAP body")?;
-    match body.first_element_child() {
+    let mut parts = document.root_element().children();
+    let body = parts.find(|node| node.tag_name().name() == "Body");
+    let content = body.ok_or("it has no SOAP body")?.first_element_child();
+    Ok(match content {
         Some(fault) if fault.tag_name().name() == "Fault" => {
-            Ok(SoapAnswer::Fault(SoapFault::of(fault)))
+            SoapAnswer::Fault(SoapFault::of(fault))
         }
-        Some(response) => Ok(SoapAnswer::Response(plain_line(response.tag_name().name()))),
-        None => Ok(SoapAnswer::Response(String::new())),
-    }
-}
-
-pub(crate) fn body<'a>(document: &'a Document<'a>) -> Option<XmlNode<'a>> {
-    let root = document.root_element();
-    let mut children = root.children();
-    children.find(|node| node.tag_name().name() == "Body")
+        Some(response) => SoapAnswer::Response(plain_line(response.tag_name().name())),
+        None => SoapAnswer::Response(String::new()),
+    })
 }

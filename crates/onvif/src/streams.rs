@@ -5,15 +5,19 @@ use std::{sync::Arc, time::Duration};
 use url::Url;
 
 use crate::{
-    answer::{DeviceInformation, MediaProfile, profiles, stream_uri},
+    answer::{DeviceInformation, profiles, stream_uri},
     camera::{OnvifCamera, reachable, reachable_stream},
     client::OnvifClient,
     error::OnvifError,
-    request::{MediaVersion, OnvifRequest},
+    request::{DEVICE, MEDIA, MEDIA2, OnvifRequest, OnvifService},
     soap::Endpoint,
     watch::services,
+    xml::leaf,
 };
 use spotter_core::Clock;
+
+/// What the first media service has to be told.
+const STREAM_SETUP: &str = "<trt:StreamSetup><tt:Stream>RTP-Unicast</tt:Stream><tt:Transport><tt:Protocol>RTSP</tt:Protocol></tt:Transport></trt:StreamSetup>";
 
 /// A camera that was asked.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,80 +49,62 @@ pub fn describe_camera(
 ) -> Result<CameraDescription, OnvifError> {
     let mut client = OnvifClient::new(camera.clone(), clock);
     let services = services(&mut client, within)?;
-    let has_events = services.events.is_some();
-    let request = OnvifRequest::GetDeviceInformation;
+    let request = OnvifRequest::new(&DEVICE, "GetDeviceInformation", "");
     let device = client.ask_device(&request, within)?;
     let device = client.read(&request, DeviceInformation::of(&device))?;
-    let endpoint = |named: String| Endpoint::new(reachable(&camera.address, &named));
-    let mut media = MediaClient {
-        client: &mut client,
-        within,
+    let mut streams = |service, named: Option<String>| {
+        let endpoint = Endpoint::new(reachable(&camera.address, &named?));
+        Some(streams(&mut client, service, &endpoint, within))
     };
     // The second service knows H.265; some cameras have it and do not carry it out.
-    let second = services.media2.map(endpoint);
-    let second = second.map(|media2| media.streams(&media2, MediaVersion::Two));
-    let first = services.media.map(endpoint);
-    let streams = match (second, first) {
-        (Some(Ok(streams)), _) if !streams.is_empty() => streams,
-        (_, Some(first)) => media.streams(&first, MediaVersion::One)?,
-        (Some(second), None) => second?,
-        (None, None) => {
-            let address = client.shown();
-            let service = "media";
-            return Err(OnvifError::NoService { address, service });
-        }
+    let streams = match streams(&MEDIA2, services.media2) {
+        Some(Ok(second)) if !second.is_empty() => second,
+        second => match streams(&MEDIA, services.media).or(second) {
+            Some(found) => found?,
+            None => return Err(client.no_service("media")),
+        },
     };
     Ok(CameraDescription {
         device,
         streams,
-        has_events,
+        has_events: services.events.is_some(),
     })
 }
 
-struct MediaClient<'a> {
-    client: &'a mut OnvifClient,
+/// By one of the two media services.
+fn streams(
+    client: &mut OnvifClient,
+    service: &'static OnvifService,
+    at: &Endpoint,
     within: Duration,
-}
-
-impl MediaClient<'_> {
-    fn streams(
-        &mut self,
-        service: &Endpoint,
-        version: MediaVersion,
-    ) -> Result<Vec<OnvifStream>, OnvifError> {
-        let request = OnvifRequest::GetProfiles(version);
-        let answer = self.client.ask(service, &request, self.within)?;
-        let profiles = self.client.read(&request, profiles(&answer))?;
-        let streams = profiles
-            .into_iter()
-            .map(|profile| self.stream(service, version, profile));
-        let streams: Result<Vec<_>, _> = streams.collect();
-        Ok(streams?.into_iter().flatten().collect())
-    }
-
-    /// `None` for a stream that is not RTSP, and for a profile that the camera refuses.
-    fn stream(
-        &mut self,
-        service: &Endpoint,
-        version: MediaVersion,
-        profile: MediaProfile,
-    ) -> Result<Option<OnvifStream>, OnvifError> {
-        let request = OnvifRequest::GetStreamUri {
-            version,
-            profile: &profile.token,
+) -> Result<Vec<OnvifStream>, OnvifError> {
+    let is_second = *service == MEDIA2;
+    let content = is_second.then(|| leaf("tr2:Type", "VideoEncoder"));
+    let request = OnvifRequest::new(service, "GetProfiles", content.unwrap_or_default());
+    let answer = client.ask(at, &request, within)?;
+    let mut streams = Vec::new();
+    for profile in client.read(&request, profiles(&answer))? {
+        let content = match is_second {
+            true => leaf("tr2:Protocol", "RTSP") + &leaf("tr2:ProfileToken", &profile.token),
+            false => STREAM_SETUP.to_owned() + &leaf("trt:ProfileToken", &profile.token),
         };
-        let answer = match self.client.ask(service, &request, self.within) {
-            Err(error) if error.is_refusal() => return Ok(None),
+        let request = OnvifRequest::new(service, "GetStreamUri", content);
+        let answer = match client.ask(at, &request, within) {
+            // It refuses this profile alone.
+            Err(error) if error.is_refusal() => continue,
             answer => answer?,
         };
-        let named = self.client.read(&request, stream_uri(&answer))?;
-        let url = reachable_stream(&self.client.camera().address, &named);
-        Ok(url.map(|url| OnvifStream {
-            profile: profile.name.clone(),
-            encoding: profile.encoding.clone(),
-            size: profile.size,
-            rate_hz: profile.rate_hz,
-            url,
-        }))
+        let named = client.read(&request, stream_uri(&answer))?;
+        // Others are not RTSP.
+        if let Some(url) = reachable_stream(&client.camera().address, &named) {
+            streams.push(OnvifStream {
+                profile: profile.name,
+                encoding: profile.encoding,
+                size: profile.size,
+                rate_hz: profile.rate_hz,
+                url,
+            });
+        }
     }
+    Ok(streams)
 }

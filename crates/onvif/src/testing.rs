@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use crate::{
     answer::{
-        CreatedSubscription, DeviceInformation, PulledMessages, ServiceAddresses, camera_time_ms,
-        profiles, stream_uri, subscription_lasts,
+        CreatedSubscription, DeviceInformation, ServiceAddresses, SubscriptionAnswer,
+        camera_time_ms, profiles, stream_uri,
     },
     discovery, soap,
 };
@@ -17,8 +17,7 @@ pub fn read_answers(text: &str) {
     _ = ServiceAddresses::of_capabilities(text);
     _ = camera_time_ms(text);
     _ = CreatedSubscription::of(text);
-    _ = subscription_lasts(text);
-    _ = PulledMessages::of(text);
+    _ = SubscriptionAnswer::of(text);
     _ = DeviceInformation::of(text);
     _ = profiles(text);
     _ = stream_uri(text);

@@ -16,9 +16,6 @@ pub(crate) struct OnvifTiming {
     pub(crate) full_gap: Duration,
     /// For an answer, beyond the time that the camera may keep the request.
     pub(crate) answer_within: Duration,
-    /// For a whole call, with its logins and the reading of its answers, beyond the time that the camera may keep the request. Longer than
-    /// several slow answers.
-    pub(crate) call_within: Duration,
     /// After the second failure in a row; each further pause is twice as long.
     pub(crate) first_pause: Duration,
     pub(crate) longest_pause: Duration,
@@ -40,7 +37,6 @@ impl Default for OnvifTiming {
             empty_gap: Duration::from_secs(1),
             full_gap: Duration::from_millis(100),
             answer_within: Duration::from_secs(10),
-            call_within: Duration::from_secs(60),
             first_pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(60),
             first_login_pause: Duration::from_secs(30),

@@ -3,45 +3,25 @@
 use std::{sync::Arc, thread, time::Duration};
 
 use tokio::{
-    sync::{
-        mpsc,
-        oneshot::{self, error::TryRecvError},
-    },
+    sync::{mpsc, oneshot},
     time::{sleep, timeout},
 };
 
 use crate::{
-    answer::{CreatedSubscription, PulledMessages, ServiceAddresses, subscription_lasts},
-    camera::{OnvifCamera, reachable},
+    answer::{CreatedSubscription, ServiceAddresses, SubscriptionAnswer},
+    camera::{OnvifCamera, reachable, shown},
     client::OnvifClient,
     error::OnvifError,
-    message::OnvifMessage,
-    request::OnvifRequest,
-    session::{CallOutcome, EventSession, FinishedCall, SessionCall, SessionChange, SessionStep},
+    request::{DEVICE, EVENTS, OnvifRequest, PULL_POINT, SUBSCRIPTION, seconds},
+    session::{EventSession, FinishedCall, OnvifUpdate, SessionCall, SessionStep},
     soap::Endpoint,
     timing::OnvifTiming,
+    xml::leaf,
 };
 use spotter_core::{Clock, Mono};
 
 /// The most messages of one answer.
 const MESSAGE_LIMIT: u32 = 100;
-
-/// What a camera's events are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OnvifUpdate {
-    /// Events arrive. What the states are, messages say: as [`PropertyOperation::Initialized`](crate::PropertyOperation), if the camera
-    /// knows them.
-    Connected,
-    Message(OnvifMessage),
-    /// Messages without a topic or without content.
-    Ignored {
-        messages: u64,
-    },
-    /// No events arrive until the next `Connected`; states are unknown. Again when the reason is another one.
-    Lost {
-        reason: String,
-    },
-}
 
 /// Receives the events of a camera until the receiver of `updates` is dropped; then it ends the subscription.
 pub async fn watch_events(
@@ -61,7 +41,6 @@ pub(crate) async fn watch_with(
     let mut watch = EventWatch {
         session: EventSession::new(timing),
         link: None,
-        overdue: None,
         subscription: None,
         camera,
         timing,
@@ -74,10 +53,8 @@ pub(crate) async fn watch_with(
 
 struct EventWatch {
     session: EventSession,
-    /// `None` before the first call, during one, and after one whose thread is lost.
+    /// `None` before the first call and during one.
     link: Option<CameraLink>,
-    /// A call that was not finished in its time. Its thread goes on, and no other call begins while it does.
-    overdue: Option<oneshot::Receiver<(CameraLink, Result<LinkAnswer, OnvifError>)>>,
     /// For the end.
     subscription: Option<Endpoint>,
     camera: OnvifCamera,
@@ -89,94 +66,57 @@ struct EventWatch {
 impl EventWatch {
     /// One wait or one call; `None` at the end.
     async fn turn(&mut self) -> Option<()> {
-        let now = self.clock.now();
-        match self.session.next(now) {
-            SessionStep::WaitUntil(at) => {
-                let updates = &self.updates;
-                tokio::select! {
-                    () = sleep(at.since(now)) => Some(()),
-                    () = updates.closed() => None,
+        let (now, updates) = (self.clock.now(), self.updates.clone());
+        let turn = async {
+            match self.session.next(now) {
+                SessionStep::WaitUntil(at) => {
+                    sleep(at.since(now)).await;
+                    Some(())
                 }
+                SessionStep::Call(call) => self.call(call, now).await,
             }
-            SessionStep::Call(call) => self.call(call, now).await,
+        };
+        tokio::select! {
+            turn = turn => turn,
+            () = updates.closed() => None,
         }
     }
 
     async fn call(&mut self, call: SessionCall, began: Mono) -> Option<()> {
-        let updates = self.updates.clone();
-        let result = tokio::select! {
-            result = self.carry_out(call) => result,
-            () = updates.closed() => return None,
-        };
-        let (outcome, pulled) = match result {
-            Ok(LinkAnswer::Done(outcome)) => (outcome, PulledMessages::default()),
-            Ok(LinkAnswer::Pulled(pulled)) => (pulled_outcome(&pulled), pulled),
-            Err(error) => (CallOutcome::Failed(error), PulledMessages::default()),
-        };
         let finished = FinishedCall {
             call,
             began,
-            outcome,
+            result: self.carry_out(call).await,
         };
         let now = self.clock.now();
-        let change = self.session.finish(finished, now, fastrand::f64());
-        self.publish(change, pulled).await
-    }
-
-    async fn carry_out(&mut self, call: SessionCall) -> Result<LinkAnswer, OnvifError> {
-        let address = crate::camera::shown(&self.camera.address);
-        let timing = self.timing;
-        let kept_open = match call {
-            SessionCall::Pull { timeout } => timeout,
-            _ => Duration::ZERO,
-        };
-        let within = timing.call_within;
-        if let Some(running) = &mut self.overdue
-            && matches!(running.try_recv(), Err(TryRecvError::Empty))
-        {
-            return Err(OnvifError::Timeout { address, within });
+        let change = self.session.finish(&finished, now, fastrand::f64());
+        let answer = finished.result.unwrap_or_default();
+        if answer.ignored > 0 {
+            let (camera, messages) = (shown(&self.camera.address), answer.ignored);
+            tracing::debug!(%camera, messages, "ONVIF messages without a topic ignored");
         }
-        self.overdue = None;
-        let mut link = self.link.take().unwrap_or_else(|| self.new_link());
-        let mut running = in_thread(move || {
-            let result = link.carry_out(call, timing);
-            (link, result)
-        });
-        match timeout(within + kept_open, &mut running).await {
-            Ok(Ok((link, result))) => {
-                self.subscription.clone_from(&link.subscription);
-                self.link = Some(link);
-                result
-            }
-            Ok(Err(_)) => Err(OnvifError::Unreachable {
-                address,
-                reason: "the thread of the request could not be started".to_owned(),
-            }),
-            Err(_) => {
-                self.overdue = Some(running);
-                Err(OnvifError::Timeout { address, within })
-            }
-        }
-    }
-
-    /// `None` when the updates are not wanted any more.
-    async fn publish(
-        &mut self,
-        change: Option<SessionChange>,
-        pulled: PulledMessages,
-    ) -> Option<()> {
-        let change = change.map(|change| match change {
-            SessionChange::Connected => OnvifUpdate::Connected,
-            SessionChange::Lost { reason } => OnvifUpdate::Lost { reason },
-        });
-        let ignored = (pulled.ignored > 0).then_some(OnvifUpdate::Ignored {
-            messages: pulled.ignored,
-        });
-        let messages = pulled.messages.into_iter().map(OnvifUpdate::Message);
-        for update in change.into_iter().chain(ignored).chain(messages) {
+        let messages = answer.messages.into_iter().map(OnvifUpdate::Message);
+        for update in change.into_iter().chain(messages) {
             self.updates.send(update).await.ok()?;
         }
         Some(())
+    }
+
+    /// Each request of a call has a limit, so the call has one.
+    async fn carry_out(&mut self, call: SessionCall) -> Result<SubscriptionAnswer, OnvifError> {
+        let mut link = self.link.take().unwrap_or_else(|| self.new_link());
+        let timing = self.timing;
+        let running = in_thread(move || {
+            let result = link.carry_out(call, timing);
+            (link, result)
+        });
+        let (link, result) = running.await.map_err(|_| OnvifError::Unreachable {
+            address: shown(&self.camera.address),
+            reason: "the thread of the request could not be started".to_owned(),
+        })?;
+        self.subscription.clone_from(&link.subscription);
+        self.link = Some(link);
+        result
     }
 
     fn new_link(&self) -> CameraLink {
@@ -204,13 +144,6 @@ impl EventWatch {
     }
 }
 
-fn pulled_outcome(pulled: &PulledMessages) -> CallOutcome {
-    CallOutcome::Pulled {
-        messages: pulled.messages.len(),
-        lasts: pulled.lasts,
-    }
-}
-
 /// Runs `work` in a thread of its own; an error if that cannot be started. The result of a thread that is waited for no more is lost.
 fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
     let (sender, answer) = oneshot::channel();
@@ -232,92 +165,73 @@ struct CameraLink {
     subscription: Option<Endpoint>,
 }
 
-/// What a camera answered.
-enum LinkAnswer {
-    Done(CallOutcome),
-    Pulled(PulledMessages),
-}
-
 impl CameraLink {
     /// Blocks until the camera has answered.
     fn carry_out(
         &mut self,
         call: SessionCall,
         timing: OnvifTiming,
-    ) -> Result<LinkAnswer, OnvifError> {
-        let within = timing.answer_within;
-        let lasts = timing.subscription;
-        let outcome = match call {
+    ) -> Result<SubscriptionAnswer, OnvifError> {
+        let mut within = timing.answer_within;
+        let lasts = seconds(timing.subscription);
+        let request = match call {
             SessionCall::Find => {
                 self.events = Some(self.find(within)?);
-                CallOutcome::Found
+                return Ok(SubscriptionAnswer::default());
             }
-            SessionCall::Subscribe => self.subscribe(lasts, within)?,
+            SessionCall::Subscribe => return self.subscribe(&lasts, within),
             SessionCall::Synchronize => {
-                self.manage(&OnvifRequest::SetSynchronizationPoint, within)?;
-                CallOutcome::Synchronized
+                OnvifRequest::new(&PULL_POINT, "SetSynchronizationPoint", "")
             }
             SessionCall::Renew => {
-                let answer = self.manage(&OnvifRequest::Renew { lasts }, within)?;
-                CallOutcome::Renewed(subscription_lasts(&answer))
+                OnvifRequest::new(&SUBSCRIPTION, "Renew", leaf("wsnt:TerminationTime", &lasts))
             }
-            SessionCall::Release => {
-                self.manage(&OnvifRequest::Unsubscribe, within)?;
-                CallOutcome::Released
-            }
+            SessionCall::Release => OnvifRequest::new(&SUBSCRIPTION, "Unsubscribe", ""),
             SessionCall::Pull { timeout } => {
-                let request = OnvifRequest::PullMessages {
-                    timeout,
-                    limit: MESSAGE_LIMIT,
-                };
-                let answer = self.manage(&request, within + timeout)?;
-                let pulled = self.client.read(&request, PulledMessages::of(&answer))?;
-                return Ok(LinkAnswer::Pulled(pulled));
+                within += timeout;
+                let limit = leaf("tev:MessageLimit", &MESSAGE_LIMIT.to_string());
+                let content = leaf("tev:Timeout", &seconds(timeout)) + &limit;
+                OnvifRequest::new(&PULL_POINT, "PullMessages", content)
             }
         };
-        Ok(LinkAnswer::Done(outcome))
+        let subscription = self.subscription.clone();
+        let subscription = subscription.ok_or_else(|| self.client.no_service("subscription"))?;
+        let answer = self.client.ask(&subscription, &request, within)?;
+        let read = SubscriptionAnswer::of(&answer);
+        self.client.read(&request, read)
     }
 
     fn find(&mut self, within: Duration) -> Result<Endpoint, OnvifError> {
         let services = services(&mut self.client, within)?;
-        let events = services.events.ok_or_else(|| OnvifError::NoService {
-            address: self.client.shown(),
-            service: "event",
-        })?;
+        let events = services.events;
+        let events = events.ok_or_else(|| self.client.no_service("event"))?;
         let used = &self.client.camera().address;
         Ok(Endpoint::new(reachable(used, &events)))
     }
 
-    fn subscribe(&mut self, lasts: Duration, within: Duration) -> Result<CallOutcome, OnvifError> {
+    fn subscribe(
+        &mut self,
+        lasts: &str,
+        within: Duration,
+    ) -> Result<SubscriptionAnswer, OnvifError> {
         let events = match &self.events {
             Some(events) => events.clone(),
             None => self.find(within)?,
         };
-        let request = OnvifRequest::CreatePullPointSubscription { lasts };
+        let content = leaf("tev:InitialTerminationTime", lasts);
+        let request = OnvifRequest::new(&EVENTS, "CreatePullPointSubscription", content);
         let answer = self.client.ask(&events, &request, within)?;
-        let created = self
-            .client
-            .read(&request, CreatedSubscription::of(&answer))?;
+        let read = CreatedSubscription::of(&answer);
+        let created = self.client.read(&request, read)?;
         self.subscription = Some(Endpoint {
             url: reachable(&events.url, &created.address),
             parameters: created.parameters,
         });
         self.events = Some(events);
-        Ok(CallOutcome::Subscribed(created.lasts))
-    }
-
-    /// A request to the subscription.
-    fn manage(
-        &mut self,
-        request: &OnvifRequest<'_>,
-        within: Duration,
-    ) -> Result<String, OnvifError> {
-        let subscription = self.subscription.clone();
-        let subscription = subscription.ok_or_else(|| OnvifError::NoService {
-            address: self.client.shown(),
-            service: "subscription",
-        })?;
-        self.client.ask(&subscription, request, within)
+        Ok(SubscriptionAnswer {
+            lasts: created.lasts,
+            ..SubscriptionAnswer::default()
+        })
     }
 }
 
@@ -326,11 +240,13 @@ pub(crate) fn services(
     client: &mut OnvifClient,
     within: Duration,
 ) -> Result<ServiceAddresses, OnvifError> {
-    let request = OnvifRequest::GetServices;
+    let content = leaf("tds:IncludeCapability", "false");
+    let request = OnvifRequest::new(&DEVICE, "GetServices", content);
     match client.ask_device(&request, within) {
         Ok(answer) => client.read(&request, ServiceAddresses::of_services(&answer)),
         Err(error) if error.is_refusal() => {
-            let request = OnvifRequest::GetCapabilities;
+            let content = leaf("tds:Category", "All");
+            let request = OnvifRequest::new(&DEVICE, "GetCapabilities", content);
             let answer = client.ask_device(&request, within)?;
             client.read(&request, ServiceAddresses::of_capabilities(&answer))
         }

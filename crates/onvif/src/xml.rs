@@ -4,8 +4,9 @@
 //! element of one name, the request decides what the answer is about.
 
 use quick_xml::{
-    Reader, Writer,
-    events::{BytesDecl, BytesEnd, BytesStart, BytesText, Event},
+    Reader,
+    escape::escape,
+    events::{BytesStart, Event},
 };
 use roxmltree::{Document, Node, ParsingOptions};
 use spotter_core::plain_line;
@@ -59,22 +60,20 @@ fn check_shape(text: &str) -> Result<(), String> {
             Event::Eof => return Ok(()),
             _ => continue,
         };
-        let outside = open.last().copied().unwrap_or_default();
-        let shape = ElementShape::of(&element)?;
-        let in_force = outside + shape.declarations;
+        let (attributes, declarations) = shape(&element)?;
+        let in_force = open.last().copied().unwrap_or_default() + declarations;
         if open.len() >= MAX_DEPTH || in_force > MAX_NAMESPACES {
             return Err(format!(
                 "its elements are nested deeper than {MAX_DEPTH}, or more than {MAX_NAMESPACES} namespaces are declared"
             ));
         }
         // The parser copies the declarations of the element outside without those that are declared again.
-        let copied = if shape.declarations > 0 {
+        let copied = if declarations > 0 {
             in_force * in_force
         } else {
             0
         };
-        let attributes = shape.attributes * (shape.attributes + in_force);
-        comparisons += copied + attributes + in_force;
+        comparisons += copied + attributes * (attributes + in_force) + in_force;
         if comparisons > MAX_COMPARISONS {
             return Err("it has too many names".to_owned());
         }
@@ -84,37 +83,23 @@ fn check_shape(text: &str) -> Result<(), String> {
     }
 }
 
-/// What an element costs the parser.
-struct ElementShape {
-    attributes: usize,
-    /// Of these, namespaces.
-    declarations: usize,
-}
-
-impl ElementShape {
-    fn of(element: &BytesStart<'_>) -> Result<Self, String> {
-        let mut shape = Self {
-            attributes: 0,
-            declarations: 0,
-        };
-        let mut longest = element.name().as_ref().len();
-        // The check for equal names is the expensive one.
-        for attribute in element.attributes().with_checks(false) {
-            let key = attribute.map_err(|error| no_xml(&error))?.key;
-            longest = longest.max(key.as_ref().len());
-            shape.attributes += 1;
-            shape.declarations += usize::from(key.as_namespace_binding().is_some());
-            if shape.attributes > MAX_ATTRIBUTES || longest > MAX_NAME {
-                break;
-            }
-        }
-        if shape.attributes > MAX_ATTRIBUTES || longest > MAX_NAME {
-            return Err(format!(
-                "an element has more than {MAX_ATTRIBUTES} attributes or a name of more than {MAX_NAME} bytes"
-            ));
-        }
-        Ok(shape)
+/// The attributes of an element, and how many of them declare namespaces.
+fn shape(element: &BytesStart<'_>) -> Result<(usize, usize), String> {
+    let (mut attributes, mut declarations) = (0, 0);
+    let mut longest = element.name().as_ref().len();
+    // The check for equal names is the expensive one.
+    for attribute in element.attributes().with_checks(false) {
+        let key = attribute.map_err(|error| no_xml(&error))?.key;
+        longest = longest.max(key.as_ref().len());
+        attributes += 1;
+        declarations += usize::from(key.as_namespace_binding().is_some());
     }
+    if attributes > MAX_ATTRIBUTES || longest > MAX_NAME {
+        return Err(format!(
+            "an element has more than {MAX_ATTRIBUTES} attributes or a name of more than {MAX_NAME} bytes"
+        ));
+    }
+    Ok((attributes, declarations))
 }
 
 /// The first element of this name below `node`.
@@ -143,50 +128,9 @@ pub(crate) fn text(node: XmlNode<'_>) -> Option<&str> {
     node.text().map(str::trim).filter(|text| !text.is_empty())
 }
 
-/// Writes elements with escaped text. The prefixes of names are declared by the outermost element.
-pub(crate) struct XmlText(Writer<Vec<u8>>);
-
-impl XmlText {
-    pub(crate) fn new() -> Self {
-        let mut text = Self(Writer::new(Vec::new()));
-        text.write(Event::Decl(BytesDecl::new("1.0", Some("utf-8"), None)));
-        text
-    }
-
-    /// An element with what `content` writes.
-    pub(crate) fn element(&mut self, name: &str, content: impl FnOnce(&mut Self)) {
-        self.element_with(name, &[], content);
-    }
-
-    pub(crate) fn element_with(
-        &mut self,
-        name: &str,
-        attributes: &[(&str, &str)],
-        content: impl FnOnce(&mut Self),
-    ) {
-        let start = BytesStart::new(name).with_attributes(attributes.iter().copied());
-        self.write(Event::Start(start));
-        content(self);
-        self.write(Event::End(BytesEnd::new(name)));
-    }
-
-    /// An element with text.
-    pub(crate) fn leaf(&mut self, name: &str, text: &str) {
-        self.element(name, |inner| inner.text(text));
-    }
-
-    pub(crate) fn text(&mut self, text: &str) {
-        self.write(Event::Text(BytesText::new(text)));
-    }
-
-    pub(crate) fn finish(self) -> String {
-        String::from_utf8(self.0.into_inner()).unwrap_or_default()
-    }
-
-    fn write(&mut self, event: Event<'_>) {
-        // Memory accepts all that is written.
-        _ = self.0.write_event(event);
-    }
+/// An element with text.
+pub(crate) fn leaf(name: &str, text: &str) -> String {
+    format!("<{name}>{}</{name}>", escape(text))
 }
 
 /// A name without its prefix.

@@ -233,7 +233,9 @@ fn dotted_path(text: &str) -> Result<Vec<String>, String> {
 }
 
 fn onvif_selector(text: &str) -> Result<String, String> {
-    let is_topic = text.contains('/') && !text.contains(char::is_whitespace);
+    let is_name = |part: &str| !part.is_empty() && !part.ends_with(':');
+    let is_topic = text.contains('/') && text.split('/').all(is_name);
+    let is_topic = is_topic && !text.contains(|c: char| c.is_whitespace() || c.is_control());
     if is_topic || ONVIF_KINDS.contains(&text) {
         return Ok(text.to_owned());
     }

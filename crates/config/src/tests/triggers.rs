@@ -105,6 +105,10 @@ fn mistakes_of_a_trigger_are_reported_at_their_places() {
             "9:9 KEY.onvif: \"moton\" is not one of motion, person, vehicle, animal, face, visitor, package, area, input, sound, tamper, and not a topic such as \"tns1:VideoSource/MotionAlarm\"; did you mean \"motion\"?",
         ),
         (
+            "onvif = \"RuleEngine//Motion\"",
+            "9:9 KEY.onvif: \"RuleEngine//Motion\" is not one of motion, person, vehicle, animal, face, visitor, package, area, input, sound, tamper, and not a topic such as \"tns1:VideoSource/MotionAlarm\"",
+        ),
+        (
             "http = true\n[camera.gate.trigger.again]\nmqtt = \"a\"\n[camera.gate.trigger.more]\nmqtt = \"a\"",
             "13:8 camera.gate.trigger.more.mqtt: the trigger \"again\" of this camera has the same source",
         ),
