@@ -26,9 +26,8 @@ use gstreamer::{self as gst, glib, prelude::*};
 use tracing::error;
 
 use self::{
-    context::{CameraMemory, PipelineProbes, Rejections},
+    context::{CameraMemory, PipelineProbes},
     decoder::Decoders,
-    sources::{SourceType, source_type},
     statistics::SourceKind,
     tail::{NVMM_CONVERTER, PictureMemory, is_in_nvmm},
 };
@@ -36,9 +35,10 @@ use super::{
     health::{Failure, Fault},
     rtsp::register_socket_types,
     source::{Opener, Progress, Source, SourceEvent, SourceOutlet},
+    transport::TransportChoice,
 };
 use crate::lock;
-use spotter_config::CameraConfig;
+use spotter_config::{CameraConfig, SourceConfig, Transport};
 
 pub use picture::DeviceMap;
 pub(super) use picture::picture_from_sample;
@@ -65,7 +65,6 @@ pub fn init() -> Result<(), Failure> {
 /// Makes the pipelines of one camera.
 pub struct GstOpener {
     camera: CameraConfig,
-    source: Arc<dyn SourceType>,
     device: Option<DeviceMap>,
     memory: Arc<CameraMemory>,
 }
@@ -84,7 +83,7 @@ impl GstOpener {
 
     /// True when the sender may report its clock.
     pub fn has_sender_reports(&self) -> bool {
-        self.source.kind() == SourceKind::Network
+        SourceKind::of(&self.camera.source) == SourceKind::Network
     }
 
     /// After a failure: the next source is connected in another way than the last one, for example over UDP instead of TCP.
@@ -93,10 +92,15 @@ impl GstOpener {
     }
 
     fn build(camera: CameraConfig, device: Option<DeviceMap>, decoders: Decoders) -> Self {
-        let source: Arc<dyn SourceType> = source_type(&camera).into();
+        let transport = match &camera.source {
+            SourceConfig::Rtsp(settings) => settings.transport,
+            SourceConfig::File { .. } | SourceConfig::Usb { .. } | SourceConfig::Test => {
+                Transport::Tcp
+            }
+        };
+        let transport = TransportChoice::new(transport);
         Self {
-            memory: Arc::new(CameraMemory::new(decoders, source.transport())),
-            source,
+            memory: Arc::new(CameraMemory::new(decoders, transport)),
             camera,
             device,
         }
@@ -108,8 +112,8 @@ impl Opener for GstOpener {
         init()?;
         check_for_descriptors()?;
         let probes = PipelineProbes::new(outlet, self);
-        let pipeline = self.source.build(&probes)?;
-        watch_bus(&pipeline, &probes, &self.source);
+        let pipeline = sources::build(&probes)?;
+        watch_bus(&pipeline, &probes);
         let source = GstSource { pipeline, probes };
         match source.pipeline.set_state(gst::State::Playing) {
             Ok(_) => Ok(Arc::new(source)),
@@ -287,26 +291,25 @@ fn media_type(caps: &gst::Caps) -> &str {
 }
 
 /// Turns the pipeline's messages into events, in the thread that posts them. Nothing is left on the bus.
-fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>, source: &Arc<dyn SourceType>) {
+fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>) {
     let Some(bus) = pipeline.bus() else { return };
-    let (probes, source) = (Arc::downgrade(probes), Arc::clone(source));
+    let probes = Arc::downgrade(probes);
     bus.set_sync_handler(move |_, message| {
         let Some(probes) = probes.upgrade() else {
             return gst::BusSyncReply::Drop;
         };
         match message.view() {
-            gst::MessageView::Error(message) if failure::is_before_status(message) => {}
             gst::MessageView::Error(message) => {
                 let of_decoder = is_of_decoder(message.src());
                 let of_streaming = message.error().kind::<gst::ResourceError>().is_none();
                 let failure = match probes.give_up_decoder(of_decoder, of_streaming) {
-                    Some(text) => device(format!("{}: {text}", &probes.source)),
+                    Some(text) => device(text.into()),
                     None => {
                         if probes.statistics().suspected_codec().is_some() {
                             // Packets came: another transport would change nothing.
                             probes.memory.transport().works();
                         }
-                        failure::of_stream(source.failure(message, &probes), &probes)
+                        failure::of_stream(sources::failure(message, &probes), &probes)
                     }
                 };
                 probes.fail(failure);
@@ -318,7 +321,7 @@ fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>, source: &Ar
                 probes.send(SourceEvent::Ended);
             }
             // A live source has no end: the camera or a box on the way closed the connection.
-            gst::MessageView::Eos(_) => probes.fail(failure::ended(&probes.source)),
+            gst::MessageView::Eos(_) => probes.fail(Failure::ended()),
             _ => {}
         }
         gst::BusSyncReply::Drop

@@ -54,6 +54,10 @@ impl Fault {
     }
 }
 
+/// Of a stream that worked.
+pub(super) const INTERRUPTED: &str = "the stream was interrupted by bytes that are no packet of it; reconnecting. Where this repeats, \
+     update the camera's firmware or the proxy in between";
+
 /// A fault with a text that an operator can act on. Never contains a login.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
@@ -70,6 +74,48 @@ impl Failure {
             fault,
             text: text.into(),
             refusal: None,
+        }
+    }
+
+    /// With the usual text of the fault.
+    pub(super) fn of(fault: Fault) -> Self {
+        let text = match fault {
+            Fault::Unsupported => {
+                "no video stream that can be decoded here; H.264, H.265 and JPEG are supported"
+            }
+            Fault::Unreachable => "no connection; check address, port and network",
+            Fault::NotFound => "not found; check the path of the URL",
+            Fault::AuthFailed => "the camera rejected the login; check user and password",
+            Fault::TooManySessions => {
+                "the camera has no free session; close other viewers or use another stream"
+            }
+            Fault::Disconnected => {
+                "the camera closed the connection; check its power and the network"
+            }
+            Fault::NoFrame => "connected, but the camera does not answer; is it overloaded?",
+            Fault::NotVideo => "not a video that can be decoded here",
+            Fault::Tls => "the camera's certificate was rejected; see `tls` of the camera",
+            Fault::Device => {
+                "the device does not work; check that no other program uses it and that it is readable"
+            }
+            Fault::Protocol | Fault::Stalled => {
+                "the camera's answers are not valid RTSP; is this an RTSP camera?"
+            }
+        };
+        Self::new(fault, text)
+    }
+
+    /// The camera closed the connection of a stream.
+    pub(super) fn ended() -> Self {
+        Self::new(Fault::Disconnected, "the camera ended the stream")
+    }
+
+    /// With the name of its source in front, which has no login.
+    #[must_use]
+    pub(super) fn at(self, source: &str) -> Self {
+        Self {
+            text: format!("{source}: {}", self.text),
+            ..self
         }
     }
 

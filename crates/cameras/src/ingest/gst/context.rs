@@ -23,7 +23,7 @@ use crate::ingest::{
     transport::{RtpTransport, TransportChoice},
 };
 use crate::lock;
-use spotter_config::Decode;
+use spotter_config::CameraConfig;
 use spotter_core::LogThrottle;
 
 /// Why frames are left out.
@@ -63,26 +63,15 @@ impl CameraMemory {
     }
 }
 
-/// What was refused while connecting: GStreamer's error that follows does not contain it.
-#[derive(Clone, Debug, Default)]
-pub struct Rejections {
-    /// A video codec that cannot be decoded.
-    pub codec: Option<String>,
-    /// A video stream was chosen to be set up.
-    pub chosen: bool,
-}
-
 /// What watches one pipeline from the network to its end. GStreamer's threads call it; `packet_probe`, `decode_queue` and
 /// `picture_sink` have the calls of each place.
 pub struct PipelineProbes {
     pub outlet: SourceOutlet,
+    pub camera: CameraConfig,
     /// The source in messages, without a login.
-    pub source: String,
+    pub name: String,
     pub kind: SourceKind,
     pub memory: Arc<CameraMemory>,
-    pub keyframes_only: bool,
-    /// Wider pictures are scaled down to this width, in pixels.
-    pub width: u32,
     /// Takes pictures in a GPU's memory over; `None` when they cannot be handed over.
     pub device: Option<DeviceMap>,
     /// The memory of a picture on the GPU could not be taken over.
@@ -96,21 +85,21 @@ pub struct PipelineProbes {
     has_packet: AtomicBool,
     has_failed: AtomicBool,
     statistics: Mutex<StreamStatistics>,
-    rejected: Mutex<Rejections>,
+    rejected_codec: Mutex<Option<String>>,
     relay: Mutex<Option<RtspRelay>>,
 }
 
 impl PipelineProbes {
     /// Of a pipeline that does not play yet.
     pub fn new(outlet: SourceOutlet, opener: &GstOpener) -> Arc<Self> {
-        let kind = opener.source.kind();
+        let source = &opener.camera.source;
+        let kind = SourceKind::of(source);
         Arc::new(Self {
             outlet,
-            source: opener.camera.source.name(),
+            name: source.name(),
+            camera: opener.camera.clone(),
             kind,
             memory: Arc::clone(&opener.memory),
-            keyframes_only: opener.camera.decode == Decode::KeyFrames,
-            width: opener.camera.frame_width().unwrap_or(u32::MAX),
             device: opener.device,
             refused: AtomicBool::new(false),
             decoding: Mutex::default(),
@@ -120,7 +109,7 @@ impl PipelineProbes {
             has_packet: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             statistics: Mutex::new(StreamStatistics::new(kind)),
-            rejected: Mutex::default(),
+            rejected_codec: Mutex::default(),
             relay: Mutex::default(),
         })
     }
@@ -137,9 +126,14 @@ impl PipelineProbes {
         lock(&self.statistics)
     }
 
-    /// What was refused so far. Held for a change.
-    pub fn rejected(&self) -> MutexGuard<'_, Rejections> {
-        lock(&self.rejected)
+    /// A video codec that cannot be decoded, which GStreamer's error does not name. Held for a change.
+    pub fn rejected_codec(&self) -> MutexGuard<'_, Option<String>> {
+        lock(&self.rejected_codec)
+    }
+
+    /// The status with which the camera refused the last request before the stream plays.
+    pub fn refused_status(&self) -> Option<u16> {
+        lock(&self.relay).as_ref()?.refused_status()
     }
 
     /// Keeps the relay of the conversation with the camera, until another one or none is kept.
@@ -164,7 +158,7 @@ impl PipelineProbes {
     /// Reports the first failure; later ones follow from it and are dropped.
     pub fn fail(&self, failure: Failure) {
         if !self.has_failed.swap(true, Ordering::AcqRel) {
-            self.send(SourceEvent::Failed(failure));
+            self.send(SourceEvent::Failed(failure.at(&self.name)));
         }
     }
 

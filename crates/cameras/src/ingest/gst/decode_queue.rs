@@ -20,6 +20,7 @@ use crate::{
     },
     lock,
 };
+use spotter_config::Decode;
 use spotter_core::Mono;
 
 const LATE: &str = "decoding fell behind, and no key frame came since; this machine is overloaded, so give the camera a smaller \
@@ -70,7 +71,7 @@ impl PipelineProbes {
     /// Fails the pipeline when its hardware decoder hangs, which no message of GStreamer reports.
     pub fn check_for_stuck_decoder(&self, now: Mono) {
         let statistics = self.statistics();
-        let is_stuck = statistics.is_decoder_stuck(self.keyframes_only, now);
+        let is_stuck = statistics.is_decoder_stuck(self.keyframes_only(), now);
         drop(statistics);
         if !is_stuck {
             return;
@@ -145,6 +146,10 @@ impl PipelineProbes {
         true
     }
 
+    fn keyframes_only(&self) -> bool {
+        self.camera.decode == Decode::KeyFrames
+    }
+
     /// False for a frame that is not to be decoded.
     fn on_encoded(&self, buffer: &gst::BufferRef) -> bool {
         self.packet_came();
@@ -158,7 +163,7 @@ impl PipelineProbes {
         let now = self.now().mono;
         let mut statistics = self.statistics();
         let passes = statistics.encoded(frame, now);
-        let wanted = passes.is_ok() && (key || !self.keyframes_only);
+        let wanted = passes.is_ok() && (key || !self.keyframes_only());
         if wanted {
             statistics.fed(frame.pts, now);
         }

@@ -65,7 +65,8 @@ impl PipelineProbes {
         let (width, height) = (info.width(), info.height());
         self.statistics().stream.size = Some((width, height));
         let place = self.decoder_status().place;
-        let wanted = place.caps(scaled_size(width, height, self.width));
+        let wanted_width = self.camera.frame_width().unwrap_or(u32::MAX);
+        let wanted = place.caps(scaled_size(width, height, wanted_width));
         size.set_property("caps", wanted);
     }
 

@@ -9,40 +9,40 @@ use std::sync::Arc;
 
 use gstreamer as gst;
 
-use super::{PipelineProbes, failure, statistics::SourceKind};
-use crate::ingest::{
-    health::{Failure, Fault},
-    transport::TransportChoice,
-};
-use spotter_config::{CameraConfig, SourceConfig, Transport};
+use super::{PipelineProbes, statistics::SourceKind};
+use crate::ingest::health::{Failure, Fault};
+use spotter_config::SourceConfig;
 
 pub use file::pipeline as file_pipeline;
 
-/// How pipelines of one kind of source are built and how their errors are read.
-pub trait SourceType: Send + Sync {
-    /// What the times of its frames can be known from.
-    fn kind(&self) -> SourceKind;
-
-    /// Builds a pipeline that does not play yet.
-    fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure>;
-
-    /// The failure that an error message means.
-    fn failure(&self, _: &gst::message::Error, probes: &PipelineProbes) -> Failure {
-        failure::from_fault(&probes.source, Fault::Device)
-    }
-
-    /// Its choice of a transport, before the first connection.
-    fn transport(&self) -> TransportChoice {
-        TransportChoice::new(Transport::Tcp)
+impl SourceKind {
+    pub fn of(source: &SourceConfig) -> Self {
+        match source {
+            SourceConfig::Rtsp(_) => Self::Network,
+            SourceConfig::File { .. } => Self::File,
+            SourceConfig::Usb { .. } | SourceConfig::Test => Self::Local,
+        }
     }
 }
 
-/// The registry: the source type of a camera.
-pub fn source_type(camera: &CameraConfig) -> Box<dyn SourceType> {
-    match &camera.source {
-        SourceConfig::Rtsp(settings) => Box::new(rtsp::RtspSource::new(settings, camera)),
-        SourceConfig::File { path, .. } => Box::new(file::FileSource(path.clone())),
-        SourceConfig::Usb { device } => Box::new(usb::UsbSource(device.clone())),
-        SourceConfig::Test => Box::new(test::TestSource),
+/// Builds a pipeline that does not play yet.
+pub fn build(probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
+    match &probes.camera.source {
+        SourceConfig::Rtsp(settings) => rtsp::build(settings, probes),
+        SourceConfig::File { path, .. } => file::build(path, probes),
+        SourceConfig::Usb { device } => usb::build(device, probes),
+        SourceConfig::Test => test::build(probes),
+    }
+}
+
+/// The failure that an error message means.
+pub fn failure(message: &gst::message::Error, probes: &PipelineProbes) -> Failure {
+    match probes.kind {
+        SourceKind::Network => rtsp::failure(message, probes),
+        SourceKind::File => Failure::of(match message.error().kind::<gst::ResourceError>() {
+            Some(gst::ResourceError::NotFound) => Fault::NotFound,
+            _ => Fault::NotVideo,
+        }),
+        SourceKind::Local => Failure::of(Fault::Device),
     }
 }

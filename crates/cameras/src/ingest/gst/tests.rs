@@ -112,7 +112,7 @@ fn receive(
     pipeline.add(&source).unwrap();
     probes.watch_manager(&manager);
     rtsp::decode_when_added(&pipeline, &manager, &probes);
-    watch_bus(&pipeline, &probes, &opener.source);
+    watch_bus(&pipeline, &probes);
     let linked = source.link_pads(Some("src"), &manager, Some("recv_rtp_sink_0"));
     linked.unwrap();
     pipeline.set_state(gst::State::Playing).unwrap();

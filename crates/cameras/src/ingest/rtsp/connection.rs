@@ -9,8 +9,11 @@ use gio::{
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use super::{dialogue::port, relay::RelayEnd};
+use super::dialogue::port;
+use crate::ingest::health::{Failure, Fault};
 use spotter_config::CameraTls;
+
+const NO_TLS: &str = "no TLS connection; check that the camera accepts rtsps:// at this port";
 
 /// Registers what relays and rtspsrc use of GIO, once and in one thread. In GLib 2.74, a thread that makes the class of a
 /// socket client and one that registers the types of sockets can wait for each other for ever.
@@ -40,7 +43,7 @@ pub struct CameraConnection {
 
 impl CameraConnection {
     /// Connects within `limit`.
-    pub async fn open(url: &Url, tls: &CameraTls, limit: Duration) -> Result<Self, RelayEnd> {
+    pub async fn open(url: &Url, tls: &CameraTls, limit: Duration) -> Result<Self, Failure> {
         let opened = async {
             let host = url.host_str().unwrap_or_default();
             let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -49,7 +52,7 @@ impl CameraConnection {
             // A proxy of the machine is for the web; cameras are in its own network.
             client.set_enable_proxy(false);
             let connected = client.connect_future(&address).await;
-            let socket = connected.map_err(|_| RelayEnd::Unreachable)?;
+            let socket = connected.map_err(|_| Failure::of(Fault::Unreachable))?;
             let peer = socket.remote_address().ok();
             let peer = peer.and_downcast::<gio::InetSocketAddress>();
             let peer = peer.and_then(|peer| peer.address().to_str().parse().ok());
@@ -61,7 +64,7 @@ impl CameraConnection {
         };
         tokio::select! {
             opened = opened => opened,
-            () = glib::timeout_future(limit) => Err(RelayEnd::Unreachable),
+            () = glib::timeout_future(limit) => Err(Failure::of(Fault::Unreachable)),
         }
     }
 }
@@ -72,8 +75,8 @@ async fn encrypted(
     socket: &gio::SocketConnection,
     address: &gio::NetworkAddress,
     tls: &CameraTls,
-) -> Result<gio::TlsConnection, RelayEnd> {
-    let failed = |_| RelayEnd::NoTls;
+) -> Result<gio::TlsConnection, Failure> {
+    let failed = |_: glib::Error| Failure::new(Fault::Tls, NO_TLS);
     let connection = gio::TlsClientConnection::new(socket, Some(address)).map_err(failed)?;
     let connection: gio::TlsConnection = connection.upcast();
     let refused = Rc::new(Cell::new(false));
@@ -93,8 +96,8 @@ async fn encrypted(
         refused.set(!certificate.is_some_and(|certificate| is_pinned(&certificate, pinned)));
     }
     match (refused.get(), shaken) {
-        (true, _) => Err(RelayEnd::Certificate),
-        (false, Err(_)) => Err(RelayEnd::NoTls),
+        (true, _) => Err(Failure::of(Fault::Tls)),
+        (false, Err(e)) => Err(failed(e)),
         (false, Ok(())) => Ok(connection),
     }
 }

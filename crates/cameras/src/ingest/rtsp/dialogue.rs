@@ -7,9 +7,10 @@ use std::{collections::VecDeque, net::IpAddr, time::Duration};
 
 use url::Url;
 
-use super::{login::CameraLogin, message::RtspMessage, relay::RelayEnd};
+use super::{login::CameraLogin, message::RtspMessage};
+use crate::ingest::health::{Failure, Fault};
 use spotter_config::RtspConfig;
-use spotter_core::Mono;
+use spotter_core::{Mono, plain_line};
 
 const REDIRECTS_MAX: usize = 5;
 /// Requests until the stream plays, repeated ones included. A usual camera gets six.
@@ -23,6 +24,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Some cameras end sessions sooner than they announce.
 const KEEP_ALIVE_MAX: Duration = Duration::from_secs(10);
 const KEEP_ALIVE_MIN: Duration = Duration::from_millis(500);
+
+const REMEDY: &str = "set `url` to it if it is right";
 
 /// What is to be done next.
 #[derive(Debug)]
@@ -138,6 +141,12 @@ impl RtspDialogue {
         self.is_playing
     }
 
+    /// The status of the last answer that rtspsrc received, when it refuses the request before the stream plays.
+    pub fn refused_status(&self) -> Option<u16> {
+        let refusal = self.last_refusal.as_ref().or(self.refusal.as_ref());
+        refusal?.status()
+    }
+
     /// Packets come in datagrams, so that the stream outlives the connection.
     pub fn plays_over_udp(&self) -> bool {
         self.is_playing && self.is_udp
@@ -157,7 +166,7 @@ impl RtspDialogue {
     }
 
     /// A request of rtspsrc.
-    pub fn request(&mut self, request: &RtspMessage, now: Mono) -> Result<DialogueStep, RelayEnd> {
+    pub fn request(&mut self, request: &RtspMessage, now: Mono) -> Result<DialogueStep, Failure> {
         let number = request.header("cseq").unwrap_or_default().to_owned();
         if let Some(refusal) = &self.last_refusal {
             return Ok(answered_with(refusal, number));
@@ -179,7 +188,7 @@ impl RtspDialogue {
 
     /// The connection to the camera ended. A camera that closes with its first demand for a login gets the login on a second
     /// connection, once: it may have closed because of the login.
-    pub fn camera_ended(&mut self, end: RelayEnd, now: Mono) -> Result<DialogueStep, RelayEnd> {
+    pub fn camera_ended(&mut self, end: Failure, now: Mono) -> Result<DialogueStep, Failure> {
         let waiting = self.pending.pop_back();
         self.pending.clear();
         match waiting {
@@ -222,7 +231,7 @@ impl RtspDialogue {
         mut answer: RtspMessage,
         peer: Option<IpAddr>,
         now: Mono,
-    ) -> Result<DialogueStep, RelayEnd> {
+    ) -> Result<DialogueStep, Failure> {
         let status = answer.status().unwrap_or_default();
         // A provisional answer; the true one follows.
         if status < 200 {
@@ -252,11 +261,13 @@ impl RtspDialogue {
     }
 
     /// Numbers, signs and remembers a request.
-    fn send(&mut self, sent: SentRequest, now: Mono) -> Result<RtspMessage, RelayEnd> {
+    fn send(&mut self, sent: SentRequest, now: Mono) -> Result<RtspMessage, Failure> {
         if !self.is_playing {
             self.requests += 1;
             if self.requests > REQUESTS_MAX {
-                return Err(RelayEnd::TooManyRequests(REQUESTS_MAX));
+                return Err(protocol(format!(
+                    "no stream within {REQUESTS_MAX} requests; its answers repeat themselves"
+                )));
             }
         }
         self.numbers += 1;
@@ -299,12 +310,16 @@ impl RtspDialogue {
         &mut self,
         answer: &RtspMessage,
         pending: &PendingRequest,
-    ) -> Result<bool, RelayEnd> {
+    ) -> Result<bool, Failure> {
         let is_home = self.is_home();
         match &mut self.login {
-            Some(_) if !is_home => Err(RelayEnd::LoginElsewhere {
-                to: self.target_text.clone(),
-            }),
+            Some(_) if !is_home => {
+                let to = plain_line(&self.target_text);
+                let text = format!(
+                    "the camera redirects to {to}, which demands a login; the login is sent to the host and port of `url` alone; {REMEDY}"
+                );
+                Err(Failure::new(Fault::AuthFailed, text))
+            }
             Some(login) => {
                 let is_new = login.challenged(answer, pending.has_login);
                 Ok(is_new && pending.sent.repeats < REPEATS_MAX)
@@ -324,12 +339,14 @@ impl RtspDialogue {
         pending: PendingRequest,
         answer: &RtspMessage,
         now: Mono,
-    ) -> Result<DialogueStep, RelayEnd> {
+    ) -> Result<DialogueStep, Failure> {
         let location = answer.header("location").unwrap_or_default();
         let to = self.target.join(location).ok();
         let is_rtsp = |to: &Url| matches!(to.scheme(), "rtsp" | "rtsps") && to.has_host();
         let Some(mut to) = to.filter(|to| !location.is_empty() && is_rtsp(to)) else {
-            return Err(RelayEnd::RedirectNowhere);
+            return Err(protocol(
+                "the camera redirects without an RTSP address; check the path of the URL",
+            ));
         };
         // A login that the camera writes is not ours.
         let _ = (to.set_username(""), to.set_password(None));
@@ -337,15 +354,26 @@ impl RtspDialogue {
         let mut named = self.redirect_hosts.iter().map(String::as_str);
         let is_named = named.any(|named| is_same_host(Some(named), Some(host)));
         if !is_named && !is_same_host(Some(host), self.configured.host_str()) {
-            return Err(RelayEnd::RedirectElsewhere { to: address });
+            let to = plain_line(&address);
+            return Err(protocol(format!(
+                "the camera redirects to another host, {to}, which is not followed; {REMEDY}, or name the host in `redirect_hosts`"
+            )));
         }
         if self.target.scheme() == "rtsps" && to.scheme() != "rtsps" {
-            return Err(RelayEnd::RedirectUnencrypted { to: address });
+            let to = plain_line(&address);
+            let text = format!(
+                "the camera redirects to {to}, which is not encrypted and not followed; {REMEDY}"
+            );
+            return Err(Failure::new(Fault::Tls, text));
         }
         let is_circle = self.addresses.contains(&address);
         self.addresses.push(address.clone());
         if is_circle || self.addresses.len() > REDIRECTS_MAX + 1 {
-            return Err(RelayEnd::TooManyRedirects(self.addresses.clone()));
+            let way: Vec<String> = self.addresses.iter().map(|to| plain_line(to)).collect();
+            let way = way.join(" -> ");
+            return Err(protocol(format!(
+                "the camera redirects again and again: {way}; check the path of the URL"
+            )));
         }
         (self.target, self.target_text) = (to, address.clone());
         self.keep_alive_url.clone_from(&address);
@@ -383,6 +411,10 @@ impl RtspDialogue {
             _ => {}
         }
     }
+}
+
+fn protocol(text: impl Into<String>) -> Failure {
+    Failure::new(Fault::Protocol, text)
 }
 
 /// The refusal as the answer to rtspsrc's request of this number.

@@ -6,7 +6,10 @@ use std::{
     fs::File,
     io::{self, Read},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU16, Ordering},
+    },
     time::Duration,
 };
 
@@ -20,7 +23,10 @@ use super::{
     dialogue::{DialogueStep, RtspDialogue},
     message::{NotRtsp, RtspInbox, RtspItem, RtspMessage},
 };
-use crate::lock;
+use crate::{
+    ingest::health::{Failure, Fault, INTERRUPTED},
+    lock,
+};
 use spotter_config::RtspConfig;
 use spotter_core::Clock;
 
@@ -31,43 +37,22 @@ const LAST_BYTES: Duration = Duration::from_secs(1);
 /// A client that has not asked for anything by then is not rtspsrc.
 const FIRST_REQUEST: Duration = Duration::from_secs(1);
 const CANCELLED: Duration = Duration::from_millis(20);
+/// The next connection may not be made within the time for it.
+const TOO_MANY_CONNECTIONS: &str = "the camera's connections ended too often, and Spotter makes at most ten a minute; check the camera \
+     and the network";
 
-/// Why a conversation ended. The text about it is made by `gst::failure`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RelayEnd {
+/// Why a conversation ended.
+#[derive(Debug)]
+enum RelayEnd {
     /// rtspsrc closed its connection.
     ByClient,
-    Unreachable,
-    Certificate,
-    /// The camera's end of TLS failed.
-    NoTls,
-    /// The camera closed the connection before or while it sent a stream.
-    Closed {
-        playing: bool,
-    },
-    /// The camera sent what is no RTSP.
-    NotRtsp {
-        playing: bool,
-    },
-    /// Redirected more often than allowed, or in a circle: the addresses in order.
-    TooManyRedirects(Vec<String>),
-    /// Redirected without an address that can be used.
-    RedirectNowhere,
-    /// Redirected to another host.
-    RedirectElsewhere {
-        to: String,
-    },
-    /// Redirected from an encrypted address to one that is not.
-    RedirectUnencrypted {
-        to: String,
-    },
-    /// An address that the camera redirected to demands a login, and the login is for another one.
-    LoginElsewhere {
-        to: String,
-    },
-    TooManyRequests(u32),
-    /// The next connection may not be made within the time for it.
-    TooManyConnections,
+    Failed(Failure),
+}
+
+impl From<Failure> for RelayEnd {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
 }
 
 pub struct RelaySettings {
@@ -77,12 +62,13 @@ pub struct RelaySettings {
     pub connections: Arc<Mutex<ConnectionBudget>>,
     pub clock: Arc<dyn Clock>,
     /// Is called once, in the relay's thread, unless rtspsrc ended first.
-    pub ended: Box<dyn Fn(RelayEnd) + Send>,
+    pub ended: Box<dyn Fn(Failure) + Send>,
 }
 
 /// Stops when it is dropped; rtspsrc must have ended before.
 pub struct RtspRelay {
     url: String,
+    refused: Arc<AtomicU16>,
     /// Dropped to end the thread.
     _running: oneshot::Sender<()>,
 }
@@ -105,6 +91,8 @@ impl RtspRelay {
         let url = format!("rtsp://{}/{token:032x}", listener.local_addr()?);
         let (running, stopped) = oneshot::channel();
         let relay_url = url.clone();
+        let refused = Arc::<AtomicU16>::default();
+        let shown = Arc::clone(&refused);
         let work = move || {
             let context = glib::MainContext::new();
             context.block_on(async {
@@ -113,7 +101,7 @@ impl RtspRelay {
                     glib::timeout_future(LAST_BYTES).await;
                 };
                 tokio::select! {
-                    () = converse(&settings, &relay_url, listener) => {}
+                    () = converse(&settings, &shown, &relay_url, listener) => {}
                     () = stop => {}
                 }
                 // Futures that were under way are cancelled, and free their memory when the context runs once more.
@@ -124,6 +112,7 @@ impl RtspRelay {
         thread.spawn(work)?;
         Ok(Self {
             url,
+            refused,
             _running: running,
         })
     }
@@ -132,18 +121,29 @@ impl RtspRelay {
     pub fn url(&self) -> &str {
         &self.url
     }
+
+    /// The status of the last answer that rtspsrc received, when it refuses the request before the stream plays.
+    pub fn refused_status(&self) -> Option<u16> {
+        Some(self.refused.load(Ordering::Relaxed)).filter(|status| *status > 0)
+    }
 }
 
 /// Serves the first client that knows the URL; its connection and the camera's are closed at the end.
-async fn converse(settings: &RelaySettings, relay_url: &str, listener: TcpListener) {
+async fn converse(
+    settings: &RelaySettings,
+    refused: &AtomicU16,
+    relay_url: &str,
+    listener: TcpListener,
+) {
     let Some(dialogue) = RtspDialogue::new(relay_url, &settings.rtsp) else {
-        return (settings.ended)(RelayEnd::Unreachable);
+        return (settings.ended)(Failure::of(Fault::Unreachable));
     };
     let Some((client, side, first)) = accept(listener, &dialogue).await else {
         return;
     };
     let relay = RelayedSession {
         settings,
+        refused,
         dialogue: RefCell::new(dialogue),
         client: AsyncMutex::new(client.output_stream()),
         camera: AsyncMutex::new(None),
@@ -164,7 +164,7 @@ async fn converse(settings: &RelaySettings, relay_url: &str, listener: TcpListen
     match ended {
         Ok(never) => match never {},
         Err(RelayEnd::ByClient) => {}
-        Err(end) => (settings.ended)(end),
+        Err(RelayEnd::Failed(failure)) => (settings.ended)(failure),
     }
     drop(client);
 }
@@ -197,6 +197,8 @@ type RelayResult<T> = Result<T, RelayEnd>;
 
 struct RelayedSession<'a> {
     settings: &'a RelaySettings,
+    /// As [`RtspRelay::refused_status`]; 0 for none.
+    refused: &'a AtomicU16,
     /// Never borrowed across an `await`.
     dialogue: RefCell<RtspDialogue>,
     client: AsyncMutex<gio::OutputStream>,
@@ -217,7 +219,9 @@ impl RelayedSession<'_> {
             let admitted = lock(&settings.connections).connect(now);
             match admitted {
                 Ok(()) => break,
-                Err(wait) if now.after(wait) > latest => return Err(RelayEnd::TooManyConnections),
+                Err(wait) if now.after(wait) > latest => {
+                    return Err(Failure::new(Fault::Disconnected, TOO_MANY_CONNECTIONS).into());
+                }
                 Err(wait) => glib::timeout_future(wait).await,
             }
         }
@@ -271,9 +275,11 @@ impl RelayedSession<'_> {
                     Some(self.reconnect().await?)
                 }
                 Err(end) => {
-                    let end = match end {
-                        SideEnd::Closed => RelayEnd::Closed { playing },
-                        SideEnd::NotRtsp => RelayEnd::NotRtsp { playing },
+                    let end = match (end, playing) {
+                        (SideEnd::Closed, true) => Failure::ended(),
+                        (SideEnd::Closed, false) => Failure::of(Fault::Disconnected),
+                        (SideEnd::NotRtsp, true) => Failure::new(Fault::Protocol, INTERRUPTED),
+                        (SideEnd::NotRtsp, false) => Failure::of(Fault::Protocol),
                     };
                     let now = self.settings.clock.now();
                     let step = self.dialogue.borrow_mut().camera_ended(end, now)?;
@@ -293,6 +299,9 @@ impl RelayedSession<'_> {
     async fn on_camera_answer(&self, answer: RtspMessage) -> RelayResult<Option<CameraConnection>> {
         let (now, peer) = (self.settings.clock.now(), self.peer.get());
         let step = self.dialogue.borrow_mut().answer(answer, peer, now)?;
+        let refused = self.dialogue.borrow().refused_status();
+        self.refused
+            .store(refused.unwrap_or_default(), Ordering::Relaxed);
         self.answered.notify_one();
         self.carry_out(step).await
     }

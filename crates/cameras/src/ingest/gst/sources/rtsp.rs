@@ -11,20 +11,17 @@ use std::{
 use gstreamer::{self as gst, glib, prelude::*};
 use tracing::{info, warn};
 
-use super::SourceType;
 use crate::ingest::{
     gst::{
         PipelineProbes,
         decoder::{Codec, exists},
         device, failure, fill, named, parse,
-        statistics::SourceKind,
         tail::PictureMemory,
     },
     health::{Failure, Fault},
     rtsp::{RelaySettings, RtspRelay},
-    transport::TransportChoice,
 };
-use spotter_config::{CameraConfig, RtspConfig};
+use spotter_config::RtspConfig;
 use spotter_core::plain_line;
 
 const RTSP: &str = include_str!("../../../../../../pipelines/rtsp.launch");
@@ -40,103 +37,77 @@ const TEARDOWN_WAIT_US: u64 = 500_000;
 /// frames of a camera are ever waiting or looked at.
 const SURFACES: (&str, &str) = ("num-output-surfaces", "16");
 
-/// A camera that is read over RTSP.
-pub struct RtspSource {
-    settings: RtspConfig,
-    first_frame: Duration,
-    stall: Duration,
+pub fn build(
+    settings: &RtspConfig,
+    probes: &Arc<PipelineProbes>,
+) -> Result<gst::Pipeline, Failure> {
+    let transport = probes.memory.transport().connect().as_str();
+    probes.statistics().stream.transport = Some(transport);
+    let timeout_us = probes.camera.first_frame.as_micros().to_string();
+    let values = [
+        ("protocols", transport),
+        ("latency_ms", LATENCY_MS),
+        ("timeout_us", &timeout_us),
+    ];
+    let pipeline = parse("rtsp.launch", &fill(RTSP, &values))?;
+    let source = named(&pipeline, "source")?;
+    let relay = relay(settings, probes)?;
+    source.set_property("location", relay.url());
+    probes.keep_relay(Some(relay));
+    select_video(&source, probes);
+    watch_manager(&source, probes);
+    decode_when_added(&pipeline, &source, probes);
+    Ok(pipeline)
 }
 
-impl RtspSource {
-    pub fn new(settings: &RtspConfig, camera: &CameraConfig) -> Self {
-        Self {
-            settings: settings.clone(),
-            first_frame: camera.first_frame,
-            stall: camera.stall,
-        }
+/// The failure that an error message means. With no transport left to ask for after a 461, rtspsrc reports that no stream was found.
+pub fn failure(message: &gst::message::Error, probes: &PipelineProbes) -> Failure {
+    match probes.refused_status() {
+        Some(461) => failure::transport_refused(probes.memory.transport().refuse()),
+        status => failure::from_rtsp(message, status, probes.rejected_codec().clone()),
     }
+}
 
-    /// Packets are watched by rtspsrc's manager, which it makes deep inside. From the first packet on, none is awaited for
-    /// longer than a picture is: a read that has begun a packet cannot be interrupted, and the end of the pipeline waits for
-    /// it. What a camera was asked before may take longer.
-    fn watch_manager(&self, source: &gst::Element, probes: &Arc<PipelineProbes>) {
-        let limit = self.stall.min(self.first_frame);
-        let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
-        let (probes, rtspsrc) = (Arc::downgrade(probes), source.downgrade());
-        source.connect("new-manager", false, move |values| {
-            let manager = values.get(1)?.get::<gst::Element>().ok()?;
-            let upgraded = probes.upgrade()?;
-            upgraded.watch_manager(&manager);
-            // rtspsrc makes its manager when the camera has agreed to a transport.
-            upgraded.memory.transport().set_up();
-            let (probes, rtspsrc) = (probes.clone(), rtspsrc.clone());
-            manager.connect("new-jitterbuffer", false, move |_| {
-                if probes.upgrade()?.is_interleaved() {
-                    rtspsrc.upgrade()?.set_property("tcp-timeout", limit_us);
-                }
-                None
-            });
+/// Packets are watched by rtspsrc's manager, which it makes deep inside. From the first packet on, none is awaited for
+/// longer than a picture is: a read that has begun a packet cannot be interrupted, and the end of the pipeline waits for
+/// it. What a camera was asked before may take longer.
+fn watch_manager(source: &gst::Element, probes: &Arc<PipelineProbes>) {
+    let limit = probes.camera.stall.min(probes.camera.first_frame);
+    let limit_us = u64::try_from(limit.as_micros()).unwrap_or(u64::MAX);
+    let (probes, rtspsrc) = (Arc::downgrade(probes), source.downgrade());
+    source.connect("new-manager", false, move |values| {
+        let manager = values.get(1)?.get::<gst::Element>().ok()?;
+        let upgraded = probes.upgrade()?;
+        upgraded.watch_manager(&manager);
+        // rtspsrc makes its manager when the camera has agreed to a transport.
+        upgraded.memory.transport().set_up();
+        let (probes, rtspsrc) = (probes.clone(), rtspsrc.clone());
+        manager.connect("new-jitterbuffer", false, move |_| {
+            if probes.upgrade()?.is_interleaved() {
+                rtspsrc.upgrade()?.set_property("tcp-timeout", limit_us);
+            }
             None
         });
-    }
-
-    /// What rtspsrc connects to instead of the camera.
-    fn relay(&self, probes: &Arc<PipelineProbes>) -> Result<RtspRelay, Failure> {
-        let probes_of_relay = Arc::downgrade(probes);
-        let settings = RelaySettings {
-            rtsp: self.settings.clone(),
-            connect_limit: self.first_frame.min(CONNECT_LIMIT),
-            connections: Arc::clone(&probes.memory.connections),
-            clock: Arc::clone(&probes.outlet.clock),
-            ended: Box::new(move |end| {
-                if let Some(probes) = probes_of_relay.upgrade()
-                    && let Some(failure) = failure::from_relay(&probes.source, end)
-                {
-                    probes.fail(failure);
-                }
-            }),
-        };
-        RtspRelay::start(settings)
-            .map_err(|e| device(format!("{}: no socket on loopback: {e}", probes.source)))
-    }
+        None
+    });
 }
 
-impl SourceType for RtspSource {
-    fn kind(&self) -> SourceKind {
-        SourceKind::Network
-    }
-
-    fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
-        let transport = probes.memory.transport().connect().as_str();
-        probes.statistics().stream.transport = Some(transport);
-        let timeout_us = self.first_frame.as_micros().to_string();
-        let values = [
-            ("protocols", transport),
-            ("latency_ms", LATENCY_MS),
-            ("timeout_us", &timeout_us),
-        ];
-        let pipeline = parse("rtsp.launch", &fill(RTSP, &values))?;
-        let source = named(&pipeline, "source")?;
-        let relay = self.relay(probes)?;
-        source.set_property("location", relay.url());
-        probes.keep_relay(Some(relay));
-        select_video(&source, probes);
-        self.watch_manager(&source, probes);
-        decode_when_added(&pipeline, &source, probes);
-        Ok(pipeline)
-    }
-
-    fn failure(&self, message: &gst::message::Error, probes: &PipelineProbes) -> Failure {
-        let (name, rejected) = (&probes.source, probes.rejected().clone());
-        if failure::is_transport_refused(message, &rejected) {
-            return failure::transport_refused(name, probes.memory.transport().refuse());
-        }
-        failure::from_rtsp(name, message, &rejected)
-    }
-
-    fn transport(&self) -> TransportChoice {
-        TransportChoice::new(self.settings.transport)
-    }
+/// What rtspsrc connects to instead of the camera.
+fn relay(rtsp: &RtspConfig, probes: &Arc<PipelineProbes>) -> Result<RtspRelay, Failure> {
+    let probes_of_relay = Arc::downgrade(probes);
+    let settings = RelaySettings {
+        rtsp: rtsp.clone(),
+        connect_limit: probes.camera.first_frame.min(CONNECT_LIMIT),
+        connections: Arc::clone(&probes.memory.connections),
+        clock: Arc::clone(&probes.outlet.clock),
+        ended: Box::new(move |failure| {
+            if let Some(probes) = probes_of_relay.upgrade() {
+                probes.fail(failure);
+            }
+        }),
+    };
+    RtspRelay::start(settings)
+        .map_err(|e| device(format!("{}: no socket on loopback: {e}", probes.name)))
 }
 
 /// Call it before the end of a pipeline: rtspsrc then waits for the answer to TEARDOWN for [`TEARDOWN_WAIT_US`] and not as long as for
@@ -160,9 +131,6 @@ fn select_video(source: &gst::Element, probes: &Arc<PipelineProbes>) {
             .and_then(|caps| caps.structure(0))
             .is_some_and(|stream| is_decodable(stream, &probes));
         let selected = wanted && !chosen.swap(true, Ordering::Relaxed);
-        if let (true, Some(probes)) = (selected, probes.upgrade()) {
-            probes.rejected().chosen = true;
-        }
         Some(selected.to_value())
     });
 }
@@ -173,7 +141,7 @@ fn is_decodable(stream: &gst::StructureRef, probes: &Weak<PipelineProbes>) -> bo
     }
     let codec = Codec::from_rtp_caps(stream);
     if let (Err(encoding), Some(probes)) = (&codec, probes.upgrade()) {
-        probes.rejected().codec = Some(plain_line(encoding));
+        *probes.rejected_codec() = Some(plain_line(encoding));
     }
     codec.is_ok()
 }

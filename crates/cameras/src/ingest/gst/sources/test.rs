@@ -4,26 +4,17 @@ use std::sync::Arc;
 
 use gstreamer as gst;
 
-use super::SourceType;
 use crate::ingest::{
-    gst::{PipelineProbes, fill, named, parse, statistics::SourceKind, tail::PictureMemory},
+    gst::{PipelineProbes, fill, named, parse, tail::PictureMemory},
     health::Failure,
 };
 
 const TEST: &str = include_str!("../../../../../../pipelines/test.launch");
 
-pub struct TestSource;
-
-impl SourceType for TestSource {
-    fn kind(&self) -> SourceKind {
-        SourceKind::Local
-    }
-
-    fn build(&self, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
-        let frames = PictureMemory::Host.launch(false);
-        let pipeline = parse("test.launch", &fill(TEST, &[("frames", &frames)]))?;
-        probes.watch_local(&named(&pipeline, "source")?);
-        probes.watch_pictures(&pipeline)?;
-        Ok(pipeline)
-    }
+pub fn build(probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
+    let frames = PictureMemory::Host.launch(false);
+    let pipeline = parse("test.launch", &fill(TEST, &[("frames", &frames)]))?;
+    probes.watch_local(&named(&pipeline, "source")?);
+    probes.watch_pictures(&pipeline)?;
+    Ok(pipeline)
 }
