@@ -456,7 +456,7 @@ fn sum(counters: &[(CameraId, FrameCounters)], removed: FrameCounters) -> FrameC
     counters
         .iter()
         .fold(removed, |mut all, (_, frame_counters)| {
-            all.add(frame_counters);
+            all += *frame_counters;
             all
         })
 }

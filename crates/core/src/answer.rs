@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use super::{
     AdapterId, CameraId, Frame, FrameEnd, FrameTimes, IdError, LookToken, Mono, NormBox, NormPoint,
@@ -88,7 +89,8 @@ impl Look {
 }
 
 /// The origin of a score (`score_src` in docs/mqtt.md section 2).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoStaticStr, Serialize, Deserialize)]
+#[strum(serialize_all = "snake_case")]
 pub enum ScoreSource {
     /// Probability of the model's own decision.
     #[default]
@@ -108,12 +110,7 @@ impl ScoreSource {
 
     /// The value of `score_src` in messages and in the JSON of commands.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::TokenProb => "token_prob",
-            Self::Verify => "verify",
-            Self::Calibrated => "calibrated",
-            Self::VerifyCalibrated => "verify_calibrated",
-        }
+        self.into()
     }
 
     /// The source of an event's score whose question was answered with a score of this source.

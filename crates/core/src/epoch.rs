@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
 use crate::{CameraId, Mono};
@@ -9,7 +10,18 @@ use crate::{CameraId, Mono};
 /// The number of an ownership of a camera in a fleet: the revision of the camera's key in the store, which only grows. So of two nodes the one
 /// with the lower epoch is not the owner.
 #[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    Display,
+    Serialize,
+    Deserialize,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
 )]
 #[serde(try_from = "u64")]
 pub struct Epoch(pub u64);
@@ -43,11 +55,5 @@ impl TryFrom<u64> for Epoch {
         let epoch = Self(number);
         let too_high = || format!("epoch {number} is above {}", Self::MAX);
         (epoch <= Self::MAX).then_some(epoch).ok_or_else(too_high)
-    }
-}
-
-impl fmt::Display for Epoch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
     }
 }

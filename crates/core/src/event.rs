@@ -1,7 +1,8 @@
 //! An event: the start, the changes and the end of one track, as published (docs/mqtt.md section 2).
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
+use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -10,7 +11,7 @@ use super::{
 
 /// Identifies a track and its event: `<boot>-<camera>-<number>`, such as `b7c1-gate-37`. Never used twice, because `boot`
 /// identifies a run of the daemon.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, Display, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TrackId(Arc<str>);
 
 impl TrackId {
@@ -21,12 +22,6 @@ impl TrackId {
 
     pub fn as_str(&self) -> &str {
         &self.0
-    }
-}
-
-impl fmt::Display for TrackId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(&self.0)
     }
 }
 

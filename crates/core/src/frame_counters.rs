@@ -1,5 +1,6 @@
 //! How every frame ended. The sampler counts; metrics, messages and the shutdown report read the counters.
 
+use derive_more::AddAssign;
 use serde::Serialize;
 
 /// How a frame ended. Each frame ends once.
@@ -19,7 +20,7 @@ pub enum FrameEnd {
 }
 
 /// The frames of one camera since the start of the process. `arrived` is the sum of all the others.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(AddAssign, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameCounters {
     /// Handed over by ingest.
     pub arrived: u64,
@@ -66,19 +67,6 @@ impl FrameCounters {
         self.count(end);
     }
 
-    /// Adds the frames of another camera.
-    pub fn add(&mut self, other: &Self) {
-        self.arrived += other.arrived;
-        self.skipped += other.skipped;
-        self.replaced += other.replaced;
-        self.gated += other.gated;
-        self.late += other.late;
-        self.looked += other.looked;
-        self.failed += other.failed;
-        self.waiting += other.waiting;
-        self.in_flight += other.in_flight;
-    }
-
     /// True when every frame is accounted for.
     pub fn balanced(&self) -> bool {
         let ended =
@@ -100,7 +88,7 @@ impl FrameCounters {
 
 /// Frames on which a prompt was due and not answered since its previous message (`since_last` in docs/mqtt.md section 2).
 /// The keys of the message, in alphabetical order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(AddAssign, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SkippedSinceLast {
     /// Replaced by a newer frame while the engine was busy.
     pub busy: u64,
@@ -113,14 +101,6 @@ pub struct SkippedSinceLast {
 }
 
 impl SkippedSinceLast {
-    /// Adds the counts of a message that was never sent, so that its successor reports all of them.
-    pub fn add(&mut self, other: Self) {
-        self.gated += other.gated;
-        self.late += other.late;
-        self.busy += other.busy;
-        self.error += other.error;
-    }
-
     /// Counts how a frame ended on which the prompt was due. Skipped frames and answers are no losses.
     pub fn count(&mut self, end: FrameEnd) {
         match end {

@@ -21,6 +21,34 @@ impl NormPoint {
     }
 }
 
+/// The straight way between two points.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Segment {
+    pub from: NormPoint,
+    pub to: NormPoint,
+}
+
+impl Segment {
+    /// Positive to the right, zero on it, negative to the left, as the picture shows it: y points down.
+    pub fn side(self, point: NormPoint) -> f64 {
+        let Self { from, to } = self;
+        (to.x - from.x) * (point.y - from.y) - (to.y - from.y) * (point.x - from.x)
+    }
+
+    /// From the nearest point of the segment to `point`.
+    pub fn distance(self, point: NormPoint) -> f64 {
+        let Self { from, to } = self;
+        let (dx, dy) = (to.x - from.x, to.y - from.y);
+        let length_squared = dx * dx + dy * dy;
+        let along = match length_squared > 0.0 {
+            true => ((point.x - from.x) * dx + (point.y - from.y) * dy) / length_squared,
+            false => 0.0,
+        };
+        let along = along.clamp(0.0, 1.0);
+        (point.x - from.x - along * dx).hypot(point.y - from.y - along * dy)
+    }
+}
+
 /// A box with `x0 <= x1` and `y0 <= y1`, shares of the full camera picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NormBox {

@@ -1,9 +1,11 @@
 //! The arithmetic of an engine on a GPU.
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum GpuPrecision {
     Bf16,
     /// 8-bit products of many rows (compute capability 8.9 and newer).
@@ -17,11 +19,6 @@ pub enum GpuPrecision {
 impl GpuPrecision {
     /// As the file writes it.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Bf16 => "bf16",
-            Self::Fp8 => "fp8",
-            Self::Int8 => "int8",
-            Self::Int4 => "int4",
-        }
+        self.into()
     }
 }

@@ -1,8 +1,9 @@
 //! Names of configured things. Each kind is a type of its own, so that a camera id is never taken for a prompt id.
 //! The alphabet is the one that MQTT topics and Home Assistant share (docs/mqtt.md section 1).
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
+use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
 /// The longest id, in characters.
@@ -41,7 +42,9 @@ fn check(text: &str) -> Result<(), IdError> {
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[derive(
+            Clone, Debug, Display, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
+        )]
         #[serde(try_from = "Arc<str>")]
         pub struct $name(Arc<str>);
 
@@ -61,18 +64,6 @@ macro_rules! id {
 
             fn try_from(text: Arc<str>) -> Result<Self, IdError> {
                 check(&text).map(|()| Self(text))
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(&self.0)
-            }
-        }
-
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, concat!(stringify!($name), "({})"), &self.0)
             }
         }
     };

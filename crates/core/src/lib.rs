@@ -45,57 +45,10 @@ mod values;
 mod view;
 mod window;
 
-pub use answer::{
-    Answer, AnswerBody, AnswerPiece, FoundObject, GroundedSpan, Look, LookFailure, LookNews,
-    Outcome, Outline, Reasoning, ScoreSource, StageTimes, TokenCounts, WholeLook, yes_or_no,
+pub use {
+    answer::*, command::*, detection::*, epoch::*, event::*, file::*, frame::*, frame_counters::*,
+    geometry::*, gpu_precision::*, ids::*, ip_network::*, latency::*, log_throttle::*,
+    look_token::*, model_record::*, nearest::*, phase::*, plain_line::*, polygon::*,
+    polygon_rules::*, prompt::*, prompt_state::*, schedule::*, score_map::*, stream_counters::*,
+    strip::*, time::*, trigger::*, values::*, view::*, window::*,
 };
-pub use command::{
-    Command, LogLevel, NewPrompt, PromptKeys, Refusal, RefusalCode, RequestedInfo, Setting,
-};
-pub use detection::{Detection, DetectionBody, FrameInfo, TrackedObject};
-pub use epoch::{CameraRights, Epoch, MayPublish};
-pub use event::{
-    EndReason, Event, EventStep, LineCrossing, Location, TrackId, UpdateReason, ZoneDwell,
-};
-pub use file::{
-    FileReaders, OpenFolder, keep_new_files_private, read_short_file, write_file_atomically,
-    write_file_for,
-};
-pub use frame::{
-    ColourMatrix, ColourRange, DeviceMemory, DevicePlanes, Frame, FrameTimes, Picture,
-    PictureError, PictureLayout, PixelFormat, Planes,
-};
-pub use frame_counters::{FrameCounters, FrameEnd, SkippedSinceLast};
-pub use geometry::{NormBox, NormPoint};
-pub use gpu_precision::GpuPrecision;
-pub use ids::{
-    AdapterId, CameraId, DirectionId, ID_MAX_CHARS, IdError, LineId, ModeId, NO_MODE, NodeId,
-    PromptId, TriggerId, WebhookId, ZoneId,
-};
-pub use ip_network::IpNetwork;
-pub use latency::{Latency, STAGES};
-pub use log_throttle::LogThrottle;
-pub use look_token::{LookCounter, LookToken};
-pub use model_record::{
-    AcceptedLicence, FileMismatch, ModelRecord, ModelRecordError, RecordedFile, RecordedScoreMap,
-};
-pub use nearest::{guess, id_suggestion, nearest};
-pub use phase::Phase;
-pub use plain_line::{PLAIN_LINE_MAX_CHARS, plain_line, plain_text};
-pub use polygon::Polygon;
-pub use polygon_rules::{check_polygon, check_polyline};
-pub use prompt::{CaptionLength, Prompt, QueryOptions, Task};
-pub use prompt_state::{Presence, PromptState};
-pub use schedule::{WeeklySchedule, WeeklyTime};
-pub use score_map::{
-    SCORED_ANSWERS_MIN, ScoreMap, ScoreMapError, ScoreMaps, ScoredAnswer, ScoredKind,
-};
-pub use stream_counters::{StreamCounter, StreamCounters};
-pub use strip::{Drawing, PlacedPicture, Strip, StripShape, shrunk};
-pub use time::{
-    Capture, CaptureSource, Clock, ManualClock, Mono, SystemClock, WallTime, duration_from_secs,
-};
-pub use trigger::{TriggerReport, TriggerSignal, TriggeredLooks};
-pub use values::{LookRate, PROMPT_TEXT_MAX_CHARS, PromptText, Share, ValueError, checked_line};
-pub use view::{PixelRect, PromptRegion, PromptView, RegionBox, SpatialReference};
-pub use window::PercentileWindow;

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeSet,
-    fmt, io,
+    io,
     path::{Path, PathBuf},
 };
 
@@ -91,14 +91,9 @@ pub struct ModelRecordError {
 }
 
 /// A file that is not the recorded one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct FileMismatch(String);
-
-impl fmt::Display for FileMismatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 impl ModelRecord {
     /// Name of the file in a model directory.

@@ -1,6 +1,6 @@
 //! Areas of a picture that people draw: zones and masks.
 
-use super::NormPoint;
+use super::{NormPoint, Segment};
 
 /// Distance below which a point is on an edge; a thousandth of a pixel in the largest picture.
 const ON_EDGE: f64 = 1e-7;
@@ -25,7 +25,7 @@ impl Polygon {
         if self.corners.len() < 3 {
             return false;
         }
-        if self.edges().any(|(a, b)| on_segment(a, b, point)) {
+        if self.edges().any(|edge| edge.distance(point) <= ON_EDGE) {
             return true;
         }
         let to_the_right = self.crossings(point.y).filter(|&x| x > point.x).count();
@@ -44,26 +44,17 @@ impl Polygon {
     /// two edges is crossed once and the number of crossings is even.
     fn crossings(&self, y: f64) -> impl Iterator<Item = f64> {
         self.edges()
-            .filter(move |(a, b)| (a.y <= y) != (b.y <= y))
-            .map(move |(a, b)| a.x + (y - a.y) / (b.y - a.y) * (b.x - a.x))
+            .filter(move |Segment { from, to }| (from.y <= y) != (to.y <= y))
+            .map(move |Segment { from, to }| {
+                from.x + (y - from.y) / (to.y - from.y) * (to.x - from.x)
+            })
     }
 
-    fn edges(&self) -> impl Iterator<Item = (NormPoint, NormPoint)> {
+    fn edges(&self) -> impl Iterator<Item = Segment> {
         let next = self.corners.iter().cycle().skip(1);
-        self.corners.iter().copied().zip(next.copied())
+        let ends = self.corners.iter().zip(next);
+        ends.map(|(&from, &to)| Segment { from, to })
     }
-}
-
-fn on_segment(a: NormPoint, b: NormPoint, p: NormPoint) -> bool {
-    let (dx, dy) = (b.x - a.x, b.y - a.y);
-    let length_squared = dx * dx + dy * dy;
-    let along = if length_squared > 0.0 {
-        (((p.x - a.x) * dx + (p.y - a.y) * dy) / length_squared).clamp(0.0, 1.0)
-    } else {
-        0.0
-    };
-    let (nearest_x, nearest_y) = (a.x + along * dx, a.y + along * dy);
-    (p.x - nearest_x).hypot(p.y - nearest_y) <= ON_EDGE
 }
 
 #[cfg(test)]

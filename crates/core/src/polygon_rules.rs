@@ -1,5 +1,7 @@
 //! Whether corners make an area, and points a line.
 
+use super::{NormPoint, Segment};
+
 /// Corners in shares of the picture.
 type Point = (f64, f64);
 
@@ -10,7 +12,7 @@ pub fn check_polygon(corners: &[Point]) -> Result<(), String> {
     if count < 3 {
         return Err(format!("needs at least 3 points, has {count}"));
     }
-    let edge = |index: usize| Edge::new(corners[index], corners[(index + 1) % count]);
+    let edge = |index: usize| segment(corners[index], corners[(index + 1) % count]);
     for first in 0..count {
         for second in first + 1..count {
             let neighbours = second == first + 1 || (first == 0 && second == count - 1);
@@ -35,10 +37,8 @@ pub fn check_polyline(points: &[Point]) -> Result<(), String> {
     if count < 2 {
         return Err(format!("needs at least 2 points, has {count}"));
     }
-    let pieces: Vec<Edge> = points
-        .windows(2)
-        .map(|ends| Edge::new(ends[0], ends[1]))
-        .collect();
+    let pieces = points.windows(2).map(|ends| segment(ends[0], ends[1]));
+    let pieces: Vec<Segment> = pieces.collect();
     for (first, piece) in pieces.iter().enumerate() {
         if piece.from == piece.to {
             let (number, next) = (first + 1, first + 2);
@@ -47,7 +47,7 @@ pub fn check_polyline(points: &[Point]) -> Result<(), String> {
         for (second, other) in pieces.iter().enumerate().skip(first + 1) {
             // Neighbours have a common point, and must not lie on each other.
             let crosses = match second == first + 1 {
-                true => piece.contains(other.to) || other.contains(piece.from),
+                true => is_on(*piece, other.to) || is_on(*other, piece.from),
                 false => touch(*piece, *other),
             };
             if crosses {
@@ -82,46 +82,24 @@ fn doubled_area(corners: &[Point]) -> f64 {
         .sum()
 }
 
-/// True when two edges share a point.
-fn touch(one: Edge, other: Edge) -> bool {
-    let sides = |edge: Edge, ends: Edge| [edge.side(ends.from), edge.side(ends.to)];
-    let (of_one, of_other) = (sides(one, other), sides(other, one));
-    let is_crossed = |[from, to]: [f64; 2]| from * to < 0.0;
-    (is_crossed(of_one) && is_crossed(of_other)) || one.has_end_of(other) || other.has_end_of(one)
+fn segment(from: Point, to: Point) -> Segment {
+    let [from, to] = [from, to].map(|(x, y)| NormPoint { x, y });
+    Segment { from, to }
 }
 
-/// From one corner to the next.
-#[derive(Clone, Copy)]
-struct Edge {
-    from: Point,
-    to: Point,
+/// True when two segments share a point.
+fn touch(one: Segment, other: Segment) -> bool {
+    let is_crossed = |edge: Segment, ends: Segment| edge.side(ends.from) * edge.side(ends.to) < 0.0;
+    let has_end = |edge: Segment, ends: Segment| is_on(edge, ends.from) || is_on(edge, ends.to);
+    let cross = is_crossed(one, other) && is_crossed(other, one);
+    cross || has_end(one, other) || has_end(other, one)
 }
 
-impl Edge {
-    fn new(from: Point, to: Point) -> Self {
-        Self { from, to }
-    }
-
-    /// Positive, zero or negative: `point` is left of, on, or right of the line through the edge.
-    fn side(self, point: Point) -> f64 {
-        let Self { from, to } = self;
-        (to.0 - from.0) * (point.1 - from.1) - (to.1 - from.1) * (point.0 - from.0)
-    }
-
-    /// True when an end of `other` is on this edge.
-    fn has_end_of(self, other: Self) -> bool {
-        self.contains(other.from) || self.contains(other.to)
-    }
-
-    fn contains(self, point: Point) -> bool {
-        self.side(point) == 0.0 && self.spans(point)
-    }
-
-    /// True when `point`, which is on the line through the edge, is between its ends.
-    fn spans(self, point: Point) -> bool {
-        let within = |p: f64, q: f64, value: f64| (p.min(q)..=p.max(q)).contains(&value);
-        within(self.from.0, self.to.0, point.0) && within(self.from.1, self.to.1, point.1)
-    }
+/// True when `point` is exactly on the segment.
+fn is_on(segment: Segment, point: NormPoint) -> bool {
+    let Segment { from, to } = segment;
+    let within = |p: f64, q: f64, value: f64| (p.min(q)..=p.max(q)).contains(&value);
+    segment.side(point) == 0.0 && within(from.x, to.x, point.x) && within(from.y, to.y, point.y)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! What is asked of a frame.
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use super::{AdapterId, PromptId, PromptView, SpatialReference};
 
@@ -17,7 +18,8 @@ pub enum CaptionLength {
 }
 
 /// One skill of the model with its words. The words are trimmed and not empty.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, IntoStaticStr, Serialize, Deserialize)]
+#[strum(serialize_all = "lowercase")]
 pub enum Task {
     /// Boxes of every `object`.
     Detect {
@@ -57,13 +59,7 @@ pub struct QueryOptions {
 impl Task {
     /// `detect`, `point`, `query`, `segment` or `caption`.
     pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Detect { .. } => "detect",
-            Self::Point { .. } => "point",
-            Self::Query { .. } => "query",
-            Self::Segment { .. } => "segment",
-            Self::Caption { .. } => "caption",
-        }
+        self.into()
     }
 
     /// True when the answer is a text of the model's own words, which takes many steps: a question without choices or with thoughts

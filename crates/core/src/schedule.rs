@@ -1,7 +1,7 @@
 //! Weekly schedules such as `Mon-Fri 18:00-06:00 Europe/Berlin`: read, checked, and asked whether a moment is inside; and times
 //! such as `Mon 06:00 Europe/Berlin`, asked for the last one.
 
-use jiff::{Timestamp, ToSpan, tz};
+use jiff::{Timestamp, ToSpan, civil::Date, tz};
 
 use crate::{WallTime, nearest};
 
@@ -74,34 +74,14 @@ impl WeeklySchedule {
         };
         let local = zone.to_datetime(instant);
         let minute = local.hour() as u16 * 60 + local.minute() as u16;
-        let today = local.date().weekday().to_monday_zero_offset() as usize % 7;
-        let yesterday = local.date().checked_sub(1.day()).map_or(today, |date| {
-            date.weekday().to_monday_zero_offset() as usize % 7
-        });
-        self.covers_minute(yesterday, today, minute)
-    }
-
-    /// The same by the clock of the zone; days are counted from Monday.
-    fn covers_minute(&self, yesterday: usize, today: usize, minute: u16) -> bool {
+        let today = weekday(local.date());
         let over_midnight = self.to_minute <= self.from_minute;
         if over_midnight {
             (self.days[today] && minute >= self.from_minute)
-                || (self.days[yesterday] && minute < self.to_minute)
+                || (self.days[(today + 6) % 7] && minute < self.to_minute)
         } else {
             self.days[today] && (self.from_minute..self.to_minute).contains(&minute)
         }
-    }
-
-    /// True when each moment of this schedule is in one of `others`. Those of another zone are not compared, because the difference
-    /// between the clocks changes.
-    pub fn is_within(&self, others: &[&Self]) -> bool {
-        let same_zone = others.iter().filter(|other| other.zone == self.zone);
-        let mut minutes =
-            (0..7).flat_map(|day| (0..MINUTES_A_DAY).map(move |minute| (day, minute)));
-        minutes.all(|(today, minute)| {
-            let covers = |schedule: &Self| schedule.covers_minute((today + 6) % 7, today, minute);
-            !covers(self) || same_zone.clone().any(|other| covers(other))
-        })
     }
 
     /// The moments of the week after `after` at which [`covers`](Self::covers) may change, in any order: starts and ends of spans, and
@@ -173,9 +153,8 @@ impl WeeklyTime {
         let (hour, minute) = ((self.minute / 60) as i8, (self.minute % 60) as i8);
         (0..=7).find_map(|back: i64| {
             let date = today.checked_sub(back.days()).ok()?;
-            let day = date.weekday().to_monday_zero_offset() as usize % 7;
             let due = date.at(hour, minute, 0, 0).to_zoned(zone.clone()).ok()?;
-            let is_due = self.days[day] && due.timestamp() <= instant;
+            let is_due = self.days[weekday(date)] && due.timestamp() <= instant;
             is_due.then(|| WallTime::from_unix_millis(due.timestamp().as_millisecond()))
         })
     }
@@ -185,6 +164,11 @@ impl WeeklyTime {
 const EDGE_DAYS: i64 = 8;
 
 const MINUTES_A_DAY: u16 = 24 * 60;
+
+/// Counted from Monday.
+fn weekday(date: Date) -> usize {
+    date.weekday().to_monday_zero_offset() as usize % 7
+}
 
 fn days(text: &str) -> Result<[bool; 7], String> {
     let mut on = [false; 7];

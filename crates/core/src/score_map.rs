@@ -8,7 +8,9 @@
 //! Estimates", 2002) over groups of answers with similar probabilities, with straight lines between the groups, so that of two
 //! answers the more probable one keeps the higher score.
 
+use derive_more::Into;
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
 
 use super::Task;
 
@@ -19,8 +21,21 @@ const GROUP_MIN: usize = 25;
 const GROUPS_MAX: usize = 60;
 
 /// The kinds of answers that have maps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    IntoStaticStr,
+    VariantArray,
+    Serialize,
+    Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum ScoredKind {
     Detect,
     Point,
@@ -28,8 +43,6 @@ pub enum ScoredKind {
 }
 
 impl ScoredKind {
-    pub const ALL: [Self; 3] = [Self::Detect, Self::Point, Self::Query];
-
     /// That of a task; captions have none, because no caption is the only right one.
     pub fn of(task: &Task) -> Option<Self> {
         match task {
@@ -42,11 +55,7 @@ impl ScoredKind {
 
     /// As in prompts: `detect`, `point`, `query`.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Detect => "detect",
-            Self::Point => "point",
-            Self::Query => "query",
-        }
+        self.into()
     }
 }
 
@@ -71,7 +80,7 @@ pub enum ScoreMapError {
 }
 
 /// A rising map from 0..1 to 0..1, with straight lines between its points.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Into, Serialize, Deserialize)]
 #[serde(try_from = "Vec<[f64; 2]>", into = "Vec<[f64; 2]>")]
 pub struct ScoreMap {
     /// Probability and share; the first probability is 0, the last is 1.
@@ -91,12 +100,6 @@ impl TryFrom<Vec<[f64; 2]>> for ScoreMap {
         is_valid
             .then_some(Self { points })
             .ok_or(ScoreMapError::NotRising)
-    }
-}
-
-impl From<ScoreMap> for Vec<[f64; 2]> {
-    fn from(map: ScoreMap) -> Self {
-        map.points
     }
 }
 
@@ -205,7 +208,7 @@ impl ScoreMaps {
 
     /// The kinds that have maps.
     pub fn kinds(&self) -> Vec<ScoredKind> {
-        let kinds = ScoredKind::ALL.into_iter();
+        let kinds = ScoredKind::VARIANTS.iter().copied();
         kinds.filter(|kind| self.of(*kind).is_some()).collect()
     }
 

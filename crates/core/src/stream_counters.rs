@@ -1,8 +1,7 @@
 //! What is counted of a camera's stream. Each counter is declared once, here: health, metrics and the status page list
 //! [`StreamCounters::ALL`].
 
-use std::ops::{Add, AddAssign};
-
+use derive_more::{Add, AddAssign};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +18,9 @@ pub struct StreamCounter {
 macro_rules! stream_counters {
     ($($key:ident: $metric:literal, $help:literal;)+) => {
         /// Counters of one stream, or of several added together. Serialised with the keys of health.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(
+            Add, AddAssign, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize,
+        )]
         #[serde(default)]
         pub struct StreamCounters {
             $(#[doc = $help] pub $key: u64,)+
@@ -34,14 +35,6 @@ macro_rules! stream_counters {
                 get: |counters| counters.$key,
             },)+];
         }
-
-        impl Add for StreamCounters {
-            type Output = Self;
-
-            fn add(self, other: Self) -> Self {
-                Self { $($key: self.$key + other.$key,)+ }
-            }
-        }
     };
 }
 
@@ -50,12 +43,6 @@ stream_counters! {
     rtp_foreign: "ingest_rtp_packets_foreign", "Packets of other senders than the camera's";
     frames_corrupt: "ingest_frames_corrupt", "Broken frames of a camera";
     frames_late: "ingest_frames_late", "Frames of a camera that were not decoded because decoding had fallen behind";
-}
-
-impl AddAssign for StreamCounters {
-    fn add_assign(&mut self, other: Self) {
-        *self = *self + other;
-    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Values that a configuration file, a command, a store or a disk may set. Each is checked once, where it enters: its type says so afterwards.
 
-use std::{fmt, ops::RangeInclusive, time::Duration};
+use std::{ops::RangeInclusive, time::Duration};
 
+use derive_more::{Display, Into};
 use serde::{Deserialize, Serialize};
 
 use crate::time::duration_from_secs;
@@ -31,7 +32,7 @@ fn shown(value: f64) -> String {
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident, $range:expr, $get:ident) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, Display, Into, PartialEq, Serialize, Deserialize)]
         #[serde(try_from = "f64", into = "f64")]
         pub struct $name(f64);
 
@@ -66,12 +67,6 @@ macro_rules! number {
             }
         }
 
-        impl From<$name> for f64 {
-            fn from(value: $name) -> Self {
-                value.0
-            }
-        }
-
         impl Eq for $name {}
 
         impl PartialOrd for $name {
@@ -83,12 +78,6 @@ macro_rules! number {
         impl Ord for $name {
             fn cmp(&self, other: &Self) -> std::cmp::Ordering {
                 self.0.total_cmp(&other.0)
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.fmt(f)
             }
         }
     };
@@ -111,7 +100,7 @@ impl LookRate {
 }
 
 /// The words of a prompt: one line, trimmed, not empty, with a longest length.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Into, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PromptText(String);
 
@@ -137,12 +126,6 @@ impl TryFrom<String> for PromptText {
 
     fn try_from(text: String) -> Result<Self, ValueError> {
         Self::new(&text)
-    }
-}
-
-impl From<PromptText> for String {
-    fn from(text: PromptText) -> Self {
-        text.0
     }
 }
 

@@ -88,7 +88,7 @@ impl Sampler {
             drop(slot);
             drop(unneeded);
             match counters.in_flight {
-                0 => current.removed_counters.add(&counters),
+                0 => current.removed_counters += counters,
                 _ => current.removed.push(sampled),
             }
         }
@@ -130,7 +130,7 @@ impl Sampler {
         let list = lock(&self.cameras);
         let mut counters = list.removed_counters;
         for sampled in &list.removed {
-            counters.add(&sampled.lock().counters());
+            counters += sampled.lock().counters();
         }
         counters
     }

@@ -25,20 +25,11 @@ const UNCHANGED: &str = "unchanged";
 
 /// The modes of these tables, which are in the order of the file.
 pub(crate) fn modes(root: &Reader<'_>, tables: Vec<(ModeId, Reader<'_>)>) -> Vec<ModeConfig> {
-    let mut modes = Vec::new();
-    for (id, table) in tables {
-        modes.push(mode(root, id, table, &modes));
-    }
-    modes
+    let tables = tables.into_iter();
+    tables.map(|(id, table)| mode(root, id, table)).collect()
 }
 
-/// `earlier`: the modes before it in the file, which are active first.
-fn mode(
-    root: &Reader<'_>,
-    id: ModeId,
-    mut table: Reader<'_>,
-    earlier: &[ModeConfig],
-) -> ModeConfig {
+fn mode(root: &Reader<'_>, id: ModeId, mut table: Reader<'_>) -> ModeConfig {
     if id.as_str() == NO_MODE {
         table.error(format!(
             "{NO_MODE:?} is the word for no mode; choose another name"
@@ -50,14 +41,6 @@ fn mode(
         schedule = schedule().optional("by commands alone"), r#"schedule = "Mon-Sun 22:00-06:00 Europe/Berlin""#;
         /// Cameras with other values in this mode.
         camera = tables(CameraId::new, "camera of this file", "none"), "[mode.night.camera.gate]";
-    }
-    if let (Some(hours), Some(schedule)) = (table.given("schedule"), &schedule) {
-        let earlier = earlier.iter().filter_map(|mode| mode.schedule.as_ref());
-        if schedule.is_within(&earlier.collect::<Vec<_>>()) {
-            hours.warning(
-                "never makes the mode active: earlier modes in the file have all of its times; move the mode before them",
-            );
-        }
     }
     table.finish();
     let settings = camera.into_iter().flat_map(|(camera, table)| {

@@ -79,38 +79,6 @@ fn mistakes_of_modes_are_reported_with_line_and_column() {
 }
 
 #[test]
-fn schedule_within_earlier_modes_is_a_warning() {
-    let with = |schedules: &[&str]| {
-        let mode = |(number, schedule): (usize, &&str)| {
-            format!("[mode.m{number}]\nschedule = \"{schedule}\"\n")
-        };
-        let modes: String = schedules.iter().enumerate().map(mode).collect();
-        loaded(&person(&modes)).warnings
-    };
-    let (night, evening) = ("Mon-Sun 18:00-06:00 UTC", "Fri 20:00-24:00 UTC");
-    let late = "Mon-Sun 00:00-08:00 UTC";
-    for (schedules, warnings) in [
-        (&[night, evening][..], 1),
-        (&[evening, night], 0),
-        // Both together have it, each alone does not.
-        (&[night, late, "Sat-Sun 23:00-07:30 UTC"], 1),
-        (&[night, late, "Sat-Sun 23:00-08:30 UTC"], 0),
-        (&["Fri 18:00-06:00 UTC", "Sat 05:00-06:00 UTC"], 1),
-        (&["Fri 18:00-06:00 UTC", "Fri 05:00-06:00 UTC"], 0),
-        (&[night, "Fri 20:00-24:00 Europe/Berlin"], 0),
-        (&[night, night], 1),
-    ] {
-        let found = with(schedules);
-        assert_eq!(found.len(), warnings, "{schedules:?}: {found:?}");
-    }
-    let warning = with(&[night, evening])[0].to_string();
-    assert!(
-        warning.contains("11:12 mode.m1.schedule: warning: never makes the mode active"),
-        "{warning}"
-    );
-}
-
-#[test]
 fn modes_are_refused_in_a_fleet() {
     let text = "[mqtt]\nurl = \"mqtt://broker\"\n[fleet]\nname = \"hall\"\nurl = \"nats://nats\"\n[mode.night]\n";
     let said = said(text);

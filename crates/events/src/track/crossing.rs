@@ -11,7 +11,7 @@
 use std::sync::Arc;
 
 use spotter_config::{LineConfig, ZonePoint};
-use spotter_core::{LineId, Location, Mono, NormPoint, WallTime};
+use spotter_core::{LineId, Location, Mono, NormPoint, Segment, WallTime};
 
 use super::filter::anchor;
 
@@ -66,7 +66,7 @@ impl CountedLine {
                 from: scaled(piece.from),
                 to: scaled(piece.to),
             };
-            piece.distance_to_origin() >= 1.0
+            piece.distance(NormPoint::default()) >= 1.0
         })
     }
 
@@ -200,7 +200,7 @@ impl LineWatch {
             from: anchor(from.location, self.line.point),
             to: anchor(to.location, self.line.point),
         };
-        let meetings = self.line.pieces().filter_map(|piece| way.meeting(piece));
+        let meetings = self.line.pieces().filter_map(|piece| meeting(way, piece));
         let mut last: Option<f64> = None;
         for (direction, share) in meetings {
             self.changes += match direction {
@@ -214,7 +214,7 @@ impl LineWatch {
             let seconds = to.at.since(from.at).as_secs_f64();
             self.changed = Some(OnLine {
                 at: to.wall.plus_seconds((share - 1.0) * seconds),
-                speed: (seconds > 0.0).then(|| way.width_lengths(to.camera_size) / seconds),
+                speed: (seconds > 0.0).then(|| width_lengths(way, to.camera_size) / seconds),
             });
         }
     }
@@ -236,64 +236,32 @@ impl LineWatch {
     }
 }
 
-/// A straight way between two points.
-#[derive(Clone, Copy, Debug)]
-struct Segment {
-    from: NormPoint,
-    to: NormPoint,
+/// Where `way` meets a piece of a line, 0 to 1, and the direction. A point on a piece is to the right of it, and an end of a piece on the way is
+/// to the right of the way, whichever way round the way is: so a way through a common point of two pieces meets one of them, and the way back
+/// meets the same.
+fn meeting(way: Segment, piece: Segment) -> Option<(CrossingDirection, f64)> {
+    let (from, to) = (piece.side(way.from), piece.side(way.to));
+    let direction = match (is_right(from), is_right(to)) {
+        (false, true) => CrossingDirection::ToRight,
+        (true, false) => CrossingDirection::ToLeft,
+        _ => return None,
+    };
+    let left_to_right = match (way.from.x, way.from.y) <= (way.to.x, way.to.y) {
+        true => way,
+        false => Segment {
+            from: way.to,
+            to: way.from,
+        },
+    };
+    let is_past =
+        is_right(left_to_right.side(piece.from)) == is_right(left_to_right.side(piece.to));
+    (!is_past).then(|| (direction, from / (from - to)))
 }
 
-impl Segment {
-    /// Where on this way it meets a piece of a line, 0 to 1, and the direction. A point on a piece is to the right of it, and an end of a
-    /// piece on the way is to the right of the way, whichever way round the way is: so a way through a common point of two pieces
-    /// meets one of them, and the way back meets the same.
-    fn meeting(self, piece: Self) -> Option<(CrossingDirection, f64)> {
-        let (from, to) = (piece.side(self.from), piece.side(self.to));
-        let direction = match (is_right(from), is_right(to)) {
-            (false, true) => CrossingDirection::ToRight,
-            (true, false) => CrossingDirection::ToLeft,
-            _ => return None,
-        };
-        let along = self.left_to_right();
-        if is_right(along.side(piece.from)) == is_right(along.side(piece.to)) {
-            return None;
-        }
-        Some((direction, from / (from - to)))
-    }
-
-    /// The same way in the order of its ends.
-    fn left_to_right(self) -> Self {
-        let Self { from, to } = self;
-        match (from.x, from.y) <= (to.x, to.y) {
-            true => self,
-            false => Self { from: to, to: from },
-        }
-    }
-
-    /// Positive to the right, zero on it, negative to the left, as the picture shows it: y points down.
-    fn side(self, point: NormPoint) -> f64 {
-        let Self { from, to } = self;
-        (to.x - from.x) * (point.y - from.y) - (to.y - from.y) * (point.x - from.x)
-    }
-
-    fn distance_to_origin(self) -> f64 {
-        let Self { from, to } = self;
-        let (dx, dy) = (to.x - from.x, to.y - from.y);
-        let length_squared = dx * dx + dy * dy;
-        let along = match length_squared > 0.0 {
-            true => (-(from.x * dx + from.y * dy) / length_squared).clamp(0.0, 1.0),
-            false => 0.0,
-        };
-        (from.x + along * dx).hypot(from.y + along * dy)
-    }
-
-    /// Its length in widths of a picture of this size.
-    fn width_lengths(self, size: (u32, u32)) -> f64 {
-        let (width, height) = size;
-        let aspect = f64::from(height) / f64::from(width.max(1));
-        let Self { from, to } = self;
-        (to.x - from.x).hypot((to.y - from.y) * aspect)
-    }
+/// The length of a way in widths of a picture of this size.
+fn width_lengths(way: Segment, (width, height): (u32, u32)) -> f64 {
+    let aspect = f64::from(height) / f64::from(width.max(1));
+    (way.to.x - way.from.x).hypot((way.to.y - way.from.y) * aspect)
 }
 
 fn is_right(side: f64) -> bool {

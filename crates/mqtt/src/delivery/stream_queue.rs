@@ -149,7 +149,7 @@ impl StreamQueue {
                     .is_some_and(|at| now.since(at) < EMPTY_EVERY);
                 let follows_empty = place.map_or(recent, |place| self.waiting[place].is_empty());
                 if detection.is_empty() && follows_empty {
-                    line.carried.add(detection.since_last);
+                    line.carried += detection.since_last;
                     self.counters.empties_skipped += 1;
                     return;
                 }
@@ -234,7 +234,7 @@ impl StreamQueue {
         let body = match item.stream {
             StreamMessage::Answer(mut detection) => {
                 let line = self.history.entry(item.topic.clone()).or_default();
-                detection.since_last.add(std::mem::take(&mut line.carried));
+                detection.since_last += std::mem::take(&mut line.carried);
                 line.empty_since = detection.is_empty().then_some(now);
                 delivery.expiry = Some(STREAM_MAX_AGE);
                 let label = Label {
@@ -283,7 +283,7 @@ impl StreamQueue {
 
     fn carry_of(&mut self, topic: &str, detection: &Detection) {
         let line = self.history.entry(topic.to_owned()).or_default();
-        line.carried.add(detection.since_last);
+        line.carried += detection.since_last;
     }
 
     pub(super) fn is_waiting_of(&self, camera: &CameraId) -> bool {

@@ -214,7 +214,7 @@ proptest! {
             let mut all = bench.sampler.removed_counters();
             for (_, counters) in bench.sampler.counters() {
                 prop_assert!(counters.balanced() && counters.waiting <= 1);
-                all.add(&counters);
+                all += counters;
             }
             prop_assert!(all.balanced());
             prop_assert_eq!((all.arrived, all.in_flight), (put, engine.len() as u64));
