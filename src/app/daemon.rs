@@ -1015,11 +1015,8 @@ fn log_warnings(loaded: &LoadedConfig) {
 
 /// Warns of valid settings that are probably not intended.
 fn log_advice(file: &Config) {
-    let idle = config::advice::idle_gpus(file).into_iter();
-    let without_effect = config::advice::without_effect(file);
-    let no_model = config::advice::no_model(&file.model);
-    let of_model = idle.chain(without_effect).chain(no_model);
-    for warning in of_model.chain(collisions(file, true)) {
+    let no_model = config::advice::no_model(&file.model).into_iter();
+    for warning in no_model.chain(collisions(file, true)) {
         tracing::warn!("{warning}");
     }
 }

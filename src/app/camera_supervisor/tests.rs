@@ -271,7 +271,7 @@ async fn camera_too_slow_for_strips_says_so_while_it_streams() {
     manual.advance(Duration::from_secs(2));
     cameras.set_shortages(&shortages, &clock);
     let text = "no_strips: no question about a strip is asked (scene): 9 frames over 4 s need a frame every 1 s, the camera sends \
-                one every 3 s; set over = \"15s\" or more, or fewer frames";
+                one every 3 s; set a longer over or fewer frames";
     let reason = (Phase::Streaming, Some(text.to_owned()));
     assert_eq!(published(&cameras.cameras[0]), reason);
     let troubles = Vec::from_iter(cameras.troubles());

@@ -51,9 +51,6 @@ pub fn choices(texts: &[impl AsRef<str>]) -> Result<Vec<String>, Vec<WrongChoice
 
 /// The state of a question without an answer, on MQTT and in Home Assistant.
 const NO_ANSWER: &str = "none";
-/// States of Home Assistant that mean that there is no value.
-const NO_VALUE: [&str; 2] = ["unknown", "unavailable"];
-
 /// A text that is not among `others` yet.
 fn another(text: &str, others: &[String]) -> Result<String, String> {
     let text = choice(text)?;
@@ -109,14 +106,6 @@ fn read(value: &ConfigValue<'_>) -> Option<Vec<String>> {
     // Every element is read before the first problem ends it, so that all of them are reported.
     let texts: Vec<_> = elements.iter().map(ConfigValue::text).collect();
     let texts: Vec<_> = texts.into_iter().collect::<Option<_>>()?;
-    for (element, text) in elements.iter().zip(&texts) {
-        let text = text.trim().to_lowercase();
-        if NO_VALUE.contains(&&*text) {
-            element.warning(format!(
-                "Home Assistant reads {text:?} as a state without a value; write another word"
-            ));
-        }
-    }
     let note = |wrong: WrongChoice| {
         let place = wrong.index.and_then(|index| elements.get(index));
         place.unwrap_or(value).error(wrong.text);

@@ -45,13 +45,12 @@ pub(crate) const CLEAR_TEXT: &str = "not encrypted: everyone on the network betw
 pub(crate) const INSECURE: &str =
     "the certificate is not checked; an attacker on the network can read and change everything";
 
-/// What a secret is good for decides how it may be named.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SecretKind {
-    /// A password: `env`, `cred` or `file`; one line break at the end is taken off.
-    Password,
-    /// A PEM key: `env`, `cred_file` or `file`; kept as it is.
-    Key,
+/// Where a secret is.
+enum SecretPlace {
+    Variable(String),
+    /// Of systemd.
+    Credential(String),
+    File(String),
 }
 
 /// A secret that is named: `{ env = "NAME" }`, `{ cred = "NAME" }` (systemd), `{ file = "PATH" }`.
@@ -66,7 +65,7 @@ pub(crate) fn password_with<'s>(
     check: fn(&str) -> Result<(), String>,
 ) -> Form<'s, Secret> {
     Form::new(form, move |value| {
-        let text = fetch(scope, value, SecretKind::Password)?;
+        let text = fetch(scope, value)?;
         let text = without_line_break(&text);
         value.checked(not_empty(text).and_then(|()| check(text)))?;
         Some(Secret::new(text.to_owned()))
@@ -75,11 +74,8 @@ pub(crate) fn password_with<'s>(
 
 /// A key in PEM format, named in the same ways.
 pub(crate) fn private_key<'s>(scope: &'s Scope<'_>) -> Form<'s, Secret> {
-    Form::new("secret with `env`, `cred_file` or `file`", |value| {
-        let text = fetch(scope, value, SecretKind::Key)?;
-        value.checked(not_empty(&text))?;
-        Some(Secret::new(text))
-    })
+    let text = "secret with `env`, `cred_file` or `file`";
+    password_with(scope, text, |_| Ok(()))
 }
 
 fn not_empty(secret: &str) -> Result<(), String> {
@@ -89,113 +85,82 @@ fn not_empty(secret: &str) -> Result<(), String> {
     }
 }
 
-fn fetch(scope: &Scope<'_>, value: &ConfigValue<'_>, kind: SecretKind) -> Option<String> {
-    let credential_key = match kind {
-        SecretKind::Password => "cred",
-        SecretKind::Key => "cred_file",
-    };
-    let advice = format!(
-        "use {{ env = \"NAME\" }}, {{ {credential_key} = \"NAME\" }} or {{ file = \"PATH\" }}"
-    );
+fn fetch(scope: &Scope<'_>, value: &ConfigValue<'_>) -> Option<String> {
+    const ADVICE: &str = "use { env = \"NAME\" }, { cred = \"NAME\" } or { file = \"PATH\" }";
     if let Some(text) = value.as_text() {
         if !scope.allow_plain_secrets {
-            value.error(format!("plain text is not allowed; {advice}"));
+            value.error(format!("plain text is not allowed; {ADVICE}"));
             return None;
         }
         value.warning(format!(
-            "plain text: everyone who can read this file can read the secret; {advice}"
+            "plain text: everyone who can read this file can read the secret; {ADVICE}"
         ));
         return Some(text.to_owned());
     }
     let mut table = Reader::of_value(value)?;
-    let named = read_names(&mut table, kind);
-    let keys = ["env", credential_key, "file"];
-    let given = keys.map(|key| table.given(key));
-    if let Some(rights) = scope.list
-        && !is_permitted(scope, rights, &given)
-    {
-        table.finish();
-        return None;
-    }
-    let count = given.iter().flatten().count();
-    match count {
-        0 => table.missing(&keys, format!("no secret is named; {advice}")),
+    let mut places = read_places(&mut table);
+    let keys = ["env", "cred", "cred_file", "file"];
+    match keys.iter().filter(|key| table.given(key).is_some()).count() {
+        0 => table.missing(&keys, format!("no secret is named; {ADVICE}")),
         1 => {}
-        _ => table.error(format!("more than one secret is named; {advice}")),
+        _ => {
+            table.error(format!("more than one secret is named; {ADVICE}"));
+            places.clear();
+        }
     }
     table.finish();
-    match named {
-        _ if count > 1 => None,
-        [Some(variable), _, _] => from_variable(scope, value, &variable),
-        [_, Some(credential), _] => from_credential(scope, value, &credential),
-        [_, _, Some(file)] => from_file(scope, value, &scope.path(&file)),
-        [None, None, None] => None,
+    let place = places.pop()?;
+    if let Some(text) = scope.list.and_then(|rights| denial(rights, &place)) {
+        scope.forbidden(value, &text);
+        return None;
+    }
+    match place {
+        SecretPlace::Variable(name) => from_variable(scope, value, &name),
+        SecretPlace::Credential(name) => from_credential(scope, value, &name),
+        SecretPlace::File(path) => from_file(scope, value, &scope.path(&path)),
     }
 }
 
-/// Where a secret of this kind may be: a variable, a credential, a file.
-fn read_names(table: &mut Reader<'_>, kind: SecretKind) -> [Option<String>; 3] {
+fn read_places(table: &mut Reader<'_>) -> Vec<SecretPlace> {
     let name = |form: &'static str| text(form, |name: &str| Ok(name.to_owned())).optional("none");
     keys! { table in "Secrets", "Passwords and keys are not written in this file. Each is a table with exactly one of these keys.",
             r#"password = { cred = "mqtt_password" }"#;
         /// Reads the secret from an environment variable.
         env = name("name of an environment variable"), r#"password = { env = "GATE_PASSWORD" }"#;
-    }
-    let credential = match kind {
-        SecretKind::Password => {
-            keys! { table;
-                /// Reads a password from a credential: `LoadCredential=mqtt_password:PATH` in the unit.
-                cred = name("name of a systemd credential"), r#"password = { cred = "mqtt_password" }"#;
-            }
-            cred
-        }
-        SecretKind::Key => {
-            keys! { table;
-                /// The same for a private key (`client_key`).
-                cred_file = name("name of a systemd credential"), r#"client_key = { cred_file = "mqtt_key" }"#;
-            }
-            cred_file
-        }
-    };
-    keys! { table;
+        /// Reads a password from a credential: `LoadCredential=mqtt_password:PATH` in the unit.
+        cred = name("name of a systemd credential"), r#"password = { cred = "mqtt_password" }"#;
+        /// The same for a private key (`client_key`).
+        cred_file = name("name of a systemd credential"), r#"client_key = { cred_file = "mqtt_key" }"#;
         /// Reads the secret from a file. A file that all users can read causes a warning.
         file = name("path, relative to the configuration file"), r#"password = { file = "/etc/spotter/front" }"#;
     }
-    [env, credential, file]
+    let places = [
+        env.map(SecretPlace::Variable),
+        cred.or(cred_file).map(SecretPlace::Credential),
+        file.map(SecretPlace::File),
+    ];
+    places.into_iter().flatten().collect()
 }
 
 /// Adds the keys of secrets to the reference.
 pub(crate) fn describe_names(mut table: Reader<'_>) {
-    for kind in [SecretKind::Password, SecretKind::Key] {
-        read_names(&mut table, kind);
-    }
+    read_places(&mut table);
 }
 
-/// Whether a fleet's list may name this secret of the box. It may only name one that is meant for a camera: the list says to which host it goes.
-fn is_permitted(scope: &Scope, rights: &ListRights, named: &[Option<ConfigValue<'_>>; 3]) -> bool {
-    let [variable, credential, file] = named;
-    let of_box = [variable, file].into_iter().flatten();
-    let of_box = of_box.filter(|_| !rights.allow_local).map(|value| {
-        let text = format!(
-            "a fleet's list cannot name variables and files of a box; use {{ cred = \"{CAMERA_CREDENTIAL}NAME\" }}, or set allow_local = true in [fleet] of the box"
-        );
-        (value, text)
-    });
-    let is_foreign = |name| !rights.allows_credential(name);
-    let foreign = credential.iter();
-    let foreign = foreign.filter(|value| value.as_text().is_some_and(is_foreign));
-    let foreign = foreign.map(|value| {
-        let text = format!(
-            "a fleet's list can name credentials that begin with {CAMERA_CREDENTIAL:?}; rename it, or add it to camera_credentials in [fleet] of the box"
-        );
-        (value, text)
-    });
-    let forbidden: Vec<_> = of_box.chain(foreign).collect();
-    let is_permitted = forbidden.is_empty();
-    for (value, text) in forbidden {
-        scope.forbidden(value, &text);
+/// Why a fleet's list may not name this secret of the box: it may only name one that is meant for a camera, because it says to which host it goes.
+fn denial(rights: &ListRights, place: &SecretPlace) -> Option<String> {
+    match place {
+        SecretPlace::Credential(name) => (!rights.allows_credential(name)).then(|| {
+            format!(
+                "a fleet's list can name credentials that begin with {CAMERA_CREDENTIAL:?}; rename it, or add it to camera_credentials in [fleet] of the box"
+            )
+        }),
+        SecretPlace::Variable(_) | SecretPlace::File(_) => (!rights.allow_local).then(|| {
+            format!(
+                "a fleet's list cannot name variables and files of a box; use {{ cred = \"{CAMERA_CREDENTIAL}NAME\" }}, or set allow_local = true in [fleet] of the box"
+            )
+        }),
     }
-    is_permitted
 }
 
 /// A password without one line break at its end, which an editor adds.
@@ -226,26 +191,16 @@ fn from_credential(scope: &Scope, value: &ConfigValue<'_>, name: &str) -> Option
         value.error("\"cred\" must be the name of a credential: letters, digits, _ - and .");
         return None;
     }
-    let absent = || {
+    let dir = scope.environment.credentials_dir();
+    let path = dir.map(|dir| dir.join(name)).filter(|path| path.exists());
+    let Some(path) = path else {
         let remedy = format!("add LoadCredential={name}:PATH to the unit");
-        scope.absent(
-            value,
-            format!("systemd did not provide credential {name:?}; {remedy}"),
-        );
-    };
-    let Some(dir) = scope.environment.credentials_dir() else {
-        absent();
+        let text = format!("systemd did not provide credential {name:?}; {remedy}");
+        scope.absent(value, text);
         return None;
     };
-    match read(&dir.join(name)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            absent();
-            None
-        }
-        result => value.checked(
-            result.map_err(|error| format!("credential {name:?} cannot be read: {error}")),
-        ),
-    }
+    let text = read(&path);
+    value.checked(text.map_err(|error| format!("credential {name:?} cannot be read: {error}")))
 }
 
 fn from_file(scope: &Scope, value: &ConfigValue<'_>, path: &Path) -> Option<String> {

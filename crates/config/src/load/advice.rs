@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::file::Config;
 use crate::{
     forms::environment::DEFAULT_MODEL,
-    tables::{camera::*, model::*, prompt::STRIP_OVER_RANGE},
+    tables::{camera::*, model::*},
 };
-use spotter_core::{LookRate, StripShape, duration_from_secs};
+use spotter_core::{LookRate, StripShape};
 
 /// Prompt-frames a second that all cameras ask for: every prompt at its own rate.
 pub(crate) fn asked_prompt_frames_hz(cameras: &[CameraConfig]) -> f64 {
@@ -62,24 +62,13 @@ pub fn no_strip(shape: StripShape, every: Duration, decode: Decode) -> String {
             "the camera's frames have gaps or change their size too often for {frames} frames over {over} s"
         );
     }
-    // A quarter more than is needed: cameras keep their interval only roughly.
-    let needed = |frames: u8| (every * u32::from(frames - 1) / 2).mul_f64(1.25);
-    let reachable = |frames: u8| {
-        let over = needed(frames).as_secs_f64().ceil();
-        (duration_from_secs(over) <= *STRIP_OVER_RANGE.end()).then_some(over)
-    };
-    let remedy = match (reachable(frames), reachable(4)) {
-        (Some(over), _) => format!("set over = \"{over}s\" or more, or fewer frames"),
-        (None, Some(over)) => format!("set frames = 4 and over = \"{over}s\" or more"),
-        (None, None) => "remove frames".to_owned(),
-    };
     let decode = match decode {
         Decode::KeyFrames => ", or decode = \"all\"",
         Decode::All => "",
     };
     let (needed, every) = (seconds(shape.longest_interval()), seconds(every));
     format!(
-        "{frames} frames over {over} s need a frame every {needed} s, the camera sends one every {every} s; {remedy}{decode}"
+        "{frames} frames over {over} s need a frame every {needed} s, the camera sends one every {every} s; set a longer over or fewer frames{decode}"
     )
 }
 
@@ -96,30 +85,6 @@ pub fn insecure_features(config: &Config) -> Vec<String> {
     let cameras = cameras.filter(|camera| camera.source.is_insecure());
     let cameras = cameras.map(|camera| format!("insecure_tls:cam/{}", camera.id));
     broker.into_iter().chain(cameras).collect()
-}
-
-/// A warning when more GPUs are listed than there are cameras: a camera stays with one GPU.
-pub fn idle_gpus(config: &Config) -> Option<String> {
-    let (gpus, cameras) = (config.model.gpus.len(), config.engines_max());
-    let used = &config.model.gpus[..cameras.min(gpus)];
-    (gpus > cameras && config.model.device != DevicePreference::Cpu).then(|| {
-        format!(
-            "model.gpus: {gpus} GPUs, but cameras: {cameras}; a camera uses one GPU, so only {used:?} is used"
-        )
-    })
-}
-
-/// A warning of a key that is accepted and does nothing, because another one is in its way: a GPU's memory belongs to a
-/// process, and of several engines each has its own.
-pub fn without_effect(config: &Config) -> Option<String> {
-    let model = &config.model;
-    let engines = model.gpus.len().min(config.engines_max());
-    let wanted = model.frames == FramePlace::Gpu && model.device != DevicePreference::Cpu;
-    (wanted && engines > 1).then(|| {
-        "model.frames: \"gpu\" has no effect with several GPUs in model.gpus, whose engines are processes of their own; \
-         frames come to the host"
-            .to_owned()
-    })
 }
 
 /// A warning when the embedded model is used because there is no other.

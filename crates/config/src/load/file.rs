@@ -221,21 +221,13 @@ fn no_cameras(root: &mut Reader<'_>) -> Vec<CameraConfig> {
     Vec::new()
 }
 
-/// Reads the version, which is the one key with no meaning but this check.
+/// Reads the version, which is the one key with no meaning but its range.
 pub(super) fn check_schema(root: &mut Reader<'_>) {
     keys! { root in "The top of the file", "Keys above the first table.", "schema = 1";
         /// Version of the file format. This version of Spotter reads schema 1 only.
-        schema = Form::new(format!("`{SCHEMA}`"), read_schema).written(i128::to_string).or(SCHEMA), "schema = 1";
+        schema = Form::new("`1`", |value| whole(SCHEMA..=SCHEMA, "").read(value)).or_as("`1`", SCHEMA), "schema = 1";
     }
     _ = schema;
-}
-
-fn read_schema(value: &ConfigValue<'_>) -> Option<i128> {
-    let schema = value.whole()?;
-    if schema != SCHEMA {
-        value.error(format!("this version reads schema {SCHEMA} only"));
-    }
-    Some(schema)
 }
 
 /// First 12 hex digits of the SHA-256.

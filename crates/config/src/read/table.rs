@@ -9,7 +9,7 @@ use toml::{
 
 use super::{
     key::{Key, SectionReference},
-    problem::{Notes, Severity},
+    problem::Notes,
     value::ConfigValue,
 };
 use spotter_core::{IdError, id_suggestion, nearest};
@@ -22,8 +22,6 @@ pub(crate) struct Reader<'a> {
     /// `None` when the file does not have the table: every key has its default.
     table: Option<&'a DeTable<'a>>,
     known: Vec<&'static str>,
-    /// Keys of earlier versions that the file has.
-    removed: Vec<&'static str>,
     missing: Vec<(Vec<&'static str>, String)>,
     /// Its heading in the reference.
     title: &'static str,
@@ -43,7 +41,6 @@ impl<'a> Reader<'a> {
             span,
             table,
             known: Vec::new(),
-            removed: Vec::new(),
             missing: Vec::new(),
             title: "",
         }
@@ -190,23 +187,14 @@ impl<'a> Reader<'a> {
         self.missing.push((keys.to_vec(), text.into()));
     }
 
-    /// Notes an error when the file has the key `name`, which earlier versions had; `text` names the key that replaces it.
-    pub(crate) fn removed(&mut self, name: &'static str, text: &str) {
-        self.note_removed(Severity::Error, name, text.to_owned());
-    }
-
-    /// The same for the first release without the key: the file is accepted with a warning, and the key is ignored.
+    /// Notes that the file has the key `name`, which earlier versions had: for one release the file is accepted with a warning, and the key
+    /// is ignored.
     pub(crate) fn ignored(&mut self, name: &'static str, replacement: &str) {
-        let text = format!("removed; it is ignored and will be an error; {replacement}");
-        self.note_removed(Severity::Warning, name, text);
-    }
-
-    fn note_removed(&mut self, severity: Severity, name: &'static str, text: String) {
         let mut keys = self.table.into_iter().flatten();
         if let Some((key, _)) = keys.find(|(key, _)| key.get_ref() == name) {
-            self.notes
-                .add(severity, &key.span(), &self.key_of(name), text);
-            self.removed.push(name);
+            let text = format!("removed; it is ignored and will be an error; {replacement}");
+            self.notes.warning(&key.span(), &self.key_of(name), text);
+            self.known.push(name);
         }
     }
 
@@ -214,7 +202,7 @@ impl<'a> Reader<'a> {
     pub(crate) fn finish(mut self) {
         for (name, _) in self.table.into_iter().flatten() {
             let name_text = name.get_ref().as_ref();
-            if self.known.contains(&name_text) || self.removed.contains(&name_text) {
+            if self.known.contains(&name_text) {
                 continue;
             }
             let text = match nearest(name_text, self.known.iter().copied()) {

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use super::http::socket;
 use crate::{forms::prelude::*, read::prelude::*};
 
 /// The port of Moondream Station, whose clients this API serves.
@@ -68,11 +69,6 @@ pub(crate) fn api(scope: &Scope<'_>, mut table: Reader<'_>, page: Option<SocketA
         requests,
         wait,
     }
-}
-
-fn socket(text: &str) -> Result<SocketAddr, String> {
-    let wrong = |_| format!("{text:?} is not an address with a port; write \"127.0.0.1:2020\"");
-    text.parse().map_err(wrong)
 }
 
 fn check_token(token: &str) -> Result<(), String> {

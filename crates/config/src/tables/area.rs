@@ -61,26 +61,8 @@ pub(crate) fn zone(id: ZoneId, mut table: Reader<'_>) -> ZoneConfig {
     ZoneConfig { id, polygon, point }
 }
 
-/// A line as the file has it.
-pub(crate) struct ReadLine<'a> {
-    pub(crate) line: LineConfig,
-    points: Option<ConfigValue<'a>>,
-}
-
-impl ReadLine<'_> {
-    /// A line that no prompt names counts nothing.
-    pub(crate) fn warn_of_no_use(&self) {
-        let id = &self.line.id;
-        if let Some(points) = &self.points {
-            points.warning(format!(
-                "no prompt counts at this line; add lines = [\"{id}\"] to a prompt"
-            ));
-        }
-    }
-}
-
 /// A line; with wrong points it is still one, so that prompts may name it.
-pub(crate) fn line<'a>(id: LineId, mut table: Reader<'a>) -> ReadLine<'a> {
+pub(crate) fn line(id: LineId, mut table: Reader<'_>) -> LineConfig {
     keys! { table in "`[camera.NAME.line.NAME]`", "A named line in the camera's picture. The objects of the prompts that name it in `lines` are counted when they cross it. Draw it where objects are seen well on both sides, at least a quarter of their size.",
             "[camera.gate.line.door]\npoints = [[0.3, 0.8], [0.7, 0.8]]\ndirections = [\"in\", \"out\"]\nreset = \"00:00 Europe/Berlin\"";
         /// The line from its first point to its last. It must not cross itself.
@@ -92,18 +74,13 @@ pub(crate) fn line<'a>(id: LineId, mut table: Reader<'a>) -> ReadLine<'a> {
         /// When the counts return to 0: every day, or on these days.
         reset = text("`\"TIME ZONE\"` or `\"DAYS TIME ZONE\"`: days Mon to Sun, time 00:00 to 23:59, IANA time zone", WeeklyTime::new).optional("by command only"), r#"reset = "Mon 06:00 Europe/Berlin""#;
     }
-    let place = table.given("points");
     table.finish();
-    let line = LineConfig {
+    LineConfig {
         id,
         points: points.unwrap_or_default(),
         directions,
         point,
         reset,
-    };
-    ReadLine {
-        line,
-        points: place,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    area::{LineConfig, ReadLine, ZoneConfig, line, polygons, zone},
+    area::{LineConfig, ZoneConfig, line, polygons, zone},
     prompt::{EventConfig, PromptConfig, PromptScope, crops, events, prompt},
     source::{CameraSource, SourceConfig, Transport, source, transports},
     trigger::{TriggerConfig, triggers},
@@ -274,17 +274,15 @@ pub(crate) fn camera(
         .into_iter()
         .map(|(id, table)| self::zone(id, table))
         .collect();
-    let read_lines: Vec<ReadLine<'_>> = line
+    let lines: Vec<LineConfig> = line
         .into_iter()
         .map(|(id, table)| self::line(id, table))
         .collect();
-    let lines: Vec<LineConfig> = read_lines.iter().map(|read| read.line.clone()).collect();
     let triggers = triggers(scope, trigger, &table, source.as_ref());
     if prompt.is_empty() {
         let example = format!("[camera.{id}.prompt.NAME] with detect, point or query");
         table.missing(&["prompt"], format!("no prompt; add {example}"));
     }
-    table.finish();
     let of_camera = PromptScope {
         rate: settings.rate,
         crops_max: settings.crops_max,
@@ -294,13 +292,13 @@ pub(crate) fn camera(
     };
     let read = |(id, table)| self::prompt(id, table, of_camera);
     let prompts: Vec<PromptConfig> = prompt.into_iter().filter_map(read).collect();
-    let is_used = |line: &&ReadLine<'_>| {
-        prompts
-            .iter()
-            .any(|prompt| prompt.lines.contains(&line.line.id))
-    };
-    let unused = read_lines.iter().filter(|line| !is_used(line));
-    unused.for_each(ReadLine::warn_of_no_use);
+    let is_used = |id: &LineId| prompts.iter().any(|prompt| prompt.lines.contains(id));
+    for LineConfig { id, .. } in lines.iter().filter(|line| !is_used(&line.id)) {
+        table.warning(format!(
+            "no prompt counts at line {id}; add lines = [\"{id}\"] to a prompt"
+        ));
+    }
+    table.finish();
     Some(CameraConfig {
         id,
         enabled: true,

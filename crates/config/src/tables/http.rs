@@ -16,7 +16,7 @@ pub(crate) fn http(mut table: Reader<'_>) -> HttpConfig {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 9464));
     keys! { table in "`[http]`", "Status page, metrics and health checks.", "[http]\nlisten = \"0.0.0.0:9464\"";
         /// Address and port of the HTTP server. The default accepts connections from this machine only.
-        listen = text("`\"ADDRESS:PORT\"`, or `\"off\"`", socket).or_as(format!("`\"{local}\"`"), Some(local)), r#"listen = "0.0.0.0:9464""#;
+        listen = text("`\"ADDRESS:PORT\"`, or `\"off\"`", |text| (text != "off").then(|| socket(text)).transpose()).or_as(format!("`\"{local}\"`"), Some(local)), r#"listen = "0.0.0.0:9464""#;
         /// Host names under which browsers and proxies call the page and an API without tokens. Addresses, `localhost` and the name of this machine, also with `.local`, are always answered; another name gets 421, so that no foreign web page reads the answers (DNS rebinding).
         names = list(text("host names, without port", host_name)).or_as("none", Vec::new()), r#"names = ["spotter.example.net"]"#;
     }
@@ -24,13 +24,10 @@ pub(crate) fn http(mut table: Reader<'_>) -> HttpConfig {
     HttpConfig { listen, names }
 }
 
-fn socket(text: &str) -> Result<Option<SocketAddr>, String> {
-    if text == "off" {
-        return Ok(None);
-    }
-    let wrong =
-        |_| format!("{text:?} is not an address with a port; write \"127.0.0.1:9464\" or \"off\"");
-    text.parse().map(Some).map_err(wrong)
+/// `ADDRESS:PORT`.
+pub(crate) fn socket(text: &str) -> Result<SocketAddr, String> {
+    let wrong = |_| format!("{text:?} is not an address with a port; write \"127.0.0.1:9464\"");
+    text.parse().map_err(wrong)
 }
 
 /// A name as browsers send it, without scheme and port.

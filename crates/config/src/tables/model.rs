@@ -175,30 +175,6 @@ pub(crate) fn model(
         /// The most `[adapter]` tables. Each takes memory of the engine, at rank 32 about 79 MB with Moondream 3.
         adapters = whole(0..=32, "adapters").or(4), "adapters = 8";
     }
-    table.removed("tile_difference", TILE_DIFFERENCE_REMOVED);
-    let without_effect = [
-        (
-            &["gpus", "memory", "frames"][..],
-            device == DevicePreference::Cpu,
-            "device = \"cpu\"",
-        ),
-        (
-            &["reuse"],
-            frames == FramePlace::Gpu && reuse != ReuseMode::Off,
-            ENCODES_ALL,
-        ),
-        (
-            &["reuse_max_age"],
-            reuse == ReuseMode::Off,
-            "reuse = \"off\"",
-        ),
-    ];
-    for (keys, is_without, because) in without_effect {
-        let given = keys.iter().filter(|_| is_without);
-        for value in given.filter_map(|key| table.given(key)) {
-            value.warning(format!("has no effect with {because}"));
-        }
-    }
     table.finish();
     ModelSettings {
         device,
@@ -214,9 +190,6 @@ pub(crate) fn model(
         ..base
     }
 }
-
-const ENCODES_ALL: &str = "model.frames = \"gpu\", which encodes every tile";
-const TILE_DIFFERENCE_REMOVED: &str = "removed; write reuse = \"auto\" (the default), or reuse = \"exact\" for what tile_difference = 0 did";
 
 /// Indices of GPUs.
 const GPUS: RangeInclusive<u32> = 0..=63;
@@ -260,9 +233,6 @@ fn adapters(
             table.error(format!(
                 "more adapters than model.adapters = {most}; remove one, or raise model.adapters: each takes memory"
             ));
-        }
-        if let (Some(path), false) = (table.given("path"), scope.has_api) {
-            path.warning("has no effect without [api]: only its requests name adapters");
         }
         table.finish();
         adapters.extend(path.map(|path| AdapterConfig { id, path }));

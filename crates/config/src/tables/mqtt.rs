@@ -7,7 +7,6 @@ use crate::{
         address::{broker, is_loopback},
         prelude::*,
         text::topic,
-        word::{RemovedWord, words_and_removed},
     },
     read::prelude::*,
 };
@@ -223,11 +222,22 @@ fn spool(mut table: Reader<'_>) -> SpoolConfig {
     }
 }
 
+/// The word of an earlier version is accepted for one release.
+fn discovery() -> Form<'static, Discovery> {
+    let words = words(&[("device", Discovery::Device), ("off", Discovery::Off)]);
+    Form::new(words.text.clone(), move |value| {
+        if value.as_text() != Some("single") {
+            return words.read(value);
+        }
+        value.warning("\"single\" was removed and will be an error; write discovery = \"device\", for Home Assistant 2024.11 and later");
+        Some(Discovery::Device)
+    })
+}
+
 fn home_assistant(mut table: Reader<'_>) -> HomeAssistantConfig {
     keys! { table in "`ha` in `[mqtt]`", "Home Assistant discovery.", "ha = { discovery = \"device\", prefix = \"homeassistant\" }";
         /// One discovery message per device (Home Assistant 2024.11 and later), or none.
-        discovery = words_and_removed(&[("device", Discovery::Device), ("off", Discovery::Off)],
-            &[RemovedWord { word: "single", value: Discovery::Device, replacement: "write discovery = \"device\", for Home Assistant 2024.11 and later" }]).or(Discovery::Device), r#"ha = { discovery = "off" }"#;
+        discovery = discovery().or_as("`\"device\"`", Discovery::Device), r#"ha = { discovery = "off" }"#;
         /// First topic level of discovery messages, as configured in Home Assistant.
         prefix = level().or("homeassistant".to_owned()), r#"ha = { prefix = "homeassistant" }"#;
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt::Display, ops::RangeInclusive, time::Durati
 
 use super::{
     area::{LineConfig, ZoneConfig},
-    region::{lines_out_of_reach, region, zones_outside_region},
+    region::region,
 };
 use crate::{
     forms::{choices::choice_list, prelude::*, text::hits_of_looks},
@@ -160,17 +160,6 @@ pub(crate) fn prompt(
         value.error(format!(
             "{rate} is above the camera's {ceiling}; the camera rate is the ceiling"
         ));
-    }
-    if let Some(value) = table.given("zones") {
-        let outside = zones_outside_region(region, &zones, camera.zones);
-        outside.into_iter().for_each(|text| value.error(text));
-    }
-    if let Some(value) = table.given("lines") {
-        let zones = camera.zones.iter().filter(|zone| zones.contains(&zone.id));
-        let lines = camera.lines.iter().filter(|line| lines.contains(&line.id));
-        let (zones, lines): (Vec<_>, Vec<_>) = (zones.collect(), lines.collect());
-        let outside = lines_out_of_reach(region, &zones, &lines);
-        outside.into_iter().for_each(|text| value.error(text));
     }
     check_strip(&table, task.as_ref(), region);
     table.finish();

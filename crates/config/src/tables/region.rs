@@ -1,8 +1,8 @@
 //! `region`: the part of the picture that a prompt is about.
 
-use super::area::{LineConfig, ZoneConfig};
+use super::area::ZoneConfig;
 use crate::forms::prelude::*;
-use spotter_core::{NormBox, PromptRegion, RegionBox, ZoneId, nearest};
+use spotter_core::{NormBox, PromptRegion, RegionBox, nearest};
 
 /// The smallest region, share of the picture's width and height: below it, a 4K picture has too few pixels for any model.
 const REGION_MIN: f64 = 0.01;
@@ -103,58 +103,4 @@ fn around(bounds: NormBox) -> RegionBox {
         bounds.x1 + room(width),
         bounds.y1 + room(height),
     ))
-}
-
-/// A message for each zone of a prompt in which it cannot see anything.
-pub(crate) fn zones_outside_region(
-    region: PromptRegion,
-    named: &[ZoneId],
-    zones: &[ZoneConfig],
-) -> Vec<String> {
-    let PromptRegion::Fixed(region) = region else {
-        return Vec::new();
-    };
-    let seen = region.norm_box();
-    let named = zones.iter().filter(|zone| named.contains(&zone.id));
-    named
-        .filter(|zone| bounds(&zone.polygon).is_some_and(|zone| are_apart(zone, seen)))
-        .map(|ZoneConfig { id, .. }| {
-            format!("zone \"{id}\" is outside of the prompt's region, so nothing is found in it; change one of them")
-        })
-        .collect()
-}
-
-/// A message for each of these lines that no object of a prompt can cross, because the prompt does not see it or none of its zones
-/// reaches it.
-pub(crate) fn lines_out_of_reach(
-    region: PromptRegion,
-    zones: &[&ZoneConfig],
-    lines: &[&LineConfig],
-) -> Vec<String> {
-    let is_unseen = |line: NormBox| match region {
-        PromptRegion::Fixed(region) => are_apart(line, region.norm_box()),
-        _ => false,
-    };
-    // A zone with a wrong polygon has no bounds; that is reported at the zone.
-    let is_in_reach =
-        |zone: &&&ZoneConfig, line| bounds(&zone.polygon).is_none_or(|zone| !are_apart(zone, line));
-    let is_outside =
-        |line: NormBox| !zones.is_empty() && !zones.iter().any(|zone| is_in_reach(&zone, line));
-    let message = |line: &&LineConfig| {
-        let at = bounds(&line.points)?;
-        let of = match (is_unseen(at), is_outside(at)) {
-            (true, _) => "the prompt's region",
-            (false, true) => "the prompt's zones",
-            (false, false) => return None,
-        };
-        let id = &line.id;
-        Some(format!(
-            "line \"{id}\" is outside of {of}, so nothing crosses it; change one of them"
-        ))
-    };
-    lines.iter().filter_map(message).collect()
-}
-
-fn are_apart(one: NormBox, other: NormBox) -> bool {
-    one.x0 >= other.x1 || one.x1 <= other.x0 || one.y0 >= other.y1 || one.y1 <= other.y0
 }

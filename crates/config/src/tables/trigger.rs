@@ -57,40 +57,17 @@ pub(crate) fn triggers(
     camera: &Reader<'_>,
     source: Option<&SourceConfig>,
 ) -> Vec<TriggerConfig> {
-    let onvif_url = camera.given("onvif_url");
-    let has_host = onvif_url.is_some() || matches!(source, None | Some(SourceConfig::Rtsp(_)));
-    let (mut triggers, mut has_onvif): (Vec<TriggerConfig>, _) = (Vec::new(), false);
-    for (id, mut table) in tables {
-        let trigger = trigger(scope, id, &mut table, has_host);
-        let place = table.given("mqtt").or(table.given("onvif"));
-        has_onvif |= table.given("onvif").is_some();
-        table.finish();
-        let Some(trigger) = trigger else {
-            continue;
-        };
-        let is_same = |earlier: &&TriggerConfig| earlier.source == trigger.source;
-        // Each call names its trigger.
-        if let (Some(same), Some(place)) = (triggers.iter().find(is_same), &place)
-            && trigger.source != TriggerSource::Http
-        {
-            let same = same.id.as_str();
-            place.error(format!(
-                "the trigger {same:?} of this camera has the same source"
-            ));
-        }
-        triggers.push(trigger);
-    }
-    if let (Some(url), false) = (&onvif_url, has_onvif) {
-        url.warning("has no effect: no trigger of this camera has onvif");
-    }
-    triggers
+    let has_host =
+        camera.given("onvif_url").is_some() || matches!(source, None | Some(SourceConfig::Rtsp(_)));
+    let read = |(id, table)| trigger(scope, id, table, has_host);
+    tables.into_iter().filter_map(read).collect()
 }
 
 /// Exactly one of mqtt, onvif, http.
 fn trigger(
     scope: &Scope<'_>,
     id: TriggerId,
-    table: &mut Reader<'_>,
+    mut table: Reader<'_>,
     has_host: bool,
 ) -> Option<TriggerConfig> {
     let own = scope.own_topics.as_deref();
@@ -102,7 +79,7 @@ fn trigger(
         /// Events of the camera itself: a usual kind, for which cameras have different topics, or one topic. A topic is written as the camera has it, such as `"tns1:VideoSource/MotionAlarm"`.
         onvif = text(format!("{}; or a topic of the camera", ONVIF_KINDS.map(|kind| format!("`\"{kind}\"`")).join(", ")), onvif_selector).optional("none"), r#"onvif = "motion""#;
         /// Calls of the local API trigger: `POST /v1/cameras/gate/trigger/bell`.
-        http = calls().or(false), "http = true";
+        http = flag().or(false), "http = true";
         /// The field of a JSON payload that counts. Messages without it, or in which it is `null` or empty, are ignored. Only with `mqtt`.
         key = text("name of a field, or several with dots between them", dotted_path).or_as("the whole payload", Vec::new()), r#"key = "action""#;
         /// Only messages with this value trigger. Only with `mqtt`.
@@ -111,58 +88,50 @@ fn trigger(
         off = scalar().optional("the trigger has no end of its own"), "off = false";
         /// The camera is looked at for this time after the trigger, or after its end where it has one. Another message begins the time again.
         r#for = times().or(Duration::from_secs(20)), r#"for = "30s""#;
-        /// Longest time of a trigger with an end, counted from its last message: the message of its end may be lost.
+        /// Longest time of a trigger with an end, counted from its last message: the message of its end may be lost. At least `for`.
         at_most = times().or(Duration::from_mins(10)), r#"at_most = "1h""#;
     }
     let hold = r#for;
     let kinds = ["mqtt", "onvif", "http"];
-    let given = kinds.map(|key| table.given(key));
-    check_payload(table, &value, &off);
-    let limit = table.given("at_most");
-    match (&limit, off.is_none()) {
-        (Some(limit), true) if mqtt.is_some() => {
-            limit.error("has no effect on a trigger without off");
-        }
-        (Some(limit), _) if at_most < hold => limit.error(format!(
-            "{} is below for = {:?}",
-            duration_text(at_most),
-            duration_text(hold)
-        )),
-        _ => {}
-    }
-    let source = match &given {
-        [Some(_), None, None] => TriggerSource::Mqtt(MqttTrigger {
-            topic: mqtt?,
-            key,
-            value,
-            off,
+    let [_, events, call] = kinds.map(|key| table.given(key));
+    check_payload(&table, &value, &off);
+    let source = match (table.given("mqtt"), &events, &call) {
+        (Some(_), None, None) => mqtt.map(|topic| {
+            TriggerSource::Mqtt(MqttTrigger {
+                topic,
+                key,
+                value,
+                off,
+            })
         }),
-        [None, Some(events), None] => {
-            let selector = onvif?;
+        (None, Some(events), None) => {
             if !has_host {
                 events.error("the camera's url has no host; add onvif_url = \"http://HOST/onvif/device_service\" to the camera");
             }
-            TriggerSource::Onvif(selector)
+            onvif.map(TriggerSource::Onvif)
         }
-        [None, None, Some(call)] => {
-            if http && !scope.has_api {
+        (None, None, Some(call)) => {
+            if !http {
+                call.error("write http = true, or another source");
+            } else if !scope.has_api {
                 call.error("there is no API to call; add [api]");
             }
-            TriggerSource::Http
+            Some(TriggerSource::Http)
         }
-        [None, None, None] => {
+        (None, None, None) => {
             let text = "no source; add mqtt = \"TOPIC\", onvif = \"motion\" or http = true";
             table.missing(&kinds, text);
-            return None;
+            None
         }
         _ => {
             table.error("give exactly one of mqtt, onvif, http");
-            return None;
+            None
         }
     };
+    table.finish();
     Some(TriggerConfig {
         id,
-        source,
+        source: source?,
         hold,
         at_most: at_most.max(hold),
     })
@@ -181,19 +150,9 @@ fn check_payload(table: &Reader<'_>, value: &Option<String>, off: &Option<String
         } else if off.is_some() && off == value {
             place.error("is the same as value");
         }
+    } else if let Some(limit) = table.given("at_most") {
+        limit.error("has no effect on a trigger without off");
     }
-}
-
-/// `true`; without calls there is no key.
-fn calls() -> Form<'static, bool> {
-    let form = Form::new("true or false", |value| {
-        let is_called = value.flag()?;
-        if !is_called {
-            value.error("write http = true, or another source");
-        }
-        Some(is_called)
-    });
-    form.written(bool::to_string)
 }
 
 /// Text, true, false or a whole number, as text.

@@ -68,17 +68,6 @@ impl EventFilter {
             && is_among(&self.prompts, &event.prompt)
             && is_among(&self.kinds, &kind)
     }
-
-    /// An accepted prompt has snapshots.
-    fn has_pictures(&self, cameras: &[CameraConfig]) -> bool {
-        let mut accepted = cameras
-            .iter()
-            .filter(|camera| is_among(&self.cameras, &camera.id));
-        accepted.any(|camera| {
-            let mut prompts = camera.prompts.iter();
-            prompts.any(|prompt| prompt.snapshot && is_among(&self.prompts, &prompt.id))
-        })
-    }
 }
 
 fn is_among<T: PartialEq>(wanted: &[T], found: &T) -> bool {
@@ -141,16 +130,6 @@ pub(crate) fn webhook(
     {
         ca.error("together with http://; did you mean https://?");
     }
-    let filter = EventFilter {
-        cameras,
-        prompts,
-        kinds: steps,
-    };
-    if let (true, Some(cameras), Some(value)) = (snapshot, watched, table.given("snapshot"))
-        && !filter.has_pictures(cameras)
-    {
-        value.warning("has no effect: none of the prompts has snapshot = true");
-    }
     table.finish();
     let receiver = url?;
     Some(WebhookConfig {
@@ -161,7 +140,11 @@ pub(crate) fn webhook(
         ca,
         secret,
         bearer,
-        filter,
+        filter: EventFilter {
+            cameras,
+            prompts,
+            kinds: steps,
+        },
         snapshot,
         timeout,
         spool,
@@ -280,20 +263,6 @@ mod tests {
         assert!(webhook.snapshot && webhook.spool.max_mb == 7);
         assert_eq!(webhook.timeout, Duration::from_secs(10));
         assert!(load_with("", "").unwrap().webhooks.is_empty());
-    }
-
-    #[test]
-    fn snapshots_of_no_prompt_are_warned_of() {
-        let warnings = |site: &str| {
-            let text = format!("{site}[webhook.door]\nurl = \"http://flows\"\nsnapshot = true\n");
-            let loaded = of_text("site.toml", &text, &Environment::new("box", |_| None));
-            loaded.unwrap().warnings.len()
-        };
-        assert_eq!(warnings(SITE), 1);
-        assert_eq!(
-            warnings(&format!("{SITE}prompt.person.snapshot = true\n")),
-            0
-        );
     }
 
     #[test]

@@ -47,15 +47,3 @@ fn more_adapters_than_allowed_are_a_mistake() {
     let raised = site(folder.path(), &names, "[model]\nadapters = 5");
     assert_eq!(said(&raised), [""; 0]);
 }
-
-#[test]
-fn adapter_without_an_api_is_named_as_useless() {
-    let folder = tempfile::tempdir().unwrap();
-    let text = site(folder.path(), &["plates"], "").replacen("[api]\n", "", 1);
-    let found = said(&text);
-    assert_eq!(found.len(), 1, "{found:?}");
-    assert!(
-        found[0].contains("has no effect without [api]"),
-        "{found:?}"
-    );
-}

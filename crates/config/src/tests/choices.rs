@@ -19,7 +19,6 @@ fn each_invalid_list_of_choices_has_its_message() {
         "8:12 KEY: contains a control character (a tab or a line break); write one plain line";
     let repeats = "8:28 KEY: \"open\" repeats \"Open\"; upper and lower case count as equal";
     let no_answer = "8:20 KEY: \"NONE\" is the state of a question that has no answer; write another word, such as \"nothing\"";
-    let no_value = "8:20 KEY: warning: Home Assistant reads \"unknown\" as a state without a value; write another word";
     let integer = "8:19 KEY: needs text in quotes, found a value of type integer";
     let string = "8:11 KEY: needs an array, found a value of type string";
     for (choices, wrong) in [
@@ -29,7 +28,6 @@ fn each_invalid_list_of_choices_has_its_message() {
         (r#"["a\tb", "c"]"#, control),
         (r#"["Open", "shut", " open "]"#, repeats),
         (r#"["open", " NONE"]"#, no_answer),
-        (r#"["open", "Unknown"]"#, no_value),
         (r#"["yes", 2]"#, integer),
         ("\"yes, no\"", string),
     ] {

@@ -119,7 +119,7 @@ fn three_camera_example_gives_its_documented_configuration() {
     assert_eq!(mqtt.broker.port, 8883);
     let password = mqtt.broker.password.as_ref().unwrap();
     assert_eq!(password.reveal(), "mqtt_password!");
-    assert_eq!(tls.client_key.as_ref().unwrap().reveal(), "mqtt_key!\n");
+    assert_eq!(tls.client_key.as_ref().unwrap().reveal(), "mqtt_key!");
     assert_eq!(tls.ca.as_deref(), Some(dir.path().join("ca.pem").as_path()));
     assert_eq!(mqtt.spool.max_age, Duration::from_secs(86_400));
     assert_eq!(config.model.source, ModelSource::Directory(here.into()));

@@ -96,13 +96,12 @@ fn mistakes_of_a_line_are_reported_at_their_places() {
 }
 
 #[test]
-fn prompt_names_lines_that_exist_and_can_be_crossed() {
+fn prompt_names_lines_that_exist() {
     let misspelt = counted(LINE).replace("lines = [\"door\"]", "lines = [\"dor\"]");
-    let unused = "9:10 camera.gate.line.door.points: warning: no prompt counts at this line; add lines = [\"door\"] to a prompt";
+    let unused = "3:1 camera.gate: warning: no prompt counts at line door; add lines = [\"door\"] to a prompt";
     let unknown =
         "8:10 camera.gate.prompt.person.lines: \"dor\" is not a line of this camera; has: door";
-    let unused_below = unused.replace("9:10", "10:10");
-    assert_eq!(said(&misspelt), [unknown, &unused_below]);
+    assert_eq!(said(&misspelt), [unused, unknown]);
     assert_eq!(said(&person(LINE)), [unused]);
     let question = counted(LINE).replace("detect = \"person\"", "query = \"Is it open?\"");
     let all = said(&question);
@@ -110,19 +109,4 @@ fn prompt_names_lines_that_exist_and_can_be_crossed() {
         all[0].contains("person.lines: has no effect on an answer without boxes"),
         "{all:?}"
     );
-
-    let apart = "region = [0.0, 0.0, 0.5, 0.5]\n";
-    let all = said(&counted(&format!("{apart}{LINE}")));
-    assert!(
-        all[0].contains("line \"door\" is outside of the prompt's region"),
-        "{all:?}"
-    );
-    let zone = "zones = [\"sky\"]\n[camera.gate.zone.sky]\npolygon = [[0, 0], [1, 0], [1, 0.3]]\n";
-    let all = said(&counted(&format!("{zone}{LINE}")));
-    assert!(
-        all[0].contains("line \"door\" is outside of the prompt's zones"),
-        "{all:?}"
-    );
-    let around = zone.replace("0.3", "0.9");
-    assert_eq!(said(&counted(&format!("{around}{LINE}"))), [""; 0]);
 }

@@ -64,17 +64,6 @@ fn wrong_region_is_reported_with_its_place() {
 }
 
 #[test]
-fn zone_outside_of_the_region_is_reported() {
-    let line = "11:9 camera.gate.prompt.person.zones: zone \"drive\" is outside of the prompt's region, so nothing is \
-                found in it; change one of them";
-    let zones = "zones = [\"drive\"]";
-    let outside = format!("region = [0.7, 0, 1, 1]\n{zones}");
-    assert_eq!(said(&with_zone(&outside)), [line]);
-    let inside = format!("region = [0.5, 0, 1, 1]\n{zones}");
-    assert_eq!(said(&with_zone(&inside)), [""; 0]);
-}
-
-#[test]
 fn crops_of_a_prompt_replace_those_of_its_camera() {
     let crops = |camera: &str, prompt: &str| {
         let text = gate(camera) + prompt;

@@ -84,19 +84,19 @@ fn strips_that_cannot_be_made_have_a_remedy() {
             9,
             3,
             Decode::All,
-            "9 frames over 4 s need a frame every 1 s, the camera sends one every 3 s; set over = \"15s\" or more, or fewer frames",
+            "9 frames over 4 s need a frame every 1 s, the camera sends one every 3 s; set a longer over or fewer frames",
         ),
         (
             9,
             20,
             Decode::KeyFrames,
-            "9 frames over 4 s need a frame every 1 s, the camera sends one every 20 s; set frames = 4 and over = \"38s\" or more, or decode = \"all\"",
+            "9 frames over 4 s need a frame every 1 s, the camera sends one every 20 s; set a longer over or fewer frames, or decode = \"all\"",
         ),
         (
             4,
             40,
             Decode::All,
-            "4 frames over 4 s need a frame every 2.67 s, the camera sends one every 40 s; remove frames",
+            "4 frames over 4 s need a frame every 2.67 s, the camera sends one every 40 s; set a longer over or fewer frames",
         ),
         (
             9,
