@@ -4,6 +4,8 @@
 //! variances: a Kalman filter with constant speed and random acceleration. So the time between two looks may vary, and each
 //! prediction has its variance. Numbers are shares of the picture; times are those at which frames were received.
 
+use std::time::Duration;
+
 use spotter_core::{Location, Mono, NormBox, NormPoint};
 
 /// Standard deviation of the speed of a new object, shares of the picture a second. A walker near the camera needs some ten
@@ -43,9 +45,8 @@ const EDGE: f64 = 0.004;
 /// Location and speed of one object.
 #[derive(Clone, Debug)]
 pub struct MotionFilter {
-    centre: [Axis; 2],
-    /// `None` for a point.
-    size: Option<[Axis; 2]>,
+    /// Of the numbers of a location, in their order.
+    axes: Vec<Axis>,
     /// The time of the values.
     at: Mono,
     /// The last look did not find the object.
@@ -54,13 +55,10 @@ pub struct MotionFilter {
 
 impl MotionFilter {
     pub fn new(place: Location, at: Mono) -> Self {
-        let seen = Measurement::new(place);
-        let axis = |value, error, speed| Axis::new(value, error, speed);
+        let speeds = [SPEED_USUAL, SPEED_USUAL, GROWTH_USUAL, GROWTH_USUAL];
+        let seen = numbers_of(place).into_iter().zip(speeds);
         Self {
-            centre: [0, 1].map(|i| axis(seen.centre[i], seen.centre_error[i], SPEED_USUAL)),
-            size: seen
-                .size
-                .map(|size| [0, 1].map(|i| axis(size[i], seen.size_error[i], GROWTH_USUAL))),
+            axes: seen.map(|(seen, speed)| Axis::new(seen, speed)).collect(),
             at,
             missed: false,
         }
@@ -71,7 +69,7 @@ impl MotionFilter {
     pub fn expected(&self, now: Mono) -> Self {
         let seconds = now.since(self.at).as_secs_f64();
         let mut next = self.clone();
-        next.axes().for_each(|axis| axis.pass(seconds));
+        next.axes.iter_mut().for_each(|axis| axis.pass(seconds));
         next.at = now;
         next
     }
@@ -80,31 +78,23 @@ impl MotionFilter {
     /// except for a movement in the last [`START_S`].
     #[must_use]
     pub fn at_rest(&self, now: Mono) -> Self {
-        let seconds = now.since(self.at).as_secs_f64().min(START_S);
-        let mut next = self.clone();
-        next.axes().for_each(|axis| {
-            axis.stop();
-            axis.pass(seconds);
-        });
-        next.at = now;
-        next
+        let mut still = self.clone();
+        still.axes.iter_mut().for_each(Axis::stop);
+        still.at = still.at.max(now.before(Duration::from_secs_f64(START_S)));
+        still.expected(now)
     }
 
     /// A look saw the object at `place`, at the time of this prediction.
     #[must_use]
     pub fn seen(mut self, place: Location) -> Self {
-        let seen = Measurement::new(self.whole(place));
-        let happened = self
-            .residuals(&seen, &self.values())
-            .is_some_and(|residuals| judge(&residuals).happened);
-        for i in 0..2 {
-            self.centre[i].correct(seen.centre[i], seen.centre_error[i], happened);
+        let seen = numbers_of(self.whole(place));
+        let evidence = self.judge(&seen, &self.values());
+        let happened = evidence.is_some_and(|evidence| evidence.happened);
+        for (axis, seen) in self.axes.iter_mut().zip(seen) {
+            axis.correct(seen, happened);
         }
-        if let (Some(own), Some(size)) = (&mut self.size, seen.size) {
-            for i in 0..2 {
-                own[i].correct(size[i], seen.size_error[i], happened);
-                own[i].value = own[i].value.clamp(0.0, 1.0);
-            }
+        for size in self.axes.iter_mut().skip(2) {
+            size.value = size.value.clamp(0.0, 1.0);
         }
         self.missed = false;
         self
@@ -118,134 +108,76 @@ impl MotionFilter {
     /// and a box. It has left when it is predicted outside and the last look did not find it: an object that the last look
     /// found may be slower than predicted.
     pub fn surprise(&self, place: Location) -> Option<f64> {
-        let residuals = match self.place() {
+        let evidence = match self.place() {
             Some(part) => {
-                let Measurement { centre, size, .. } = Measurement::new(part);
-                self.residuals(&Measurement::new(place), &CentreAndSize { centre, size })
+                let expected = numbers_of(part).into_iter().map(|number| number.value);
+                self.judge(&numbers_of(place), &Vec::from_iter(expected))
             }
             None if self.missed => None,
-            None => self.residuals(&Measurement::new(self.whole(place)), &self.values()),
+            None => self.judge(&numbers_of(self.whole(place)), &self.values()),
         };
-        Some(judge(&residuals?).surprise)
+        Some(evidence?.surprise)
     }
 
-    /// The difference of `seen` and `expected` in each number. `None` for a point and a box.
-    fn residuals(&self, seen: &Measurement, expected: &CentreAndSize) -> Option<Vec<Residual<'_>>> {
-        let of_centre = |i: usize| Residual {
-            axis: &self.centre[i],
-            off: seen.centre[i] - expected.centre[i],
-            error: seen.centre_error[i],
-        };
-        let mut residuals = vec![of_centre(0), of_centre(1)];
-        match (&self.size, seen.size, expected.size) {
-            (None, None, None) => {}
-            (Some(axes), Some(seen_size), Some(size)) => {
-                residuals.extend((0..2).map(|i| Residual {
-                    axis: &axes[i],
-                    off: seen_size[i] - size[i],
-                    error: seen.size_error[i],
-                }));
-            }
-            _ => return None,
+    /// Judges the difference of `seen` and `expected` in each number. `None` for a point and a box. An abrupt change concerns the whole
+    /// object, so its cost is added once and not per number.
+    fn judge(&self, seen: &[SeenNumber], expected: &[f64]) -> Option<MotionEvidence> {
+        if seen.len() != self.axes.len() {
+            return None;
         }
-        Some(residuals)
+        let (mut nothing, mut something) = (0.0, 0.0);
+        for ((axis, seen), expected) in self.axes.iter().zip(seen).zip(expected) {
+            let off = seen.value - expected;
+            let plain = axis.surprise(off, seen.error);
+            nothing += plain;
+            something += axis.pushed().surprise(off, seen.error).min(plain);
+        }
+        let something = something + PUSHED_SURPRISE;
+        Some(MotionEvidence {
+            surprise: nothing.min(something),
+            happened: something < nothing,
+        })
     }
 
-    fn values(&self) -> CentreAndSize {
-        let values = |axes: &[Axis; 2]| [axes[0].value, axes[1].value];
-        CentreAndSize {
-            centre: values(&self.centre),
-            size: self.size.as_ref().map(values),
-        }
+    fn values(&self) -> Vec<f64> {
+        self.axes.iter().map(|axis| axis.value).collect()
     }
 
     /// The part in the picture; `None` when it is outside.
     fn place(&self) -> Option<Location> {
-        let [x, y] = &self.centre;
-        match &self.size {
-            None => {
-                let near = |value: f64| (-POINT_ERROR..=1.0 + POINT_ERROR).contains(&value);
-                (near(x.value) && near(y.value))
-                    .then(|| Location::Point(NormPoint::new(x.value, y.value)))
-            }
-            Some([width, height]) => {
-                let part = NormBox::from_centre(x.value, y.value, width.value, height.value);
+        match self.values()[..] {
+            [x, y, width, height] => {
+                let part = NormBox::from_centre(x, y, width, height);
                 (part.area() > 0.0).then_some(Location::Box(part))
             }
+            [x, y] => {
+                let near = |value: f64| (-POINT_ERROR..=1.0 + POINT_ERROR).contains(&value);
+                (near(x) && near(y)).then(|| Location::Point(NormPoint::new(x, y)))
+            }
+            _ => None,
         }
     }
 
     /// The box with the part that the picture's edge cuts off: the hidden side moves with the visible one.
     fn whole(&self, place: Location) -> Location {
-        let (Location::Box(seen), Some(size)) = (place, &self.size) else {
+        let (Location::Box(seen), [x, y, width, height]) = (place, &self.values()[..]) else {
             return place;
         };
-        let expected = |i: usize| {
-            let half = size[i].value / 2.0;
-            let centre = self.centre[i].value;
-            AxisRange {
-                from: centre - half,
-                to: centre + half,
-            }
-        };
-        let seen_x = AxisRange {
-            from: seen.x0,
-            to: seen.x1,
-        };
-        let seen_y = AxisRange {
-            from: seen.y0,
-            to: seen.y1,
-        };
-        let x = over_the_edge(seen_x, expected(0));
-        let y = over_the_edge(seen_y, expected(1));
+        let [x0, x1] = over_the_edge([seen.x0, seen.x1], *x, *width);
+        let [y0, y1] = over_the_edge([seen.y0, seen.y1], *y, *height);
         // The constructors would cut it again.
-        Location::Box(NormBox {
-            x0: x.from,
-            y0: y.from,
-            x1: x.to,
-            y1: y.to,
-        })
-    }
-
-    fn axes(&mut self) -> impl Iterator<Item = &mut Axis> {
-        self.centre.iter_mut().chain(self.size.iter_mut().flatten())
+        Location::Box(NormBox { x0, y0, x1, y1 })
     }
 }
 
-/// A box along one axis, shares of the picture.
-#[derive(Clone, Copy)]
-struct AxisRange {
-    from: f64,
-    to: f64,
-}
-
-/// `seen`; if the picture's edge hides one of its ends, that end is where `expected` has it.
-fn over_the_edge(seen: AxisRange, expected: AxisRange) -> AxisRange {
-    match (seen.from <= EDGE, seen.to >= 1.0 - EDGE) {
-        (true, false) => AxisRange {
-            from: seen.from.min(expected.from + (seen.to - expected.to)),
-            ..seen
-        },
-        (false, true) => AxisRange {
-            to: seen.to.max(expected.to + (seen.from - expected.from)),
-            ..seen
-        },
-        _ => seen,
+/// The ends of a box along one axis; if the picture's edge hides one of them, it is where the expected centre and size have it.
+fn over_the_edge([from, to]: [f64; 2], centre: f64, size: f64) -> [f64; 2] {
+    let (expected_from, expected_to) = (centre - size / 2.0, centre + size / 2.0);
+    match (from <= EDGE, to >= 1.0 - EDGE) {
+        (true, false) => [from.min(expected_from + (to - expected_to)), to],
+        (false, true) => [from, to.max(expected_to + (from - expected_from))],
+        _ => [from, to],
     }
-}
-
-/// The values of a filter, or of the part of its box in the picture.
-struct CentreAndSize {
-    centre: [f64; 2],
-    /// `None` for a point.
-    size: Option<[f64; 2]>,
-}
-
-/// The difference of one number of a look and its expected value.
-struct Residual<'a> {
-    axis: &'a Axis,
-    off: f64,
-    error: f64,
 }
 
 struct MotionEvidence {
@@ -254,45 +186,28 @@ struct MotionEvidence {
     happened: bool,
 }
 
-/// An abrupt change concerns the whole object, so its cost is added once and not per number.
-fn judge(residuals: &[Residual]) -> MotionEvidence {
-    let plain = |o: &Residual| o.axis.surprise(o.off, o.error);
-    let pushed = |o: &Residual| o.axis.pushed().surprise(o.off, o.error).min(plain(o));
-    let nothing: f64 = residuals.iter().map(plain).sum();
-    let something = residuals.iter().map(pushed).sum::<f64>() + PUSHED_SURPRISE;
-    MotionEvidence {
-        surprise: nothing.min(something),
-        happened: something < nothing,
-    }
+/// A number of a location with its standard deviation.
+#[derive(Clone, Copy)]
+struct SeenNumber {
+    value: f64,
+    error: f64,
 }
 
-/// The numbers of a location with their standard deviations.
-struct Measurement {
-    centre: [f64; 2],
-    centre_error: [f64; 2],
-    size: Option<[f64; 2]>,
-    size_error: [f64; 2],
-}
-
-impl Measurement {
-    fn new(place: Location) -> Self {
-        match place {
-            Location::Point(NormPoint { x, y }) => Self {
-                centre: [x, y],
-                centre_error: [POINT_ERROR; 2],
-                size: None,
-                size_error: [0.0; 2],
-            },
-            Location::Box(found) => {
-                let size = [found.x1 - found.x0, found.y1 - found.y0];
-                let NormPoint { x, y } = found.centre();
-                Self {
-                    centre: [x, y],
-                    centre_error: size.map(|size| CENTRE_ERROR * size + ERROR_MIN),
-                    size: Some(size),
-                    size_error: size.map(|size| SIZE_ERROR * size + ERROR_MIN),
-                }
-            }
+/// Centre and size of a box; the coordinates of a point.
+fn numbers_of(place: Location) -> Vec<SeenNumber> {
+    let number = |value, error| SeenNumber { value, error };
+    match place {
+        Location::Point(NormPoint { x, y }) => [x, y].map(|at| number(at, POINT_ERROR)).to_vec(),
+        Location::Box(found) => {
+            let NormPoint { x, y } = found.centre();
+            let (width, height) = (found.x1 - found.x0, found.y1 - found.y0);
+            let error = |share: f64, size: f64| share * size + ERROR_MIN;
+            vec![
+                number(x, error(CENTRE_ERROR, width)),
+                number(y, error(CENTRE_ERROR, height)),
+                number(width, error(SIZE_ERROR, width)),
+                number(height, error(SIZE_ERROR, height)),
+            ]
         }
     }
 }
@@ -315,11 +230,11 @@ struct Axis {
 }
 
 impl Axis {
-    fn new(value: f64, error: f64, speed_usual: f64) -> Self {
+    fn new(seen: SeenNumber, speed_usual: f64) -> Self {
         Self {
-            value,
+            value: seen.value,
             speed: 0.0,
-            value_variance: error * error,
+            value_variance: seen.error * seen.error,
             speed_variance: speed_usual * speed_usual,
             covariance: 0.0,
             speed_usual,
@@ -366,8 +281,9 @@ impl Axis {
         self.value_variance + error * error * self.unrest
     }
 
-    fn correct(&mut self, seen: f64, error: f64, happened: bool) {
-        let off = seen - self.value;
+    fn correct(&mut self, seen: SeenNumber, happened: bool) {
+        let SeenNumber { value, error } = seen;
+        let off = value - self.value;
         let strayed = (off * off / self.variance(error)).min(STRAYED_MAX);
         let pushed = self.pushed();
         *self = if happened && pushed.surprise(off, error) < self.surprise(off, error) {
