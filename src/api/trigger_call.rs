@@ -143,10 +143,7 @@ mod tests {
         let daemon = async {
             let camera = CameraId::new("gate").unwrap();
             let owner = NodeId::new("edge2").unwrap();
-            let unknown = UnknownTrigger::Camera {
-                camera: camera.clone(),
-                with_triggers: vec![camera.clone()],
-            };
+            let unknown = UnknownTrigger("no camera gate has triggers".into());
             for reply in [
                 Ok(()),
                 Err(unknown.into()),

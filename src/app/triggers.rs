@@ -168,10 +168,12 @@ impl Triggers {
             camera == &call.camera && trigger == &call.trigger && *source != TriggerSource::Http
         });
         if is_other {
-            return Err(UnknownTrigger::NotCalled {
-                camera: call.camera.clone(),
-                trigger: call.trigger.clone(),
-            });
+            let TriggerCall {
+                camera, trigger, ..
+            } = call;
+            return Err(UnknownTrigger(format!(
+                "trigger {trigger} of camera {camera} has another source; calls need http = true"
+            )));
         }
         self.signal(call, now)
     }

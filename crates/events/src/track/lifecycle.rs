@@ -10,7 +10,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    description::DescriptionState,
+    description::ATTEMPTS_MAX,
     dwell::{DwellTimes, TrackDwell},
     filter::Candidate,
     hysteresis::{Hysteresis, HysteresisRules},
@@ -61,12 +61,11 @@ pub struct LookContext<'a> {
     pub part: Option<SeenPart>,
 }
 
-/// A track as its first look finds it.
-pub struct NewTrack<'a> {
-    pub id: TrackId,
-    pub seen: &'a Candidate,
+/// Where and by which rules a prompt counts.
+#[derive(Clone, Debug)]
+pub struct CountedPlaces {
     /// All zones of the prompt.
-    pub zones: &'a [ZoneId],
+    pub zones: Vec<ZoneId>,
     pub dwell: Arc<DwellTimes>,
     pub rules: TrackRules,
 }
@@ -88,7 +87,8 @@ pub struct TrackLifecycle {
     /// The highest score of its looks.
     best: f64,
     stage: PublishStage,
-    description: DescriptionState,
+    /// Questions about the object that may still be asked.
+    descriptions_left: u32,
 }
 
 /// How far a track's event has come.
@@ -113,14 +113,8 @@ struct PublishedValues {
 
 impl TrackLifecycle {
     /// A track that begins with this look; [`TrackLifecycle::seen`] follows for the same look.
-    pub fn new(track: NewTrack<'_>, look: &LookContext) -> Self {
-        let NewTrack {
-            id,
-            seen,
-            zones,
-            dwell,
-            rules,
-        } = track;
+    pub fn new(id: TrackId, seen: &Candidate, places: &CountedPlaces, look: &LookContext) -> Self {
+        let rules = places.rules;
         let event = Event {
             track: id,
             camera: look.camera.clone(),
@@ -150,13 +144,13 @@ impl TrackLifecycle {
             looked_at: look.at,
             rules,
             presence: Hysteresis::new(rules.hysteresis),
-            zones: ZoneCounts::new(zones, rules.hysteresis),
+            zones: ZoneCounts::new(&places.zones, rules.hysteresis),
             dwell: TrackDwell::default(),
-            dwell_times: dwell,
+            dwell_times: Arc::clone(&places.dwell),
             resting: RestingLocation::new(seen.location, look.at),
             best: seen.score,
             stage: PublishStage::Unconfirmed,
-            description: DescriptionState::default(),
+            descriptions_left: 0,
         }
     }
 
@@ -282,27 +276,20 @@ impl TrackLifecycle {
         })
     }
 
-    /// True when the question that is asked now is about this track too: it waits for verification, this look saw the object,
-    /// and its pause is over.
-    pub fn ask(&mut self, look: &LookContext) -> bool {
-        let seen = self.event.last_seen == look.wall;
-        match &mut self.stage {
-            PublishStage::Unverified(pending) if seen && pending.is_due(look.at) => {
-                pending.mark_asked();
-                true
-            }
-            _ => false,
-        }
+    /// True when a question that is asked now is about this track too: it waits for verification, this look saw the object, and its pause is
+    /// over.
+    pub fn is_to_be_verified(&self, look: &LookContext) -> bool {
+        let is_seen = self.event.last_seen == look.wall;
+        let is_due =
+            matches!(&self.stage, PublishStage::Unverified(pending) if pending.is_due(look.at));
+        is_seen && is_due
     }
 
-    /// The result of the question. When the question was about this track, a yes starts its event.
+    /// The result of a question about this track. A yes starts its event.
     pub fn verified(&mut self, result: VerificationResult, now: Mono) -> Option<Event> {
         let PublishStage::Unverified(pending) = &mut self.stage else {
             return None;
         };
-        if !pending.is_asked() {
-            return None;
-        }
         match result {
             VerificationResult::Yes { score, source } => {
                 (self.event.score, self.event.top_score) = (score, score);
@@ -323,28 +310,29 @@ impl TrackLifecycle {
         }
     }
 
-    /// Where the object is, when the question about it is to be asked now.
-    pub fn describe(&mut self) -> Option<Location> {
-        self.description.ask().then_some(self.event.location)
+    /// Where the object is, when a question about it may be asked.
+    pub fn to_describe(&self) -> Option<Location> {
+        (self.descriptions_left > 0).then_some(self.event.location)
     }
 
-    /// The answer to the question, `None` if there was none. Returns the message of the event, if it says more now.
+    /// The answer to a question about this track, `None` if there was none. Returns the message of the event, if it says more now.
     pub fn described(&mut self, answer: Option<&str>, now: Mono) -> Option<Event> {
-        let text = self.description.answered(answer)?;
+        let Some(text) = answer else {
+            self.descriptions_left = self.descriptions_left.saturating_sub(1);
+            return None;
+        };
+        self.descriptions_left = 0;
         self.event.description = Some(text.to_owned());
         Some(self.publish(EventStep::Update(UpdateReason::Described), now))
     }
 
-    /// Replaces the times of dwelling; the next look compares with them.
-    pub fn set_dwell_times(&mut self, times: Arc<DwellTimes>) {
-        self.dwell_times = times;
-    }
-
-    /// Replaces rules and zones; zones for which `kept` is true keep their count.
-    pub fn change(&mut self, rules: TrackRules, zones: &[ZoneId], kept: impl Fn(&ZoneId) -> bool) {
-        self.rules = rules;
-        self.presence.set_rules(rules.hysteresis);
-        self.zones.change(zones, rules.hysteresis, kept);
+    /// Replaces rules, zones and times of dwelling; zones for which `kept` is true keep their count.
+    pub fn change(&mut self, places: &CountedPlaces, kept: impl Fn(&ZoneId) -> bool) {
+        self.rules = places.rules;
+        self.presence.set_rules(places.rules.hysteresis);
+        self.zones
+            .change(&places.zones, places.rules.hysteresis, kept);
+        self.dwell_times = Arc::clone(&places.dwell);
     }
 
     fn step(&mut self, look: &LookContext) -> Option<Event> {
@@ -408,7 +396,7 @@ impl TrackLifecycle {
 
     fn publish(&mut self, step: EventStep, now: Mono) -> Event {
         if step == EventStep::New && self.rules.describe {
-            self.description = DescriptionState::begin();
+            self.descriptions_left = ATTEMPTS_MAX;
         }
         self.event.step = step;
         // An object that dwells when its event starts is reported with a message of its own.

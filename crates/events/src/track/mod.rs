@@ -10,7 +10,7 @@
 //! ```
 //!
 //! With `verify`, a confirmed track has its event only after a second look (`verification`); with `describe`, a question is asked about the object of
-//! each event (`description`). A [`PromptChange`] contains such questions, and the daemon passes their answers to [`Tracker::settled`].
+//! each event (`description`); both are a `question`. A [`PromptChange`] contains such questions, and the daemon passes their answers to [`Tracker::settled`].
 //!
 //! A [`Tracker`] has a `prompt_tracker` for each prompt of each camera. Everything here is pure and takes its times from
 //! frames and from `now`; the daemon owns the tracker. Not here: pictures, topics and JSON.
@@ -26,6 +26,7 @@ mod lifecycle;
 mod line_counts;
 mod motion;
 mod prompt_tracker;
+mod question;
 mod seen_part;
 mod track_set;
 mod tracker;

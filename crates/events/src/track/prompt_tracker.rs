@@ -4,14 +4,15 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     believed_answer::BelievedAnswer,
-    description::{DescriptionQuestions, description_of},
+    description::{DESCRIPTIONS_MAX, description_of, view_of_object},
     filter::Filter,
     hysteresis::{Hysteresis, HysteresisRules},
-    lifecycle::{LookContext, TrackRules},
+    lifecycle::{CountedPlaces, LookContext, TrackRules},
     line_counts::{LineCountRecord, LineCounts},
+    question::{NewQuestion, OpenQuestions},
     seen_part::SeenPart,
     track_set::{FollowedLook, IdAllocator, TrackSet},
-    verification::{VerificationQuestion, VerificationResult},
+    verification::{VERIFICATION_CHOICES, VerificationResult},
     zones::ZoneCounts,
 };
 use spotter_config::{CameraConfig, PromptConfig};
@@ -79,8 +80,8 @@ pub(super) struct PromptTracker {
     count: Hysteresis,
     zones: ZoneCounts,
     tracks: TrackSet,
-    verification: VerificationQuestion,
-    descriptions: DescriptionQuestions,
+    verifications: OpenQuestions,
+    descriptions: OpenQuestions,
     answer: BelievedAnswer,
     view: PromptView,
     revision: u32,
@@ -91,24 +92,19 @@ pub(super) struct PromptTracker {
 impl PromptTracker {
     /// All states are unknown.
     pub fn new(camera: &CameraConfig, prompt: &PromptConfig) -> Self {
-        let rules = track_rules(camera, prompt);
-        let zones = camera.zones_counted(prompt);
+        let places = places(camera, prompt);
+        let rules = places.rules.hysteresis;
         Self {
             camera: camera.id.clone(),
             prompt: prompt.clone(),
             filter: Filter::new(camera, prompt),
-            stale_after: rules.hysteresis.stale_after,
-            count: Hysteresis::new(rules.hysteresis),
-            zones: ZoneCounts::new(&zones, rules.hysteresis),
-            tracks: TrackSet::new(
-                zones,
-                LineCounts::new(camera, prompt),
-                prompt.dwell.clone(),
-                rules,
-            ),
-            verification: VerificationQuestion::default(),
-            descriptions: DescriptionQuestions::default(),
-            answer: BelievedAnswer::new(rules.hysteresis),
+            stale_after: rules.stale_after,
+            count: Hysteresis::new(rules),
+            zones: ZoneCounts::new(&places.zones, rules),
+            tracks: TrackSet::new(places, LineCounts::new(camera, prompt)),
+            verifications: OpenQuestions::default(),
+            descriptions: OpenQuestions::default(),
+            answer: BelievedAnswer::new(rules),
             view: camera.view_of(prompt),
             revision: 1,
             enabled: true,
@@ -205,35 +201,46 @@ impl PromptTracker {
             at,
         } = settled;
         let before = self.states();
-        let events = if self.verification.settle(question) {
+        let events = if let Some(tracks) = self.verifications.settle(question) {
             let result = answer.map_or(VerificationResult::NoAnswer, VerificationResult::of);
-            self.tracks.verified(result, at)
+            self.tracks.verified(&tracks, result, at)
         } else {
-            let track = self.descriptions.settle(question)?;
-            let text = answer.and_then(description_of);
-            Vec::from_iter(self.tracks.described(&track, text, at))
+            let tracks = self.descriptions.settle(question)?;
+            self.described(&tracks, answer.and_then(description_of), at)
         };
         let mut change = self.change(changed(&before, self.states()), events);
         change.questions = self.describe(at, ids);
         Some(change)
     }
 
+    fn described(&mut self, tracks: &[TrackId], answer: Option<&str>, now: Mono) -> Vec<Event> {
+        let described = |track| self.tracks.lifecycle_mut(track)?.described(answer, now);
+        tracks.iter().filter_map(described).collect()
+    }
+
     /// The questions about objects of open events to be asked now.
     fn describe(&mut self, now: Mono, ids: &mut IdAllocator) -> Vec<Arc<Prompt>> {
-        let Some(question) = &self.prompt.describe else {
+        let Some(text) = self.prompt.describe.clone() else {
             return Vec::new();
         };
         // A strip may have to wait for its frames.
         let strip = self.prompt.strip;
         let patience = self.stale_after + strip.map_or(Duration::ZERO, |strip| strip.over);
-        for track in self.descriptions.give_up(now, patience) {
-            self.tracks.described(&track, None, now);
-        }
+        let lost = self.descriptions.give_up(now, patience);
+        self.described(&lost, None, now);
         let mut asked = Vec::new();
-        let view = PromptView { strip, ..self.view };
-        while self.descriptions.has_room()
-            && let Some(new) = self.tracks.describe(question, view, ids)
-        {
+        while self.descriptions.count() < DESCRIPTIONS_MAX {
+            let is_asked = |track: &TrackId| self.descriptions.is_about(track);
+            let Some((track, location)) = self.tracks.to_describe(is_asked) else {
+                break;
+            };
+            let new = NewQuestion {
+                id: format!("describe-{}", ids.next_question()),
+                text: &text,
+                choices: Vec::new(),
+                view: view_of_object(location, strip, &self.view),
+                tracks: vec![track],
+            };
             asked.extend(self.descriptions.ask(new, now));
         }
         asked
@@ -242,14 +249,21 @@ impl PromptTracker {
     /// The verification question to be asked now. One at a time: a track that is confirmed meanwhile waits for the next.
     fn verify(&mut self, look: &LookContext, ids: &mut IdAllocator) -> Option<Arc<Prompt>> {
         let question = self.prompt.verify.as_deref()?;
-        if self.verification.give_up(look.at, self.stale_after) {
-            self.tracks.verified(VerificationResult::NoAnswer, look.at);
+        let lost = self.verifications.give_up(look.at, self.stale_after);
+        self.tracks
+            .verified(&lost, VerificationResult::NoAnswer, look.at);
+        let tracks = self.tracks.to_verify(look);
+        if tracks.is_empty() || self.verifications.count() > 0 {
+            return None;
         }
-        let ask = self.verification.is_free() && self.tracks.ask(look);
-        ask.then(|| {
-            let number = ids.next_question();
-            self.verification.ask(question, self.view, number, look.at)
-        })?
+        let new = NewQuestion {
+            id: format!("verify-{}", ids.next_question()),
+            text: question,
+            choices: VERIFICATION_CHOICES.map(str::to_owned).to_vec(),
+            view: self.view,
+            tracks,
+        };
+        self.verifications.ask(new, look.at)
     }
 
     /// Without a look for too long, all states become unknown.
@@ -269,7 +283,7 @@ impl PromptTracker {
         self.count.forget();
         self.zones.forget();
         self.answer.forget();
-        self.verification.forget();
+        self.verifications.forget();
         self.descriptions.forget();
         let events = self.tracks.end(reason, wall);
         self.change(changed(&before, self.states()), events)
@@ -297,21 +311,19 @@ impl PromptTracker {
             change = self.lose(EndReason::PromptChanged, wall);
         }
         if prompt.verify != self.prompt.verify {
-            self.verification.forget();
+            self.verifications.forget();
             self.tracks.verify_again();
         }
         let before = self.states();
-        let (rules, filter) = (track_rules(camera, prompt), Filter::new(camera, prompt));
-        let zones = camera.zones_counted(prompt);
+        let (places, filter) = (places(camera, prompt), Filter::new(camera, prompt));
+        let rules = places.rules.hysteresis;
         let kept = |zone: &ZoneId| filter.keeps(&self.filter, zone);
-        self.count.set_rules(rules.hysteresis);
-        self.zones.change(&zones, rules.hysteresis, kept);
-        self.answer.set_rules(rules.hysteresis);
-        self.tracks.change(zones, rules, kept);
-        self.tracks.set_dwell_times(&prompt.dwell);
-        self.tracks.lines_mut().change(camera, prompt);
-        self.tracks.lines_changed();
-        self.stale_after = rules.hysteresis.stale_after;
+        self.count.set_rules(rules);
+        self.zones.change(&places.zones, rules, kept);
+        self.answer.set_rules(rules);
+        self.tracks.lines.change(camera, prompt);
+        self.tracks.change(places, kept);
+        self.stale_after = rules.stale_after;
         self.filter = filter;
         self.prompt = prompt.clone();
         self.view = camera.view_of(prompt);
@@ -337,14 +349,13 @@ impl PromptTracker {
     }
 
     pub fn line_counts(&self) -> impl Iterator<Item = LineCountRecord> {
-        let lines = self.tracks.lines();
-        lines.records(&self.camera, &self.prompt.id)
+        self.tracks.lines.records(&self.camera, &self.prompt.id)
     }
 
     fn change_lines(&mut self, change: impl FnOnce(&mut LineCounts)) -> PromptChange {
-        let before: Vec<PromptState> = self.tracks.lines().states().collect();
-        change(self.tracks.lines_mut());
-        let after = self.tracks.lines().states().collect();
+        let before: Vec<PromptState> = self.tracks.lines.states().collect();
+        change(&mut self.tracks.lines);
+        let after = self.tracks.lines.states().collect();
         self.change(changed(&before, after), Vec::new())
     }
 
@@ -355,7 +366,9 @@ impl PromptTracker {
 
     /// A snapshot of the track's object is being made.
     pub fn mark_snapshot(&mut self, track: &TrackId) {
-        self.tracks.mark_snapshot(track);
+        if let Some(lifecycle) = self.tracks.lifecycle_mut(track) {
+            lifecycle.mark_snapshot();
+        }
     }
 
     /// The open events with the values of now.
@@ -380,7 +393,7 @@ impl PromptTracker {
         all.into_iter()
             .chain(self.zones.counts().map(zone))
             .chain(self.dwell_states())
-            .chain(self.tracks.lines().states())
+            .chain(self.tracks.lines.states())
             .collect()
     }
 
@@ -452,6 +465,14 @@ fn captured_or_received(frame: &Frame) -> WallTime {
     times
         .capture
         .map_or(times.received_wall, |capture| capture.wall)
+}
+
+fn places(camera: &CameraConfig, prompt: &PromptConfig) -> CountedPlaces {
+    CountedPlaces {
+        zones: camera.zones_counted(prompt),
+        dwell: Arc::new(prompt.dwell.clone()),
+        rules: track_rules(camera, prompt),
+    }
 }
 
 fn track_rules(camera: &CameraConfig, prompt: &PromptConfig) -> TrackRules {

@@ -10,17 +10,15 @@ use std::sync::Arc;
 use super::{
     assign::assign,
     crossing::{PathPoint, TrackPath},
-    description::NewDescription,
-    dwell::DwellTimes,
     filter::Candidate,
-    lifecycle::{LookContext, NewTrack, TrackLifecycle, TrackRules},
+    lifecycle::{CountedPlaces, LookContext, TrackLifecycle},
     line_counts::LineCounts,
     motion::MotionFilter,
     verification::VerificationResult,
 };
 use spotter_core::{
-    CameraId, EndReason, Event, EventStep, Location, Mono, PromptView, TrackId, TrackedObject,
-    UpdateReason, WallTime, ZoneId,
+    CameraId, EndReason, Event, EventStep, Location, Mono, TrackId, TrackedObject, UpdateReason,
+    WallTime, ZoneId,
 };
 
 /// A pair must be less surprising than that one object is missed and another is new, at the same look (natural
@@ -65,10 +63,8 @@ impl IdAllocator {
 /// The tracks of one prompt.
 #[derive(Clone, Debug)]
 pub struct TrackSet {
-    rules: TrackRules,
-    zones: Vec<ZoneId>,
-    lines: LineCounts,
-    dwell: Arc<DwellTimes>,
+    places: CountedPlaces,
+    pub lines: LineCounts,
     /// In the order of their ids.
     tracks: Vec<ActiveTrack>,
 }
@@ -94,18 +90,11 @@ pub struct FollowedLook {
 }
 
 impl TrackSet {
-    /// No tracks yet. All but the rules is where the prompt counts.
-    pub fn new(
-        zones: Vec<ZoneId>,
-        lines: LineCounts,
-        dwell: DwellTimes,
-        rules: TrackRules,
-    ) -> Self {
+    /// No tracks yet.
+    pub fn new(places: CountedPlaces, lines: LineCounts) -> Self {
         Self {
-            rules,
-            zones,
+            places,
             lines,
-            dwell: Arc::new(dwell),
             tracks: Vec::new(),
         }
     }
@@ -187,63 +176,45 @@ impl TrackSet {
             .collect()
     }
 
-    /// Whether the verification question is to be asked now; it is about all tracks that are due.
-    pub fn ask(&mut self, look: &LookContext) -> bool {
-        let asked = self
-            .tracks
-            .iter_mut()
-            .map(|track| track.lifecycle.ask(look));
-        asked.fold(false, |any, asked| any | asked)
+    /// The tracks that a verification question is about that is asked now.
+    pub fn to_verify(&self, look: &LookContext) -> Vec<TrackId> {
+        let lifecycles = self.tracks.iter().map(|track| &track.lifecycle);
+        let due = lifecycles.filter(|lifecycle| lifecycle.is_to_be_verified(look));
+        due.map(|lifecycle| lifecycle.track().clone()).collect()
     }
 
-    /// The result of the question that was asked: the events that start with it.
-    pub fn verified(&mut self, result: VerificationResult, now: Mono) -> Vec<Event> {
-        let tracks = self.tracks.iter_mut();
-        tracks
-            .filter_map(|track| track.lifecycle.verified(result, now))
+    /// The result of a verification question about these tracks: the events that start with it.
+    pub fn verified(
+        &mut self,
+        asked: &[TrackId],
+        result: VerificationResult,
+        now: Mono,
+    ) -> Vec<Event> {
+        let tracks = self.tracks.iter_mut().map(|track| &mut track.lifecycle);
+        let asked = tracks.filter(|lifecycle| asked.contains(lifecycle.track()));
+        asked
+            .filter_map(|lifecycle| lifecycle.verified(result, now))
             .collect()
     }
 
-    /// The question about the next object that waits for its description; `None`: none does.
-    pub fn describe<'a>(
-        &mut self,
-        question: &'a str,
-        view: PromptView,
-        ids: &mut IdAllocator,
-    ) -> Option<NewDescription<'a>> {
-        let mut lifecycles = self.tracks.iter_mut().map(|track| &mut track.lifecycle);
+    /// The next track that waits for its description, and where it is; `is_asked`: a question about it is under way.
+    pub fn to_describe(&self, is_asked: impl Fn(&TrackId) -> bool) -> Option<(TrackId, Location)> {
+        let mut lifecycles = self.tracks.iter().map(|track| &track.lifecycle);
         lifecycles.find_map(|lifecycle| {
-            let location = lifecycle.describe()?;
-            Some(NewDescription {
-                question,
-                crops_max: view.crops_max,
-                strip: view.strip,
-                track: lifecycle.track().clone(),
-                location,
-                number: ids.next_question(),
-            })
+            let location = lifecycle.to_describe()?;
+            (!is_asked(lifecycle.track())).then(|| (lifecycle.track().clone(), location))
         })
     }
 
-    /// The answer to the question about a track, `None` if there was none: the message of its event.
-    pub fn described(&mut self, track: &TrackId, answer: Option<&str>, now: Mono) -> Option<Event> {
+    pub fn lifecycle_mut(&mut self, track: &TrackId) -> Option<&mut TrackLifecycle> {
         let mut lifecycles = self.tracks.iter_mut().map(|track| &mut track.lifecycle);
-        let lifecycle = lifecycles.find(|lifecycle| lifecycle.track() == track)?;
-        lifecycle.described(answer, now)
+        lifecycles.find(|lifecycle| lifecycle.track() == track)
     }
 
     /// The question of the configuration changed.
     pub fn verify_again(&mut self) {
         for track in &mut self.tracks {
             track.lifecycle.verify_again();
-        }
-    }
-
-    /// A snapshot of the track's object is being made.
-    pub fn mark_snapshot(&mut self, track: &TrackId) {
-        let mut lifecycles = self.tracks.iter_mut().map(|track| &mut track.lifecycle);
-        if let Some(lifecycle) = lifecycles.find(|lifecycle| lifecycle.track() == track) {
-            lifecycle.mark_snapshot();
         }
     }
 
@@ -254,54 +225,20 @@ impl TrackSet {
             .filter_map(|track| track.lifecycle.open())
     }
 
-    pub fn lines(&self) -> &LineCounts {
-        &self.lines
-    }
-
-    pub fn lines_mut(&mut self) -> &mut LineCounts {
-        &mut self.lines
-    }
-
-    /// The lines of [`lines_mut`](Self::lines_mut) are others now.
-    pub fn lines_changed(&mut self) {
+    /// Replaces where the prompt counts, after its lines; zones for which `kept` is true keep their counts.
+    pub fn change(&mut self, places: CountedPlaces, kept: impl Fn(&ZoneId) -> bool) {
         for track in &mut self.tracks {
+            track.lifecycle.change(&places, &kept);
             track.path.change(self.lines.lines());
         }
-    }
-
-    /// Replaces the times of dwelling.
-    pub fn set_dwell_times(&mut self, times: &DwellTimes) {
-        self.dwell = Arc::new(times.clone());
-        for track in &mut self.tracks {
-            track.lifecycle.set_dwell_times(Arc::clone(&self.dwell));
-        }
-    }
-
-    /// Replaces rules and zones; zones for which `kept` is true keep their counts.
-    pub fn change(
-        &mut self,
-        zones: Vec<ZoneId>,
-        rules: TrackRules,
-        kept: impl Fn(&ZoneId) -> bool,
-    ) {
-        for track in &mut self.tracks {
-            track.lifecycle.change(rules, &zones, &kept);
-        }
-        (self.zones, self.rules) = (zones, rules);
+        self.places = places;
     }
 
     /// A track that begins with this look.
     fn start(&self, first: &Candidate, look: &LookContext, ids: &mut IdAllocator) -> ActiveTrack {
-        let track = NewTrack {
-            id: ids.next_track(),
-            seen: first,
-            zones: &self.zones,
-            dwell: Arc::clone(&self.dwell),
-            rules: self.rules,
-        };
         ActiveTrack {
             motion: MotionFilter::new(first.location, look.at),
-            lifecycle: TrackLifecycle::new(track, look),
+            lifecycle: TrackLifecycle::new(ids.next_track(), first, &self.places, look),
             path: TrackPath::new(self.lines.lines()),
             waited: false,
         }

@@ -56,34 +56,16 @@ pub struct TriggerState {
     activations: u64,
 }
 
-/// A signal for a trigger that no camera has, or that has another source.
+/// Why there is no such trigger, in words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UnknownTrigger {
-    #[error("no camera {camera} has triggers; those that have some: {}", known(.with_triggers))]
-    Camera {
-        camera: CameraId,
-        with_triggers: Vec<CameraId>,
-    },
-    #[error("camera {camera} has no trigger {trigger}; it has {}", known(.triggers))]
-    Trigger {
-        camera: CameraId,
-        trigger: TriggerId,
-        triggers: Vec<TriggerId>,
-    },
-    #[error("trigger {trigger} of camera {camera} has another source; calls need http = true")]
-    NotCalled {
-        camera: CameraId,
-        trigger: TriggerId,
-    },
-}
+#[error("{0}")]
+pub struct UnknownTrigger(pub String);
 
-fn known<T: ToString>(names: &[T]) -> String {
+fn known<T: ToString>(names: impl Iterator<Item = T>) -> String {
+    let names: Vec<String> = names.map(|name| name.to_string()).collect();
     match names.is_empty() {
         true => "none".to_owned(),
-        false => {
-            let names: Vec<String> = names.iter().map(T::to_string).collect();
-            names.join(", ")
-        }
+        false => names.join(", "),
     }
 }
 
@@ -186,27 +168,18 @@ impl TriggerSet {
         trigger: &TriggerId,
     ) -> Result<&mut TriggerState, UnknownTrigger> {
         let Some(index) = self.cameras.iter().position(|known| known.id == *camera) else {
-            let with_triggers = self.cameras.iter().map(|known| known.id.clone());
-            return Err(UnknownTrigger::Camera {
-                camera: camera.clone(),
-                with_triggers: with_triggers.collect(),
-            });
+            let names = known(self.cameras.iter().map(|known| &known.id));
+            return Err(UnknownTrigger(format!(
+                "no camera {camera} has triggers; those that have some: {names}"
+            )));
         };
         let triggers = &mut self.cameras[index].triggers;
-        let place = triggers
-            .iter()
-            .position(|known| known.config.id == *trigger);
-        match place {
-            Some(place) => Ok(&mut triggers[place]),
-            None => Err(UnknownTrigger::Trigger {
-                camera: camera.clone(),
-                trigger: trigger.clone(),
-                triggers: triggers
-                    .iter()
-                    .map(|known| known.config.id.clone())
-                    .collect(),
-            }),
-        }
+        let names = known(triggers.iter().map(|known| &known.config.id));
+        let found = triggers
+            .iter_mut()
+            .find(|known| known.config.id == *trigger);
+        let unknown = || format!("camera {camera} has no trigger {trigger}; it has {names}");
+        found.ok_or_else(|| UnknownTrigger(unknown()))
     }
 
     /// A command requests all looks of a camera that are due until then. No effect on a camera without triggers.
