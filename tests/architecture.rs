@@ -17,7 +17,6 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     ("cameras", "ingest", &[]),
     ("cameras", "sampler", &[]),
     ("events", "track", &[]),
-    ("events", "overrides", &[]),
     ("events", "triggers", &[]),
     ("state", "schema", &[]),
     ("state", "file_system", &[]),

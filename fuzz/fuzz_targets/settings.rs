@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use libfuzzer_sys::fuzz_target;
 use spotter_core::{CameraId, Mono};
 use spotter_config::{CameraConfig, Environment, of_text};
-use spotter_events::overrides::{EffectiveCameras, ReadOverrides, StoredOverrides};
+use spotter_control::{EffectiveCameras, ReadOverrides, StoredOverrides};
 
 const FILE: &str = "mqtt.url = \"mqtt://broker\"\n[camera.gate]\nurl = \"test://\"\nrate = 1\nprompt.person.detect = \"person\"\n\
     prompt.dark = { query = \"Is it dark?\", choices = [\"yes\", \"no\"] }\n";

@@ -23,11 +23,11 @@ use super::{
     triggers::Triggers,
 };
 use spotter_config::CameraConfig;
+use spotter_control::{RequestHistory, RequestStatus};
 use spotter_core::{
     CameraId, Clock, Command, LineId, LogLevel, LogThrottle, LookNews, Mono, PromptText, Refusal,
     RefusalCode, RequestedInfo, Setting,
 };
-use spotter_events::overrides::{RequestHistory, RequestStatus};
 use spotter_mqtt as publish;
 use spotter_mqtt::{
     CommandRequest, Inbound, InboundKind, Publisher, Reply, ReplyTo, ReplyValue, RequestScope,

@@ -23,12 +23,12 @@ use spotter_config::{
     self as config, CameraConfig, Config, ConfigChange, ConfigProblems, Environment, LoadedConfig,
     OverridePersistence,
 };
-use spotter_core::{CameraId, Clock, Command, ModeId, Mono, NO_MODE, Refusal, Setting, WallTime};
-use spotter_engine::open::check_adapters;
-use spotter_events::overrides::{
+use spotter_control::{
     DiscardedOverride, DroppedRecord, EffectiveCameras, ModeSwitch, OverrideEffect, ReadOverrides,
     StoredOverrides,
 };
+use spotter_core::{CameraId, Clock, Command, ModeId, Mono, NO_MODE, Refusal, Setting, WallTime};
+use spotter_engine::open::check_adapters;
 use spotter_state::{Document, StateStore};
 
 /// The file, the overrides over it and the cameras that result from both.

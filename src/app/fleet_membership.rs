@@ -32,8 +32,8 @@ use spotter_config::{
     Config, Environment, FleetConfig, ListReader, ListRights, SharedCamera, SharedCameraList,
     camera_list,
 };
+use spotter_control::{DroppedRecord, ReadOverrides};
 use spotter_core::{CameraId, CameraRights, Clock, Epoch, Mono, NodeId, plain_line};
-use spotter_events::overrides::{DroppedRecord, ReadOverrides};
 use spotter_fleet::{
     entries::ListRevision,
     member::{Member, MemberCommand, MemberEvent, MemberSettings},

@@ -1,6 +1,6 @@
 //! The configuration file: read, checked, and turned into [`Config`], which holds only valid values.
 //!
-//! Belongs here: keys, defaults, ranges, secrets, messages. Does not belong here: run-time changes (`spotter_events::overrides`) and the
+//! Belongs here: keys, defaults, ranges, secrets, messages. Does not belong here: run-time changes (`spotter_control`) and the
 //! diff of a reload. The program sees [`Config`] alone.
 //!
 //! Four layers, each of which imports those before it: `read`, from bytes to values with places; `forms`, how values are written;

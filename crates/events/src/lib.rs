@@ -1,6 +1,5 @@
-//! Turns answers into tracks, zones, lines, events and presence; overrides of the configuration; which triggers are active.
+//! Turns answers into tracks, zones, lines, events and presence; which triggers are active.
 
-pub mod overrides;
 mod stored_line_counts;
 pub mod track;
 pub mod triggers;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::overrides::ReadOverrides;
+use crate::ReadOverrides;
 use spotter_config::{
     LineConfig, ZoneConfig, ZonePoint,
     testing::{camera, prompt},

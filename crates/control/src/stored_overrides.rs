@@ -120,7 +120,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::overrides::EffectiveCameras;
+    use crate::EffectiveCameras;
     use spotter_config::testing::{camera, prompt};
     use spotter_core::{
         CameraId, LookRate, Mono, PROMPT_TEXT_MAX_CHARS, Setting, Share,
