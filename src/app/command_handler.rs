@@ -23,11 +23,10 @@ use super::{
     triggers::Triggers,
 };
 use spotter_config::CameraConfig;
-use spotter_control::{RequestHistory, RequestStatus};
-use spotter_core::{
-    CameraId, Clock, Command, LineId, LogLevel, LogThrottle, LookNews, Mono, PromptText, Refusal,
-    RefusalCode, RequestedInfo, Setting,
+use spotter_control::{
+    Command, LogLevel, Refusal, RefusalCode, RequestHistory, RequestStatus, RequestedInfo,
 };
+use spotter_core::{CameraId, Clock, LineId, LogThrottle, LookNews, Mono, PromptText, Setting};
 use spotter_mqtt as publish;
 use spotter_mqtt::{
     CommandRequest, Inbound, InboundKind, Publisher, Reply, ReplyTo, ReplyValue, RequestScope,
@@ -208,7 +207,7 @@ impl CommandHandler {
                     }
                 };
             }
-            Command::Reload => return CommandEffect::Reload(requester),
+            Command::Reload {} => return CommandEffect::Reload(requester),
             Command::Ask { camera, question } => {
                 match self.ask(camera, question, &requester, &context) {
                     // Its answer is the reply.

@@ -24,10 +24,10 @@ use spotter_config::{
     OverridePersistence,
 };
 use spotter_control::{
-    DiscardedOverride, DroppedRecord, EffectiveCameras, ModeSwitch, OverrideEffect, ReadOverrides,
-    StoredOverrides,
+    Command, DiscardedOverride, DroppedRecord, EffectiveCameras, ModeSwitch, OverrideEffect,
+    ReadOverrides, Refusal, StoredOverrides,
 };
-use spotter_core::{CameraId, Clock, Command, ModeId, Mono, NO_MODE, Refusal, Setting, WallTime};
+use spotter_core::{CameraId, Clock, ModeId, Mono, NO_MODE, Setting, WallTime};
 use spotter_engine::open::check_adapters;
 use spotter_state::{Document, StateStore};
 

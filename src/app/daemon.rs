@@ -54,7 +54,8 @@ use crate::ops::{
 };
 use spotter_cameras::sampler::Sampler;
 use spotter_config::{self as config, Config, ConfigProblems, LoadedConfig, Severity};
-use spotter_core::{CameraId, Clock, LookNews, Refusal, RefusalCode, SystemClock, TriggeredLooks};
+use spotter_control::{Refusal, RefusalCode};
+use spotter_core::{CameraId, Clock, LookNews, SystemClock, TriggeredLooks};
 use spotter_engine::{
     model::{ModelConfig, check_model, model_config},
     open::ModelCard,

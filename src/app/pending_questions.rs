@@ -2,9 +2,8 @@
 
 use std::{sync::Arc, time::Duration};
 
-use spotter_core::{
-    AnswerBody, CameraId, LookNews, Mono, Outcome, Prompt, PromptId, Refusal, RefusalCode, Task,
-};
+use spotter_control::{Refusal, RefusalCode};
+use spotter_core::{AnswerBody, CameraId, LookNews, Mono, Outcome, Prompt, PromptId, Task};
 use spotter_mqtt::ReplyValue;
 
 /// Questions that may wait at the same time: each is a prompt of a look.

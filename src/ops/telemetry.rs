@@ -27,7 +27,7 @@ use tracing_subscriber::{
 
 use super::panics::log_panics;
 use spotter_config::Secret;
-use spotter_core::LogLevel;
+use spotter_control::LogLevel;
 
 const MASK: &str = "***";
 /// In more detail, the HTTP client logs URLs and, in hexadecimal, requests: no mask finds a secret there.

@@ -1,14 +1,16 @@
 //! The file's cameras with everything that commands changed. The values of the active mode are among those of the file here.
 
 use super::{
+    command::Command,
     override_set::{DiscardedOverride, OverrideSet},
+    refusal::*,
     revisions::Revisions,
     settings::current_setting,
     stored_overrides::StoredOverrides,
     temporary::{AddedPrompt, RateBoost},
 };
 use spotter_config::{CameraConfig, ModeSetting};
-use spotter_core::{CameraId, Command, Mono, Refusal, RefusalCode, Setting};
+use spotter_core::{CameraId, Mono, Setting};
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
@@ -115,9 +117,12 @@ impl EffectiveCameras {
                 lasting,
                 rate,
             } => {
-                let boost = RateBoost::new(camera, *lasting, *rate, now)?;
                 self.boosts.retain(|other| other.camera != *camera);
-                self.boosts.push(boost);
+                self.boosts.push(RateBoost {
+                    camera: camera.clone(),
+                    until: now.after(*lasting),
+                    rate: *rate,
+                });
                 Ok(OverrideEffect::Temporary)
             }
             Command::AddPrompt { camera, prompt } => {
@@ -147,7 +152,7 @@ impl EffectiveCameras {
                 Ok(OverrideEffect::Stored)
             }
             Command::SetMode { .. }
-            | Command::Reload
+            | Command::Reload {}
             | Command::Snapshot { .. }
             | Command::Reconnect { .. }
             | Command::Ask { .. }

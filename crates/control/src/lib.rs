@@ -8,6 +8,7 @@
 //!
 //! | part | what it is |
 //! | --- | --- |
+//! | `command` | all commands |
 //! | `effective_cameras` | the file's cameras with everything that commands changed |
 //! | `modes` | which mode is active, by command or schedule, and the file's cameras in it |
 //! | `override_set` | values that survive a restart, each with the file's value at that time |
@@ -21,18 +22,22 @@
 //! a command arrives and is answered (`crates/mqtt`), what is done with a changed camera (`src/app`), and the disk
 //! (`crates/state`). All of it is pure and takes `now`.
 
+mod command;
 mod effective_cameras;
 mod modes;
 mod override_set;
+mod refusal;
 mod request_history;
 mod revisions;
 mod settings;
 mod stored_overrides;
 mod temporary;
 
+pub use command::{Command, LogLevel, NewPrompt, RequestedInfo, camera_id, prompt_id};
 pub use effective_cameras::{EffectiveCameras, OverrideEffect};
 pub use modes::{ModeChoice, ModeSwitch, StoredMode, active_mode};
 pub use override_set::{DiscardedOverride, Override, OverrideSet};
+pub use refusal::{Refusal, RefusalCode, shown};
 pub use request_history::{RequestHistory, RequestStatus};
 pub use revisions::RevisionRecord;
 pub use settings::current_setting;

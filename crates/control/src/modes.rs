@@ -5,9 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::settings::put;
+use super::{refusal::*, settings::put};
 use spotter_config::{CameraConfig, ModeConfig, ModeSetting};
-use spotter_core::{ModeId, Refusal, RefusalCode, WallTime};
+use spotter_core::{ModeId, WallTime};
 
 /// A mode, or none, that a command chose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

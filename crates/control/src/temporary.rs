@@ -1,14 +1,11 @@
 //! Changes that end by themselves or with the process: prompts that a command added, and a higher rate for a while.
 
-use std::time::Duration;
-
+use crate::{command::NewPrompt, refusal::*};
 use spotter_config::{CameraConfig, PromptConfig, prompt_of_keys};
-use spotter_core::{CameraId, LookRate, Mono, NewPrompt, PromptId, Refusal, RefusalCode};
+use spotter_core::{CameraId, LookRate, Mono, PromptId};
 
 /// Added prompts of one camera. Each costs a part of every look.
 const PROMPTS_MAX: usize = 16;
-/// The longest time of a higher rate.
-const LOOK_MAX: Duration = Duration::from_secs(3600);
 
 /// A prompt that is not in the file.
 #[derive(Clone, Debug)]
@@ -22,7 +19,7 @@ pub(super) struct AddedPrompt {
 pub(super) struct RateBoost {
     pub(super) camera: CameraId,
     pub(super) until: Mono,
-    rate: Option<LookRate>,
+    pub(super) rate: Option<LookRate>,
 }
 
 impl AddedPrompt {
@@ -74,24 +71,6 @@ impl AddedPrompt {
 }
 
 impl RateBoost {
-    pub(super) fn new(
-        camera: &CameraId,
-        lasting: Duration,
-        rate: Option<LookRate>,
-        now: Mono,
-    ) -> Result<Self, Refusal> {
-        if lasting.is_zero() || lasting > LOOK_MAX {
-            let (asked, most) = (lasting.as_secs_f64(), LOOK_MAX.as_secs());
-            let text = format!("seconds: {asked} is not above 0 and up to {most}");
-            return Err(Refusal::new(RefusalCode::BadValue, text));
-        }
-        Ok(Self {
-            camera: camera.clone(),
-            until: now.after(lasting),
-            rate,
-        })
-    }
-
     /// All prompts of the camera get this rate, and the motion gate is off.
     pub(super) fn apply(&self, camera: &mut CameraConfig) {
         let rate = self.rate.unwrap_or(camera.rate).max(camera.rate);

@@ -6,7 +6,6 @@
 
 mod anchor;
 mod answer;
-mod command;
 mod detection;
 mod epoch;
 mod event;
@@ -30,6 +29,7 @@ mod prompt;
 mod prompt_state;
 mod schedule;
 mod score_map;
+mod setting;
 mod stream_counters;
 mod strip;
 #[cfg(any(test, feature = "testing"))]
@@ -46,9 +46,9 @@ mod view;
 mod window;
 
 pub use {
-    answer::*, command::*, detection::*, epoch::*, event::*, file::*, frame::*, frame_counters::*,
+    answer::*, detection::*, epoch::*, event::*, file::*, frame::*, frame_counters::*,
     geometry::*, gpu_precision::*, ids::*, ip_network::*, latency::*, log_throttle::*,
     look_token::*, model_record::*, nearest::*, phase::*, plain_line::*, polygon::*,
-    polygon_rules::*, prompt::*, prompt_state::*, schedule::*, score_map::*, stream_counters::*,
+    polygon_rules::*, prompt::*, prompt_state::*, schedule::*, score_map::*, setting::*, stream_counters::*,
     strip::*, time::*, trigger::*, values::*, view::*, window::*,
 };

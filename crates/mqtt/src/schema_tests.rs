@@ -18,9 +18,10 @@ use crate::{
     },
     testing::{camera, camera_status, health_of, identity, info, prompt, state, topics},
 };
+use spotter_control::{Command, Refusal, RefusalCode};
 use spotter_core::{
-    Command, DirectionId, EndReason, Epoch, Event, EventStep, LineId, Location, NormPoint, Phase,
-    Presence, PromptState, Refusal, RefusalCode, Setting, UpdateReason, WallTime, ZoneId,
+    DirectionId, EndReason, Epoch, Event, EventStep, LineId, Location, NormPoint, Phase, Presence,
+    PromptState, Setting, UpdateReason, WallTime, ZoneId,
     testing::{prompt_text, rate},
 };
 

@@ -4,19 +4,19 @@ use crate::{
     read::{prelude::*, problem::*, syntax},
     tables::{camera::CameraConfig, prompt::*},
 };
-use spotter_core::{PromptId, PromptKeys};
+use spotter_core::PromptId;
 
 /// Mistakes of one prompt in a message; there may be hundreds.
 const MISTAKES_MAX: usize = 8;
 
 /// The prompt that a file with these keys has on this camera, or the mistakes that would be reported of the file.
 pub fn prompt_of_keys(
-    keys: &PromptKeys,
+    keys: &toml::Table,
     id: &PromptId,
     camera: &CameraConfig,
 ) -> Result<PromptConfig, String> {
     // A reader notes places in a text.
-    let text = keys.to_toml().map_err(|error| format!("prompt: {error}"))?;
+    let text = toml::to_string(keys).map_err(|error| format!("prompt: {error}"))?;
     let notes = Notes::new("", &text);
     let of_camera = PromptScope {
         rate: camera.rate,

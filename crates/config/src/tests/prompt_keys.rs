@@ -1,7 +1,7 @@
 //! The keys of a prompt from a command, compared with the same keys in the file.
 
 use super::*;
-use spotter_core::{PromptId, PromptKeys};
+use spotter_core::PromptId;
 
 /// A camera with a zone, a line and values for its prompts, and a prompt `hat` with `keys`.
 fn file(keys: &str) -> String {
@@ -14,7 +14,7 @@ fn file(keys: &str) -> String {
 
 fn of_command(keys: &str) -> Result<PromptConfig, String> {
     let camera = &loaded(&file("detect = \"hat\"")).config.cameras[0];
-    let keys: PromptKeys = toml::from_str(keys).unwrap();
+    let keys: toml::Table = toml::from_str(keys).unwrap();
     prompt_of_keys(&keys, &PromptId::new("hat").unwrap(), camera)
 }
 

@@ -5,13 +5,13 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::*;
-use crate::ReadOverrides;
+use crate::{NewPrompt, ReadOverrides};
 use spotter_config::{
     LineConfig, ZoneConfig, ZonePoint,
     testing::{camera, prompt},
 };
 use spotter_core::{
-    CaptionLength, LineId, NewPrompt, NormBox, PromptId, PromptRegion, RegionBox, Task, ZoneId,
+    CaptionLength, LineId, NormBox, PromptId, PromptRegion, RegionBox, Task, ZoneId,
     testing::{prompt_text, rate},
 };
 
@@ -297,13 +297,12 @@ fn boost_raises_the_look_rate_and_opens_the_gate() {
     let mut file = site();
     file[0].motion.on = true;
     let mut effective = of_file(file.clone());
-    let look = |rate_hz: Option<f64>, seconds| Command::Look {
+    let look = |rate_hz: f64, seconds| Command::Look {
         camera: gate(),
         lasting: Duration::from_secs(seconds),
-        rate: rate_hz.map(rate),
+        rate: Some(rate(rate_hz)),
     };
-    assert!(effective.execute(&look(None, 0), at(0)).is_err());
-    effective.execute(&look(Some(5.0), 10), at(100)).unwrap();
+    effective.execute(&look(5.0, 10), at(100)).unwrap();
     let during = &effective.cameras(at(105))[0];
     assert_eq!((during.rate, during.motion.on), (rate(5.0), false));
     assert!(during.prompts.iter().all(|prompt| prompt.rate == rate(5.0)));

@@ -10,9 +10,9 @@ pub use reply::{Reply, ReplyValue};
 
 use super::{CameraOwner, Inbound, ReplyTo, RequestScope, Topics, read_json};
 use spotter_config::{Commands, Config};
+use spotter_control::{Command, Refusal, RefusalCode, camera_id, prompt_id, shown};
 use spotter_core::{
-    CameraId, Command, LineId, LookRate, ModeId, NO_MODE, PromptId, PromptText, Refusal,
-    RefusalCode, Setting, Share, plain_line,
+    CameraId, LineId, LookRate, ModeId, NO_MODE, PromptText, Setting, Share, plain_line,
 };
 
 /// A longer id of a request is refused: ids are kept for ten minutes and repeated in replies.
@@ -89,14 +89,30 @@ pub fn parse_inbound(topics: &Topics, ha_status: Option<&str>, message: &Inbound
     let Some((scope, levels)) = topics.scope_of(&message.topic) else {
         return InboundKind::Other;
     };
-    let (head, command) = match levels.as_slice() {
-        ["cmd"] => json::parse_request(&message.payload),
-        ["mode", "set"] => set_mode(&message.payload),
-        ["cam", camera, field, "set"] => set(camera, None, field, &message.payload),
-        ["cam", camera, "prompt", prompt, field, "set"] => {
-            set(camera, Some(prompt), field, &message.payload)
+    let mut head = RequestHead::default();
+    let command = match levels.as_slice() {
+        ["cmd"] => json::parse_request(&message.payload, &mut head),
+        ["mode", "set"] => {
+            head.op = "mode_set".to_owned();
+            set_mode(&message.payload)
         }
-        ["cam", camera, "line", line, "set"] => set_line(camera, line, &message.payload),
+        ["cam", camera, "line", line, "set"] => {
+            head.op = "line_reset".to_owned();
+            head.line = Some((*line).to_owned());
+            head.camera = Some((*camera).to_owned());
+            reset_line(camera, line, &message.payload)
+        }
+        ["cam", camera, field, "set"] => {
+            head.op = "camera_set".to_owned();
+            head.camera = Some((*camera).to_owned());
+            set(&mut head, field, &message.payload)
+        }
+        ["cam", camera, "prompt", prompt, field, "set"] => {
+            head.op = "prompt_set".to_owned();
+            head.camera = Some((*camera).to_owned());
+            head.prompt = Some((*prompt).to_owned());
+            set(&mut head, field, &message.payload)
+        }
         _ => return InboundKind::Other,
     };
     if message.retained {
@@ -133,136 +149,74 @@ pub(crate) fn parse_owner(topics: &Topics, message: &Inbound) -> Option<(CameraI
 }
 
 /// A message on one of the `/set` topics.
-fn set(
-    camera: &str,
-    prompt: Option<&str>,
-    field: &str,
-    payload: &[u8],
-) -> (RequestHead, Result<Command, Refusal>) {
-    let op = if prompt.is_some() {
-        "prompt_set"
-    } else {
-        "camera_set"
+fn set(head: &mut RequestHead, field: &str, payload: &[u8]) -> Result<Command, Refusal> {
+    let fields = match head.prompt {
+        None => ["enabled", "rate", "motion_gate"],
+        Some(_) => ["text", "enabled", "min_score"],
     };
-    let mut head = RequestHead {
-        op: op.to_owned(),
-        camera: Some(camera.to_owned()),
-        prompt: prompt.map(str::to_owned),
-        ..RequestHead::default()
-    };
-    let command = camera_id(camera).and_then(|camera| {
-        let prompt = prompt.map(prompt_id).transpose()?;
-        // Also of a value that is refused: it is published again.
-        let mut known = fields(prompt.is_some()).into_iter();
-        head.field = known.find(|known| *known == field);
-        let setting = setting(prompt, field, payload)?;
-        Ok(Command::Set { camera, setting })
-    });
-    (head, command)
-}
-
-/// A message on the `/set` topic of a line.
-fn set_line(camera: &str, line: &str, payload: &[u8]) -> (RequestHead, Result<Command, Refusal>) {
-    let head = RequestHead {
-        op: "line_reset".to_owned(),
-        camera: Some(camera.to_owned()),
-        line: Some(line.to_owned()),
-        ..RequestHead::default()
-    };
-    let command = camera_id(camera).and_then(|camera| {
-        let line =
-            LineId::new(line).map_err(|_| unknown(RefusalCode::UnknownLine, "line", line))?;
-        match String::from_utf8_lossy(payload).trim() {
-            LINE_RESET => Ok(Command::ResetLine { camera, line }),
-            other => Err(bad_value("line", other, LINE_RESET)),
-        }
-    });
-    (head, command)
-}
-
-/// A message on the topic that switches the mode: the name of one, or `none`.
-fn set_mode(payload: &[u8]) -> (RequestHead, Result<Command, Refusal>) {
-    let head = RequestHead {
-        op: "mode_set".to_owned(),
-        ..RequestHead::default()
-    };
-    let text = String::from_utf8_lossy(payload);
-    let mode = match text.trim() {
-        NO_MODE => Ok(None),
-        name => ModeId::new(name)
-            .map(Some)
-            .map_err(|_| unknown(RefusalCode::UnknownMode, "mode", name)),
-    };
-    (head, mode.map(|mode| Command::SetMode { mode }))
-}
-
-/// What of a camera or of a prompt can be set.
-fn fields(of_prompt: bool) -> [&'static str; 3] {
-    match of_prompt {
-        false => ["enabled", "rate", "motion_gate"],
-        true => ["text", "enabled", "min_score"],
-    }
-}
-
-/// The wanted value of a topic's last level.
-fn setting(prompt: Option<PromptId>, field: &str, payload: &[u8]) -> Result<Setting, Refusal> {
+    // Also of a value that is refused: it is published again.
+    head.field = fields.into_iter().find(|known| *known == field);
+    let camera = camera_id(head.camera.as_deref().unwrap_or_default())?;
+    let prompt = head.prompt.as_deref().map(prompt_id).transpose()?;
     let text = std::str::from_utf8(payload)
-        .map_err(|_| Refusal::new(RefusalCode::BadValue, format!("{field}: not UTF-8 text")))?;
+        .map_err(|_| Refusal::bad_value(format!("{field}: not UTF-8 text")))?;
     let switch = || match text.trim() {
         "ON" => Ok(true),
         "OFF" => Ok(false),
-        other => Err(bad_value(field, other, "ON or OFF")),
+        other => Err(not_allowed(field, other, "ON or OFF")),
     };
     let number = || {
         let number = text.trim().parse::<f64>().ok().filter(|n| n.is_finite());
-        number.ok_or_else(|| bad_value(field, text, "a number"))
+        number.ok_or_else(|| not_allowed(field, text, "a number"))
     };
     let wrong = |error| Refusal::of_value(field, &error);
-    Ok(match (prompt, field) {
+    let setting = match (prompt, field) {
         (None, "enabled") => Setting::Enabled(switch()?),
         (None, "rate") => Setting::Rate(LookRate::new(number()?).map_err(wrong)?),
         (None, "motion_gate") => Setting::MotionGate(switch()?),
         (Some(prompt), "text") => {
-            let text =
-                PromptText::new(text).map_err(|error| Refusal::of_value("prompt text", &error));
-            Setting::Text(prompt, text?)
+            let text = PromptText::new(text);
+            let text = text.map_err(|error| Refusal::of_value("prompt text", &error))?;
+            Setting::Text(prompt, text)
         }
         (Some(prompt), "enabled") => Setting::PromptEnabled(prompt, switch()?),
         (Some(prompt), "min_score") => {
             Setting::MinScore(prompt, Share::new(number()?).map_err(wrong)?)
         }
-        (prompt, other) => {
-            let known = fields(prompt.is_some()).join(", ");
-            let text = format!("{} cannot be set; there are {known}", shown(other));
+        (_, other) => {
+            let (other, known) = (shown(other), fields.join(", "));
+            let text = format!("{other} cannot be set; there are {known}");
             return Err(Refusal::new(RefusalCode::UnknownOp, text));
         }
-    })
+    };
+    Ok(Command::Set { camera, setting })
 }
 
-fn camera_id(text: &str) -> Result<CameraId, Refusal> {
-    CameraId::new(text).map_err(|_| unknown(RefusalCode::UnknownCamera, "camera", text))
-}
-
-fn prompt_id(text: &str) -> Result<PromptId, Refusal> {
-    PromptId::new(text).map_err(|_| unknown(RefusalCode::UnknownPrompt, "prompt", text))
-}
-
-fn unknown(code: RefusalCode, kind: &str, id: &str) -> Refusal {
-    Refusal::new(code, format!("there is no {kind} {}", shown(id)))
-}
-
-fn bad_value(field: &str, found: &str, allowed: &str) -> Refusal {
-    let text = format!("{field}: {} is not {allowed}", shown(found));
-    Refusal::new(RefusalCode::BadValue, text)
-}
-
-/// Text of a request for our messages: quoted and shortened.
-fn shown(text: &str) -> String {
-    const SHOWN_CHARS: usize = 40;
-    match text.chars().count() > SHOWN_CHARS {
-        true => format!("{:?}…", text.chars().take(SHOWN_CHARS).collect::<String>()),
-        false => format!("{text:?}"),
+/// A message on the `/set` topic of a line.
+fn reset_line(camera: &str, line: &str, payload: &[u8]) -> Result<Command, Refusal> {
+    let camera = camera_id(camera)?;
+    let line =
+        LineId::new(line).map_err(|_| Refusal::unknown(RefusalCode::UnknownLine, "line", line))?;
+    match String::from_utf8_lossy(payload).trim() {
+        LINE_RESET => Ok(Command::ResetLine { camera, line }),
+        other => Err(not_allowed("line", other, LINE_RESET)),
     }
+}
+
+/// A message on the topic that switches the mode: the name of one, or `none`.
+fn set_mode(payload: &[u8]) -> Result<Command, Refusal> {
+    let mode = match String::from_utf8_lossy(payload).trim() {
+        NO_MODE => None,
+        name => {
+            let unknown = |_| Refusal::unknown(RefusalCode::UnknownMode, "mode", name);
+            Some(ModeId::new(name).map_err(unknown)?)
+        }
+    };
+    Ok(Command::SetMode { mode })
+}
+
+fn not_allowed(field: &str, found: &str, allowed: &str) -> Refusal {
+    Refusal::bad_value(format!("{field}: {} is not {allowed}", shown(found)))
 }
 
 #[cfg(test)]

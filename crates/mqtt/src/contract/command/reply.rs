@@ -4,7 +4,8 @@ use serde_json::{Map, json};
 
 use super::RequestHead;
 use crate::{Info, contract::detection::SCHEMA};
-use spotter_core::{CameraId, Refusal, Setting, WallTime};
+use spotter_control::Refusal;
+use spotter_core::{CameraId, Setting, WallTime};
 
 /// The value of a successful reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,9 +57,7 @@ impl Reply {
             message["field"] = json!(field);
         }
         match &self.result {
-            Err(refusal) => {
-                message["error"] = json!({"code": refusal.code.as_str(), "text": refusal.text});
-            }
+            Err(refusal) => message["error"] = json!(refusal),
             Ok(ReplyValue::Done) => {}
             Ok(ReplyValue::Revision(revision)) => message["rev"] = json!(revision),
             Ok(ReplyValue::Answer { text, score }) => {

@@ -10,8 +10,9 @@ use crate::{
     contract::discovery::tests::config,
     testing::{camera, fleet_topics, prompt, topics},
 };
+use spotter_control::{LogLevel, NewPrompt, RequestedInfo};
 use spotter_core::{
-    Epoch, LogLevel, NewPrompt, RequestedInfo, WallTime,
+    Epoch, PromptId, WallTime,
     testing::{prompt_text, rate, share},
 };
 
@@ -108,10 +109,13 @@ fn unreadable_command_is_rejected_with_the_allowed_values() {
     let url = "cam/gate/url/set";
     let known = "\"url\" cannot be set; there are enabled, rate, motion_gate";
     let exec = r#"{"op":"exec"}"#;
+    let operations = "there is no operation \"exec\"; there are reload, snapshot, reconnect, look, ask, prompt_add, \
+                      prompt_del, reset_overrides, get, log_level";
     let nameless = r#"{"op":"prompt_add","cam":"gate","prompt":{"detect":"a"}}"#;
     let name = r#"{"op":"prompt_add","cam":"gate","prompt":{"id":"X","detect":"a"}}"#;
     let list = r#"{"op":"prompt_add","cam":"gate","prompt":[]}"#;
     let look = r#"{"op":"look","cam":"gate","second":3}"#;
+    let soon = r#"{"op":"look","cam":"gate","seconds":0}"#;
     let no_camera = r#"{"op":"look"}"#;
     let get = r#"{"op":"get","what":"url"}"#;
     let id = r#"{"op":"reload","id":7}"#;
@@ -135,8 +139,9 @@ fn unreadable_command_is_rejected_with_the_allowed_values() {
         (url, "rtsp://x", "unknown_op", known),
         ("cmd", "reload", "bad_request", "not JSON"),
         ("cmd", "[]", "bad_request", "not a JSON object"),
-        ("cmd", exec, "unknown_op", "there is no operation \"exec\""),
+        ("cmd", exec, "unknown_op", operations),
         ("cmd", look, "bad_request", "unknown field `second`"),
+        ("cmd", soon, "bad_value", "0 is not above 0 and up to 3600"),
         ("cmd", no_camera, "bad_request", "missing field `cam`"),
         ("cmd", get, "bad_value", "info, settings or overrides"),
         ("cmd", id, "bad_request", "id: a text of up to 64"),
@@ -145,7 +150,7 @@ fn unreadable_command_is_rejected_with_the_allowed_values() {
         ("cmd", list, "bad_request", "expected a map"),
     ] {
         let refusal = asked(topic, payload).command.unwrap_err();
-        assert_eq!(refusal.code.as_str(), code, "{topic} {payload}");
+        assert_eq!(json!(refusal.code), code, "{topic} {payload}");
         assert!(refusal.text.contains(text), "{topic} {payload}: {refusal}");
     }
     let endless = "x".repeat(REQUEST_MAX_BYTES + 1);
@@ -184,7 +189,7 @@ fn each_operation_is_parsed() {
             json!({"op": "ask", "cam": "gate", "text": "Is it raining?"}),
             ask,
         ),
-        (json!({"op": "reload"}), Command::Reload),
+        (json!({"op": "reload"}), Command::Reload {}),
         (
             json!({"op": "look", "cam": "gate", "seconds": 5, "rate": 4}),
             look,

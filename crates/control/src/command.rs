@@ -1,0 +1,283 @@
+//! All commands to the running daemon: what each does, the keys of its request and their limits (docs/mqtt.md section 5).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
+use serde_json::{Map, Value, json};
+
+use crate::refusal::{Refusal, RefusalCode, shown};
+use spotter_core::{
+    CameraId, LineId, LookRate, ModeId, PromptId, PromptText, Setting, duration_from_secs,
+};
+
+/// The longest time of a higher rate.
+const LOOK_SECONDS_MAX: f64 = 3600.0;
+/// The longest time of another log level, minutes.
+const LOG_MINUTES_MAX: f64 = 24.0 * 60.0;
+
+/// What is to be done. Each is a request on the topic `cmd` with its name as `op`, but for those that have a topic of their own.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Command {
+    /// Change a value of a camera. Topic: `cam/CAMERA/…/set`.
+    #[serde(skip)]
+    Set { camera: CameraId, setting: Setting },
+    /// Make another mode the active one; `None` = no mode. Topic: `mode/set`.
+    #[serde(skip)]
+    SetMode { mode: Option<ModeId> },
+    /// Set the counts at a line to 0. Topic: `cam/CAMERA/line/LINE/set`.
+    #[serde(skip)]
+    ResetLine { camera: CameraId, line: LineId },
+    /// Read the configuration again.
+    Reload {},
+    /// Publish a picture of the next look.
+    Snapshot {
+        #[serde(rename = "cam", deserialize_with = "camera")]
+        camera: CameraId,
+    },
+    /// Close the connection and open it again.
+    Reconnect {
+        #[serde(rename = "cam", deserialize_with = "camera")]
+        camera: CameraId,
+    },
+    /// Look more often for a while, because something outside gave a reason to.
+    Look {
+        #[serde(rename = "cam", deserialize_with = "camera")]
+        camera: CameraId,
+        #[serde(rename = "seconds", deserialize_with = "look_time")]
+        #[serde(default = "usual_look_time")]
+        lasting: Duration,
+        /// Looks a second; `None` = the camera's own rate, which the motion gate does not hold back meanwhile.
+        #[serde(default, deserialize_with = "look_rate")]
+        rate: Option<LookRate>,
+    },
+    /// Answer a question once, about the next frame.
+    Ask {
+        #[serde(rename = "cam", deserialize_with = "camera")]
+        camera: CameraId,
+        #[serde(rename = "text", deserialize_with = "question")]
+        question: PromptText,
+    },
+    /// Ask a further prompt until it is taken away.
+    #[serde(rename = "prompt_add")]
+    AddPrompt {
+        #[serde(rename = "cam", deserialize_with = "camera")]
+        camera: CameraId,
+        #[serde(deserialize_with = "new_prompt")]
+        prompt: NewPrompt,
+    },
+    /// Take a prompt away that was added.
+    #[serde(rename = "prompt_del")]
+    RemovePrompt {
+        #[serde(rename = "cam", deserialize_with = "camera")]
+        camera: CameraId,
+        #[serde(deserialize_with = "prompt")]
+        prompt: PromptId,
+    },
+    /// Take back what was changed at run time.
+    ResetOverrides {
+        /// Of which camera; `None` = of all.
+        #[serde(rename = "cam", default, deserialize_with = "any_camera")]
+        camera: Option<CameraId>,
+    },
+    Get {
+        #[serde(deserialize_with = "what")]
+        what: RequestedInfo,
+    },
+    /// Log more or less for a while.
+    LogLevel {
+        #[serde(deserialize_with = "log_level")]
+        level: LogLevel,
+        #[serde(rename = "minutes", deserialize_with = "log_time")]
+        lasting: Duration,
+    },
+}
+
+/// A prompt that is asked until it is taken away or the daemon ends.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewPrompt {
+    /// Its name on the camera.
+    pub id: PromptId,
+    /// Those of `[camera.NAME.prompt.NAME]`. They are checked when the camera is known.
+    pub keys: toml::Table,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RequestedInfo {
+    Info,
+    /// Every value that may be changed, as it is now.
+    Settings,
+    /// Those that differ from the file, with the file's value.
+    Overrides,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogLevel {
+    /// What keeps Spotter from its work.
+    Error,
+    /// What an operator should look at.
+    Warn,
+    Info,
+    /// What a developer asks for.
+    Debug,
+    Trace,
+}
+
+impl Command {
+    /// The command of a request on `cmd`. An unknown key is refused, because a mistyped key would otherwise change what is requested.
+    pub fn of_request(request: Map<String, Value>) -> Result<Self, Refusal> {
+        let op = shown(
+            request
+                .get("op")
+                .and_then(Value::as_str)
+                .unwrap_or_default(),
+        );
+        serde_json::from_value(Value::Object(request)).map_err(|error| {
+            let text = error.to_string();
+            if let Ok(refusal) = serde_json::from_str(&text) {
+                return refusal;
+            }
+            // Other words than names of commands are refused by `word_of`.
+            let unknown = text.strip_prefix("unknown variant ");
+            let known = unknown.and_then(|text| text.rsplit_once("expected one of "));
+            let Some((_, known)) = known else {
+                return Refusal::new(RefusalCode::BadRequest, text);
+            };
+            let known = known.replace('`', "");
+            let text = format!("there is no operation {op}; there are {known}");
+            Refusal::new(RefusalCode::UnknownOp, text)
+        })
+    }
+
+    /// The camera that it is about.
+    pub fn camera(&self) -> Option<&CameraId> {
+        match self {
+            Self::Set { camera, .. }
+            | Self::Snapshot { camera }
+            | Self::Reconnect { camera }
+            | Self::Look { camera, .. }
+            | Self::Ask { camera, .. }
+            | Self::AddPrompt { camera, .. }
+            | Self::RemovePrompt { camera, .. }
+            | Self::ResetLine { camera, .. } => Some(camera),
+            Self::ResetOverrides { camera } => camera.as_ref(),
+            Self::SetMode { .. } | Self::Reload {} | Self::Get { .. } | Self::LogLevel { .. } => {
+                None
+            }
+        }
+    }
+}
+
+/// Reads a value and checks it. An error of serde is a text: a refusal passes through it as JSON, for [`Command::of_request`].
+fn checked<'de, D: Deserializer<'de>, T: Deserialize<'de>, C>(
+    input: D,
+    check: impl FnOnce(T) -> Result<C, Refusal>,
+) -> Result<C, D::Error> {
+    check(T::deserialize(input)?).map_err(|refusal| D::Error::custom(json!(refusal)))
+}
+
+fn camera<'de, D: Deserializer<'de>>(input: D) -> Result<CameraId, D::Error> {
+    checked(input, |id: String| camera_id(&id))
+}
+
+fn any_camera<'de, D: Deserializer<'de>>(input: D) -> Result<Option<CameraId>, D::Error> {
+    checked(input, |id: Option<String>| {
+        id.as_deref().map(camera_id).transpose()
+    })
+}
+
+fn prompt<'de, D: Deserializer<'de>>(input: D) -> Result<PromptId, D::Error> {
+    checked(input, |id: String| prompt_id(&id))
+}
+
+fn question<'de, D: Deserializer<'de>>(input: D) -> Result<PromptText, D::Error> {
+    checked(input, |text: String| {
+        PromptText::new(&text).map_err(|error| Refusal::of_value("text", &error))
+    })
+}
+
+fn usual_look_time() -> Duration {
+    Duration::from_secs(10)
+}
+
+fn look_time<'de, D: Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {
+    checked(input, |seconds: Option<f64>| match seconds {
+        Some(seconds) => within(seconds, "seconds", LOOK_SECONDS_MAX).map(duration_from_secs),
+        None => Ok(usual_look_time()),
+    })
+}
+
+fn look_rate<'de, D: Deserializer<'de>>(input: D) -> Result<Option<LookRate>, D::Error> {
+    checked(input, |hz: Option<f64>| {
+        let rate = hz.map(LookRate::new).transpose();
+        rate.map_err(|error| Refusal::of_value("rate", &error))
+    })
+}
+
+/// Its `id`, and the keys of the file.
+fn new_prompt<'de, D: Deserializer<'de>>(input: D) -> Result<NewPrompt, D::Error> {
+    checked(input, |mut prompt: Map<String, Value>| {
+        let bad_request = |text: String| Refusal::new(RefusalCode::BadRequest, text);
+        let id = match prompt.remove("id") {
+            Some(Value::String(id)) => PromptId::new(&id).map_err(|_| {
+                let id = shown(&id);
+                let text = format!("prompt.id: {id}; ids use a-z 0-9 _ -, 1 to 32 of them");
+                Refusal::bad_value(text)
+            })?,
+            _ => {
+                let text = "prompt.id: needs a text, the prompt's name";
+                return Err(bad_request(text.to_owned()));
+            }
+        };
+        prompt.retain(|_, value| !value.is_null());
+        let keys = serde_json::from_value(Value::Object(prompt))
+            .map_err(|error| bad_request(format!("prompt: {error}")))?;
+        Ok(NewPrompt { id, keys })
+    })
+}
+
+fn what<'de, D: Deserializer<'de>>(input: D) -> Result<RequestedInfo, D::Error> {
+    checked(input, |word: String| {
+        word_of(&word, "what", "info, settings or overrides")
+    })
+}
+
+fn log_level<'de, D: Deserializer<'de>>(input: D) -> Result<LogLevel, D::Error> {
+    checked(input, |word: String| {
+        word_of(&word, "level", "error, warn, info, debug or trace")
+    })
+}
+
+fn word_of<T: DeserializeOwned>(word: &str, key: &str, allowed: &str) -> Result<T, Refusal> {
+    serde_json::from_value(json!(word))
+        .map_err(|_| Refusal::bad_value(format!("{key}: {} is not {allowed}", shown(word))))
+}
+
+fn log_time<'de, D: Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {
+    checked(input, |minutes: f64| {
+        let minutes = within(minutes, "minutes", LOG_MINUTES_MAX)?;
+        Ok(duration_from_secs(minutes * 60.0))
+    })
+}
+
+fn within(value: f64, key: &str, most: f64) -> Result<f64, Refusal> {
+    match value > 0.0 && value <= most {
+        true => Ok(value),
+        false => {
+            let text = format!("{key}: {value} is not above 0 and up to {most}");
+            Err(Refusal::bad_value(text))
+        }
+    }
+}
+
+/// The camera of a request.
+pub fn camera_id(text: &str) -> Result<CameraId, Refusal> {
+    CameraId::new(text).map_err(|_| Refusal::unknown(RefusalCode::UnknownCamera, "camera", text))
+}
+
+/// The prompt of a request.
+pub fn prompt_id(text: &str) -> Result<PromptId, Refusal> {
+    PromptId::new(text).map_err(|_| Refusal::unknown(RefusalCode::UnknownPrompt, "prompt", text))
+}
