@@ -241,16 +241,6 @@ fn path_along(points: &[FigurePoint]) -> PathBuilder {
     builder
 }
 
-/// The corners of a symmetric shape from its lower and upper edge, each as half of its width and its height.
-pub(super) fn trapezoid(low: FigurePoint, high: FigurePoint) -> [FigurePoint; 4] {
-    [
-        (-low.0, low.1),
-        (low.0, low.1),
-        (high.0, high.1),
-        (-high.0, high.1),
-    ]
-}
-
 fn rect_from(low: FigurePoint, high: FigurePoint) -> Option<Rect> {
     Rect::from_ltrb(low.0, low.1, high.0, high.1)
 }

@@ -3,11 +3,9 @@
 use tiny_skia::Rect;
 
 use super::{
-    animals,
+    drawing::{Drawing, Placement},
     figure::{Figure, FigureShape, ShapePart},
-    people, props,
-    shade::Shade,
-    things, vehicles,
+    shade::{Shade, paint_of},
 };
 use crate::scene::{Class, Prop, PropKind, Scene, SceneObject};
 
@@ -46,7 +44,20 @@ fn depth_of(prop: &Prop) -> f32 {
 
 pub(crate) fn item_of_prop(scene: &Scene, prop: &Prop) -> Item {
     let mut figure = Figure::of_prop(prop, &scene.view, Shade::at(scene, prop.foot_y));
-    props::prop(&mut figure, prop);
+    let name = match prop.kind {
+        PropKind::Tree => "tree",
+        PropKind::Fir => "fir",
+        PropKind::Bush => "bush",
+        PropKind::Bench => "bench",
+        PropKind::Bin => "bin",
+        PropKind::Lamp => "lamp",
+        PropKind::Sign => ["sign 0", "sign 1", "sign 2", "sign 3"][prop.look as usize % 4],
+        PropKind::Fence => "fence",
+        PropKind::Hydrant => "hydrant",
+        PropKind::Cone => "cone",
+        PropKind::Puddle => "puddle",
+    };
+    Drawing::new(&mut figure, [0; 3], prop.look, 0.0).draw(name, Placement::default());
     Item {
         object: None,
         shapes: figure.into_shapes(),
@@ -55,25 +66,44 @@ pub(crate) fn item_of_prop(scene: &Scene, prop: &Prop) -> Item {
 
 pub(crate) fn item_of_object(scene: &Scene, index: usize, object: &SceneObject) -> Item {
     let mut figure = Figure::of_object(object, &scene.view, Shade::at(scene, object.foot_y));
-    let paint = match object.class {
-        Class::Person => people::person,
-        Class::Car => vehicles::car,
-        Class::Truck => vehicles::truck,
-        Class::Bus => vehicles::bus,
-        Class::Bicycle => things::bicycle,
-        Class::Dog => animals::dog,
-        Class::Cat => animals::cat,
-        Class::Bird => animals::bird,
-        Class::Ball => things::ball,
-        Class::Parcel => things::parcel,
-        Class::TrafficLight => things::traffic_light,
-        Class::StopSign => things::stop_sign,
-    };
-    paint(&mut figure, object);
+    let (class, variant) = (object.class, object.variant);
+    let paint = paint_of(object);
+    let mut drawing = Drawing::new(&mut figure, paint, object.look, object.phase);
+    if class == Class::Ball && object.lift_m < 0.05 {
+        drawing.draw("ball on the ground", Placement::default());
+    }
+    drawing.draw(&format!("{} {variant}", class.name()), Placement::default());
+    if class == Class::TrafficLight {
+        lamps(&mut drawing, object);
+    }
     Item {
         object: Some(index),
         shapes: figure.into_shapes(),
     }
+}
+
+/// Red, amber and green, one of them lit.
+fn lamps(drawing: &mut Drawing<'_>, object: &SceneObject) {
+    let lit = match object.phase {
+        p if p < 0.45 => 2,
+        p if p < 0.55 => 1,
+        _ => 0,
+    };
+    let placed = |lamp: i8| {
+        let offset = f32::from(1 - lamp) * 0.46;
+        let is_across = object.variant == 1;
+        let at = if is_across {
+            (-offset, 2.6)
+        } else {
+            (0.0, 2.6 + offset)
+        };
+        Placement { at, narrow: 1.0 }
+    };
+    for lamp in 0..3 {
+        let is_lit = if lamp == lit { "lit " } else { "" };
+        drawing.draw(&format!("{is_lit}lamp {lamp}"), placed(lamp));
+    }
+    drawing.draw(&format!("light of lamp {lit}"), placed(lit));
 }
 
 /// Extents of the outlines that belong to the thing, canvas units, not clipped. `None` when nothing has an area.

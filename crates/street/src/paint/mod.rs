@@ -1,20 +1,17 @@
-//! Drawing: from a [`Scene`] to pixels. One file for each kind of thing, all built from the outlines of `figure`.
+//! Drawing: from a [`Scene`] to pixels. What things look like is in `figures.txt`, which `drawing` reads; all is built from the
+//! outlines of `figure`.
 //!
 //! `random` and `street` decide what is where, `truth` what counts as visible.
 //!
 //! [`Scene`]: crate::scene::Scene
 
-mod animals;
 mod backdrop;
+mod drawing;
 mod effects;
 mod figure;
 mod items;
-mod people;
 mod picture;
-mod props;
 mod shade;
-mod things;
-mod vehicles;
 
 pub(super) use figure::{FigureShape, ShapePart};
 pub(super) use items::{Item, bounds, item_of_object, item_of_prop, items};

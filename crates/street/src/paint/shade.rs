@@ -152,7 +152,7 @@ pub(super) fn accent(colour: Rgb, if_dark: f32, if_bright: f32) -> Rgb {
 }
 
 /// One of `options`, chosen by some bits of `look` (`at` distinguishes the choices of one thing).
-pub(super) fn pick<T: Copy, const N: usize>(look: u32, at: u32, options: [T; N]) -> T {
+pub(super) fn pick<'a>(look: u32, at: u32, options: &[&'a str]) -> &'a str {
     let mixed = (look ^ at.wrapping_mul(0x9E37_79B9)).wrapping_mul(0x85EB_CA6B);
-    options[(mixed >> 16) as usize % N]
+    options[(mixed >> 16) as usize % options.len()]
 }
