@@ -116,7 +116,7 @@ pub struct Strip {
 #[derive(Clone, Debug)]
 pub struct Drawing {
     /// Width and height in pixels.
-    size: (usize, usize),
+    pub size: (usize, usize),
     pictures: Vec<PlacedPicture>,
 }
 
