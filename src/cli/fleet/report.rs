@@ -67,54 +67,18 @@ pub struct OwnedFleetCamera {
     pub node: Option<String>,
 }
 
-/// A reason for the exit code.
-#[derive(Debug, Serialize)]
-#[serde(tag = "kind", rename_all = "snake_case")]
-pub enum Problem {
-    Offline {
-        /// Time of its last figures by its own clock, Unix milliseconds.
-        last_ms: Option<i64>,
-    },
-    Silent {
-        last_ms: Option<i64>,
-    },
-    NoStatus,
-    NoInfo,
-    /// Two machines have one `node.name`.
-    TwoDaemons {
-        /// As far as they are known.
-        hosts: Vec<String>,
-    },
-    ConfigRejected {
-        errors: Vec<String>,
-    },
-    /// It does not stream, and it is not disabled.
-    Camera(FleetCamera),
-    OverBudget {
-        p95_ms: Option<f64>,
-        budget_ms: u64,
-    },
-    Unreadable {
-        /// Below the node.
-        topic: &'static str,
-        error: String,
-    },
-    /// No node has the camera of the fleet.
-    NoOwner {
-        camera: String,
-    },
-    /// It is not online.
-    OwnerDown {
-        camera: String,
-        node: String,
-        state: NodeState,
-    },
-    OwnerUnreadable {
-        camera: String,
-        error: String,
-    },
-    /// Topics of the node and of the fleet cannot be distinguished.
-    NameOfNode,
+/// A reason for the exit code. Other programs read the kind, people the text.
+#[derive(Clone, Debug, Serialize)]
+pub struct Problem {
+    pub kind: &'static str,
+    pub text: String,
+}
+
+impl Problem {
+    pub fn new(kind: &'static str, text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { kind, text }
+    }
 }
 
 impl FleetReport {
@@ -147,7 +111,7 @@ impl fmt::Display for FleetReport {
         let fleets = fleets.map(|fleet| (&fleet.fleet, &fleet.problems));
         for (name, problems) in nodes.chain(fleets) {
             for problem in problems {
-                writeln!(f, "{name}: {}", plain_text(&problem.to_string()))?;
+                writeln!(f, "{name}: {}", plain_text(&problem.text))?;
             }
         }
         let all = counted(self.nodes.len(), "node");
@@ -172,25 +136,18 @@ impl FleetNode {
         // Old figures do not describe a node that is not online.
         let figures = self.figures.as_ref();
         let figures = figures.filter(|_| self.state == NodeState::Online);
-        let number = |value: Option<f64>, decimals| known(value, decimals);
-        let version = self
-            .version
-            .as_deref()
-            .map_or_else(|| "-".into(), plain_text);
+        let version = self.version.as_deref().map(plain_text);
         vec![
             ("node", self.node.clone()),
             ("state", self.state.word().into()),
-            ("version", version),
+            ("version", version.unwrap_or_else(|| "-".into())),
             ("config", self.config.into()),
-            ("looks/s", number(figures.map(|f| f.frames_analysed_ps), 1)),
-            ("late %", number(figures.and_then(late_pct), 0)),
-            (
-                "p95 ms",
-                number(figures.and_then(|f| f.lat_total_p95_ms), 0),
-            ),
+            ("looks/s", known(figures.map(|f| f.frames_analysed_ps), 1)),
+            ("late %", known(figures.and_then(late_pct), 0)),
+            ("p95 ms", known(figures.and_then(|f| f.lat_total_p95_ms), 0)),
             (
                 "budget ms",
-                number(figures.map(|f| f.lat_budget_ms as f64), 0),
+                known(figures.map(|f| f.lat_budget_ms as f64), 0),
             ),
             ("cameras", self.camera_states()),
         ]
@@ -203,8 +160,9 @@ impl FleetNode {
             let streams = camera.state == Phase::Streaming.as_str();
             *counts.entry((!streams, camera.state)).or_default() += 1;
         }
-        let parts = counts.iter();
-        let parts = parts.map(|((_, state), count)| format!("{count} {state}"));
+        let parts = counts
+            .iter()
+            .map(|((_, state), count)| format!("{count} {state}"));
         let parts: Vec<_> = parts.collect();
         match parts.is_empty() {
             true => "-".into(),
@@ -220,7 +178,7 @@ fn late_pct(figures: &Stats) -> Option<f64> {
 }
 
 impl NodeState {
-    fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
             Self::Online => "online",
             Self::Offline => "offline",
@@ -231,80 +189,24 @@ impl NodeState {
 }
 
 impl FleetCamera {
-    /// It streams, or it is off on purpose.
-    pub fn is_well(&self) -> bool {
-        let well = [Phase::Streaming, Phase::Disabled].map(Phase::as_str);
-        well.contains(&self.state)
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Offline { last_ms } => write!(f, "offline{}", last_figures(*last_ms)),
-            Self::Silent { last_ms } => write!(
-                f,
-                "silent: its status is online, but it publishes nothing{}",
-                last_figures(*last_ms)
-            ),
-            Self::NoStatus => f.write_str("no status"),
-            Self::NoInfo => f.write_str("no info; its cameras and its version are unknown"),
-            Self::TwoDaemons { hosts } => write!(
-                f,
-                "two daemons publish as this node (known hosts: {}); give each box its own node.name",
-                hosts.join(", ")
-            ),
-            Self::ConfigRejected { errors } => write!(
-                f,
-                "configuration rejected, the previous one is active: {}",
-                errors.join("; ")
-            ),
-            Self::Camera(camera) => camera.fmt(f),
-            Self::OverBudget { p95_ms, budget_ms } => write!(
-                f,
-                "answers are too late: 95 % within {} ms, the budget is {budget_ms} ms",
-                known(*p95_ms, 0)
-            ),
-            Self::Unreadable { topic, error } => write!(f, "{topic} cannot be read: {error}"),
-            Self::NoOwner { camera } => write!(f, "camera {camera}: no box has it"),
-            Self::OwnerDown {
-                camera,
-                node,
-                state,
-            } => write!(f, "camera {camera}: its box {node} is {}", state.word()),
-            Self::OwnerUnreadable { camera, error } => {
-                write!(f, "camera {camera}: its owner cannot be read: {error}")
+    /// Why its state is a problem; `None`: it streams, or it is off on purpose.
+    pub fn problem(&self) -> Option<Problem> {
+        let (camera, state) = (&self.camera, self.state);
+        let text = match (state, self.reason.as_deref()) {
+            (state, _)
+                if [Phase::Streaming, Phase::Disabled]
+                    .map(Phase::as_str)
+                    .contains(&state) =>
+            {
+                return None;
             }
-            Self::NameOfNode => {
-                f.write_str("a node has the name of this fleet; give one of them another name")
-            }
-        }
-    }
-}
-
-impl fmt::Display for FleetCamera {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = match self.state {
-            "missing" => "configured, and without health",
-            "unreadable" => "health cannot be read",
-            state => state,
+            ("missing", _) => "configured, and without health".to_owned(),
+            ("unreadable", Some(error)) => format!("health cannot be read: {error}"),
+            // Most reasons begin with the state.
+            (_, Some(reason)) if reason.starts_with(state) => reason.to_owned(),
+            (_, Some(reason)) => format!("{state}: {reason}"),
+            (_, None) => state.to_owned(),
         };
-        write!(f, "camera {}: {state}", self.camera)?;
-        let Some(reason) = &self.reason else {
-            return Ok(());
-        };
-        // A reason starts with a code, which may be the state.
-        let text = reason.strip_prefix(state);
-        let text = text.and_then(|text| text.strip_prefix(": "));
-        write!(f, ": {}", text.unwrap_or(reason))
+        Some(Problem::new("camera", format!("camera {camera}: {text}")))
     }
-}
-
-fn last_figures(last_ms: Option<i64>) -> String {
-    let time = last_ms.and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
-    let shown = |time: jiff::Timestamp| {
-        let time = time.strftime("%Y-%m-%dT%H:%M:%SZ");
-        format!("; last figures at {time} by its own clock")
-    };
-    time.map(shown).unwrap_or_default()
 }

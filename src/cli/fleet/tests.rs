@@ -112,7 +112,7 @@ impl Recorded {
         let nodes = report.nodes.iter();
         nodes
             .flat_map(|node| &node.problems)
-            .map(Problem::to_string)
+            .map(|problem| problem.text.clone())
             .collect()
     }
 }
@@ -204,7 +204,7 @@ fn node_without_live_messages_is_silent_after_the_wait() {
     assert_eq!(recorded.problems(), [""; 0]);
     let silent = recorded.0.report(true);
     let expected = "silent: its status is online, but it publishes nothing; last figures at 2026-08-22T10:15:40Z by its own clock";
-    assert_eq!(silent.nodes[0].problems[0].to_string(), expected);
+    assert_eq!(silent.nodes[0].problems[0].text, expected);
     recorded.live("stats", STATS);
     assert_eq!(recorded.0.report(true).nodes[0].state, NodeState::Online);
     // The broker publishes the will.
@@ -304,7 +304,7 @@ fn json_has_a_kind_for_each_problem() {
     let node = &json["nodes"][0];
     assert_eq!(
         node["problems"],
-        json!([{"kind": "camera", "camera": "gate", "state": "auth_failed", "reason": "auth_failed: no"}])
+        json!([{"kind": "camera", "text": "camera gate: auth_failed: no"}])
     );
     assert_eq!(
         node["cameras"][1],
@@ -364,8 +364,8 @@ fn cameras_without_an_online_owner_are_problems_of_the_fleet() {
     assert!(report.has_problems());
     let json = serde_json::to_value(report).unwrap();
     let problems = json!([
-        {"kind": "owner_unreadable", "camera": "gate", "error": "missing field `epoch`"},
-        {"kind": "owner_down", "camera": "yard", "node": "edge9", "state": "unknown"},
+        {"kind": "owner_unreadable", "text": "camera gate: its owner cannot be read: missing field `epoch`"},
+        {"kind": "owner_down", "text": "camera yard: its box edge9 is unknown"},
     ]);
     let cameras = json!([{"camera": "gate", "node": null}, {"camera": "yard", "node": "edge9"}]);
     let expected = json!([{"fleet": "hall", "cameras": cameras, "problems": problems}]);

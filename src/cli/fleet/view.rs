@@ -8,11 +8,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use serde::{Deserialize, de::DeserializeOwned};
 
 use super::report::{
     FleetCamera, FleetNode, FleetReport, NodeState, OwnedFleetCamera, Problem, SharedFleet,
 };
+use crate::cli::table::known as shown;
 use spotter_core::{CameraId, Epoch, NodeId};
 use spotter_mqtt::{
     CameraHealth, CameraOwner, ConfigReport, ConfigState, Inbound, Info, NodeTopic, Stats,
@@ -222,81 +224,80 @@ impl NamedTopics {
 
     /// Of a node that does not publish, the last states of its cameras say nothing about now.
     fn problems(&self, state: NodeState, cameras: &[FleetCamera]) -> Vec<Problem> {
+        fn wrong<T>(topic: &str, value: &TopicValue<T>) -> Option<Problem> {
+            let error = value.as_ref()?.as_ref().err()?;
+            let text = format!("{topic} cannot be read: {error}");
+            Some(Problem::new("unreadable", text))
+        }
         let (info, stats) = (known(&self.info), known(&self.stats));
-        let last_ms = stats.map(|stats| stats.time_ms);
-        let mut problems = match state {
-            NodeState::Online => Vec::new(),
-            NodeState::Offline => vec![Problem::Offline { last_ms }],
-            NodeState::Silent => vec![Problem::Silent { last_ms }],
-            NodeState::Unknown => vec![Problem::NoStatus],
-        };
-        if let Some(info) = info.filter(|_| self.has_two_runs) {
-            let hosts = vec![info.host.clone()];
-            problems.push(Problem::TwoDaemons { hosts });
-        }
-        if self.info.is_none() {
-            problems.push(Problem::NoInfo);
-        }
-        if let Some(config) = known(&self.config)
-            && config.state == ConfigState::Rejected
-        {
-            let errors = config.errors.clone();
-            problems.push(Problem::ConfigRejected { errors });
-        }
-        problems.extend(self.unreadable());
-        if state == NodeState::Online {
-            if let Some(stats) = stats.filter(|stats| stats.lat_over_budget != 0) {
-                problems.push(Problem::OverBudget {
-                    p95_ms: stats.lat_total_p95_ms,
-                    budget_ms: stats.lat_budget_ms,
-                });
+        let last = last_figures(stats);
+        let of_state = match state {
+            NodeState::Online => None,
+            NodeState::Offline => Some(Problem::new("offline", format!("offline{last}"))),
+            NodeState::Silent => {
+                let text = format!("silent: its status is online, but it publishes nothing{last}");
+                Some(Problem::new("silent", text))
             }
-            let ill = cameras.iter().filter(|camera| !camera.is_well());
-            problems.extend(ill.cloned().map(Problem::Camera));
-        }
-        problems
-    }
-
-    /// Cameras excepted: those have a state for it.
-    fn unreadable(&self) -> impl Iterator<Item = Problem> {
-        fn wrong<T>(value: &TopicValue<T>) -> Option<&String> {
-            value.as_ref()?.as_ref().err()
-        }
-        let topics = [
-            ("status", wrong(&self.online)),
-            ("info", wrong(&self.info)),
-            ("config", wrong(&self.config)),
-            ("stats", wrong(&self.stats)),
+            NodeState::Unknown => Some(Problem::new("no_status", "no status")),
+        };
+        let two = info.filter(|_| self.has_two_runs).map(|info| {
+            let hosts = &info.host;
+            let text = format!("two daemons publish as this node (known hosts: {hosts}); give each box its own node.name");
+            Problem::new("two_daemons", text)
+        });
+        let no_info = self.info.is_none().then(|| {
+            Problem::new(
+                "no_info",
+                "no info; its cameras and its version are unknown",
+            )
+        });
+        let config = known(&self.config).filter(|config| config.state == ConfigState::Rejected);
+        let rejected = config.map(|config| {
+            let errors = config.errors.join("; ");
+            let text = format!("configuration rejected, the previous one is active: {errors}");
+            Problem::new("config_rejected", text)
+        });
+        let unreadable = [
+            wrong("status", &self.online),
+            wrong("info", &self.info),
+            wrong("config", &self.config),
+            wrong("stats", &self.stats),
         ];
-        topics.into_iter().filter_map(|(topic, error)| {
-            let error = error?.clone();
-            Some(Problem::Unreadable { topic, error })
-        })
+        let now = || state == NodeState::Online;
+        let over_budget = stats.filter(|stats| now() && stats.lat_over_budget != 0);
+        let late = over_budget.map(|stats| {
+            let (p95, budget) = (shown(stats.lat_total_p95_ms, 0), stats.lat_budget_ms);
+            let text =
+                format!("answers are too late: 95 % within {p95} ms, the budget is {budget} ms");
+            Problem::new("over_budget", text)
+        });
+        let cameras = cameras.iter().filter(|_| now()).map(FleetCamera::problem);
+        let of_node = [of_state, two, no_info, rejected]
+            .into_iter()
+            .chain(unreadable);
+        of_node.chain([late]).chain(cameras).flatten().collect()
     }
 
     fn shared(&self, id: &NodeId, nodes: &BTreeMap<&NodeId, FleetNode>) -> SharedFleet {
-        let name_of_node = nodes.contains_key(id).then_some(Problem::NameOfNode);
+        let name_of_node = nodes.contains_key(id).then(|| {
+            let text = "a node has the name of this fleet; give one of them another name";
+            Problem::new("name_of_node", text)
+        });
         let wrong = self.owners.iter().filter_map(|(camera, owner)| {
-            let camera = camera.to_string();
-            let owner = match owner {
-                Ok(owner) => owner.node.as_ref(),
-                Err(error) => {
-                    let error = error.clone();
-                    return Some(Problem::OwnerUnreadable { camera, error });
+            let (kind, text) = match owner.as_ref().map(|owner| owner.node.as_ref()) {
+                Err(error) => (
+                    "owner_unreadable",
+                    format!("its owner cannot be read: {error}"),
+                ),
+                Ok(None) => ("no_owner", "no box has it".to_owned()),
+                Ok(Some(node)) => {
+                    let known = nodes.get(node);
+                    let state = known.map_or(NodeState::Unknown, |node| node.state);
+                    let text = format!("its box {node} is {}", state.word());
+                    (state != NodeState::Online).then_some(("owner_down", text))?
                 }
             };
-            let Some(node) = owner else {
-                return Some(Problem::NoOwner { camera });
-            };
-            let state = nodes
-                .get(node)
-                .map_or(NodeState::Unknown, |node| node.state);
-            let node = node.to_string();
-            (state != NodeState::Online).then_some(Problem::OwnerDown {
-                camera,
-                node,
-                state,
-            })
+            Some(Problem::new(kind, format!("camera {camera}: {text}")))
         });
         let cameras = self.owners.iter().map(|(camera, owner)| {
             let node = owner.as_ref().ok().and_then(|owner| owner.node.as_ref());
@@ -311,6 +312,15 @@ impl NamedTopics {
             problems: name_of_node.into_iter().chain(wrong).collect(),
         }
     }
+}
+
+/// Of a node that is not online, when it was.
+fn last_figures(stats: Option<&Stats>) -> String {
+    let time = stats.and_then(|stats| Timestamp::from_millisecond(stats.time_ms).ok());
+    time.map_or_else(String::new, |time| {
+        let time = time.strftime("%Y-%m-%dT%H:%M:%SZ");
+        format!("; last figures at {time} by its own clock")
+    })
 }
 
 #[cfg(test)]
