@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{
     error::ApiError,
     events::{EventShape, event},
-    skills::{not_json, text, words},
+    skills::{AdapterName, ApiQuestion, not_json, text, words},
 };
 use spotter_core::{Answer, AnswerPiece, QueryOptions, Task, TokenCounts};
 
@@ -95,36 +95,14 @@ enum ImageUrl {
     Text(String),
 }
 
-/// What a request asks.
-#[derive(Debug, PartialEq, Eq)]
-pub struct ChatQuestion {
-    /// The name of the model, or of one of its adapters.
-    pub model: Option<String>,
-    pub image_url: String,
-    pub task: Task,
-    pub form: ChatForm,
-}
-
-/// Why the model is not asked.
-#[derive(Debug, PartialEq, Eq)]
-pub enum UnaskedChat {
-    /// Programs send "Hi" when they are set up; the reply is [`ChatText::without_picture`].
-    NoPicture(ChatForm),
-    Wrong(ApiError),
-}
-
-impl From<ApiError> for UnaskedChat {
-    fn from(error: ApiError) -> Self {
-        Self::Wrong(error)
-    }
-}
-
-impl ChatQuestion {
-    pub fn parse(body: &[u8]) -> Result<Self, UnaskedChat> {
-        let request: ChatRequest = serde_json::from_slice(body).map_err(|e| not_json(&e))?;
+impl ChatRequest {
+    /// The form of the answer and what is asked; `None` without a picture: programs send "Hi" when they are set up, and the reply is
+    /// [`ChatText::without_picture`].
+    pub fn parse(body: &[u8]) -> Result<(ChatForm, Option<ApiQuestion>), ApiError> {
+        let request: Self = serde_json::from_slice(body).map_err(|e| not_json(&e))?;
         let form = request.form();
         if request.n.is_some_and(|n| n != 1) {
-            return Err(ApiError::wrong("\"n\" must be 1").into());
+            return Err(ApiError::wrong("\"n\" must be 1"));
         }
         let reasoning = request.is_reasoned()?;
         let mut found = ChatParts::default();
@@ -136,22 +114,24 @@ impl ChatQuestion {
                 "the request has {} messages of the user; send one with a question and a picture",
                 found.users
             );
-            return Err(ApiError::wrong(text).into());
+            return Err(ApiError::wrong(text));
         }
-        let question = words("text", Some(&found.words.join(" ")))?;
-        Ok(Self {
-            model: request.model.filter(|name| !name.is_empty()),
-            image_url: found.image_url.ok_or(UnaskedChat::NoPicture(form))?,
-            task: Task::Query {
-                question,
-                choices: Vec::new(),
-                options: QueryOptions {
-                    reasoning,
-                    ..Default::default()
-                },
+        let task = Task::Query {
+            question: words("text", Some(&found.words.join(" ")))?,
+            choices: Vec::new(),
+            options: QueryOptions {
+                reasoning,
+                ..Default::default()
             },
-            form,
-        })
+        };
+        let model = request.model.filter(|name| !name.is_empty());
+        let question = found.image_url.map(|image_url| ApiQuestion {
+            image_url,
+            task,
+            in_pieces: form != ChatForm::Whole,
+            adapter: model.map(AdapterName::Model),
+        });
+        Ok((form, question))
     }
 }
 
@@ -355,9 +335,9 @@ fn usage(tokens: TokenCounts) -> Value {
 mod tests {
     use super::*;
 
-    fn parse(messages: Value) -> Result<ChatQuestion, UnaskedChat> {
+    fn parse(messages: Value) -> Result<(ChatForm, Option<ApiQuestion>), ApiError> {
         let body = json!({"model": "any", "messages": messages, "temperature": 0});
-        ChatQuestion::parse(body.to_string().as_bytes())
+        ChatRequest::parse(body.to_string().as_bytes())
     }
 
     fn image(url: &str) -> Value {
@@ -372,11 +352,12 @@ mod tests {
     fn question_is_the_text_of_system_and_user() {
         let user = json!({"role": "user", "content": [words_part("What colour\nis it?"), image("data:a")]});
         let system = json!({"role": "system", "content": "Answer briefly."});
-        let asked = parse(json!([system, user])).unwrap();
+        let (form, asked) = parse(json!([system, user])).unwrap();
+        let asked = asked.unwrap();
         assert_eq!(asked.image_url, "data:a");
         assert_eq!(asked.task.text(), "Answer briefly. What colour is it?");
-        assert_eq!(asked.form, ChatForm::Whole);
-        assert_eq!(asked.model.as_deref(), Some("any"));
+        assert_eq!(form, ChatForm::Whole);
+        assert_eq!(asked.adapter, Some(AdapterName::Model("any".into())));
     }
 
     #[test]
@@ -391,9 +372,9 @@ mod tests {
         ] {
             let messages = json!([{"role": "user", "content": content}]);
             let body = json!({"messages": messages, "reasoning_effort": effort});
-            let asked = ChatQuestion::parse(body.to_string().as_bytes()).unwrap();
-            let Task::Query { options, .. } = asked.task else {
-                panic!("{asked:?}");
+            let (_, asked) = ChatRequest::parse(body.to_string().as_bytes()).unwrap();
+            let Some(Task::Query { options, .. }) = asked.map(|asked| asked.task) else {
+                panic!("{body}");
             };
             assert_eq!(options.reasoning, expected, "{effort}");
         }
@@ -417,14 +398,13 @@ mod tests {
     #[test]
     fn message_without_a_picture_gets_a_fixed_answer() {
         let messages = json!([{"role": "user", "content": "Hi"}]);
-        let expected = UnaskedChat::NoPicture(ChatForm::Whole);
-        assert_eq!(parse(messages.clone()), Err(expected));
+        assert_eq!(parse(messages.clone()), Ok((ChatForm::Whole, None)));
         let body = json!({"messages": messages, "stream": true, "stream_options": {"include_usage": true}});
-        let expected = UnaskedChat::NoPicture(ChatForm::Events {
+        let expected = ChatForm::Events {
             has_usage_chunk: true,
-        });
-        let parsed = ChatQuestion::parse(body.to_string().as_bytes());
-        assert_eq!(parsed, Err(expected));
+        };
+        let parsed = ChatRequest::parse(body.to_string().as_bytes());
+        assert_eq!(parsed, Ok((expected, None)));
         let answer = reply().completion(ChatText::without_picture());
         let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
         assert!(text.contains("image_url"), "{text}");
@@ -510,18 +490,14 @@ mod tests {
             ),
             (json!([{"content": "no role"}]), "missing field `role`"),
         ] {
-            let UnaskedChat::Wrong(error) = parse(messages.clone()).unwrap_err() else {
-                panic!("{messages}");
-            };
+            let error = parse(messages.clone()).unwrap_err();
             assert!(error.message.contains(part), "{messages}: {error:?}");
             assert_eq!(error.status, 400);
         }
         let effort = br#"{"reasoning_effort": "much", "messages": []}"#;
-        let UnaskedChat::Wrong(error) = ChatQuestion::parse(effort).unwrap_err() else {
-            panic!("a wrong value");
-        };
+        let error = ChatRequest::parse(effort).unwrap_err();
         assert!(error.message.contains("\"high\""), "{error:?}");
         let two = br#"{"n": 2, "messages": []}"#;
-        assert!(ChatQuestion::parse(two).is_err());
+        assert!(ChatRequest::parse(two).is_err());
     }
 }

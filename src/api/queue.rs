@@ -75,7 +75,6 @@ pub struct RequestQueue {
 struct QueueState {
     phase: QueuePhase,
     waiting: VecDeque<WaitingRequest>,
-    pushed: u64,
     /// With the reason.
     broken_adapters: BTreeMap<AdapterId, String>,
 }
@@ -91,8 +90,8 @@ enum QueuePhase {
 
 #[derive(Debug)]
 struct WaitingRequest {
-    number: u64,
     request: BegunRequest,
+    /// Closed when the client waits no longer.
     begun: oneshot::Sender<()>,
 }
 
@@ -131,21 +130,6 @@ impl AskedRequest {
                 return Ok(*answer);
             }
         }
-    }
-}
-
-/// A place in the queue, which ends with it.
-struct QueuePlace<'a> {
-    queue: &'a RequestQueue,
-    number: u64,
-}
-
-impl Drop for QueuePlace<'_> {
-    fn drop(&mut self) {
-        let mut state = self.queue.lock();
-        state
-            .waiting
-            .retain(|waiting| waiting.number != self.number);
     }
 }
 
@@ -202,7 +186,8 @@ impl RequestQueue {
     ) -> Result<AskedRequest, UnansweredRequest> {
         let (reply, replies) = mpsc::channel(AnswerPiece::MAX + 1);
         let (begun, is_begun) = oneshot::channel();
-        let _place = self.push(BegunRequest { look, reply }, begun)?;
+        let request = BegunRequest { look, reply };
+        self.push(WaitingRequest { request, begun })?;
         match timeout(wait, is_begun).await {
             Ok(Ok(())) => Ok(AskedRequest {
                 queue: Arc::clone(self),
@@ -226,41 +211,32 @@ impl RequestQueue {
         }
     }
 
-    fn push(
-        &self,
-        request: BegunRequest,
-        begun: oneshot::Sender<()>,
-    ) -> Result<QueuePlace<'_>, UnansweredRequest> {
+    fn push(&self, request: WaitingRequest) -> Result<(), UnansweredRequest> {
         let mut state = self.lock();
         match state.phase {
             QueuePhase::Opening => return Err(UnansweredRequest::Opening),
             QueuePhase::Closed => return Err(UnansweredRequest::Stopping),
             QueuePhase::Open => {}
         }
-        state.pushed += 1;
-        let number = state.pushed;
-        state.waiting.push_back(WaitingRequest {
-            number,
-            request,
-            begun,
-        });
+        // Those whose clients wait no longer keep no pictures.
+        state.waiting.retain(|waiting| !waiting.begun.is_closed());
+        state.waiting.push_back(request);
         drop(state);
         self.arrived.notify_one();
-        Ok(QueuePlace {
-            queue: self,
-            number,
-        })
+        Ok(())
     }
 
     /// Requests that no engine has begun.
     #[cfg(test)]
     pub fn waiting(&self) -> usize {
-        self.lock().waiting.len()
+        let state = self.lock();
+        let waiting = state.waiting.iter();
+        waiting.filter(|waiting| !waiting.begun.is_closed()).count()
     }
 
     fn pop(&self) -> Option<BegunRequest> {
         loop {
-            let WaitingRequest { request, begun, .. } = self.lock().waiting.pop_front()?;
+            let WaitingRequest { request, begun } = self.lock().waiting.pop_front()?;
             // A client that has waited too long is not begun.
             if begun.send(()).is_ok() {
                 return Some(request);

@@ -25,17 +25,17 @@ use ulid::Ulid;
 
 use super::{
     access::{ApiClient, ApiTokens, RequestRates},
-    chat::{ChatEvents, ChatForm, ChatQuestion, ChatReply, ChatText, UnaskedChat},
+    chat::{ChatEvents, ChatForm, ChatReply, ChatRequest, ChatText},
     counters::{ApiCounters, CountedRequest},
     data_url,
     error::ApiError,
     events::{self, AnsweredRequest},
     queue::RequestQueue,
-    skills::{self, ApiSkill, SkillEvents, SkillRequest},
+    skills::{self, AdapterName, ApiQuestion, ApiSkill, SkillEvents, SkillRequest},
     trigger_call::{self, TriggerCaller, TriggerRequest},
 };
 use spotter_config::{AdapterConfig, ApiConfig};
-use spotter_core::{AdapterId, Clock, LogThrottle, Look, Picture, Task, plain_line};
+use spotter_core::{AdapterId, Clock, LogThrottle, Look, Picture, plain_line};
 use spotter_http::{
     BodyError, BodyMemory, BoundListener, ClientAddress, ClientNetwork, HeldBody, HostNames,
     ServedListener, is_loopback_name, read_body,
@@ -185,12 +185,13 @@ fn body_max(config: &ApiConfig) -> usize {
 
 /// Every route of the API, all of them behind the guard.
 fn routes(state: &Arc<ApiState>) -> Router {
+    let skill = |skill| post(move |state, request| answer_skill(state, skill, request));
     Router::new()
-        .route("/v1/caption", post(caption))
-        .route("/v1/query", post(query))
-        .route("/v1/detect", post(detect))
-        .route("/v1/point", post(point))
-        .route("/v1/segment", post(segment))
+        .route("/v1/caption", skill(ApiSkill::Caption))
+        .route("/v1/query", skill(ApiSkill::Query))
+        .route("/v1/detect", skill(ApiSkill::Detect))
+        .route("/v1/point", skill(ApiSkill::Point))
+        .route("/v1/segment", skill(ApiSkill::Segment))
         .route("/v1/chat/completions", post(chat))
         .route("/v1/models", get(models))
         .route("/v1/cameras/{camera}/trigger/{trigger}", post(trigger))
@@ -294,61 +295,64 @@ impl ApiState {
         }
     }
 
-    /// Reads the body, makes of it what is asked while the API has room, and waits until an engine begins it.
-    async fn begin<T: Asked, E: From<ApiError> + Send + 'static>(
+    /// Reads the body, makes of it what is asked while the API has room, and waits until an engine begins it. `None` when nothing is
+    /// asked of the model.
+    async fn begin<F: Send + 'static>(
         &self,
         request: Request,
-        parse: impl FnOnce(&[u8]) -> Result<T, E> + Send + 'static,
-    ) -> Result<(T, AnsweredRequest), E> {
+        parse: impl FnOnce(&[u8]) -> Result<(F, Option<ApiQuestion>), ApiError> + Send + 'static,
+    ) -> Result<(F, Option<AnsweredRequest>), ApiError> {
         // A client that sends slowly takes no place; one for which there is none now need not send.
         drop(self.place()?);
         let counted = request.extensions().get::<Arc<CountedRequest>>().cloned();
         let body = self.body(request, body_max(&self.limits)).await?;
         let place = self.place()?;
-        let (asked, picture) = self.decoded(body, parse).await?;
-        let look = Look::still(picture, [asked.task().clone()]);
-        let adapter = self.adapter(asked.adapter())?;
+        let (form, asked) = self.decoded(body, parse).await?;
+        let Some((asked, picture)) = asked else {
+            return Ok((form, None));
+        };
+        let look = Look::still(picture, [asked.task]);
+        let adapter = self.adapter(asked.adapter)?;
         let look = Look {
-            in_pieces: asked.is_streamed(),
+            in_pieces: asked.in_pieces,
             ..look.map_err(|error| ApiError::wrong(error.to_string()))?
         }
         .with_adapter(adapter.as_ref());
-        let news = self.queue.ask(look, self.limits.wait).await;
         let begun = AnsweredRequest {
-            news: news.map_err(ApiError::from)?,
+            news: self.queue.ask(look, self.limits.wait).await?,
             _place: place,
             _counted: counted,
         };
-        Ok((asked, begun))
+        Ok((form, Some(begun)))
     }
 
     /// The adapter that a request names.
-    fn adapter(&self, named: AdapterName<'_>) -> Result<Option<AdapterId>, ApiError> {
+    fn adapter(&self, named: Option<AdapterName>) -> Result<Option<AdapterId>, ApiError> {
         let (model, adapters) = match (self.model.get(), self.adapters.get()) {
             (Some(model), Some(adapters)) => (model, adapters),
             _ => return Err(super::UnansweredRequest::Opening.into()),
         };
-        let name = match named {
-            AdapterName::None => return Ok(None),
+        let adapter_names = adapters.iter().map(AdapterId::as_str);
+        let (name, names): (String, Vec<&str>) = match named {
+            None => return Ok(None),
             // Clients that know one model name it as they like.
-            AdapterName::Model(name) if adapters.is_empty() || *name == **model => return Ok(None),
-            AdapterName::Model(name) | AdapterName::Variant(name) => name,
+            Some(AdapterName::Model(name)) if adapters.is_empty() || *name == **model => {
+                return Ok(None);
+            }
+            Some(AdapterName::Model(name)) => {
+                (name, [&**model].into_iter().chain(adapter_names).collect())
+            }
+            Some(AdapterName::Variant(name)) => (name, adapter_names.collect()),
         };
         if let Some(known) = adapters.iter().find(|known| known.as_str() == name) {
             return Ok(Some(known.clone()));
         }
-        let names = adapters.iter().map(AdapterId::as_str);
-        let names: Vec<&str> = match named {
-            AdapterName::Model(_) => [&**model].into_iter().chain(names).collect(),
-            _ => names.collect(),
-        };
         let text = match names.is_empty() {
             true => "no adapter is configured; leave \"variant\" out".to_owned(),
-            false => format!(
-                "no adapter {:?}; there are: {}",
-                plain_line(name),
-                names.join(", ")
-            ),
+            false => {
+                let (name, names) = (plain_line(&name), names.join(", "));
+                format!("no adapter {name:?}; there are: {names}")
+            }
         };
         Err(ApiError::new(StatusCode::NOT_FOUND, text))
     }
@@ -394,84 +398,26 @@ impl ApiState {
     }
 
     /// What is asked, and its picture; on a thread that may block.
-    async fn decoded<T: Asked, E: From<ApiError> + Send + 'static>(
+    async fn decoded<F: Send + 'static>(
         &self,
         body: HeldBody,
-        parse: impl FnOnce(&[u8]) -> Result<T, E> + Send + 'static,
-    ) -> Result<(T, Picture), E> {
+        parse: impl FnOnce(&[u8]) -> Result<(F, Option<ApiQuestion>), ApiError> + Send + 'static,
+    ) -> Result<(F, Option<(ApiQuestion, Picture)>), ApiError> {
         let decoder = Arc::clone(&self.decoders).acquire_owned().await;
         let decoding = spawn_blocking(move || {
             // Held also when the client disconnects meanwhile.
             let _decoder = decoder;
-            let asked = parse(&body)?;
-            let picture = data_url::picture(asked.image_url()?).map_err(ApiError::wrong)?;
-            Ok((asked, picture))
+            let (form, asked) = parse(&body)?;
+            let with_picture = asked.map(|asked| {
+                let picture = data_url::picture(&asked.image_url).map_err(ApiError::wrong)?;
+                Ok::<_, ApiError>((asked, picture))
+            });
+            Ok((form, with_picture.transpose()?))
         });
         decoding.await.unwrap_or_else(|_| {
             let text = "the picture could not be decoded; see the log of Spotter";
-            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, text).into())
+            Err(ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, text))
         })
-    }
-}
-
-/// A request that is understood.
-trait Asked: Send + 'static {
-    fn image_url(&self) -> Result<&str, ApiError>;
-    fn task(&self) -> &Task;
-    fn is_streamed(&self) -> bool;
-    fn adapter(&self) -> AdapterName<'_>;
-}
-
-/// How a request names its adapter.
-#[derive(Clone, Copy)]
-enum AdapterName<'a> {
-    None,
-    /// In place of an adapter, it may name the model.
-    Model(&'a str),
-    Variant(&'a str),
-}
-
-struct AskedSkill {
-    request: SkillRequest,
-    skill: ApiSkill,
-    task: Task,
-}
-
-impl Asked for AskedSkill {
-    fn image_url(&self) -> Result<&str, ApiError> {
-        self.request.image_url()
-    }
-
-    fn task(&self) -> &Task {
-        &self.task
-    }
-
-    fn is_streamed(&self) -> bool {
-        self.request.is_streamed(self.skill)
-    }
-
-    fn adapter(&self) -> AdapterName<'_> {
-        let variant = self.request.variant();
-        variant.map_or(AdapterName::None, AdapterName::Variant)
-    }
-}
-
-impl Asked for ChatQuestion {
-    fn image_url(&self) -> Result<&str, ApiError> {
-        Ok(&self.image_url)
-    }
-
-    fn task(&self) -> &Task {
-        &self.task
-    }
-
-    fn is_streamed(&self) -> bool {
-        matches!(self.form, ChatForm::Events { .. })
-    }
-
-    fn adapter(&self) -> AdapterName<'_> {
-        let model = self.model.as_deref();
-        model.map_or(AdapterName::None, AdapterName::Model)
     }
 }
 
@@ -485,42 +431,19 @@ fn token(headers: &HeaderMap) -> Option<&str> {
     bearer.or_else(other)
 }
 
-async fn caption(state: State<Arc<ApiState>>, request: Request) -> Result<Response, ApiError> {
-    skill(state, ApiSkill::Caption, request).await
-}
-
-async fn query(state: State<Arc<ApiState>>, request: Request) -> Result<Response, ApiError> {
-    skill(state, ApiSkill::Query, request).await
-}
-
-async fn detect(state: State<Arc<ApiState>>, request: Request) -> Result<Response, ApiError> {
-    skill(state, ApiSkill::Detect, request).await
-}
-
-async fn point(state: State<Arc<ApiState>>, request: Request) -> Result<Response, ApiError> {
-    skill(state, ApiSkill::Point, request).await
-}
-
-async fn segment(state: State<Arc<ApiState>>, request: Request) -> Result<Response, ApiError> {
-    skill(state, ApiSkill::Segment, request).await
-}
-
-async fn skill(
+async fn answer_skill(
     State(state): State<Arc<ApiState>>,
     skill: ApiSkill,
     request: Request,
 ) -> Result<Response, ApiError> {
     let parse = move |body: &[u8]| {
-        let request = SkillRequest::parse(body)?;
-        let task = request.task(skill)?;
-        Ok::<_, ApiError>(AskedSkill {
-            request,
-            skill,
-            task,
-        })
+        let asked = SkillRequest::parse(body)?.question(skill)?;
+        Ok((asked.as_ref().is_some_and(|asked| asked.in_pieces), asked))
     };
-    let (asked, begun) = state.begin(request, parse).await?;
-    if asked.is_streamed() {
+    let (is_streamed, begun) = state.begin(request, parse).await?;
+    let missing = "\"image_url\" is missing; send \"data:image/jpeg;base64,…\"";
+    let begun = begun.ok_or_else(|| ApiError::wrong(missing))?;
+    if is_streamed {
         return events::streamed(begun, SkillEvents).await;
     }
     let answer = begun.news.answer().await?;
@@ -530,16 +453,11 @@ async fn skill(
 
 async fn chat(State(state): State<Arc<ApiState>>, request: Request) -> Result<Response, ApiError> {
     let model = state.model.get().ok_or(super::UnansweredRequest::Opening)?;
-    let begun = state.begin(request, ChatQuestion::parse).await;
+    let (form, begun) = state.begin(request, ChatRequest::parse).await?;
     let reply = ChatReply {
         id: format!("chatcmpl-{}", Ulid::generate()),
         model: Arc::clone(model),
         created: state.clock.wall().unix_millis() / 1000,
-    };
-    let (form, begun) = match begun {
-        Ok((asked, begun)) => (asked.form, Some(begun)),
-        Err(UnaskedChat::NoPicture(form)) => (form, None),
-        Err(UnaskedChat::Wrong(error)) => return Err(error),
     };
     match (form, begun) {
         (ChatForm::Events { has_usage_chunk }, begun) => {

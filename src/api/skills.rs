@@ -25,10 +25,27 @@ pub enum ApiSkill {
     Segment,
 }
 
+/// What a request asks.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ApiQuestion {
+    pub image_url: String,
+    pub task: Task,
+    pub in_pieces: bool,
+    pub adapter: Option<AdapterName>,
+}
+
+/// How a request names its adapter.
+#[derive(Debug, PartialEq, Eq)]
+pub enum AdapterName {
+    /// In place of an adapter, it may name the model.
+    Model(String),
+    Variant(String),
+}
+
 /// The body of a request. Other keys of Station's are ignored.
 #[derive(Debug, Default, Deserialize)]
 pub struct SkillRequest {
-    pub image_url: Option<String>,
+    image_url: Option<String>,
     question: Option<String>,
     object: Option<String>,
     length: Option<String>,
@@ -53,20 +70,24 @@ impl SkillRequest {
         serde_json::from_slice(body).map_err(|error| not_json(&error))
     }
 
-    pub fn image_url(&self) -> Result<&str, ApiError> {
-        let missing = "\"image_url\" is missing; send \"data:image/jpeg;base64,…\"";
-        self.image_url
-            .as_deref()
-            .ok_or_else(|| ApiError::wrong(missing))
+    /// What is asked; `None` without a picture.
+    pub fn question(self, skill: ApiSkill) -> Result<Option<ApiQuestion>, ApiError> {
+        let task = self.task(skill)?;
+        let in_pieces = matches!(
+            skill,
+            ApiSkill::Caption | ApiSkill::Query | ApiSkill::Segment
+        );
+        let variant = self.settings.and_then(|settings| settings.variant);
+        let variant = variant.filter(|name| !name.is_empty());
+        Ok(self.image_url.map(|image_url| ApiQuestion {
+            image_url,
+            task,
+            in_pieces: in_pieces && self.stream == Some(true),
+            adapter: variant.map(AdapterName::Variant),
+        }))
     }
 
-    /// The adapter that answers it.
-    pub fn variant(&self) -> Option<&str> {
-        let settings = self.settings.as_ref()?;
-        settings.variant.as_deref().filter(|name| !name.is_empty())
-    }
-
-    pub fn task(&self, skill: ApiSkill) -> Result<Task, ApiError> {
+    fn task(&self, skill: ApiSkill) -> Result<Task, ApiError> {
         let object = || words("object", self.object.as_deref());
         let has_places = matches!(skill, ApiSkill::Query | ApiSkill::Segment);
         if !has_places && self.spatial_refs.is_some() {
@@ -114,14 +135,6 @@ impl SkillRequest {
                 "\"length\" must be \"short\", \"normal\" or \"long\"",
             )),
         }
-    }
-
-    pub fn is_streamed(&self, skill: ApiSkill) -> bool {
-        let in_pieces = matches!(
-            skill,
-            ApiSkill::Caption | ApiSkill::Query | ApiSkill::Segment
-        );
-        in_pieces && self.stream == Some(true)
     }
 }
 
@@ -271,10 +284,20 @@ mod tests {
             options: Default::default(),
         };
         assert_eq!(query.task(ApiSkill::Query), Ok(question));
-        assert_eq!(query.variant(), None);
-        let variant = parse(json!({"settings": {"variant": "plates", "temperature": 0.5}}));
-        assert_eq!(variant.variant(), Some("plates"));
-        assert!(query.is_streamed(ApiSkill::Query) && !query.is_streamed(ApiSkill::Detect));
+        let asked = |skill: ApiSkill, variant: &str| {
+            let settings = json!({"variant": variant, "temperature": 0.5});
+            let body = json!({"image_url": "data:", "object": "car", "stream": true, "settings": settings});
+            let asked = parse(body).question(skill).unwrap().unwrap();
+            (asked.in_pieces, asked.adapter)
+        };
+        let plates = Some(AdapterName::Variant("plates".into()));
+        assert_eq!(asked(ApiSkill::Segment, "plates"), (true, plates));
+        assert_eq!(asked(ApiSkill::Detect, ""), (false, None));
+        assert_eq!(
+            query.question(ApiSkill::Query),
+            Ok(None),
+            "without a picture"
+        );
         for (length, wanted) in [
             (json!(null), CaptionLength::Normal),
             (json!("short"), CaptionLength::Short),
@@ -330,7 +353,6 @@ mod tests {
         let object = "car".into();
         let outline = Task::Segment { object, places };
         assert_eq!(segment.task(ApiSkill::Segment), Ok(outline));
-        assert!(segment.is_streamed(ApiSkill::Segment));
         let detect = json!({"object": "car", "spatial_refs": [[0.5, 0.5]]});
         let refused = parse(detect).task(ApiSkill::Detect).unwrap_err();
         assert!(refused.message.contains("outlines alone"), "{refused:?}");
@@ -340,7 +362,6 @@ mod tests {
     fn incomplete_requests_are_refused_with_the_key() {
         let empty = parse(json!({}));
         for (error, part) in [
-            (empty.image_url().unwrap_err(), "\"image_url\" is missing"),
             (empty.task(ApiSkill::Detect).unwrap_err(), "\"object\""),
             (empty.task(ApiSkill::Query).unwrap_err(), "\"question\""),
             (

@@ -15,7 +15,7 @@ use super::*;
 use crate::api::{BegunRequest, RequestNews, UnansweredRequest};
 use spotter_core::{
     Answer, AnswerBody, AnswerPiece, GroundedSpan, ManualClock, NormBox, NormPoint, Outline,
-    Reasoning, StageTimes, TokenCounts,
+    Reasoning, StageTimes, Task, TokenCounts,
 };
 use spotter_pictures::{RgbPixels, png_file};
 
