@@ -150,7 +150,7 @@ fn start(
 }
 
 /// Ends a source in a thread of its own, because broken drivers may block for ever; the receiver gets a message when it is done.
-pub(super) fn tear_down(source: Arc<dyn Source>) -> oneshot::Receiver<()> {
+fn tear_down(source: Arc<dyn Source>) -> oneshot::Receiver<()> {
     let (done, receiver) = oneshot::channel();
     let work = move || {
         source.stop();
@@ -166,7 +166,7 @@ pub(super) fn tear_down(source: Arc<dyn Source>) -> oneshot::Receiver<()> {
 
 /// Does what may block in a thread of its own, as a runtime waits for its threads at the end, for ever; `None` when it was not
 /// done within `limit`; it then goes on in the background.
-pub(super) async fn in_time<T: Send + 'static>(
+async fn in_time<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Option<Result<T, Failure>> {
@@ -192,7 +192,7 @@ pub(super) async fn in_time<T: Send + 'static>(
 }
 
 /// `what` was not done in time.
-pub(super) fn stuck(what: &str) -> Failure {
+fn stuck(what: &str) -> Failure {
     Failure::new(Fault::Device, format!("{what}; is its driver stuck?"))
 }
 
