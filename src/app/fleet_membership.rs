@@ -32,8 +32,8 @@ use spotter_config::{
     Config, Environment, FleetConfig, ListReader, ListRights, SharedCamera, SharedCameraList,
     camera_list,
 };
-use spotter_control::{DroppedRecord, ReadOverrides};
-use spotter_core::{CameraId, CameraRights, Clock, Epoch, Mono, NodeId, plain_line};
+use spotter_control::ReadOverrides;
+use spotter_core::{CameraId, CameraRights, Clock, Epoch, LogThrottle, Mono, NodeId, plain_line};
 use spotter_fleet::{
     entries::ListRevision,
     member::{Member, MemberCommand, MemberEvent, MemberSettings},
@@ -64,8 +64,8 @@ const CAPACITY_CHANGE: f64 = 0.02;
 const UNMEASURED_HZ: f64 = 1.0;
 /// How long health shows that the broker had a false owner.
 const WRONG_OWNER_SHOWN: Duration = Duration::from_mins(10);
-/// Cameras whose ignored settings are remembered; those of further ones are logged again.
-const CAMERAS_REMEMBERED: usize = 10_000;
+/// Cameras whose ignored settings are logged in a minute.
+const IGNORED_MAX: usize = 1000;
 
 /// The list and the disk of a node that is about to start.
 pub struct FleetStart {
@@ -101,7 +101,8 @@ pub struct FleetMembership {
     own: BTreeMap<CameraId, Epoch>,
     /// Their events have ended, and until when their last messages and sessions may take.
     giving_up: BTreeMap<CameraId, Mono>,
-    store_state: StoreState,
+    /// Why the fleet's store cannot be used.
+    store_trouble: Option<String>,
     /// Which node has which camera, by the last view.
     summary: FleetSummary,
     capacity_hz: f64,
@@ -109,25 +110,8 @@ pub struct FleetMembership {
     leaving_since: Option<Mono>,
     /// Own cameras of which the broker has shown a false owner: its epoch, and when.
     wrong_owners: BTreeMap<CameraId, (Epoch, Mono)>,
-    /// What was last ignored of the stored settings of each camera, so that it is logged once.
-    ignored_settings: BTreeMap<CameraId, IgnoredSettings>,
-}
-
-/// What of a camera's stored settings is ignored.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum IgnoredSettings {
-    /// The whole text, with the reason.
-    Text(String),
-    Records(Vec<DroppedRecord>),
-}
-
-/// Whether the fleet's store answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum StoreState {
-    Connecting,
-    Connected,
-    Disconnected(String),
-    NameTaken(String),
+    /// Cameras of whose stored settings something is ignored.
+    ignored: LogThrottle<CameraId>,
 }
 
 /// The stages that a membership reads and changes.
@@ -240,13 +224,13 @@ impl FleetMembership {
             refused: BTreeMap::new(),
             own: BTreeMap::new(),
             giving_up: BTreeMap::new(),
-            store_state: StoreState::Connecting,
+            store_trouble: None,
             summary: FleetSummary::default(),
             capacity_hz: 0.0,
             started: clock.now(),
             leaving_since: None,
             wrong_owners: BTreeMap::new(),
-            ignored_settings: BTreeMap::new(),
+            ignored: LogThrottle::with_max_kinds(IGNORED_MAX),
         }
     }
 
@@ -320,21 +304,23 @@ impl FleetMembership {
             }
             MemberEvent::Connected => {
                 tracing::info!("connected to the fleet's store");
-                self.store_state = StoreState::Connected;
+                self.store_trouble = None;
             }
             MemberEvent::Disconnected { reason } => {
                 tracing::warn!(
                     reason,
                     "the fleet's store cannot be used; this node keeps its cameras"
                 );
-                self.store_state = StoreState::Disconnected(reason);
+                self.store_trouble = Some(format!("fleet: {reason}"));
             }
             MemberEvent::NameTaken { machine } => {
                 tracing::error!(
                     machine,
                     "another machine takes part in the fleet with this node's name; give each box its own node.name"
                 );
-                self.store_state = StoreState::NameTaken(machine);
+                self.store_trouble = Some(format!(
+                    "fleet: machine {machine} has this node's name; give each box its own node.name"
+                ));
             }
             MemberEvent::Left => {}
         }
@@ -444,38 +430,23 @@ impl FleetMembership {
         context: &mut FleetContext<'_>,
     ) -> bool {
         let read = text.map(|text| ReadOverrides::of_json(text.as_bytes()));
-        let (read, ignored) = match read.transpose() {
-            Ok(read) => {
-                let read = read.unwrap_or_default();
-                let dropped = read.dropped.clone();
-                let ignored = (!dropped.is_empty()).then_some(IgnoredSettings::Records(dropped));
-                (Some(read.stored), ignored)
+        let read = read.transpose().map(Option::unwrap_or_default);
+        let is_odd = read.as_ref().map_or(true, |read| !read.dropped.is_empty());
+        // Each connection to the store reports all settings again.
+        if is_odd && self.ignored.admit(camera.clone(), context.now).is_some() {
+            match &read {
+                Ok(read) => log_dropped(&read.dropped),
+                Err(error) => {
+                    let reason = plain_line(&error.to_string());
+                    tracing::error!(%camera, reason, "what was changed at the camera cannot be read; the list's values apply");
+                }
             }
-            Err(error) => {
-                let reason = plain_line(&error.to_string());
-                (None, Some(IgnoredSettings::Text(reason)))
-            }
-        };
-        self.log_ignored(&camera, ignored);
-        read.is_some_and(|stored| context.config.set_stored_of(&camera, stored, context.now))
-    }
-
-    /// Each connection to the store reports all settings again: what is ignored is logged when it changes.
-    fn log_ignored(&mut self, camera: &CameraId, ignored: Option<IgnoredSettings>) {
-        if self.ignored_settings.get(camera) == ignored.as_ref() {
-            return;
         }
-        self.ignored_settings.remove(camera);
-        let Some(ignored) = ignored else { return };
-        match &ignored {
-            IgnoredSettings::Text(reason) => {
-                tracing::error!(%camera, reason, "what was changed at the camera cannot be read; the list's values apply");
-            }
-            IgnoredSettings::Records(dropped) => log_dropped(dropped),
-        }
-        if self.ignored_settings.len() < CAMERAS_REMEMBERED {
-            self.ignored_settings.insert(camera.clone(), ignored);
-        }
+        read.is_ok_and(|read| {
+            context
+                .config
+                .set_stored_of(&camera, read.stored, context.now)
+        })
     }
 
     /// The broker has shown an owner that the store does not have.
@@ -584,23 +555,18 @@ impl FleetMembership {
 
     /// Why others may have to act; `None`: all is well.
     pub fn trouble(&self) -> Option<String> {
-        match &self.store_state {
-            StoreState::Connecting | StoreState::Connected => {
-                let (camera, (epoch, _)) = self.wrong_owners.first_key_value()?;
-                Some(format!(
-                    "fleet: the broker showed a false owner of {} (epoch {epoch}), the last time less than {} min ago; restrict who may publish to the topics `owner`",
-                    match self.wrong_owners.len() {
-                        1 => format!("camera {camera}"),
-                        more => format!("{more} cameras, such as {camera}"),
-                    },
-                    WRONG_OWNER_SHOWN.as_secs() / 60,
-                ))
-            }
-            StoreState::Disconnected(reason) => Some(format!("fleet: {reason}")),
-            StoreState::NameTaken(machine) => Some(format!(
-                "fleet: machine {machine} has this node's name; give each box its own node.name"
-            )),
-        }
+        let wrong_owner = || {
+            let (camera, (epoch, _)) = self.wrong_owners.first_key_value()?;
+            let more = match self.wrong_owners.len() {
+                1 => String::new(),
+                count => format!(" and {} more", count - 1),
+            };
+            Some(format!(
+                "fleet: the broker showed a false owner of camera {camera} (epoch {epoch}){more}, the last time less than {} min ago; restrict who may publish to the topics `owner`",
+                WRONG_OWNER_SHOWN.as_secs() / 60,
+            ))
+        };
+        self.store_trouble.clone().or_else(wrong_owner)
     }
 
     fn send(&self, command: MemberCommand) {

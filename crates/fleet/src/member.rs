@@ -35,7 +35,7 @@ use tokio::{
 use crate::{
     assignment::CameraNeed,
     certainty::AcceptedRenewal,
-    claims::{ClaimAction, DecisionBasis},
+    claims::ClaimAction,
     entries::{
         CAPACITY_HZ_RANGE, HEARTBEAT_PERIOD, Heartbeat, ListRevision, Ownership, StoreEvent,
     },
@@ -146,24 +146,6 @@ struct PendingSettings {
     seen: Option<MemberEvent>,
 }
 
-/// What another machine's use of the name has led to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum NameState {
-    Own,
-    /// The other machine was reported.
-    Taken,
-}
-
-/// Cameras that an earlier run owned.
-enum Resumption {
-    /// The store has time until then.
-    Waiting {
-        until: Mono,
-        cameras: BTreeMap<CameraId, Epoch>,
-    },
-    Done,
-}
-
 /// Runs a node's membership until the commands end or the node has left. Blocks on nothing but the store.
 pub struct Member {
     node: NodeId,
@@ -177,27 +159,23 @@ pub struct Member {
     has_capacity: bool,
     /// The last one that the store accepted.
     renewed: Option<Heartbeat>,
-    /// Of decisions without an action.
-    settled: Option<DecisionBasis>,
     /// As reported in events.
     own: BTreeMap<CameraId, Epoch>,
-    name: NameState,
+    /// Another machine with this node's name was reported.
+    is_namesake_reported: bool,
     /// When it last acted.
     could_write: bool,
-    resumption: Resumption,
+    /// Cameras that an earlier run owned, until the store was read.
+    resumed: Option<BTreeMap<CameraId, Epoch>>,
+    /// The store has time until then.
+    resume_at: Mono,
     /// The newest of each camera that is not written yet.
     settings: BTreeMap<CameraId, PendingSettings>,
     settings_tried: Option<Mono>,
-    view: ReportedView,
-    events: mpsc::Sender<MemberEvent>,
-}
-
-/// The last [`MemberEvent::View`].
-#[derive(Default)]
-struct ReportedView {
-    at: Option<Mono>,
-    basis: Option<DecisionBasis>,
+    /// The last [`MemberEvent::View`].
     view: Option<FleetSummary>,
+    viewed: Option<Mono>,
+    events: mpsc::Sender<MemberEvent>,
 }
 
 impl Member {
@@ -207,8 +185,6 @@ impl Member {
         clock: Arc<dyn Clock>,
         events: mpsc::Sender<MemberEvent>,
     ) -> Self {
-        let until = clock.now().after(RESUME_AFTER);
-        let cameras = settings.resumed;
         Self {
             state: FleetState::member(NodeIdentity {
                 node: settings.node.clone(),
@@ -216,6 +192,7 @@ impl Member {
             }),
             node: settings.node,
             store,
+            resume_at: clock.now().after(RESUME_AFTER),
             clock,
             rights: settings.rights,
             heartbeat: Heartbeat {
@@ -227,14 +204,14 @@ impl Member {
             list_revision: None,
             has_capacity: false,
             renewed: None,
-            settled: None,
             own: BTreeMap::new(),
-            name: NameState::Own,
+            is_namesake_reported: false,
             could_write: false,
-            resumption: Resumption::Waiting { until, cameras },
+            resumed: Some(settings.resumed),
             settings: BTreeMap::new(),
             settings_tried: None,
-            view: ReportedView::default(),
+            view: None,
+            viewed: None,
             events,
         }
     }
@@ -286,7 +263,7 @@ impl Member {
             }
             StoreEvent::Current => self.current(now).await,
             StoreEvent::Disconnected { reason } => {
-                self.state.disconnected();
+                self.state.certainty.disconnected();
                 self.send(MemberEvent::Disconnected { reason }).await;
             }
             StoreEvent::List(list) => self.send(MemberEvent::List(list)).await,
@@ -332,7 +309,7 @@ impl Member {
         {
             self.state.heartbeat(entry, now);
         }
-        self.resumption = Resumption::Done;
+        self.resumed = None;
         self.state.current();
         self.check_name().await;
         self.report_all().await;
@@ -340,12 +317,11 @@ impl Member {
 
     /// Reports another machine with this node's name once, and that all cameras are lost to it.
     async fn check_name(&mut self) {
-        let Some(machine) = self.state.name_taken_by() else {
-            return;
-        };
-        if self.name == NameState::Own {
+        if let Some(machine) = self.state.name_taken_by()
+            && !self.is_namesake_reported
+        {
             let machine = machine.to_owned();
-            self.name = NameState::Taken;
+            self.is_namesake_reported = true;
             self.send(MemberEvent::NameTaken { machine }).await;
             self.report_all().await;
         }
@@ -358,7 +334,7 @@ impl Member {
                 cameras,
                 refused,
             } => {
-                self.state.set_cameras(cameras);
+                self.state.cameras = cameras;
                 self.list_revision = Some(revision);
                 self.heartbeat.refused = refused;
             }
@@ -398,10 +374,7 @@ impl Member {
             self.renew().await;
         }
         let now = self.clock.now();
-        let basis = self.state.basis(now);
-        if self.settled.as_ref() != Some(&basis) {
-            self.decide(basis, now).await;
-        }
+        self.decide(now).await;
         self.say_changes().await;
         self.write_settings(now).await;
         self.settle_disputes().await;
@@ -417,7 +390,7 @@ impl Member {
     async fn take_part_again(&mut self) {
         let can_write = self.state.can_write();
         if can_write && !self.could_write {
-            self.name = NameState::Own;
+            self.is_namesake_reported = false;
             self.send(MemberEvent::Connected).await;
             self.report_all().await;
         }
@@ -425,20 +398,18 @@ impl Member {
     }
 
     async fn resume(&mut self, now: Mono) {
-        if let Resumption::Waiting { until, cameras } = &self.resumption
-            && now >= *until
+        if now >= self.resume_at
+            && let Some(cameras) = self.resumed.take()
         {
-            self.state.resume(cameras);
-            self.resumption = Resumption::Done;
+            self.state.resume(&cameras);
             self.report_all().await;
         }
     }
 
-    async fn decide(&mut self, basis: DecisionBasis, now: Mono) {
+    async fn decide(&mut self, now: Mono) {
         let Some(actions) = self.state.decide(now) else {
             return;
         };
-        self.settled = actions.is_empty().then_some(basis);
         for action in &actions {
             if let ClaimAction::GiveUp { camera } = action {
                 self.state.set_hand_over(camera, HandOverState::GivingUp);
@@ -466,20 +437,20 @@ impl Member {
         match self.store.renew(&self.node, &self.heartbeat).await {
             Ok(revision) => {
                 self.renewed = Some(self.heartbeat.clone());
-                self.state.accepted(AcceptedRenewal {
+                self.state.certainty.accepted(AcceptedRenewal {
                     sent,
                     accepted: self.clock.now(),
                     revision,
                 });
             }
-            Err(_) => self.state.refused(),
+            Err(_) => self.state.certainty.refused(),
         }
     }
 
     /// The broker has shown newer owners of own cameras: asks the store who the owner is. Without the store, the cameras are the others'.
     async fn settle_disputes(&mut self) {
         let disputed = self.rights.disputed(self.state.own());
-        let mut can_ask = self.state.is_current();
+        let mut can_ask = self.state.certainty.is_current();
         for (number, (camera, epoch)) in disputed.into_iter().enumerate() {
             let before = self.state.hand_over(&camera);
             if can_ask && number < DISPUTES_AT_ONCE {
@@ -552,16 +523,14 @@ impl Member {
     }
 
     async fn send_view(&mut self, now: Mono) {
-        let is_early = self.view.at.is_some_and(|at| now.since(at) < VIEW_PERIOD);
-        let basis = self.state.basis(now);
-        if is_early || !self.state.is_current() || self.view.basis.as_ref() == Some(&basis) {
+        let is_early = self.viewed.is_some_and(|at| now.since(at) < VIEW_PERIOD);
+        if is_early || !self.state.certainty.is_current() {
             return;
         }
         let view = self.state.view(now);
-        self.view.basis = Some(basis);
-        self.view.at = Some(now);
-        if self.view.view.as_ref() != Some(&view) {
-            self.view.view = Some(view.clone());
+        self.viewed = Some(now);
+        if self.view.as_ref() != Some(&view) {
+            self.view = Some(view.clone());
             self.send(MemberEvent::View(view)).await;
         }
     }

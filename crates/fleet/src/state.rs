@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     assignment::CameraNeed,
-    certainty::{AcceptedRenewal, Certainty},
+    certainty::Certainty,
     entries::{HEARTBEAT_LIFETIME, Heartbeat, HeartbeatEntry, Ownership},
 };
 
@@ -64,10 +64,11 @@ struct Namesake {
 #[derive(Default)]
 pub struct FleetState {
     pub(crate) me: Option<NodeIdentity>,
-    pub(crate) cameras: BTreeMap<CameraId, CameraNeed>,
+    /// Of the list.
+    pub cameras: BTreeMap<CameraId, CameraNeed>,
     pub(crate) nodes: BTreeMap<NodeId, SeenNode>,
     pub(crate) owners: BTreeMap<CameraId, Ownership>,
-    pub(crate) certainty: Certainty,
+    pub certainty: Certainty,
     pub(crate) hand_overs: BTreeMap<CameraId, HandOverState>,
     /// Own cameras by an earlier run; the store was not read yet.
     resumed: BTreeSet<CameraId>,
@@ -76,8 +77,6 @@ pub struct FleetState {
     namesake: Option<Namesake>,
     namesakes: u64,
     pub(crate) leaving_since: Option<Mono>,
-    /// Rises with each change of cameras, owners and what heartbeats say.
-    pub(crate) revision: u64,
 }
 
 impl FleetState {
@@ -91,7 +90,6 @@ impl FleetState {
     pub fn connected(&mut self, now: Mono) {
         self.certainty.connected(now);
         self.unreported = self.owners.keys().cloned().collect();
-        self.revision += 1;
     }
 
     /// All owners were reported: a camera that the store does not have belongs to no node, also if the store has lost its data.
@@ -102,31 +100,13 @@ impl FleetState {
             self.owners.remove(camera);
             self.hand_overs.remove(camera);
         }
-        self.revision += 1;
-    }
-
-    pub fn disconnected(&mut self) {
-        self.certainty.disconnected();
-        self.revision += 1;
-    }
-
-    /// Connected, and all owners are known.
-    pub fn is_current(&self) -> bool {
-        self.certainty.is_current()
     }
 
     /// Before each decision.
     pub fn tick(&mut self, now: Mono) {
         self.certainty.tick(now);
         let is_over = |namesake: &mut Namesake| now.since(namesake.at) > namesake.wait;
-        if self.namesake.take_if(is_over).is_some() {
-            self.revision += 1;
-        }
-    }
-
-    pub fn set_cameras(&mut self, cameras: BTreeMap<CameraId, CameraNeed>) {
-        self.cameras = cameras;
-        self.revision += 1;
+        self.namesake.take_if(is_over);
     }
 
     /// A heartbeat of any node.
@@ -144,10 +124,6 @@ impl FleetState {
             self.namesake(heartbeat.machine, revision, now);
             return;
         }
-        let before = self.nodes.get(&node);
-        if before.is_none_or(|before| before.heartbeat != heartbeat) {
-            self.revision += 1;
-        }
         self.nodes.insert(node, SeenNode { heartbeat, at: now });
     }
 
@@ -157,7 +133,6 @@ impl FleetState {
         if known.is_none() {
             self.namesakes += 1;
             self.hand_overs.clear();
-            self.revision += 1;
         }
         let me = self.me.as_ref().map_or("", |me| &me.machine);
         let hash = xxh3_64(format!("{me}/{}", self.namesakes).as_bytes());
@@ -183,7 +158,6 @@ impl FleetState {
             self.namesake = None;
         }
         self.nodes.remove(node);
-        self.revision += 1;
     }
 
     /// A camera's owner in the store; older epochs than the one that the store had are ignored.
@@ -198,7 +172,6 @@ impl FleetState {
             self.hand_overs.remove(&camera);
         }
         self.owners.insert(camera, ownership);
-        self.revision += 1;
     }
 
     /// The store does not answer: the cameras of an earlier run are own again, until it does.
@@ -213,17 +186,6 @@ impl FleetState {
                 self.resumed.insert(camera.clone());
             }
         }
-        self.revision += 1;
-    }
-
-    /// The store has accepted the own heartbeat.
-    pub fn accepted(&mut self, renewal: AcceptedRenewal) {
-        self.certainty.accepted(renewal);
-    }
-
-    /// The store did not accept the own heartbeat.
-    pub fn refused(&mut self) {
-        self.certainty.refused();
     }
 
     /// The own heartbeat has to be sent. It goes on while owners are read again, so that others do not take this node for dead.
@@ -245,7 +207,6 @@ impl FleetState {
         };
         if is_next {
             self.hand_overs.insert(camera.clone(), state);
-            self.revision += 1;
         }
     }
 
@@ -255,7 +216,6 @@ impl FleetState {
 
     pub fn leave(&mut self, now: Mono) {
         self.leaving_since.get_or_insert(now);
-        self.revision += 1;
     }
 
     /// What no other node has taken is released.
@@ -287,7 +247,7 @@ impl FleetState {
 
     /// All owners were read, or this one is known from an earlier run.
     pub fn is_certain_of(&self, camera: &CameraId) -> bool {
-        self.is_current() || self.resumed.contains(camera)
+        self.certainty.is_current() || self.resumed.contains(camera)
     }
 
     /// The newest owner that this node knows.

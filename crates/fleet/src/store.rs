@@ -260,12 +260,7 @@ impl FleetStore {
             return Err(StoreError::TooLarge { bytes, most });
         }
         let list = self.made(&LIST).await?;
-        let write = KeyWrite {
-            key: LIST_KEY,
-            value: text.to_owned().into(),
-            expected: before,
-        };
-        let written = write.swap(&list).await;
+        let written = swap(&list, LIST_KEY, text.into(), before).await;
         let written = written.map_err(|error| self.failed("writing the list of cameras", error))?;
         written.ok_or(StoreError::Changed)
     }
@@ -363,12 +358,8 @@ impl FleetStore {
             Some(None) => return Ok(None),
             expected => expected.flatten(),
         };
-        let write = KeyWrite {
-            key: camera.as_str(),
-            value: value.into(),
-            expected,
-        };
-        let revision = write.swap(&owners).await.map_err(|error| failed(&error))?;
+        let written = swap(&owners, camera.as_str(), value, expected).await;
+        let revision = written.map_err(|error| failed(&error))?;
         Ok(revision.map(|revision| epochs.epoch(revision)))
     }
 
@@ -411,28 +402,24 @@ async fn newest(
     }
 }
 
-/// Writes a key if its revision is still `expected` (`None`: if there is none).
-struct KeyWrite<'a> {
-    key: &'a str,
-    value: bytes::Bytes,
+/// Writes a key if its revision is still `expected` (`None`: if there is none). Returns its new revision; `None` when it had another one.
+async fn swap(
+    bucket: &kv::Store,
+    key: &str,
+    value: Vec<u8>,
     expected: Option<u64>,
-}
-
-impl KeyWrite<'_> {
-    /// Returns the key's new revision; `None` when it had another one.
-    async fn swap(self, bucket: &kv::Store) -> Result<Option<u64>, Box<dyn Error + Send + Sync>> {
-        let Some(expected) = self.expected else {
-            return match bucket.create(self.key, self.value).await {
-                Ok(revision) => Ok(Some(revision)),
-                Err(error) if error.kind() == kv::CreateErrorKind::AlreadyExists => Ok(None),
-                Err(error) => Err(error.into()),
-            };
-        };
-        match bucket.update(self.key, self.value, expected).await {
+) -> Result<Option<u64>, Box<dyn Error + Send + Sync>> {
+    let Some(expected) = expected else {
+        return match bucket.create(key, value.into()).await {
             Ok(revision) => Ok(Some(revision)),
-            Err(error) if error.kind() == kv::UpdateErrorKind::WrongLastRevision => Ok(None),
+            Err(error) if error.kind() == kv::CreateErrorKind::AlreadyExists => Ok(None),
             Err(error) => Err(error.into()),
-        }
+        };
+    };
+    match bucket.update(key, value.into(), expected).await {
+        Ok(revision) => Ok(Some(revision)),
+        Err(error) if error.kind() == kv::UpdateErrorKind::WrongLastRevision => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -426,7 +426,7 @@ mod tests {
         let machine = heartbeat.machine;
         let mut state = FleetState::member(NodeIdentity { node: me, machine });
         state.connected(now);
-        state.set_cameras(listed(CAMERAS));
+        state.cameras = listed(CAMERAS);
         for number in 0..BOXES {
             state.heartbeat(heartbeat_of(number), now);
         }
@@ -437,7 +437,7 @@ mod tests {
             state.owned(camera, Ownership { owner, epoch });
         }
         state.current();
-        state.accepted(AcceptedRenewal {
+        state.certainty.accepted(AcceptedRenewal {
             sent: now,
             accepted: now,
             revision: 1,
@@ -465,9 +465,6 @@ mod tests {
         for _ in 0..3 {
             time("decision", &|| decide(&state));
         }
-        time("two bases", &|| {
-            usize::from(black_box(state.basis(now)) == state.basis(now))
-        });
         time("view", &|| black_box(state.view(now)).owners.len());
         state.stopped(&node("b1"));
         assert!(time("decision after a loss", &|| decide(&state)) > 0);

@@ -237,10 +237,10 @@ impl SimNode {
 
     fn renew(&mut self, store: &mut Store, now: Mono) {
         if store.now_s < self.refused_until_s {
-            return self.state.refused();
+            return self.state.certainty.refused();
         }
         self.renewed = Some(self.heartbeat.clone());
-        self.state.accepted(AcceptedRenewal {
+        self.state.certainty.accepted(AcceptedRenewal {
             sent: now,
             accepted: now,
             revision: store.put_heartbeat(&self.id, &self.heartbeat),
@@ -248,7 +248,7 @@ impl SimNode {
     }
 
     fn read(&mut self, store: &Store, now: Mono) {
-        let is_new = !self.state.is_current();
+        let is_new = !self.state.certainty.is_current();
         if is_new {
             self.state.connected(now);
             self.read = 0;
@@ -355,7 +355,7 @@ impl Sim {
 
     fn join(&mut self) {
         let mut node = SimNode::new(self.nodes.len());
-        node.state.set_cameras(self.cameras.clone());
+        node.state.cameras = self.cameras.clone();
         self.nodes.push(node);
     }
 
@@ -368,7 +368,7 @@ impl Sim {
     /// A process that ends without a word and starts again.
     fn restart(&mut self, nth: usize) {
         self.nodes[nth] = SimNode::new(nth);
-        self.nodes[nth].state.set_cameras(self.cameras.clone());
+        self.nodes[nth].state.cameras = self.cameras.clone();
     }
 
     fn run(&mut self, seconds: f64) {
@@ -465,7 +465,7 @@ fn outage_of_the_store_moves_nothing() {
     let moves = sim.store.moves;
     for node in &mut sim.nodes {
         node.is_cut = true;
-        node.state.disconnected();
+        node.state.certainty.disconnected();
     }
     sim.run(120.0);
     assert!(
@@ -560,7 +560,7 @@ fn last_node_releases_all_and_leaves_within_the_limit() {
     let mut sim = Sim::new(1, 10);
     sim.run(30.0);
     sim.leave(0);
-    sim.nodes[0].state.disconnected();
+    sim.nodes[0].state.certainty.disconnected();
     let now = sim.nodes[0].now(&sim.store);
     let limit = LEAVE_LIMIT_WITHOUT_STORE + GIVE_UP_LIMIT;
     assert!(!sim.nodes[0].state.has_left(now));
@@ -574,7 +574,7 @@ fn camera_that_no_node_may_have_is_released() {
     sim.cameras.get_mut(&camera(3)).unwrap().label = Some("yard".into());
     sim.cameras.remove(&camera(4));
     for node in &mut sim.nodes {
-        node.state.set_cameras(sim.cameras.clone());
+        node.state.cameras = sim.cameras.clone();
     }
     sim.run(5.0);
     let owner = |n| &sim.store.owners[&camera(n)].owner;
@@ -590,7 +590,7 @@ fn two_nodes(now: Mono) -> FleetState {
         node: node(0),
         machine: "m0".into(),
     });
-    state.set_cameras(Sim::new(0, 1).cameras);
+    state.cameras = Sim::new(0, 1).cameras;
     state.connected(now);
     let owner = Some(node(1));
     let epoch = Epoch(7);
@@ -615,7 +615,7 @@ fn renew(state: &mut FleetState, sent: Mono, revision: u64) {
         };
         state.heartbeat(entry, sent);
     }
-    state.accepted(AcceptedRenewal {
+    state.certainty.accepted(AcceptedRenewal {
         sent,
         accepted: sent,
         revision,
@@ -743,7 +743,7 @@ proptest! {
                 Fault::Freeze => node.running = Running::Frozen,
                 Fault::Cut => {
                     node.is_cut = true;
-                    node.state.disconnected();
+                    node.state.certainty.disconnected();
                 }
                 Fault::Leave => sim.leave(nth),
                 Fault::Restart => sim.restart(nth),

@@ -65,31 +65,28 @@ pub(super) struct BucketSettings {
 }
 
 pub(super) const LIST: BucketSettings = BucketSettings {
-    name: "list",
-    storage: StorageType::File,
-    lifetime: Duration::ZERO,
     history: 16,
+    ..BucketSettings::file("list")
 };
 const NODES: BucketSettings = BucketSettings {
-    name: "nodes",
     storage: StorageType::Memory,
     lifetime: HEARTBEAT_LIFETIME,
-    history: 1,
+    ..BucketSettings::file("nodes")
 };
-const OWNERS: BucketSettings = BucketSettings {
-    name: "owners",
-    storage: StorageType::File,
-    lifetime: Duration::ZERO,
-    history: 1,
-};
-pub(super) const SETTINGS: BucketSettings = BucketSettings {
-    name: "settings",
-    storage: StorageType::File,
-    lifetime: Duration::ZERO,
-    history: 1,
-};
+const OWNERS: BucketSettings = BucketSettings::file("owners");
+pub(super) const SETTINGS: BucketSettings = BucketSettings::file("settings");
 
 impl BucketSettings {
+    /// The newest value of each key, on disk.
+    const fn file(name: &'static str) -> Self {
+        Self {
+            name,
+            storage: StorageType::File,
+            lifetime: Duration::ZERO,
+            history: 1,
+        }
+    }
+
     /// The stream that is a bucket, as NATS' ADR-8 describes it. async-nats makes buckets itself, but first reads figures of the account that
     /// nats-server 2.9 does not send.
     fn stream(&self, bucket: &str, replicas: usize) -> stream::Config {
