@@ -184,16 +184,47 @@ fn config_layers_import_those_below_them_in_no_circle() {
     no_circle_in("config", "", CONFIG);
 }
 
-/// `order` has the modules of a folder of a crate from the ground up.
-fn no_circle_in(crate_name: &str, name: &str, order: &[&str]) {
-    let folder = root()
-        .join("crates")
-        .join(crate_name)
-        .join("src")
-        .join(name);
+#[test]
+fn parts_of_the_daemon_import_each_other_in_no_circle() {
+    let files = modules_of(&root().join("src/app"));
+    assert!(files.len() > 40, "{}", files.len());
+    assert_eq!(imported_in_circles("app", &files), [""; 0]);
+}
+
+#[test]
+fn main_loop_is_small_and_names_no_feature() {
+    let code = |name: &str| {
+        let path = root().join("src/app").join(name);
+        shipped(&fs::read_to_string(path).expect("source file"))
+    };
+    let (daemon, stages) = (code("daemon.rs"), code("stages.rs"));
+    let fields = |text: &str, name: &str| -> Vec<String> {
+        let text = text.split_once(name).expect(name).1;
+        let text = text.split_once("\n}").expect("the end of the type").0;
+        let lines = text.lines().filter_map(|line| line.split_once(": "));
+        let names = lines.map(|(name, _)| name.trim().trim_start_matches("pub "));
+        names.map(str::to_owned).collect()
+    };
+    let own = fields(&daemon, "pub struct Daemon {");
+    assert!((1..=12).contains(&own.len()), "{own:?}");
+    let lines = daemon.lines().filter(|line| !line.trim().is_empty());
+    assert!(lines.clone().count() <= 300, "{}", lines.count());
+    let features = fields(&stages, "pub struct Stages {");
+    assert!(features.len() > 8, "{features:?}");
+    for feature in features {
+        let names = [format!("stages.{feature}"), format!("Stages {{ {feature}")];
+        let is_named = names.iter().any(|name| daemon.contains(name));
+        assert!(!is_named, "daemon.rs names the stage {feature}");
+    }
+}
+
+type ModuleFiles = BTreeMap<Vec<String>, String>;
+
+/// The shipped code of each module of a folder, by its path from there.
+fn modules_of(folder: &Path) -> ModuleFiles {
     let mut files = BTreeMap::new();
-    for path in sources_below(&folder) {
-        let module = path.strip_prefix(&folder).unwrap_or(&path);
+    for path in sources_below(folder) {
+        let module = path.strip_prefix(folder).unwrap_or(&path);
         let module = module.with_extension("");
         let parts = module
             .iter()
@@ -201,12 +232,19 @@ fn no_circle_in(crate_name: &str, name: &str, order: &[&str]) {
         let parts: Vec<String> = parts
             .filter(|part| part != "mod" && part != "lib")
             .collect();
-        if !parts.iter().any(|part| part == "tests") {
+        if !parts.iter().any(|part| part.starts_with("test")) {
             let text = fs::read_to_string(&path);
             let text = text.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             files.insert(parts, shipped(&text));
         }
     }
+    files
+}
+
+/// `order` has the modules of a folder of a crate from the ground up.
+fn no_circle_in(crate_name: &str, name: &str, order: &[&str]) {
+    let folder = root().join("crates").join(crate_name).join("src");
+    let files = modules_of(&folder.join(name));
     let tops: BTreeSet<&str> = files
         .keys()
         .filter_map(|module| module.first())
@@ -218,10 +256,38 @@ fn no_circle_in(crate_name: &str, name: &str, order: &[&str]) {
             .iter()
             .position(|top| module.first().is_some_and(|m| m == top))
     };
-
     let mut wrong = Vec::new();
-    let mut open: BTreeMap<&[String], BTreeSet<&[String]>> = BTreeMap::new();
     for (module, text) in &files {
+        for file in imported_files(name, &files, module, text) {
+            if !module.is_empty() && of_top(file) > of_top(module) {
+                wrong.push(format!("{} imports {}", module.join("/"), file.join("/")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(imported_in_circles(name, &files), [""; 0]);
+}
+
+/// The other modules of these that a module imports.
+fn imported_files<'a>(
+    name: &str,
+    files: &'a ModuleFiles,
+    module: &[String],
+    text: &str,
+) -> Vec<&'a [String]> {
+    let paths = imports_within(name, text, module).into_iter();
+    let found = paths.filter_map(|path| {
+        let mut lengths = (0..=path.len()).rev();
+        let (file, _) = lengths.find_map(|len| files.get_key_value(&path[..len]))?;
+        Some(file.as_slice()).filter(|file| *file != module)
+    });
+    found.collect()
+}
+
+/// The modules that import themselves by way of others, and those above them.
+fn imported_in_circles(name: &str, files: &ModuleFiles) -> Vec<String> {
+    let mut open: BTreeMap<&[String], BTreeSet<&[String]>> = BTreeMap::new();
+    for (module, text) in files {
         // A module has its children, so a child that imports it closes a circle.
         let children = files.keys().filter(|child| {
             child
@@ -230,20 +296,8 @@ fn no_circle_in(crate_name: &str, name: &str, order: &[&str]) {
         });
         let imported = open.entry(module).or_default();
         imported.extend(children.map(Vec::as_slice));
-        for path in imports_within(name, text, module) {
-            let file = (0..=path.len())
-                .rev()
-                .find_map(|len| files.get_key_value(&path[..len]));
-            let Some((file, _)) = file.filter(|(file, _)| *file != module) else {
-                continue;
-            };
-            imported.insert(file);
-            if !module.is_empty() && of_top(file) > of_top(module) {
-                wrong.push(format!("{} imports {}", module.join("/"), file.join("/")));
-            }
-        }
+        imported.extend(imported_files(name, files, module, text));
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     // Takes away what imports nothing that is left; a circle stays.
     loop {
         let done: Vec<&[String]> = open
@@ -261,8 +315,7 @@ fn no_circle_in(crate_name: &str, name: &str, order: &[&str]) {
             });
         }
     }
-    let left: Vec<String> = open.keys().map(|module| module.join("/")).collect();
-    assert!(left.is_empty(), "in a circle, or above one: {left:?}");
+    open.keys().map(|module| module.join("/")).collect()
 }
 
 /// What a module of a folder of a crate imports of that folder, from its root.

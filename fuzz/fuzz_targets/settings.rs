@@ -24,8 +24,10 @@ fuzz_target!(|json: &[u8]| {
     };
     let cameras = CAMERAS.with_borrow(Clone::clone);
     let gate = CameraId::new("gate").expect("an id");
-    let (mut of_disk, _) = EffectiveCameras::new(cameras.clone(), stored.clone());
-    let (mut of_store, _) = EffectiveCameras::new(cameras, StoredOverrides::default());
+    let mut of_disk = EffectiveCameras::new(stored.clone());
+    of_disk.replace_file(cameras.clone());
+    let mut of_store = EffectiveCameras::new(StoredOverrides::default());
+    of_store.replace_file(cameras);
     of_store.set_stored_of(&gate, stored);
     for effective in [&mut of_disk, &mut of_store] {
         for camera in effective.cameras(Mono::default()) {

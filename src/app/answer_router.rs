@@ -3,80 +3,60 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    camera_supervisor::CameraSwitch,
+    line_counts::LineCountStore,
+    notice::{CameraSwitch, Notice},
     snapshot::Mark,
-    snapshots::{FinishedSnapshot, SnapshotCounters, Snapshots},
+    snapshots::{FinishedSnapshot, Snapshots},
+    stage::{Handles, Stage, StageContext, Work},
 };
-use spotter_cameras::sampler::Sampler;
-use spotter_config::{CameraConfig, ConfigChange};
+use spotter_config::ConfigChange;
+use spotter_control::ConfigStore;
 use spotter_core::{
-    Answer, CameraId, Clock, Detection, EndReason, Event, Frame, FrameInfo, LineId, LogThrottle,
-    LookFailure, LookNews, Outcome, Prompt, SkippedSinceLast,
+    Answer, CameraId, Detection, EndReason, Event, Frame, FrameInfo, LogThrottle, LookFailure,
+    LookNews, Outcome, Prompt, SkippedSinceLast,
 };
-use spotter_events::track::{LineCountRecord, PromptChange, TrackedAnswer, Tracker};
-use spotter_mqtt::{Publisher, Update};
-use spotter_page::Board;
+use spotter_events::track::{PromptChange, TrackedAnswer, Tracker};
+use spotter_mqtt::Update;
 use spotter_webhook::WebhookPicture;
 
 /// Owns the tracker, and so all states of all prompts. No call waits.
 pub struct AnswerRouter {
     tracker: Tracker,
+    line_counts: LineCountStore,
     snapshots: Snapshots,
     /// The objects that looks have so far, by camera and frame, for snapshots of whole looks. Removed when the look's short
     /// answers are there or it ends, so that there are as many as looks in flight.
     found: BTreeMap<(CameraId, u64), Vec<Mark>>,
     failures: LogThrottle<CameraId>,
     model: Arc<str>,
-    sampler: Arc<Sampler>,
-    publisher: Publisher,
-    board: Board,
-    clock: Arc<dyn Clock>,
-}
-
-/// What an [`AnswerRouter`] is made of.
-pub struct AnswerRouterParts<'a> {
-    pub cameras: &'a [CameraConfig],
-    /// Of an earlier run.
-    pub line_counts: &'a [LineCountRecord],
-    /// The broker retains the snapshots of events.
-    pub retain_snapshots: bool,
-    /// Name of the model that answers.
-    pub model: Arc<str>,
-    /// Identifies this run of the daemon in track ids.
-    pub boot: Arc<str>,
-    pub sampler: Arc<Sampler>,
-    pub publisher: Publisher,
-    pub board: Board,
-    pub clock: Arc<dyn Clock>,
+    handles: Handles,
 }
 
 impl AnswerRouter {
-    /// Publishes all states as unknown, and the counts at lines as they were.
-    pub fn new(parts: AnswerRouterParts) -> Self {
-        let cameras = parts.cameras;
-        let mut tracker = Tracker::new(parts.boot, cameras);
-        tracker.restore_line_counts(parts.line_counts);
+    /// Publishes all states as unknown, and the counts at lines as they were. `model` answers; `boot` identifies this run of the daemon in
+    /// track ids.
+    pub fn new(config: &ConfigStore, model: Arc<str>, boot: Arc<str>, handles: Handles) -> Self {
+        let (cameras, file) = (config.cameras(), config.file());
+        // In a fleet, another node may have counted meanwhile.
+        let state = file.fleet.is_none().then(|| handles.state.clone());
+        let line_counts = LineCountStore::new(state);
+        let mut tracker = Tracker::new(boot, cameras);
+        tracker.restore_line_counts(&line_counts.records());
         let router = Self {
             tracker,
-            snapshots: Snapshots::new(cameras, parts.retain_snapshots),
+            line_counts,
+            snapshots: Snapshots::new(cameras, file.mqtt.retain_snapshots),
             found: BTreeMap::new(),
             failures: LogThrottle::default(),
-            model: parts.model,
-            sampler: parts.sampler,
-            publisher: parts.publisher,
-            board: parts.board,
-            clock: parts.clock,
+            model,
+            handles,
         };
         router.publish(router.tracker.all_states());
         router
     }
 
-    pub fn snapshot_counters(&self) -> SnapshotCounters {
-        self.snapshots.counters()
-    }
-
     /// A look has news: each answer is published at once.
-    pub fn news(&mut self, news: LookNews) {
+    fn news(&mut self, news: &LookNews) {
         match news {
             LookNews::Answer {
                 frame,
@@ -84,39 +64,42 @@ impl AnswerRouter {
                 since_last,
                 answer,
             } => {
-                self.board.look(&frame);
-                match self.tracker.settled(&frame, &answer) {
-                    Some(change) => self.settled(&frame, change),
+                self.handles.board.look(frame);
+                match self.tracker.settled(frame, answer) {
+                    Some(change) => self.settled(frame, change),
                     None => {
-                        let marks = self.answer(&frame, model_size, since_last, &answer);
+                        let marks = self.answer(frame, *model_size, *since_last, answer);
                         if !answer.prompt.task.is_free_text() {
-                            self.found.entry(key(&frame)).or_default().extend(marks);
+                            self.found.entry(key(frame)).or_default().extend(marks);
                         }
                     }
                 }
             }
             LookNews::ShortAnswered(frame) => {
-                let marks = self.found.remove(&key(&frame)).unwrap_or_default();
-                self.snapshots.look(&frame, marks, self.clock.now());
+                let marks = self.found.remove(&key(frame)).unwrap_or_default();
+                self.snapshots.look(frame, marks, self.handles.clock.now());
             }
             // Looks of cameras are not in pieces.
             LookNews::Piece { .. } | LookNews::Ended(Outcome::Answered(_)) => {}
             // Counted by the sampler; a camera that is too slow for its budget would fill the log.
             LookNews::Ended(Outcome::Late(look)) => {
                 self.found.remove(&key(&look.frame));
-                let changes = self.tracker.unanswered(&look);
+                let changes = self.tracker.unanswered(look);
                 self.publish(changes);
             }
             LookNews::Ended(Outcome::Failed(look, why)) => {
                 self.found.remove(&key(&look.frame));
-                let changes = self.tracker.unanswered(&look);
+                let changes = self.tracker.unanswered(look);
                 self.publish(changes);
                 let camera = &look.frame.camera;
                 // Its end is logged once.
-                if why == LookFailure::EngineStopped {
+                if *why == LookFailure::EngineStopped {
                     return;
                 }
-                if let Some(suppressed) = self.failures.admit(camera.clone(), self.clock.now()) {
+                if let Some(suppressed) = self
+                    .failures
+                    .admit(camera.clone(), self.handles.clock.now())
+                {
                     let suppressed = (suppressed > 0).then_some(suppressed);
                     tracing::warn!(%camera, reason = %why, suppressed, "a look failed; its frame is dropped");
                 }
@@ -124,29 +107,7 @@ impl AnswerRouter {
         }
     }
 
-    /// The counts at all lines, to be kept over a restart.
-    pub fn line_counts(&self) -> Vec<LineCountRecord> {
-        self.tracker.line_counts()
-    }
-
-    /// Sets the counts at a line to 0.
-    pub fn reset_line(&mut self, camera: &CameraId, line: &LineId) {
-        let changes = self.tracker.reset_line(camera, line, self.clock.wall());
-        self.publish(changes);
-    }
-
-    /// Time passed: states of prompts without a look for too long become unknown, and lines are reset as configured.
-    pub fn tick(&mut self) {
-        let changes = self.tracker.tick(self.clock.now(), self.clock.wall());
-        self.publish(changes);
-    }
-
-    /// A camera was switched on or off. When it is off, its states are unknown and answers of looks in flight are ignored.
-    pub fn switched(&mut self, switched: &CameraSwitch) {
-        let changes = self.switch(switched);
-        self.publish(changes);
-    }
-
+    /// When a camera is off, its states are unknown and answers of looks in flight are ignored.
     fn switch(&mut self, switched: &CameraSwitch) -> Vec<PromptChange> {
         match switched {
             CameraSwitch::On(camera) => {
@@ -155,7 +116,7 @@ impl AnswerRouter {
             }
             CameraSwitch::Off(camera) => {
                 self.found.retain(|(of, _), _| of != camera);
-                let wall = self.clock.wall();
+                let wall = self.handles.clock.wall();
                 self.tracker.suspend(camera, EndReason::Disabled, wall)
             }
         }
@@ -163,33 +124,30 @@ impl AnswerRouter {
 
     /// The engine of these cameras is lost, with their looks in flight. Their events end, and their states are unknown until the next
     /// answer.
-    pub fn engine_lost(&mut self, cameras: &[CameraId]) {
-        let changes = self.lose(cameras);
-        self.publish(changes);
-    }
-
     fn lose(&mut self, cameras: &[CameraId]) -> Vec<PromptChange> {
         // The looks of a lost engine have no more news.
         self.found.retain(|(of, _), _| !cameras.contains(of));
-        let wall = self.clock.wall();
+        let wall = self.handles.clock.wall();
         let lose = |camera| self.tracker.lose(camera, EndReason::EngineLost, wall);
         cameras.iter().flat_map(lose).collect()
     }
 
     /// Another node of the fleet is about to have the camera: its events end here. Its states stay as they are until that node knows better.
-    pub fn hand_over(&mut self, camera: &CameraId) {
+    fn hand_over(&mut self, camera: &CameraId) {
         self.found.retain(|(of, _), _| of != camera);
-        let wall = self.clock.wall();
+        let wall = self.handles.clock.wall();
         let changes = self.tracker.suspend(camera, EndReason::Moved, wall);
         let events = changes.into_iter().flat_map(|change| change.events);
         for event in events {
-            self.publisher.publish(Update::Event(Box::new(event)));
+            self.handles
+                .publisher
+                .publish(Update::Event(Box::new(event)));
         }
     }
 
     /// Events of cameras and prompts that are gone end.
-    pub fn apply(&mut self, change: &ConfigChange) {
-        let wall = self.clock.wall();
+    fn configure(&mut self, change: &ConfigChange) -> Vec<PromptChange> {
+        let wall = self.handles.clock.wall();
         let mut changes = Vec::new();
         for removed in change.removed() {
             changes.extend(self.tracker.remove(removed, EndReason::Disabled, wall));
@@ -201,29 +159,11 @@ impl AnswerRouter {
                 changes.extend(self.tracker.enable(&camera.id, id, on, wall));
             }
         }
-        self.snapshots.apply(change);
-        self.publish(changes);
-    }
-
-    /// The daemon stops: open events end.
-    pub fn shutdown(&mut self) {
-        for event in self.tracker.shutdown(self.clock.wall()) {
-            self.publisher.publish(Update::Event(Box::new(event)));
-        }
-    }
-
-    /// Requests a snapshot of the camera's next look, with all its objects.
-    pub fn snapshot_next(&mut self, camera: &CameraId) {
-        self.snapshots.request(camera);
-    }
-
-    /// The next finished snapshot; never ready while none is being made. Dropping the future loses nothing.
-    pub async fn next_snapshot(&mut self) -> FinishedSnapshot {
-        self.snapshots.next().await
+        changes
     }
 
     /// Publishes a snapshot, or logs why there is none. Returns it if it is that of an event.
-    pub fn on_snapshot(&self, snapshot: FinishedSnapshot) -> Option<WebhookPicture> {
+    fn publish_snapshot(&self, snapshot: FinishedSnapshot) -> Option<WebhookPicture> {
         let (update, track) = self.snapshots.update(snapshot)?;
         let picture = match (&update, track) {
             (Update::Snapshot { jpeg, .. }, Some(track)) => Some(WebhookPicture {
@@ -232,7 +172,7 @@ impl AnswerRouter {
             }),
             _ => None,
         };
-        self.publisher.publish(update);
+        self.handles.publisher.publish(update);
         picture
     }
 
@@ -260,11 +200,12 @@ impl AnswerRouter {
             model_size,
             stages: answer.marks,
             since_last,
-            finished: self.clock.now(),
+            finished: self.handles.clock.now(),
         };
-        self.board.answer(&detection);
+        self.handles.board.answer(&detection);
         let marks = marks(&answer.prompt, &detection);
-        self.publisher
+        self.handles
+            .publisher
             .publish(Update::Detection(Box::new(detection)));
         self.publish([change]);
         marks
@@ -281,7 +222,7 @@ impl AnswerRouter {
     /// Begins the snapshots of events that are to have one, and marks these events.
     fn snapshots_of_events(&mut self, frame: &Frame, events: &mut [Event]) {
         for event in events {
-            if self.snapshots.event(frame, event, self.clock.now()) {
+            if self.snapshots.event(frame, event, self.handles.clock.now()) {
                 event.snapshot = true;
                 self.tracker.mark_snapshot(event);
             }
@@ -292,22 +233,77 @@ impl AnswerRouter {
     fn publish(&self, changes: impl IntoIterator<Item = PromptChange>) {
         for change in changes {
             for question in change.questions {
-                self.sampler.ask_once(&change.camera, question);
+                self.handles.sampler.ask_once(&change.camera, question);
             }
-            self.board
+            self.handles
+                .board
                 .states(&change.camera, &change.prompt, &change.states);
             for state in change.states {
                 let (camera, prompt) = (change.camera.clone(), change.prompt.clone());
-                self.publisher.publish(Update::State {
+                self.handles.publisher.publish(Update::State {
                     camera,
                     prompt,
                     state,
                 });
             }
             for event in change.events {
-                self.publisher.publish(Update::Event(Box::new(event)));
+                self.handles
+                    .publisher
+                    .publish(Update::Event(Box::new(event)));
             }
         }
+    }
+}
+
+impl Stage for AnswerRouter {
+    /// A snapshot is made.
+    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+        Box::pin(async {
+            let snapshot = self.snapshots.next().await;
+            let picture = self.publish_snapshot(snapshot);
+            picture.map(Notice::PictureTaken).into_iter().collect()
+        })
+    }
+
+    fn hear(&mut self, notice: &mut Notice, _context: &mut StageContext<'_>) {
+        let changes = match notice {
+            Notice::Looks(news) => return news.iter().for_each(|news| self.news(news)),
+            Notice::SnapshotAsked(camera) => return self.snapshots.request(camera),
+            Notice::HandingOver(camera) => return self.hand_over(camera),
+            Notice::EngineLost(loss) => self.lose(&loss.cameras),
+            Notice::CameraSwitched(switched) => self.switch(switched),
+            Notice::LineReset(camera, line) => {
+                self.tracker
+                    .reset_line(camera, line, self.handles.clock.wall())
+            }
+            _ => return,
+        };
+        self.publish(changes);
+    }
+
+    fn apply(&mut self, change: &ConfigChange, _context: &mut StageContext<'_>) {
+        let changes = self.configure(change);
+        self.snapshots.apply(change);
+        self.publish(changes);
+    }
+
+    /// States of prompts without a look for too long become unknown, and lines are reset as configured.
+    fn tick(&mut self, context: &mut StageContext<'_>) {
+        let changes = self.tracker.tick(context.now, context.wall);
+        self.publish(changes);
+        self.line_counts.tick(self.tracker.line_counts());
+        context.status.node.snapshots = self.snapshots.counters().by_outcome().to_vec();
+    }
+
+    /// Open events end.
+    fn finish(&mut self) -> Work<'_, Vec<Notice>> {
+        for event in self.tracker.shutdown(self.handles.clock.wall()) {
+            self.handles
+                .publisher
+                .publish(Update::Event(Box::new(event)));
+        }
+        self.line_counts.tick(self.tracker.line_counts());
+        Box::pin(async { Vec::new() })
     }
 }
 

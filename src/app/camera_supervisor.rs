@@ -2,41 +2,43 @@
 
 mod health_report;
 
-use std::{sync::Arc, time::Duration};
+use std::{future::pending, sync::Arc, time::Duration};
 
 use tokio::{sync::watch, task::JoinSet};
 
 use self::health_report::{HealthDigest, HealthReason, health_message};
-use super::{engine_supervisor::EngineSupervisor, status};
+use super::{
+    camera_sessions::CameraSessions,
+    notice::{CameraSwitch, LookSwitch, Notice},
+    stage::{Handles, Stage, StageContext, Work},
+    status,
+};
 use spotter_cameras::{
-    ingest::{self, CameraHandle, Health},
+    ingest::{self, CameraHandle, DeviceMap, Health},
     sampler::StripShortage,
 };
 use spotter_config::{self as config, CameraChange, ConfigChange};
-use spotter_core::{CameraId, Clock, LogThrottle, Mono, Phase, PromptId, WallTime};
+use spotter_core::{CameraId, LogThrottle, Mono, Phase, PromptId, TriggeredLooks, WallTime};
 use spotter_mqtt::{Off, Publisher, Update};
 use spotter_page::CameraStatus;
 
+/// Grace for closing the sessions of the cameras when the daemon stops.
+const STOP_LIMIT: Duration = Duration::from_secs(6);
 /// Grace for closing the session of a camera that was removed from the configuration.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 /// An abandoned pipeline keeps its threads and memory, and may keep its session on the camera. This many
 /// need a new process.
 const ABANDONED_MAX: u32 = 8;
 
-/// A camera was switched on or off. A lost connection is neither.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CameraSwitch {
-    On(CameraId),
-    /// By a command or the schedule, because its file has ended, or because none of its triggers is active.
-    Off(CameraId),
-}
-
 pub struct CameraSupervisor {
     cameras: Vec<SupervisedCamera>,
     /// Sessions of removed cameras that are being closed.
     closing: JoinSet<CameraId>,
-    closing_ids: Vec<CameraId>,
+    sessions: CameraSessions,
     shortages_logged: LogThrottle<CameraId>,
+    /// How frames stay on the GPU; `None` when they have to be copied to the host.
+    device: Option<DeviceMap>,
+    handles: Handles,
 }
 
 struct SupervisedCamera {
@@ -61,101 +63,56 @@ impl CameraSupervisor {
     /// Starts every camera; does not wait for connections.
     pub fn start(
         cameras: &[config::CameraConfig],
-        engines: &EngineSupervisor,
-        clock: &Arc<dyn Clock>,
+        device: Option<DeviceMap>,
+        handles: Handles,
     ) -> Self {
-        let started = cameras
-            .iter()
-            .filter_map(|camera| SupervisedCamera::start(camera, engines, clock));
-        Self {
-            cameras: started.collect(),
+        let mut supervisor = Self {
+            cameras: Vec::new(),
             closing: JoinSet::new(),
-            closing_ids: Vec::new(),
+            sessions: CameraSessions::default(),
             shortages_logged: LogThrottle::default(),
+            device,
+            handles,
+        };
+        for camera in cameras {
+            supervisor.begin(camera);
         }
+        supervisor
     }
 
-    /// A camera keeps its connection unless its source or decoding changes. The sessions of removed cameras are closed in the background.
-    /// `engines` have the new cameras already.
-    pub async fn apply(
-        &mut self,
-        change: &ConfigChange,
-        engines: &EngineSupervisor,
-        clock: &Arc<dyn Clock>,
-    ) {
-        for (id, change) in change.cameras() {
-            let place = self.cameras.iter().position(|known| known.camera.id == *id);
-            match (place, change.camera()) {
-                (Some(place), Some(_)) => self.cameras[place].apply(change, engines).await,
-                (Some(place), None) => {
-                    let removed = self.cameras.remove(place);
-                    self.close(removed, CLOSE_LIMIT);
-                }
-                (None, Some(camera)) => self
-                    .cameras
-                    .extend(SupervisedCamera::start(camera, engines, clock)),
-                (None, None) => {}
-            }
-        }
-        self.cameras
-            .sort_by_key(|watched| change.place(&watched.camera.id));
+    /// Not for a camera that the sampler does not know.
+    fn begin(&mut self, camera: &config::CameraConfig) {
+        let Some(sink) = self.handles.sampler.camera_sink(&camera.id) else {
+            return;
+        };
+        let clock = Arc::clone(&self.handles.clock);
+        let handle = ingest::spawn(camera.clone(), clock, Arc::new(sink), self.device);
+        self.sessions.lock().insert(camera.id.clone());
+        self.cameras.push(SupervisedCamera::new(camera, handle));
     }
 
-    fn close(&mut self, camera: SupervisedCamera, limit: Duration) {
-        self.closing_ids.push(camera.camera.id.clone());
+    fn close_session(&mut self, camera: SupervisedCamera, limit: Duration) {
         self.closing.spawn(camera.close(limit));
     }
 
-    fn closed(&mut self, camera: &CameraId) {
-        if let Some(index) = self.closing_ids.iter().position(|id| id == camera) {
-            self.closing_ids.swap_remove(index);
-        }
+    pub fn sessions(&self) -> CameraSessions {
+        self.sessions.clone()
     }
 
-    /// The camera is watched or connected, or its session is still being closed.
-    pub fn has(&self, camera: &CameraId) -> bool {
-        self.find(camera).is_some() || self.closing_ids.contains(camera)
+    fn is_watched(&self, camera: &CameraId) -> bool {
+        self.cameras
+            .iter()
+            .any(|watched| watched.camera.id == *camera)
     }
 
-    /// Publishes status and health of the camera again at the next [`tick`](Self::tick): this node publishes it from now on.
-    pub fn publish_again(&mut self, camera: &CameraId) {
+    fn find(&mut self, camera: &CameraId) -> Option<&mut SupervisedCamera> {
         let mut all = self.cameras.iter_mut();
-        if let Some(watched) = all.find(|watched| watched.camera.id == *camera) {
-            watched.published = None;
-        }
+        all.find(|watched| watched.camera.id == *camera)
     }
 
-    /// Closes a camera's connection and opens it again.
-    pub async fn reconnect(&self, camera: &CameraId) {
-        if let Some(watched) = self.find(camera) {
-            watched.handle.reconnect().await;
-        }
-    }
-
-    /// Follows the schedules, publishes changed health and returns switched cameras. Once a second.
-    pub async fn tick(
-        &mut self,
-        publisher: &Publisher,
-        clock: &Arc<dyn Clock>,
-    ) -> Vec<CameraSwitch> {
-        while let Some(Ok(closed)) = self.closing.try_join_next() {
-            self.closed(&closed);
-        }
-        let mut switched = Vec::new();
-        for camera in &mut self.cameras {
-            camera.follow_schedule(clock.wall()).await;
-            camera.publish_health(publisher, clock.now());
-            switched.extend(camera.switched());
-        }
-        switched
-    }
-
-    /// Of which cameras no strips can be made. Call it before [`tick`](Self::tick), which publishes it.
-    pub fn set_shortages(
-        &mut self,
-        shortages: &[(CameraId, StripShortage)],
-        clock: &Arc<dyn Clock>,
-    ) {
+    /// Of which cameras no strips can be made.
+    fn set_shortages(&mut self, shortages: &[(CameraId, StripShortage)]) {
+        let clock = &self.handles.clock;
         for watched in &mut self.cameras {
             let text = watched.no_strips(shortages, clock.wall());
             let id = &watched.camera.id;
@@ -171,33 +128,6 @@ impl CameraSupervisor {
             }
             watched.no_strips = text;
         }
-    }
-
-    /// A camera with triggers is looked at from now on, or not. The connection stays. Returns the camera if that switches it.
-    pub fn trigger(&mut self, camera: &CameraId, is_looked_at: bool) -> Option<CameraSwitch> {
-        let mut all = self.cameras.iter_mut();
-        let watched = all.find(|watched| watched.camera.id == *camera)?;
-        watched.is_waiting = !is_looked_at && !watched.camera.triggers.is_empty();
-        watched.switched()
-    }
-
-    fn find(&self, camera: &CameraId) -> Option<&SupervisedCamera> {
-        let mut all = self.cameras.iter();
-        all.find(|watched| watched.camera.id == *camera)
-    }
-
-    /// Each camera, and whether it streams.
-    pub fn online(&self) -> impl Iterator<Item = (&CameraId, bool)> {
-        self.cameras
-            .iter()
-            .map(|watched| (&watched.camera.id, watched.is_online()))
-    }
-
-    /// Each camera, without its frames, triggers and looks.
-    pub fn statuses(&self) -> impl Iterator<Item = (&CameraId, CameraStatus)> {
-        self.cameras
-            .iter()
-            .map(|watched| (&watched.camera.id, watched.status()))
     }
 
     /// Why the process has to be restarted; `None` while it can continue.
@@ -221,29 +151,107 @@ impl CameraSupervisor {
             (!is_fine).then(|| format!("camera {}: {why}", camera.camera.id))
         })
     }
+}
+
+impl Stage for CameraSupervisor {
+    /// A session of a removed camera is closed.
+    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+        Box::pin(async {
+            match self.closing.join_next().await {
+                Some(Ok(closed)) if !self.is_watched(&closed) => {
+                    self.sessions.lock().remove(&closed);
+                    Vec::new()
+                }
+                Some(_) => Vec::new(),
+                None => pending().await,
+            }
+        })
+    }
+
+    fn hear(&mut self, notice: &mut Notice, context: &mut StageContext<'_>) {
+        match notice {
+            // The connection stays.
+            Notice::LookSwitched(LookSwitch { camera, looks }) => {
+                let switched = self.find(camera).and_then(|watched| {
+                    let is_looked_at = *looks != TriggeredLooks::None;
+                    watched.is_waiting = !is_looked_at && !watched.camera.triggers.is_empty();
+                    watched.switched()
+                });
+                if let Some(switched) = switched {
+                    context.say(Notice::CameraSwitched(switched));
+                }
+            }
+            Notice::ReconnectAsked(camera) => {
+                if let Some(watched) = self.find(camera) {
+                    watched.handle.reconnect();
+                }
+            }
+            // At the next tick.
+            Notice::Owned(camera) => {
+                if let Some(watched) = self.find(camera) {
+                    watched.published = None;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A camera keeps its connection unless its source or decoding changes. The sessions of removed cameras are closed in the background.
+    fn apply(&mut self, change: &ConfigChange, _context: &mut StageContext<'_>) {
+        for (id, change) in change.cameras() {
+            let place = self.cameras.iter().position(|known| known.camera.id == *id);
+            match (place, change.camera()) {
+                (Some(place), Some(_)) => self.cameras[place].apply(change, self.device),
+                (Some(place), None) => {
+                    let removed = self.cameras.remove(place);
+                    self.close_session(removed, CLOSE_LIMIT);
+                }
+                (None, Some(camera)) => self.begin(camera),
+                (None, None) => {}
+            }
+        }
+        self.cameras
+            .sort_by_key(|watched| change.place(&watched.camera.id));
+    }
+
+    /// Follows the schedules, publishes changed health, and says which cameras were switched.
+    fn tick(&mut self, context: &mut StageContext<'_>) {
+        let sampler = Arc::clone(&self.handles.sampler);
+        self.set_shortages(&sampler.strip_shortages());
+        let counters = sampler.counters();
+        for camera in &mut self.cameras {
+            camera.follow_schedule(context.wall);
+            camera.publish_health(&self.handles.publisher, context.now);
+            if let Some(switched) = camera.switched() {
+                context.say(Notice::CameraSwitched(switched));
+            }
+            let mut its = counters.iter();
+            let its = its.find(|(id, _)| *id == camera.camera.id);
+            context.status.cameras.push(CameraStatus {
+                frames: its.map(|(_, frames)| *frames).unwrap_or_default(),
+                ..camera.status()
+            });
+        }
+        context.status.removed = sampler.removed_counters();
+        context.status.troubles.extend(self.troubles());
+        if let Some(why) = self.too_many_abandoned() {
+            context.say(Notice::End(Err(anyhow::Error::msg(why))));
+        }
+    }
 
     /// Closes all sessions at the same time.
-    pub async fn stop(&mut self, limit: Duration) {
+    fn finish(&mut self) -> Work<'_, Vec<Notice>> {
         for camera in std::mem::take(&mut self.cameras) {
-            self.close(camera, limit);
+            self.close_session(camera, STOP_LIMIT);
         }
-        while self.closing.join_next().await.is_some() {}
+        Box::pin(async {
+            while self.closing.join_next().await.is_some() {}
+            Vec::new()
+        })
     }
 }
 
 impl SupervisedCamera {
-    /// `None` for a camera that the engines do not know.
-    fn start(
-        camera: &config::CameraConfig,
-        engines: &EngineSupervisor,
-        clock: &Arc<dyn Clock>,
-    ) -> Option<Self> {
-        let sink = engines.sink(&camera.id)?;
-        let device = engines.device_map(&camera.id);
-        let handle = ingest::spawn(camera.clone(), Arc::clone(clock), sink, device);
-        Some(Self::new(camera, handle))
-    }
-
     fn new(camera: &config::CameraConfig, handle: CameraHandle) -> Self {
         Self {
             camera: camera.clone(),
@@ -259,13 +267,12 @@ impl SupervisedCamera {
         }
     }
 
-    async fn apply(&mut self, change: &CameraChange, engines: &EngineSupervisor) {
+    fn apply(&mut self, change: &CameraChange, device: Option<DeviceMap>) {
         let Some(camera) = change.camera() else {
             return;
         };
         if matches!(change, CameraChange::Source(_)) {
-            let device = engines.device_map(&camera.id);
-            self.handle.change(camera, device).await;
+            self.handle.change(camera, device);
             self.has_warned_of_gop = false;
         }
         if camera.triggers.is_empty() || self.camera.triggers.is_empty() {
@@ -281,7 +288,7 @@ impl SupervisedCamera {
         self.camera.id
     }
 
-    async fn follow_schedule(&mut self, now: WallTime) {
+    fn follow_schedule(&mut self, now: WallTime) {
         let schedule = self.camera.schedule.as_ref();
         let covered = schedule.is_none_or(|schedule| schedule.covers(now));
         self.off = match (self.camera.enabled, covered) {
@@ -289,13 +296,13 @@ impl SupervisedCamera {
             (true, false) => Some(Off::Schedule),
             (true, true) => None,
         };
-        self.enable(self.off.is_none()).await;
+        self.enable(self.off.is_none());
     }
 
-    async fn enable(&mut self, wanted: bool) {
+    fn enable(&mut self, wanted: bool) {
         if wanted != self.is_enabled {
             self.is_enabled = wanted;
-            self.handle.set_enabled(wanted).await;
+            self.handle.set_enabled(wanted);
         }
     }
 

@@ -1,60 +1,62 @@
 //! Commands over MQTT: each is executed once and answered once.
 //!
 //! ```text
-//!   Inbound ──parse──▶ command ─┬─ settled here ──────────────────▶ reply
-//!                               ├─ changes cameras ──▶ Daemon applies them ──▶ reply
-//!                               ├─ reload ──▶ Daemon reads the file ──▶ reply, then the change
+//!   Inbound ──parse──▶ command ─┬─ settled here, or by the stage that hears of it ──▶ reply
+//!                               ├─ changes cameras ──▶ all stages apply the change ──stored──▶ reply
+//!                               ├─ reload ──▶ the file is read ──▶ reply, then the change
 //!                               └─ ask ──▶ PendingQuestions ──look──▶ reply
 //! ```
 //!
 //! Belongs here: the state of commands. Does not belong here: what a message means (`spotter_mqtt`), which change is allowed
-//! (`spotter_events`), and the change itself (`Daemon`).
+//! (`spotter_control`), and the change itself (every stage).
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::VecDeque, future::pending, time::Duration};
+
+use tokio::time::{Instant, timeout_at};
 
 use super::{
-    Logging,
-    answer_router::AnswerRouter,
-    camera_supervisor::CameraSupervisor,
-    config_store::ConfigStore,
-    engine_supervisor::EngineSupervisor,
+    config_store::store_overrides,
+    logging::Logging,
     node_reporter::NodeReporter,
+    notice::{FoundFile, Notice, ReadFile, Requester},
     pending_questions::{PendingQuestions, SettledQuestion},
-    triggers::Triggers,
+    stage::{Handles, Stage, StageContext, Work},
+    status,
 };
-use spotter_config::CameraConfig;
+use spotter_config::{CameraConfig, ConfigChange};
 use spotter_control::{
-    Command, LogLevel, Refusal, RefusalCode, RequestHistory, RequestStatus, RequestedInfo,
+    Command, ConfigStore, LogLevel, Refusal, RefusalCode, RequestHistory, RequestStatus,
+    RequestedInfo,
 };
-use spotter_core::{CameraId, Clock, LineId, LogThrottle, LookNews, Mono, PromptText, Setting};
+use spotter_core::{CameraId, LineId, LogThrottle, Mono, PromptText};
 use spotter_mqtt as publish;
 use spotter_mqtt::{
-    CommandRequest, Inbound, InboundKind, Publisher, Reply, ReplyTo, ReplyValue, RequestScope,
-    Update, discovery::birth_topic,
+    CommandRequest, Inbound, InboundKind, Reply, ReplyTo, ReplyValue, RequestScope, Update,
+    discovery::birth_topic,
 };
+use spotter_state::PendingWrite;
 
 /// Bound of the topics whose retained commands, and of the response topics, that are logged per minute.
 const LOGGED_TOPICS_MAX: usize = 64;
+/// A disk that does not answer delays a reply for this time at most; the change is in force all the same.
+const REPLY_WITHIN: Duration = Duration::from_secs(5);
 
 /// The state of commands that are being executed or were executed in the last minutes.
 pub struct CommandHandler {
-    publisher: Publisher,
-    clock: Arc<dyn Clock>,
+    handles: Handles,
+    reporter: NodeReporter,
     logging: Logging,
+    /// Those that changed the cameras and are not applied yet.
+    changing: Vec<ChangingCommand>,
     questions: PendingQuestions<Requester>,
+    /// Replies to commands whose change is applied and on its way to the disk, in the order of the commands.
+    unsent: VecDeque<UnsentReply>,
     /// Requests of the last minutes: a repeated request gets the first reply.
     recent: RequestHistory<RequestKey, Reply>,
     retained_topics: LogThrottle<String>,
     refused_reply_topics: LogThrottle<String>,
     /// The usual log level is restored then.
     log_level_until: Option<Mono>,
-}
-
-/// The sender of a command, and where it expects the reply.
-#[derive(Clone, Debug)]
-pub struct Requester {
-    head: publish::RequestHead,
-    to: Option<ReplyTo>,
 }
 
 /// A request that has an id. Two clients may choose the same one.
@@ -75,60 +77,30 @@ impl RequestKey {
     }
 }
 
-/// The stages that a command reads and changes.
-pub struct CommandContext<'a> {
-    pub config: &'a mut ConfigStore,
-    pub cameras: &'a CameraSupervisor,
-    pub engines: &'a EngineSupervisor,
-    pub triggers: &'a mut Triggers,
-    pub answers: &'a mut AnswerRouter,
-    pub reporter: &'a NodeReporter,
-}
-
-/// What the daemon has to do for a message.
-pub enum CommandEffect {
-    Nothing,
-    /// Follow the triggers: a look of a camera is requested.
-    LookRequested,
-    HomeAssistantStarted,
-    /// Apply the effective cameras to all stages, then [`CommandHandler::applied`].
-    CamerasChanged(ChangingCommand),
-    /// Reload the file and [`CommandHandler::reply`].
-    Reload(Requester),
-}
-
-/// The reply to a command whose change is applied and not yet stored.
-pub struct UnsentReply {
+/// A command that changed the effective cameras and has no reply yet.
+struct ChangingCommand {
     requester: Requester,
     value: ReplyValue,
+    /// The camera is looked at at once, when its sampler has the new rate.
+    due: Option<CameraId>,
 }
 
-/// A command that changed the effective cameras and has no reply yet.
-pub struct ChangingCommand {
+struct UnsentReply {
     requester: Requester,
-    command: Command,
-}
-
-impl CommandContext<'_> {
-    /// Refuses a command to a camera that is switched off.
-    pub fn require_active(&self, camera: &CameraId) -> Result<(), Refusal> {
-        match self.config.camera(camera)?.enabled {
-            true => Ok(()),
-            false => Err(Refusal::new(
-                RefusalCode::Unavailable,
-                format!("camera {camera} is switched off; enable it first"),
-            )),
-        }
-    }
+    value: ReplyValue,
+    write: PendingWrite,
+    deadline: Instant,
 }
 
 impl CommandHandler {
-    pub fn new(publisher: Publisher, clock: Arc<dyn Clock>, logging: Logging) -> Self {
+    pub fn new(reporter: NodeReporter, logging: Logging, handles: Handles) -> Self {
         Self {
-            publisher,
-            clock,
+            handles,
+            reporter,
             logging,
+            changing: Vec::new(),
             questions: PendingQuestions::default(),
+            unsent: VecDeque::new(),
             recent: RequestHistory::default(),
             retained_topics: LogThrottle::with_max_kinds(LOGGED_TOPICS_MAX),
             refused_reply_topics: LogThrottle::with_max_kinds(LOGGED_TOPICS_MAX),
@@ -136,33 +108,24 @@ impl CommandHandler {
         }
     }
 
-    /// Executes a message from the broker as far as no other stage has to change.
-    pub async fn receive(
-        &mut self,
-        message: &Inbound,
-        context: CommandContext<'_>,
-    ) -> CommandEffect {
+    /// A message from the broker.
+    fn receive(&mut self, message: &Inbound, context: &mut StageContext<'_>) {
         let ha_status = birth_topic(&context.config.file().mqtt.ha);
-        match publish::parse_inbound(&self.publisher.topics(), ha_status.as_deref(), message) {
-            InboundKind::Request(asked) if !is_for_this_node(&asked, &context) => {
-                CommandEffect::Nothing
+        let topics = self.handles.publisher.topics();
+        match publish::parse_inbound(&topics, ha_status.as_deref(), message) {
+            InboundKind::Request(asked) if is_for_this_node(&asked, context.config) => {
+                self.execute(*asked, context);
             }
-            InboundKind::Request(asked) => self.execute(*asked, context).await,
-            InboundKind::Old => {
-                self.ignore_retained(&message.topic);
-                CommandEffect::Nothing
-            }
-            InboundKind::HomeAssistant => CommandEffect::HomeAssistantStarted,
-            InboundKind::Other => CommandEffect::Nothing,
+            InboundKind::Old => self.ignore_retained(&message.topic),
+            InboundKind::HomeAssistant => self.reporter.home_assistant_started(),
+            InboundKind::Request(_) | InboundKind::Other => {}
         }
     }
 
     fn ignore_retained(&mut self, topic: &str) {
-        self.publisher.ignore_retained();
-        let suppressed = self
-            .retained_topics
-            .admit(topic.to_owned(), self.clock.now());
-        if let Some(suppressed) = suppressed {
+        self.handles.publisher.ignore_retained();
+        let now = self.handles.clock.now();
+        if let Some(suppressed) = self.retained_topics.admit(topic.to_owned(), now) {
             let suppressed = (suppressed > 0).then_some(suppressed);
             tracing::warn!(
                 topic,
@@ -173,7 +136,7 @@ impl CommandHandler {
     }
 
     fn note_refused_topic(&mut self, topic: String) {
-        let now = self.clock.now();
+        let now = self.handles.clock.now();
         if let Some(suppressed) = self.refused_reply_topics.admit(topic.clone(), now) {
             let suppressed = (suppressed > 0).then_some(suppressed);
             tracing::warn!(
@@ -184,78 +147,97 @@ impl CommandHandler {
         }
     }
 
-    async fn execute(
-        &mut self,
-        asked: CommandRequest,
-        context: CommandContext<'_>,
-    ) -> CommandEffect {
-        let Some((requester, command)) = self.accept(asked, &context) else {
-            return CommandEffect::Nothing;
+    fn execute(&mut self, asked: CommandRequest, context: &mut StageContext<'_>) {
+        let Some((requester, command)) = self.accept(asked, context.config) else {
+            return;
         };
-        let result = match &command {
-            Command::SetMode { .. }
-            | Command::Set { .. }
-            | Command::Look { .. }
-            | Command::AddPrompt { .. }
-            | Command::RemovePrompt { .. }
-            | Command::ResetOverrides { .. } => {
-                return match self.change_cameras(&requester.head, &command, context) {
-                    Ok(()) => CommandEffect::CamerasChanged(ChangingCommand { requester, command }),
-                    Err(refusal) => {
-                        self.reply(requester, Err(refusal));
-                        CommandEffect::Nothing
-                    }
-                };
-            }
-            Command::Reload {} => return CommandEffect::Reload(requester),
+        // The stages settle it when they hear of it.
+        let say = |result: Result<Notice, Refusal>, context: &mut StageContext<'_>| {
+            result.map(|notice| {
+                context.say(notice);
+                ReplyValue::Done
+            })
+        };
+        let config = &*context.config;
+        let result = match command {
+            // When the file is read.
+            Command::Reload {} => return context.say(Notice::ReloadAsked(Some(requester))),
             Command::Ask { camera, question } => {
-                match self.ask(camera, question, &requester, &context) {
+                match self.ask(&camera, question, &requester, config) {
                     // Its answer is the reply.
-                    Ok(()) => return CommandEffect::Nothing,
+                    Ok(()) => return,
                     Err(refusal) => Err(refusal),
                 }
             }
             Command::Snapshot { camera } => {
-                let active = context.require_active(camera);
+                let active = require_active(config, &camera);
                 if active.is_ok() {
-                    context.answers.snapshot_next(camera);
-                    context.engines.sampler().make_due(camera);
-                    context.triggers.look_once(camera, self.clock.now());
+                    self.handles.sampler.make_due(&camera);
                 }
-                self.reply(requester, active.map(|()| ReplyValue::Done));
-                return CommandEffect::LookRequested;
+                say(active.map(|()| Notice::SnapshotAsked(camera)), context)
             }
-            Command::Reconnect { camera } => match context.require_active(camera) {
-                Ok(()) => {
-                    context.cameras.reconnect(camera).await;
-                    Ok(ReplyValue::Done)
+            Command::Reconnect { camera } => {
+                let active = require_active(config, &camera);
+                say(active.map(|()| Notice::ReconnectAsked(camera)), context)
+            }
+            Command::ResetLine { camera, line } => {
+                let known = config.camera(&camera);
+                let known = known.and_then(|camera| require_line(camera, &line));
+                say(known.map(|()| Notice::LineReset(camera, line)), context)
+            }
+            Command::Get { what } => Ok(match what {
+                RequestedInfo::Info => ReplyValue::Info(Box::new(self.reporter.info().clone())),
+                RequestedInfo::Settings => ReplyValue::Settings(config.settings()),
+                RequestedInfo::Overrides => {
+                    ReplyValue::Overrides(config.overrides().cloned().collect())
+                }
+            }),
+            Command::LogLevel { level, lasting } => self.set_log_level(level, lasting),
+            of_cameras => match self.change_cameras(&of_cameras, &requester, context) {
+                // When it is applied and stored.
+                Ok((value, due)) => {
+                    return self.changing.push(ChangingCommand {
+                        requester,
+                        value,
+                        due,
+                    });
                 }
                 Err(refusal) => Err(refusal),
             },
-            Command::ResetLine { camera, line } => {
-                let known = context.config.camera(camera);
-                let known = known.and_then(|camera| require_line(camera, line));
-                known.map(|()| {
-                    context.answers.reset_line(camera, line);
-                    ReplyValue::Done
-                })
-            }
-            Command::Get { what } => Ok(match what {
-                RequestedInfo::Info => ReplyValue::Info(Box::new(context.reporter.info().clone())),
-                RequestedInfo::Settings => ReplyValue::Settings(context.config.settings()),
-                RequestedInfo::Overrides => ReplyValue::Overrides(context.config.differences()),
-            }),
-            Command::LogLevel { level, lasting } => self.set_log_level(*level, *lasting),
         };
         self.reply(requester, result);
-        CommandEffect::Nothing
+    }
+
+    /// Returns the reply and the camera that is due when the change is applied.
+    fn change_cameras(
+        &self,
+        command: &Command,
+        requester: &Requester,
+        context: &mut StageContext<'_>,
+    ) -> Result<(ReplyValue, Option<CameraId>), Refusal> {
+        let (now, wall) = (context.now, context.wall);
+        let changed = context.config.execute(command, now, wall);
+        // Also a value that remains: the sender shows the one that it set.
+        self.reporter.confirm(context.config, &requester.head);
+        let revision = changed?;
+        context.cameras_changed();
+        let mut due = None;
+        if let Command::Look {
+            camera, lasting, ..
+        } = command
+        {
+            context.say(Notice::LooksAsked(camera.clone(), *lasting));
+            due = Some(camera.clone());
+        }
+        let value = revision.map_or(ReplyValue::Done, ReplyValue::Revision);
+        Ok((value, due))
     }
 
     /// A command that is to be executed. `None`: it has its reply, or will have it.
     fn accept(
         &mut self,
         asked: CommandRequest,
-        context: &CommandContext<'_>,
+        config: &ConfigStore,
     ) -> Option<(Requester, Command)> {
         let requester = Requester {
             head: asked.head,
@@ -265,7 +247,7 @@ impl CommandHandler {
             self.note_refused_topic(topic);
         }
         if let Some(key) = RequestKey::of(&requester) {
-            match self.recent.register(key, self.clock.now()) {
+            match self.recent.register(key, self.handles.clock.now()) {
                 RequestStatus::New => {}
                 RequestStatus::Running => return None,
                 RequestStatus::Answered(reply) => {
@@ -282,89 +264,25 @@ impl CommandHandler {
             }
             Err(refusal) => {
                 tracing::debug!(op, camera, %refusal, "command refused");
-                if refusal.code == RefusalCode::UnknownMode {
-                    context.reporter.confirm_mode(context.config);
-                }
-                context
-                    .reporter
-                    .confirm_setting(context.config, &requester.head);
+                self.reporter.confirm(config, &requester.head);
                 self.reply(requester, Err(refusal));
                 None
             }
         }
     }
 
-    /// Changes the effective cameras. When it is refused, the value that remains is published again for entities of Home Assistant.
-    fn change_cameras(
-        &self,
-        head: &publish::RequestHead,
-        command: &Command,
-        context: CommandContext<'_>,
-    ) -> Result<(), Refusal> {
-        let CommandContext {
-            config, reporter, ..
-        } = context;
-        let now = self.clock.now();
-        let changed = match command {
-            Command::SetMode { mode } => config.switch_mode(mode.as_ref(), now, self.clock.wall()),
-            other => config.execute(other, now),
-        };
-        if changed.is_err() {
-            match command {
-                Command::SetMode { .. } => reporter.confirm_mode(config),
-                Command::Set { .. } => reporter.confirm_setting(config, head),
-                _ => {}
-            }
-        }
-        changed
-    }
-
-    /// Completes a command whose change is applied to all stages, but for its reply.
-    pub fn applied(&self, change: ChangingCommand, context: CommandContext<'_>) -> UnsentReply {
-        let ChangingCommand { requester, command } = change;
-        let mut value = ReplyValue::Done;
-        match &command {
-            // Now that the sampler has the rate.
-            Command::Look {
-                camera, lasting, ..
-            } => {
-                context.engines.sampler().make_due(camera);
-                context.triggers.look(camera, *lasting, self.clock.now());
-            }
-            Command::Set { camera, setting } => {
-                if let (Setting::Text(id, _), Ok(camera)) = (setting, context.config.camera(camera))
-                {
-                    let mut prompts = camera.prompts.iter();
-                    let prompt = prompts.find(|prompt| prompt.id == *id);
-                    value = prompt.map_or(value, |prompt| ReplyValue::Revision(prompt.revision));
-                }
-                let reporter = context.reporter;
-                reporter.confirm_setting(context.config, &requester.head);
-            }
-            Command::SetMode { .. } => context.reporter.confirm_mode(context.config),
-            _ => {}
-        }
-        UnsentReply { requester, value }
-    }
-
-    /// Replies to a command whose change is stored.
-    pub fn confirm(&mut self, reply: UnsentReply) {
-        self.reply(reply.requester, Ok(reply.value));
-    }
-
     fn ask(
         &mut self,
         camera: &CameraId,
-        question: &PromptText,
+        question: PromptText,
         requester: &Requester,
-        context: &CommandContext<'_>,
+        config: &ConfigStore,
     ) -> Result<(), Refusal> {
-        context.require_active(camera)?;
-        let now = self.clock.now();
-        let prompt =
-            self.questions
-                .ask(camera, question.as_str().to_owned(), requester.clone(), now)?;
-        context.engines.sampler().ask_once(camera, prompt);
+        require_active(config, camera)?;
+        let (question, requester) = (question.into(), requester.clone());
+        let now = self.handles.clock.now();
+        let prompt = self.questions.ask(camera, question, requester, now)?;
+        self.handles.sampler.ask_once(camera, prompt);
         Ok(())
     }
 
@@ -375,33 +293,31 @@ impl CommandHandler {
         }
         let minutes = lasting.as_secs_f64() / 60.0;
         tracing::info!(?level, minutes, "log level changed for a limited time");
-        self.log_level_until = Some(self.clock.now().after(lasting));
+        self.log_level_until = Some(self.handles.clock.now().after(lasting));
         Ok(ReplyValue::Done)
     }
 
-    /// Replies to the questions that news of a look settle.
-    pub fn on_look(&mut self, news: &LookNews) {
-        let settled = self.questions.look(news);
-        self.reply_all(settled);
+    /// Replies to the next command that is stored, or of which it is known that the disk fails. Dropping the future loses nothing.
+    async fn reply_next(&mut self) {
+        let Some(oldest) = self.unsent.front_mut() else {
+            return pending().await;
+        };
+        _ = timeout_at(oldest.deadline, oldest.write.finished()).await;
+        if let Some(oldest) = self.unsent.pop_front() {
+            self.reply(oldest.requester, Ok(oldest.value));
+        }
     }
 
-    /// Refuses the questions to cameras whose engine is lost: their looks may be lost with it.
-    pub fn engine_lost(&mut self, cameras: &[CameraId], reason: &str) {
-        let refused = self.questions.refuse(cameras, reason);
-        self.reply_all(refused);
-    }
-
-    /// Refuses questions that waited too long, and restores the log level. Once a second.
-    pub fn tick(&mut self, now: Mono) {
-        let refused = self.questions.tick(now);
-        self.reply_all(refused);
-        if self
-            .log_level_until
-            .take_if(|until| *until <= now)
-            .is_some()
-        {
-            self.logging.levels.show(None);
-            tracing::info!("log level restored");
+    /// Replies to the commands that asked for it.
+    fn file_is_read(&mut self, read: &mut ReadFile) {
+        let result = match &read.found {
+            FoundFile::Rejected(errors) => {
+                Err(Refusal::new(RefusalCode::Failed, errors.join("; ")))
+            }
+            _ => Ok(ReplyValue::Done),
+        };
+        for requester in std::mem::take(&mut read.requesters) {
+            self.reply(requester, result.clone());
         }
     }
 
@@ -411,10 +327,10 @@ impl CommandHandler {
         }
     }
 
-    pub fn reply(&mut self, requester: Requester, result: Result<ReplyValue, Refusal>) {
+    fn reply(&mut self, requester: Requester, result: Result<ReplyValue, Refusal>) {
         let key = RequestKey::of(&requester);
         let Requester { head, to } = requester;
-        let at = self.clock.wall();
+        let at = self.handles.clock.wall();
         let reply = Reply { head, result, at };
         self.send(&reply, to);
         if let Some(key) = key {
@@ -424,7 +340,20 @@ impl CommandHandler {
 
     fn send(&self, reply: &Reply, to: Option<ReplyTo>) {
         let payload = reply.to_json();
-        self.publisher.publish(Update::Reply { to, payload });
+        self.handles
+            .publisher
+            .publish(Update::Reply { to, payload });
+    }
+}
+
+/// Refuses a command to a camera that is switched off.
+fn require_active(config: &ConfigStore, camera: &CameraId) -> Result<(), Refusal> {
+    match config.camera(camera)?.enabled {
+        true => Ok(()),
+        false => Err(Refusal::new(
+            RefusalCode::Unavailable,
+            format!("camera {camera} is switched off; enable it first"),
+        )),
     }
 }
 
@@ -438,12 +367,84 @@ fn require_line(camera: &CameraConfig, line: &LineId) -> Result<(), Refusal> {
 }
 
 /// A request to the whole fleet is for the node that has the camera; the others are silent.
-fn is_for_this_node(asked: &CommandRequest, context: &CommandContext<'_>) -> bool {
+fn is_for_this_node(asked: &CommandRequest, config: &ConfigStore) -> bool {
     asked.scope == RequestScope::Node
         || asked.head.camera.as_deref().is_some_and(|camera| {
-            let mut own = context.config.cameras().iter();
+            let mut own = config.cameras().iter();
             own.any(|known| known.id.as_str() == camera)
         })
+}
+
+impl Stage for CommandHandler {
+    /// A change is stored.
+    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+        Box::pin(async {
+            self.reply_next().await;
+            Vec::new()
+        })
+    }
+
+    fn hear(&mut self, notice: &mut Notice, context: &mut StageContext<'_>) {
+        let reporter = &mut self.reporter;
+        match notice {
+            Notice::Received(message) => self.receive(message, context),
+            Notice::Looks(news) => {
+                for news in news {
+                    let settled = self.questions.look(news);
+                    self.reply_all(settled);
+                }
+            }
+            // The looks may be lost with it.
+            Notice::EngineLost(loss) => {
+                let refused = self.questions.refuse(&loss.cameras, &loss.reason);
+                self.reply_all(refused);
+            }
+            Notice::EnginesChanged(running) => reporter.gpus_changed(running.gpus.clone()),
+            Notice::FileRead(read) => self.file_is_read(read),
+            Notice::ConfigReported(errors) => {
+                reporter.report_config(context.config, std::mem::take(errors));
+            }
+            Notice::Moved(cameras) => reporter.cameras_moved(cameras),
+            _ => {}
+        }
+    }
+
+    fn apply(&mut self, change: &ConfigChange, context: &mut StageContext<'_>) {
+        store_overrides(context.config, &self.handles.state);
+        self.reporter.apply(change, context.config);
+        for command in std::mem::take(&mut self.changing) {
+            if let Some(camera) = &command.due {
+                self.handles.sampler.make_due(camera);
+            }
+            self.unsent.push_back(UnsentReply {
+                requester: command.requester,
+                value: command.value,
+                write: self.handles.state.pending(),
+                deadline: Instant::now() + REPLY_WITHIN,
+            });
+        }
+    }
+
+    fn tick(&mut self, context: &mut StageContext<'_>) {
+        let refused = self.questions.tick(context.now);
+        self.reply_all(refused);
+        let is_over = |until: &mut Mono| *until <= context.now;
+        if self.log_level_until.take_if(is_over).is_some() {
+            self.logging.levels.show(None);
+            tracing::info!("log level restored");
+        }
+        self.reporter.tick(context.now);
+        context.status.config = status::config(self.reporter.config());
+    }
+
+    fn finish(&mut self) -> Work<'_, Vec<Notice>> {
+        Box::pin(async {
+            while !self.unsent.is_empty() {
+                self.reply_next().await;
+            }
+            Vec::new()
+        })
+    }
 }
 
 #[cfg(test)]

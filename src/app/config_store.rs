@@ -1,351 +1,62 @@
-//! The configuration: the file as it was read last, its active mode, and the overrides that MQTT commands put over both.
-//!
-//! ```text
-//!   file ─────────┐
-//!                 ├─▶ ConfigStore ─▶ effective cameras ─▶ every stage
-//!   commands ─────┘        └─▶ the state database (mqtt.overrides = "keep")
-//! ```
-//!
-//! A value is the file's, unless the active mode has another one, unless a command set it since the mode became active.
-//!
-//! In a fleet, the cameras are those of the fleet's list, of which the node watches a part; what commands changed at a camera is in the fleet's
-//! store, so that its next node knows it.
+//! The configuration of this process: the file is read, and what commands change is stored (`mqtt.overrides = "keep"`). What applies is
+//! decided by [`ConfigStore`].
 //!
 //! A change of `[camera]`, `[defaults]`, `[mode]` and `[webhook]` is applied while everything runs. A change of another section needs a restart of all
 //! stages inside the process: [`restart_reasons`].
 
-use std::{
-    collections::BTreeSet,
-    path::{Path, PathBuf},
-};
+use std::path::Path;
 
 use spotter_config::{
-    self as config, CameraConfig, Config, ConfigChange, ConfigProblems, Environment, LoadedConfig,
-    OverridePersistence,
+    self as config, Config, ConfigProblems, Environment, LoadedConfig, OverridePersistence,
 };
-use spotter_control::{
-    Command, DiscardedOverride, DroppedRecord, EffectiveCameras, ModeSwitch, OverrideEffect,
-    ReadOverrides, Refusal, StoredOverrides,
-};
-use spotter_core::{CameraId, Clock, ModeId, Mono, NO_MODE, Setting, WallTime};
+use spotter_control::{ConfigStore, DroppedRecord, ReadOverrides, StoredOverrides};
+use spotter_core::Clock;
 use spotter_engine::open::check_adapters;
 use spotter_state::{Document, StateStore};
 
-/// The file, the overrides over it and the cameras that result from both.
-pub struct ConfigStore {
-    path: PathBuf,
-    file: Config,
-    modes: ModeSwitch,
-    effective: EffectiveCameras,
-    /// `None`: overrides do not survive a restart of the process.
-    state: Option<StateStore>,
-    effective_cameras: Vec<CameraConfig>,
-    /// `None`: the node watches all cameras of its file.
-    own: Option<BTreeSet<CameraId>>,
-    /// Without the overrides of an own camera stored in the fleet as they are now.
-    unstored: BTreeSet<CameraId>,
-    /// Of `effective_cameras`, those of `own`.
-    own_cameras: Vec<CameraConfig>,
-    /// As the stages have them.
-    applied: Vec<CameraConfig>,
-}
-
-impl ConfigStore {
-    /// Continues with the overrides of an earlier run if `mqtt.overrides` says so. Unreadable ones are logged, and the file's values
-    /// apply. `path` is where [`read_file`](Self::read_file) reads.
-    pub fn open(path: PathBuf, file: Config, state: StateStore, clock: &dyn Clock) -> Self {
-        let (now, wall) = (clock.now(), clock.wall());
-        let is_alone = file.fleet.is_none();
-        let ReadOverrides { stored, dropped } = match file.mqtt.overrides {
-            OverridePersistence::Keep if is_alone => stored_overrides(&state),
-            OverridePersistence::Keep => ReadOverrides::default(),
-            OverridePersistence::Forget => {
-                state.remove(Document::Overrides);
-                ReadOverrides::default()
-            }
-        };
-        log_dropped(&dropped);
-        let mut modes = ModeSwitch::new(file.modes.clone(), stored.mode.clone());
-        let is_switched = modes.update(wall);
-        let (mut effective, mut discarded) =
-            EffectiveCameras::new(modes.cameras(&file.cameras), stored);
-        if is_switched {
-            discarded.extend(effective.discard_named(modes.settings()));
-        }
-        let keeps = is_alone && file.mqtt.overrides == OverridePersistence::Keep;
-        let own = (!is_alone).then(BTreeSet::new);
-        let mut store = Self {
-            path,
-            file,
-            modes,
-            effective,
-            state: keeps.then_some(state),
-            effective_cameras: Vec::new(),
-            own,
-            unstored: BTreeSet::new(),
-            own_cameras: Vec::new(),
-            applied: Vec::new(),
-        };
-        store.log_changes(is_switched, &discarded);
-        store.update_effective(now);
-        store
+/// Continues with the overrides of an earlier run if `mqtt.overrides` says so. Unreadable ones are logged, and the file's values apply.
+pub fn open_config(file: Config, state: &StateStore, clock: &dyn Clock) -> ConfigStore {
+    let keeps = file.mqtt.overrides == OverridePersistence::Keep;
+    if !keeps {
+        state.remove(Document::Overrides);
     }
-
-    /// Reads the file again; nothing changes here. Blocks on the disk.
-    pub fn read_file(&self) -> Result<LoadedConfig, ConfigProblems> {
-        let mut loaded = config::load(&self.path, &Environment::process())?;
-        if loaded.config.fleet.is_some() && loaded.config.fleet == self.file.fleet {
-            // Those of the list.
-            loaded.config.cameras.clone_from(&self.file.cameras);
-        }
-        Ok(loaded)
-    }
-
-    /// The file's values, and in a fleet the list's, without overrides.
-    pub fn file(&self) -> &Config {
-        &self.file
-    }
-
-    /// The whole configuration with the effective cameras, in a fleet with all of its list.
-    pub fn effective(&self) -> Config {
-        self.file.with_cameras(self.effective_cameras.clone())
-    }
-
-    /// What is different at the cameras of this node since the last call, for every stage.
-    pub fn take_change(&mut self) -> ConfigChange {
-        let change = ConfigChange::between(&self.applied, &self.own_cameras);
-        self.applied.clone_from(&self.own_cameras);
-        change
-    }
-
-    /// The effective cameras that this node watches and publishes.
-    pub fn cameras(&self) -> &[CameraConfig] {
-        &self.own_cameras
-    }
-
-    /// The node's cameras with the overrides that are stored, and without those that end by themselves.
-    pub fn stored_cameras(&self) -> Vec<CameraConfig> {
-        let mut cameras = self.effective.stored_cameras();
-        cameras.retain(|camera| self.is_own(&camera.id));
-        cameras
-    }
-
-    pub fn camera(&self, id: &CameraId) -> Result<&CameraConfig, Refusal> {
-        let mut cameras = self.own_cameras.iter();
-        let camera = cameras.find(|camera| camera.id == *id);
-        camera.ok_or_else(|| Refusal::no_camera(id))
-    }
-
-    /// Takes over a file that needs no restart. An override whose value the file changed too is discarded.
-    ///
-    /// The active mode stays if the file has it.
-    pub fn replace_file(&mut self, file: Config, now: Mono, wall: WallTime) {
-        self.file = file;
-        let modes = self.file.modes.clone();
-        let is_switched = self.modes.replace_modes(modes, wall);
-        self.change_base(is_switched, now);
-        if !self.file.modes.is_empty() {
-            // A choice is compared with the new schedules from now on.
-            self.save_overrides();
-        }
-    }
-
-    /// Replaces the fleet's list of cameras. An override whose value the list changed too is discarded.
-    pub fn replace_list(&mut self, cameras: Vec<CameraConfig>, now: Mono) {
-        self.file.cameras = cameras;
-        self.change_base(false, now);
-    }
-
-    /// Makes a mode, or none, the active one until the schedules change next.
-    pub fn switch_mode(
-        &mut self,
-        mode: Option<&ModeId>,
-        now: Mono,
-        wall: WallTime,
-    ) -> Result<(), Refusal> {
-        match self.modes.choose(mode, wall)? {
-            true => self.change_base(true, now),
-            // It may have been active by its schedule until now.
-            false => self.save_overrides(),
-        }
-        Ok(())
-    }
-
-    /// The active mode; `None` when there is none.
-    pub fn mode(&self) -> Option<&ModeId> {
-        self.modes.active()
-    }
-
-    /// Sets which cameras of the fleet's list are this node's. True when they are others now.
-    pub fn set_own(&mut self, own: BTreeSet<CameraId>, now: Mono) -> bool {
-        let is_news = self.own.as_ref() != Some(&own);
-        if is_news {
-            self.own = Some(own);
-            self.update_effective(now);
-        }
-        is_news
-    }
-
-    /// What commands changed at a camera, as the fleet's store has it. True when the effective cameras may be others now.
-    pub fn set_stored_of(&mut self, camera: &CameraId, stored: StoredOverrides, now: Mono) -> bool {
-        if self.file.mqtt.overrides == OverridePersistence::Forget
-            || self.effective.stored_of(camera) == stored
-        {
-            return false;
-        }
-        self.effective.set_stored_of(camera, stored);
-        self.update_effective(now);
-        true
-    }
-
-    /// The own cameras whose overrides the fleet's store does not have as they are now. Each is returned once.
-    pub fn take_unstored(&mut self) -> Vec<(CameraId, StoredOverrides)> {
-        let unstored = std::mem::take(&mut self.unstored).into_iter();
-        unstored
-            .filter(|id| self.is_own(id))
-            .map(|id| {
-                let stored = self.effective.stored_of(&id);
-                (id, stored)
-            })
-            .collect()
-    }
-
-    /// Executes a command that changes cameras.
-    pub fn execute(&mut self, command: &Command, now: Mono) -> Result<(), Refusal> {
-        if let Some(camera) = command.camera() {
-            self.camera(camera)?;
-        }
-        let mut effect = OverrideEffect::None;
-        for command in self.of_own_cameras(command) {
-            effect = self.effective.execute(&command, now)?;
-            if let (OverrideEffect::Stored, Some(camera)) = (effect, command.camera()) {
-                self.unstored.insert(camera.clone());
-            }
-        }
-        self.update_effective(now);
-        if effect == OverrideEffect::Stored {
-            self.save_overrides();
-        }
-        Ok(())
-    }
-
-    /// In a fleet, a command about all cameras is one about each own camera.
-    fn of_own_cameras(&self, command: &Command) -> Vec<Command> {
-        match (command, &self.own) {
-            (Command::ResetOverrides { camera: None }, Some(own)) => {
-                let of = |id: &CameraId| Command::ResetOverrides {
-                    camera: Some(id.clone()),
-                };
-                own.iter().map(of).collect()
-            }
-            _ => vec![command.clone()],
-        }
-    }
-
-    /// True when an override has ended or a schedule has switched the mode, so that the effective cameras are others now.
-    pub fn tick(&mut self, now: Mono, wall: WallTime) -> bool {
-        let before = self.modes.stored();
-        let is_switched = self.modes.update(wall);
-        if is_switched {
-            self.change_base(true, now);
-        } else if self.modes.stored() != before {
-            // A choice has ended that another file could make valid again.
-            self.save_overrides();
-        }
-        let is_due = self.effective.next_at().is_some_and(|at| at <= now);
-        if is_due {
-            self.update_effective(now);
-        }
-        is_due || is_switched
-    }
-
-    pub fn override_count(&self) -> usize {
-        let overrides = self.effective.overrides().iter();
-        overrides.filter(|o| self.is_own(&o.camera)).count()
-    }
-
-    /// Of each override: the camera, the file's value, the effective value.
-    pub fn differences(&self) -> Vec<(CameraId, Setting, Setting)> {
-        let all = self.effective.overrides().iter();
-        all.filter(|o| self.is_own(&o.camera))
-            .map(|o| (o.camera.clone(), o.file.clone(), o.now.clone()))
-            .collect()
-    }
-
-    /// The values of each camera that a command may change. Prompts that end by themselves are not among them.
-    pub fn settings(&self) -> Vec<(CameraId, Vec<Setting>)> {
-        let settings = |camera: &CameraConfig| (camera.id.clone(), camera.changeable_settings());
-        self.stored_cameras().iter().map(settings).collect()
-    }
-
-    fn is_own(&self, id: &CameraId) -> bool {
-        self.own.as_ref().is_none_or(|own| own.contains(id))
-    }
-
-    fn update_effective(&mut self, now: Mono) {
-        self.effective_cameras = self.effective.cameras(now);
-        let all = self.effective_cameras.iter();
-        let own = all.filter(|camera| self.is_own(&camera.id));
-        self.own_cameras = own.cloned().collect();
-    }
-
-    /// The values below the overrides are others: those of the file, or the mode is another one, which is newer than all overrides.
-    fn change_base(&mut self, is_switched: bool, now: Mono) {
-        let mut discarded = Vec::new();
-        if is_switched {
-            discarded = self.effective.discard_named(self.modes.settings());
-        }
-        let base = self.modes.cameras(&self.file.cameras);
-        discarded.extend(self.effective.replace_file(base));
-        self.log_changes(is_switched, &discarded);
-        self.update_effective(now);
-    }
-
-    fn save_overrides(&self) {
-        let mut stored = self.effective.stored();
-        stored.mode = self.modes.stored();
-        // Numbers, texts and lists always serialise.
-        if let (Some(state), Ok(text)) = (&self.state, stored.to_json()) {
-            state.put(Document::Overrides, text);
-        }
-    }
-
-    /// Logs a switch of the mode and the overrides that it or the file replaced, and stores what is left.
-    fn log_changes(&self, is_switched: bool, discarded: &[DiscardedOverride]) {
-        if is_switched {
-            let mode = self.mode().map_or(NO_MODE, ModeId::as_str);
-            tracing::info!(mode, "mode switched");
-        }
-        for DiscardedOverride { was, file } in discarded {
-            let (camera, field) = (&was.camera, was.now.field());
-            let prompt = was.now.prompt().map(tracing::field::display);
-            let (discarded, file) = (&was.now, file.as_ref().map(tracing::field::debug));
-            match is_switched {
-                true => {
-                    tracing::info!(%camera, prompt, field, ?discarded, "mode switched; run-time override discarded");
-                }
-                false => {
-                    tracing::warn!(%camera, prompt, field, ?discarded, file, "configuration changed; run-time override discarded");
-                }
-            }
-        }
-        if is_switched || !discarded.is_empty() {
-            self.save_overrides();
-        }
-    }
-}
-
-/// Those of an earlier run.
-fn stored_overrides(state: &StateStore) -> ReadOverrides {
     let text = state.get(Document::Overrides);
+    let text = text.filter(|_| keeps && file.fleet.is_none());
     let read = text.map(|text| ReadOverrides::of_json(text.as_bytes()));
-    read.transpose().map_or_else(
-        |error| {
+    let (stored, is_whole) = match read.transpose() {
+        Ok(read) => {
+            let ReadOverrides { stored, dropped } = read.unwrap_or_default();
+            log_dropped(&dropped);
+            (stored, dropped.is_empty())
+        }
+        Err(error) => {
             tracing::error!(%error, "the stored overrides cannot be read; the values of the configuration apply");
-            ReadOverrides::default()
-        },
-        Option::unwrap_or_default,
-    )
+            (StoredOverrides::default(), false)
+        }
+    };
+    let config = ConfigStore::new(file, stored, clock.now(), clock.wall());
+    if is_whole {
+        store_overrides(&config, state);
+    }
+    config
+}
+
+/// Stores what commands changed, as far as it is not stored.
+pub fn store_overrides(config: &ConfigStore, state: &StateStore) {
+    // Numbers, texts and lists always serialise.
+    if let Some(Ok(text)) = config.stored().map(|stored| stored.to_json()) {
+        state.put(Document::Overrides, text);
+    }
+}
+
+/// Reads the file again. Blocks on the disk.
+pub fn read_file(path: &Path, running: &Config) -> Result<LoadedConfig, ConfigProblems> {
+    let mut loaded = config::load(path, &Environment::process())?;
+    if loaded.config.fleet.is_some() && loaded.config.fleet == running.fleet {
+        // Those of the list.
+        loaded.config.cameras.clone_from(&running.cameras);
+    }
+    Ok(loaded)
 }
 
 /// Records of a disk or a store that break the rules of the configuration file.
@@ -365,7 +76,6 @@ pub fn log_dropped(records: &[DroppedRecord]) {
     }
 }
 
-/// The camera without prompts in use: it is connected, and no look is taken.
 /// The sections of the file whose change needs a restart of all stages, as far as they differ. Empty: `new` can be applied
 /// while everything runs.
 ///
@@ -399,7 +109,8 @@ mod tests {
     use std::sync::Arc;
 
     use crate::app::test_support;
-    use spotter_core::{ManualClock, testing::rate};
+    use spotter_control::Command;
+    use spotter_core::{ManualClock, ModeId, Mono, NO_MODE, Setting, WallTime, testing::rate};
 
     /// Two files of one site: `mqtt.overrides` is `keep` in the first and `forget` in the second.
     fn keep_and_forget(state: &tempfile::TempDir) -> [Config; 2] {
@@ -413,7 +124,44 @@ mod tests {
         })
     }
 
-    fn open(config: &Config) -> ConfigStore {
+    /// As the daemon stores what an input changed.
+    struct Stored {
+        config: ConfigStore,
+        state: StateStore,
+    }
+
+    impl std::ops::Deref for Stored {
+        type Target = ConfigStore;
+
+        fn deref(&self) -> &ConfigStore {
+            &self.config
+        }
+    }
+
+    impl Stored {
+        fn input<T>(&mut self, input: impl FnOnce(&mut ConfigStore) -> T) -> T {
+            let output = input(&mut self.config);
+            store_overrides(&self.config, &self.state);
+            output
+        }
+
+        fn set(&mut self, setting: Setting) {
+            let camera = self.cameras()[0].id.clone();
+            let command = Command::Set { camera, setting };
+            self.execute(&command, 0);
+        }
+
+        fn execute(&mut self, command: &Command, hours: i64) {
+            let executed = self.input(|c| c.execute(command, Mono::default(), hour(hours)));
+            executed.unwrap();
+        }
+
+        fn tick(&mut self, hours: i64) -> bool {
+            self.input(|config| config.tick(Mono::default(), hour(hours)))
+        }
+    }
+
+    fn open(config: &Config) -> Stored {
         open_at(config, 0)
     }
 
@@ -422,10 +170,11 @@ mod tests {
         WallTime::from_unix_millis(1_795_392_000_000 + hours * 3_600_000)
     }
 
-    fn open_at(config: &Config, hours: i64) -> ConfigStore {
+    fn open_at(config: &Config, hours: i64) -> Stored {
         let clock = ManualClock::at(hour(hours));
         let state = StateStore::open(&config.node.state_dir, Arc::new(clock.clone())).unwrap();
-        ConfigStore::open(PathBuf::new(), config.clone(), state, &clock)
+        let config = open_config(config.clone(), &state, &clock);
+        Stored { config, state }
     }
 
     /// Overrides as a program that means harm writes them.
@@ -450,10 +199,10 @@ mod tests {
             let mut of_fleet = open(&other);
             let gate = of_fleet.cameras()[0].id.clone();
             let read = ReadOverrides::of_json(text.as_bytes()).unwrap();
-            of_fleet.set_stored_of(&gate, read.stored, Mono::default());
+            of_fleet.input(|c| c.set_stored_of(&gate, read.stored, Mono::default()));
             for store in [of_disk, of_fleet] {
                 let camera = &store.cameras()[0];
-                assert_eq!((camera.rate, store.override_count()), (rate(1.0), 1));
+                assert_eq!((camera.rate, store.overrides().count()), (rate(1.0), 1));
                 let prompt = &camera.prompts[0];
                 assert_eq!(
                     (prompt.task.text(), prompt.min_score.get()),
@@ -463,23 +212,18 @@ mod tests {
         }
     }
 
-    fn switch(store: &mut ConfigStore, mode: &str, hours: i64) {
+    fn switch(store: &mut Stored, mode: &str, hours: i64) {
         let mode = ModeId::new(mode).unwrap();
         let mode = Some(mode).filter(|mode| mode.as_str() != NO_MODE);
-        let switched = store.switch_mode(mode.as_ref(), Mono::default(), hour(hours));
-        switched.unwrap();
+        store.execute(&Command::SetMode { mode }, hours);
     }
 
-    fn rate_hz(store: &ConfigStore) -> f64 {
+    fn rate_hz(store: &Stored) -> f64 {
         store.cameras()[0].rate.hz()
     }
 
-    fn set_rate(store: &mut ConfigStore, rate_hz: f64) {
-        let command = Command::Set {
-            camera: store.cameras()[0].id.clone(),
-            setting: Setting::Rate(rate(rate_hz)),
-        };
-        store.execute(&command, Mono::default()).unwrap();
+    fn set_rate(store: &mut Stored, rate_hz: f64) {
+        store.set(Setting::Rate(rate(rate_hz)));
     }
 
     #[test]
@@ -520,16 +264,16 @@ mod tests {
         assert_eq!(rate_hz(&store), 2.0);
         set_rate(&mut store, 3.0);
         assert_eq!(rate_hz(&store), 3.0);
-        assert!(!store.tick(Mono::default(), hour(21)));
+        assert!(!store.tick(21));
         assert_eq!(
             rate_hz(&open_at(&config, 21)),
             3.0,
             "all survives a restart"
         );
         // The mode that comes later is newer than the command.
-        assert!(store.tick(Mono::default(), hour(22)));
-        assert_eq!((rate_hz(&store), store.override_count()), (4.0, 0));
-        assert!(store.tick(Mono::default(), hour(30)));
+        assert!(store.tick(22));
+        assert_eq!((rate_hz(&store), store.overrides().count()), (4.0, 0));
+        assert!(store.tick(30));
         assert_eq!(rate_hz(&store), 1.0);
     }
 
@@ -538,17 +282,11 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let config = with_modes(&state);
         let mut store = open_at(&config, 12);
-        let camera = store.cameras()[0].id.clone();
-        let set = |store: &mut ConfigStore, setting| {
-            let camera = camera.clone();
-            let command = Command::Set { camera, setting };
-            store.execute(&command, Mono::default()).unwrap();
-        };
-        set(&mut store, Setting::Enabled(false));
-        set(&mut store, Setting::MotionGate(true));
+        store.set(Setting::Enabled(false));
+        store.set(Setting::MotionGate(true));
         // Neither has a value for them.
         switch(&mut store, "night", 12);
-        assert_eq!((rate_hz(&store), store.override_count()), (4.0, 2));
+        assert_eq!((rate_hz(&store), store.overrides().count()), (4.0, 2));
         // The mode says the same as the file, and it is newer than the command.
         switch(&mut store, "away", 13);
         assert!(store.cameras()[0].enabled && store.cameras()[0].motion.on);
@@ -583,11 +321,11 @@ mod tests {
         set_rate(&mut store, 3.0);
         let mut edited = config.clone();
         edited.modes[1].settings.remove(0);
-        store.replace_file(edited.clone(), Mono::default(), hour(13));
+        store.input(|c| c.replace_file(edited.clone(), Mono::default(), hour(13)));
         assert_eq!(store.mode().map(ModeId::as_str), Some("away"));
         assert_eq!(rate_hz(&store), 3.0);
         edited.modes.remove(1);
-        store.replace_file(edited, Mono::default(), hour(13));
+        store.input(|c| c.replace_file(edited, Mono::default(), hour(13)));
         assert_eq!((store.mode(), rate_hz(&store)), (None, 1.0));
     }
 

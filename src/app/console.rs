@@ -5,8 +5,23 @@ use std::{
     io::{self, Write as _},
 };
 
+use super::{
+    notice::Notice,
+    stage::{Stage, StageContext},
+};
 use spotter_core::{DetectionBody, Location, WallTime};
 use spotter_mqtt::SentDetection;
+
+/// Prints what is published.
+pub struct Console;
+
+impl Stage for Console {
+    fn hear(&mut self, notice: &mut Notice, context: &mut StageContext<'_>) {
+        if let Notice::Sent(sent) = notice {
+            say(line(sent, context.wall));
+        }
+    }
+}
 
 /// Prints the heading of the columns.
 pub fn title() {
@@ -15,16 +30,12 @@ pub fn title() {
     );
 }
 
-/// Prints a published detection: boxes are left, top, right, bottom in percent of the picture, with their score.
-pub fn print(sent: &SentDetection, now: WallTime) {
-    say(line(sent, now));
-}
-
 /// A closed terminal does not stop the daemon, so an error is ignored.
 pub fn say(line: impl fmt::Display) {
     let _ = writeln!(io::stdout(), "{line}");
 }
 
+/// Boxes are left, top, right, bottom in percent of the picture, with their score.
 fn line(sent: &SentDetection, now: WallTime) -> String {
     let ms_of_day = now.unix_millis().rem_euclid(86_400_000);
     let (s, ms) = (ms_of_day / 1000, ms_of_day % 1000);

@@ -31,19 +31,26 @@ use super::{
     costs::CostBasis,
     engine_launch::EngineHost,
     engine_slot::{EngineRequest, EngineSlot, LostEngine, camera_list},
-    engine_usage::EngineUsage,
     looks::LooksInFlight,
     node_reporter::{expected_looks, longest_look},
+    notice::{EngineLoss, Notice, RunningEngines},
+    stage::{Stage, StageContext, Work},
+    watchdogs::EngineWatchdogs,
 };
 use crate::api::RequestQueue;
 use spotter_cameras::{ingest::DeviceMap, sampler::Sampler};
-use spotter_config::{self as config, CameraConfig, Config};
-use spotter_core::{CameraId, Clock, Frame, LookNews};
+use spotter_config::{self as config, CameraConfig, Config, ConfigChange};
+use spotter_core::{Clock, LookNews};
 use spotter_engine::open::{self, ModelCard, ModelDevice};
 use spotter_engine::service::handle::EngineStopped;
+use spotter_page::{EngineState, EngineStatus, Readiness};
 
+/// Grace for the looks in flight when the daemon stops.
+pub const LAST_LOOK_LIMIT: Duration = Duration::from_secs(2);
 /// Grace for devices to free their memory.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
+/// Grace for an engine that is being opened when all stages start again.
+const OPENING_LIMIT: Duration = Duration::from_secs(180);
 
 /// Opens the engines of a plan. Tests replace it.
 pub type OpenEngines = dyn Fn(EnginePlan) -> OpeningEngines + Send + Sync;
@@ -63,9 +70,11 @@ pub struct EngineSupervisor {
     costs: Option<CostBasis>,
     /// Requests of the API, which engines with room answer; `None`: there is no API.
     requests: Option<Arc<RequestQueue>>,
+    /// `None`: nothing watches their progress.
+    watchdogs: Option<EngineWatchdogs>,
 }
 
-/// What [`EngineSupervisor::next`] returns.
+/// What [`EngineSupervisor::next_event`] returns.
 pub enum EngineEvent {
     /// News of looks, the answers in the order of each topic.
     Looks(Vec<LookNews>),
@@ -73,16 +82,6 @@ pub enum EngineEvent {
     Lost(LostEngine),
     /// Opening a lost engine succeeded or failed; hand it to [`EngineSupervisor::on_reopened`].
     Reopened(Box<anyhow::Result<OpenedEngines>>),
-}
-
-/// The effect of a lost engine.
-pub struct EngineLoss {
-    /// Its cameras; another engine has them now, unless it was the last.
-    pub cameras: Vec<CameraId>,
-    /// The device and its error.
-    pub reason: String,
-    /// No engine is left.
-    pub is_last: bool,
 }
 
 /// What engines are opened for.
@@ -186,6 +185,7 @@ impl EngineSupervisor {
             cameras: CameraCosts::new(),
             costs: None,
             requests: None,
+            watchdogs: None,
             sampler,
             clock,
             open_engines,
@@ -204,6 +204,13 @@ impl EngineSupervisor {
         self.requests = Some(Arc::clone(queue));
     }
 
+    /// From now on their progress is watched and reported.
+    pub fn watch_progress(&mut self, readiness: Readiness) {
+        let progress: Vec<_> = self.progress().collect();
+        let now = self.clock.now();
+        self.watchdogs = Some(EngineWatchdogs::new(readiness, &progress, self.look(), now));
+    }
+
     fn note_usage(&mut self, news: &[LookNews]) {
         for news in news {
             if let LookNews::Answer { frame, answer, .. } = news {
@@ -217,7 +224,7 @@ impl EngineSupervisor {
     }
 
     /// Begins looks on all engines as permits and frames arrive, until there is an event. Dropping the future loses nothing.
-    pub async fn next(&mut self) -> EngineEvent {
+    pub async fn next_event(&mut self) -> EngineEvent {
         tokio::select! {
             biased;
             // Before the looks that fail with the engine, so that the log shows the cause first.
@@ -290,12 +297,6 @@ impl EngineSupervisor {
         running.map(capacity).collect()
     }
 
-    /// True when `config` has a GPU that got no engine for want of cameras and would get one now.
-    pub fn would_use_more_gpus(&self, config: &Config) -> bool {
-        let engines = config.model.gpus.len().min(config.engines_max());
-        !self.gpus().is_empty() && engines > self.slots.len()
-    }
-
     /// The cameras of all engines.
     pub fn sampler(&self) -> &Arc<Sampler> {
         &self.sampler
@@ -310,8 +311,15 @@ impl EngineSupervisor {
         slots.filter(|slot| slot.is_running()).count()
     }
 
+    pub fn running(&self) -> RunningEngines {
+        RunningEngines {
+            count: self.running_count(),
+            gpus: self.gpus(),
+        }
+    }
+
     /// Begins no more looks and waits at most `limit` for those in flight. Returns all remaining news.
-    pub async fn finish(&mut self, limit: Duration) -> Vec<LookNews> {
+    pub async fn finish_looks(&mut self, limit: Duration) -> Vec<LookNews> {
         let deadline = Instant::now() + limit;
         for slot in &mut self.slots {
             slot.stop_looks().await;
@@ -326,7 +334,7 @@ impl EngineSupervisor {
     }
 
     /// Drops all engines. Waits until their memory is free, at most some seconds.
-    pub async fn close(&mut self) {
+    pub async fn free(&mut self) {
         let deadline = Instant::now() + CLOSE_LIMIT;
         let closing: Vec<_> = self.slots.iter_mut().map(|s| s.close(deadline)).collect();
         for closed in closing {
@@ -376,6 +384,51 @@ impl EngineSupervisor {
             reason,
             is_last,
         }
+    }
+
+    /// The last one that is lost ends the run: systemd starts the process again.
+    fn lost_notices(&mut self, lost: LostEngine) -> Vec<Notice> {
+        let loss = self.on_lost(lost);
+        let end = loss.is_last.then(|| {
+            let reason = loss.reason.clone();
+            Notice::End(Err(anyhow::Error::msg(reason)))
+        });
+        let changed = Notice::EnginesChanged(self.running());
+        let notices = [Notice::EngineLost(loss), changed].into_iter();
+        notices.chain(end).collect()
+    }
+
+    /// Labels of the engines to give up.
+    fn stalled(&mut self) -> Vec<String> {
+        let Some(mut watchdogs) = self.watchdogs.take() else {
+            return Vec::new();
+        };
+        let progress: Vec<_> = self.progress().collect();
+        let stalled = watchdogs.tick(&progress, self.clock.now());
+        self.watchdogs = Some(watchdogs);
+        stalled
+    }
+
+    fn statuses(&self) -> Vec<EngineStatus> {
+        let counters = self.sampler.counters();
+        let status = |slot: &EngineSlot| {
+            let its = counters
+                .iter()
+                .filter(|(id, _)| slot.cameras().contains(id));
+            EngineStatus {
+                device: slot.label().to_owned(),
+                state: match slot.progress() {
+                    Some(_) => EngineState::Runs,
+                    None if self.is_reopening(slot.label()) => EngineState::Opens,
+                    None => EngineState::Ended,
+                },
+                under_way: its.map(|(_, frames)| frames.in_flight).sum(),
+                turns: slot.progress(),
+                gpu: slot.gpu().map(|gpu| gpu.uuid.clone()),
+                ..slot.usage.status(self.clock.now())
+            }
+        };
+        self.slots.iter().map(status).collect()
     }
 
     /// Begins to open a lost engine whose pause is over, one at a time.
@@ -452,17 +505,10 @@ impl EngineSupervisor {
         }
     }
 
-    /// Where the frames of a camera go; `None` for an unknown camera.
-    pub fn sink(&self, camera: &CameraId) -> Option<Arc<dyn Fn(Frame) + Send + Sync>> {
-        Some(Arc::new(self.sampler.camera_sink(camera)?))
-    }
-
-    /// How frames of a camera stay on the GPU; `None` when they have to be copied to the host.
-    pub fn device_map(&self, camera: &CameraId) -> Option<DeviceMap> {
-        let mut slots = self.slots.iter();
-        slots
-            .find(|slot| slot.cameras().contains(camera))?
-            .device_map()
+    /// How frames stay on the GPU; `None` when they have to be copied to the host. Only a single engine can read them there, and it is never
+    /// another one.
+    pub fn device_map(&self) -> Option<DeviceMap> {
+        self.slots.first()?.device_map()
     }
 
     pub fn assignment(&self) -> CameraAssignment {
@@ -490,12 +536,6 @@ impl EngineSupervisor {
         gpus.map(|gpu| gpu.name.clone()).collect()
     }
 
-    /// UUID of the first GPU in use.
-    pub fn first_gpu(&self) -> Option<&str> {
-        let mut gpus = self.slots.iter().filter_map(EngineSlot::gpu);
-        gpus.next().map(|gpu| gpu.uuid.as_str())
-    }
-
     /// Label and progress counter of each engine; no counter for a lost engine.
     pub fn progress(&self) -> impl Iterator<Item = (&str, Option<u64>)> {
         self.slots
@@ -503,14 +543,61 @@ impl EngineSupervisor {
             .map(|slot| (slot.label(), slot.progress()))
     }
 
-    /// What each engine did, in the order of [`progress`](Self::progress).
-    pub fn usage(&self) -> impl Iterator<Item = &EngineUsage> {
-        self.slots.iter().map(|slot| &slot.usage)
-    }
-
     /// The slowest device's time of a look, measured when the engines were opened.
     pub fn look(&self) -> Option<Duration> {
         self.slots.iter().filter_map(EngineSlot::look).max()
+    }
+}
+
+impl Stage for EngineSupervisor {
+    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+        Box::pin(async {
+            match self.next_event().await {
+                EngineEvent::Looks(news) => vec![Notice::Looks(news)],
+                EngineEvent::Lost(lost) => self.lost_notices(lost),
+                EngineEvent::Reopened(opened) => {
+                    if !self.on_reopened(*opened) {
+                        return Vec::new();
+                    }
+                    if let Some(watchdogs) = &self.watchdogs {
+                        self.watch_progress(watchdogs.readiness());
+                    }
+                    vec![Notice::EnginesChanged(self.running())]
+                }
+            }
+        })
+    }
+
+    fn apply(&mut self, _change: &ConfigChange, context: &mut StageContext<'_>) {
+        self.set_cameras(context.config.cameras());
+    }
+
+    fn tick(&mut self, context: &mut StageContext<'_>) {
+        context.status.engines = self.statuses();
+        context.status.troubles.extend(self.troubles());
+        for label in self.stalled() {
+            let lost = self.give_up(&label);
+            let notices = lost.map(|lost| self.lost_notices(lost));
+            for notice in notices.into_iter().flatten() {
+                context.say(notice);
+            }
+        }
+        self.reopen_due(|| context.config.effective());
+    }
+
+    fn finish(&mut self) -> Work<'_, Vec<Notice>> {
+        Box::pin(async { vec![Notice::Looks(self.finish_looks(LAST_LOOK_LIMIT).await)] })
+    }
+
+    /// Before another run begins, an engine that is being opened has to leave its device.
+    fn close(&mut self, is_restart: bool) -> Work<'_, Vec<Notice>> {
+        Box::pin(async move {
+            self.free().await;
+            if is_restart {
+                self.cancel_reopening(OPENING_LIMIT).await;
+            }
+            Vec::new()
+        })
     }
 }
 

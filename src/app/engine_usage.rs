@@ -31,7 +31,7 @@ impl EngineLook {
     }
 }
 
-/// Images that the vision encoder encoded, and the steps that encoded them.
+/// Images that vision encoders encoded, and the steps that encoded them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Batches {
     pub images: u64,
@@ -40,11 +40,11 @@ pub struct Batches {
 }
 
 impl Batches {
-    #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    /// Of all engines together.
+    pub fn of_all(engines: &[EngineStatus]) -> Self {
         Self {
-            images: self.images + other.images,
-            steps: self.steps + other.steps,
+            images: engines.iter().map(|engine| engine.images).sum(),
+            steps: engines.iter().map(|engine| engine.encoding_steps).sum(),
         }
     }
 
@@ -92,16 +92,6 @@ impl EngineUsage {
         });
     }
 
-    /// Time with a look in progress since the start.
-    pub fn busy(&self) -> Duration {
-        self.busy
-    }
-
-    /// Images and steps since the start.
-    pub fn batches(&self) -> Batches {
-        self.batches
-    }
-
     /// Bars and times; the caller adds the rest. Spans the looks that are kept, or [`SPAN`] when they are older.
     pub fn status(&self, now: Mono) -> EngineStatus {
         // When full, looks before the oldest were dropped.
@@ -122,6 +112,8 @@ impl EngineUsage {
             span_ms: span.as_millis() as u64,
             bars,
             busy: self.busy,
+            images: self.batches.images,
+            encoding_steps: self.batches.steps,
             ..EngineStatus::default()
         }
     }
@@ -175,9 +167,9 @@ mod tests {
         assert_eq!((view.bars.len(), view.span_ms), (3, 5000));
         assert_eq!(view.bars[0].marks_ms, [200.0, 201.0, 202.0, 203.0, 1200.0]);
         assert_eq!(view.busy_pct, 40.0);
-        assert_eq!(engine.busy(), Duration::from_millis(2500));
+        assert_eq!(engine.busy, Duration::from_millis(2500));
         assert_eq!(
-            engine.batches(),
+            engine.batches,
             Batches {
                 images: 4,
                 steps: 4
@@ -189,7 +181,7 @@ mod tests {
     fn images_encoded_at_one_time_are_one_batch() {
         let [gate, yard, door] = ["gate", "yard", "door"].map(|id| CameraId::new(id).unwrap());
         let mut engine = EngineUsage::default();
-        let before = engine.batches();
+        let before = engine.batches;
         assert_eq!(before.mean_since(before), None);
         // Three in one step, of which the last is answered after the next step's; then one alone.
         engine.answer(&gate, &marks(0, 10));
@@ -197,7 +189,7 @@ mod tests {
         engine.answer(&yard, &marks(0, 20));
         engine.answer(&gate, &marks(15, 30));
         engine.answer(&door, &marks(0, 40));
-        let after = engine.batches();
+        let after = engine.batches;
         assert_eq!(
             after,
             Batches {

@@ -8,6 +8,11 @@ use std::{future::pending, sync::Arc};
 use anyhow::Context as _;
 use tokio::sync::mpsc;
 
+use super::{
+    notice::Notice,
+    stage::{Stage, StageContext, Work},
+    status,
+};
 use spotter_config::{Config, WebhookConfig};
 use spotter_core::Clock;
 use spotter_mqtt::PublishedEvent;
@@ -41,17 +46,8 @@ impl EventPoster {
         }
     }
 
-    /// The next event to [`post`](Self::post). Dropping the future loses nothing.
-    pub async fn next(&mut self) -> PublishedEvent {
-        match self.events.recv().await {
-            Some(event) => event,
-            // The publisher has ended.
-            None => pending().await,
-        }
-    }
-
     /// Gives the event to the webhooks that want it. Never waits.
-    pub fn post(&mut self, event: &PublishedEvent) {
+    fn post(&mut self, event: &PublishedEvent) {
         if !self.webhooks.is_wanted(event.event()) {
             return;
         }
@@ -62,7 +58,7 @@ impl EventPoster {
     }
 
     /// Adds a picture to its event, which was published before. Never waits.
-    pub fn add_picture(&mut self, picture: &WebhookPicture) {
+    fn add_picture(&mut self, picture: &WebhookPicture) {
         self.post_all();
         self.webhooks.add_picture(picture);
     }
@@ -72,19 +68,43 @@ impl EventPoster {
             self.post(&event);
         }
     }
+}
 
-    /// Applies a new configuration. An unchanged one ends its pause.
-    pub async fn change(&mut self, webhooks: &[WebhookConfig]) {
-        self.webhooks.change(webhooks).await;
+impl Stage for EventPoster {
+    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+        Box::pin(async {
+            let Some(event) = self.events.recv().await else {
+                // The publisher has ended.
+                return pending().await;
+            };
+            self.post(&event);
+            Vec::new()
+        })
     }
 
-    pub fn statuses(&self) -> Vec<WebhookStatus> {
-        self.webhooks.statuses()
+    fn hear(&mut self, notice: &mut Notice, context: &mut StageContext<'_>) {
+        match notice {
+            Notice::PictureTaken(picture) => self.add_picture(picture),
+            // An unchanged webhook ends its pause.
+            Notice::FileApplied => self.webhooks.change(&context.config.file().webhooks),
+            _ => {}
+        }
+    }
+
+    fn tick(&mut self, context: &mut StageContext<'_>) {
+        let statuses = self.webhooks.statuses();
+        let troubles = statuses.iter().filter_map(WebhookStatus::trouble);
+        context.status.troubles.extend(troubles);
+        let lines = statuses.iter().map(|it| status::webhook(it, context.now));
+        context.status.webhooks = lines.collect();
     }
 
     /// Posts the last events, or keeps them for the next start. Ends within some seconds.
-    pub async fn stop(&mut self) {
+    fn close(&mut self, _is_restart: bool) -> Work<'_, Vec<Notice>> {
         self.post_all();
-        self.webhooks.stop().await;
+        Box::pin(async {
+            self.webhooks.stop().await;
+            Vec::new()
+        })
     }
 }

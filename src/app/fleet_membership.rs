@@ -3,7 +3,7 @@
 //! ```text
 //!   Member ──MemberEvent───▶ FleetMembership ──▶ ConfigStore   the list, and which cameras of it are this node's
 //!   (NATS) ◀─MemberCommand──      │         └──▶ Publisher     `owner` of each camera
-//!                                 ├──▶ Daemon applies the cameras to all stages
+//!                                 ├──▶ the other stages hear of it, and apply the cameras
 //!                                 └──▶ PublishRights which of them may be published
 //! ```
 //!
@@ -19,21 +19,21 @@ use std::{
 use tokio::{sync::mpsc, time::sleep};
 
 use super::{
-    answer_router::AnswerRouter,
-    camera_supervisor::CameraSupervisor,
-    config_store::{ConfigStore, log_dropped},
+    camera_sessions::CameraSessions,
+    config_store::log_dropped,
     costs::CostBasis,
     fleet_record::FleetRecord,
-    node_reporter::NodeReporter,
+    notice::{Notice, RunEnd},
+    stage::{Handles, Stage, StageContext, Work},
     status,
 };
-use crate::api::RefusedCall;
+use crate::{api::RefusedCall, ops::notify};
 use spotter_config::{
-    Config, Environment, FleetConfig, ListReader, ListRights, SharedCamera, SharedCameraList,
-    camera_list,
+    Config, ConfigChange, Environment, FleetConfig, ListReader, ListRights, SharedCamera,
+    SharedCameraList, camera_list,
 };
-use spotter_control::ReadOverrides;
-use spotter_core::{CameraId, CameraRights, Clock, Epoch, LogThrottle, Mono, NodeId, plain_line};
+use spotter_control::{ConfigStore, ReadOverrides};
+use spotter_core::{CameraId, CameraRights, Epoch, LogThrottle, Mono, NodeId, plain_line};
 use spotter_fleet::{
     entries::ListRevision,
     member::{Member, MemberCommand, MemberEvent, MemberSettings},
@@ -83,6 +83,9 @@ pub struct FleetMembership {
     node: NodeId,
     /// Of the fleet.
     name: NodeId,
+    publisher: Publisher,
+    sessions: CameraSessions,
+    engines: usize,
     commands: mpsc::Sender<MemberCommand>,
     events: mpsc::Receiver<MemberEvent>,
     /// Received, and not handled yet.
@@ -114,23 +117,14 @@ pub struct FleetMembership {
     ignored: LogThrottle<CameraId>,
 }
 
-/// The stages that a membership reads and changes.
-pub struct FleetContext<'a> {
-    pub config: &'a mut ConfigStore,
-    pub cameras: &'a mut CameraSupervisor,
-    pub answers: &'a mut AnswerRouter,
-    pub reporter: &'a mut NodeReporter,
-    pub publisher: &'a Publisher,
-    pub now: Mono,
-}
-
-/// What the daemon has to do after events of the membership.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FleetEffect {
-    /// Apply the cameras to all stages.
-    pub cameras_changed: bool,
-    /// All cameras are handed over: stop.
-    pub has_left: bool,
+/// What a membership needs of this node.
+pub struct FleetParts {
+    pub identity: Identity,
+    pub costs: CostBasis,
+    pub sessions: CameraSessions,
+    /// Engines that run.
+    pub engines: usize,
+    pub handles: Handles,
 }
 
 impl FleetStart {
@@ -189,13 +183,13 @@ fn read_list(
 
 impl FleetMembership {
     /// Begins to take part. Cameras come with the first events.
-    pub fn start(
-        start: FleetStart,
-        fleet: &FleetConfig,
-        identity: &Identity,
-        costs: CostBasis,
-        clock: &Arc<dyn Clock>,
-    ) -> Self {
+    pub fn start(start: FleetStart, fleet: &FleetConfig, parts: FleetParts) -> Self {
+        let FleetParts {
+            identity, handles, ..
+        } = parts;
+        let Handles {
+            publisher, clock, ..
+        } = handles;
         let settings = MemberSettings {
             node: identity.node.clone(),
             machine: identity.machine().to_owned(),
@@ -206,11 +200,14 @@ impl FleetMembership {
         };
         let (sender, events) = mpsc::channel(EVENTS);
         let (commands, received) = mpsc::channel(COMMANDS);
-        let member = Member::new(settings, start.store, Arc::clone(clock), sender);
+        let member = Member::new(settings, start.store, Arc::clone(&clock), sender);
         tokio::spawn(member.run(received));
         Self {
             node: identity.node.clone(),
             name: fleet.name.clone(),
+            publisher,
+            sessions: parts.sessions,
+            engines: parts.engines,
             commands,
             events,
             waiting: VecDeque::new(),
@@ -218,7 +215,7 @@ impl FleetMembership {
             has_api: start.has_api,
             list_rights: start.list_rights,
             rights: start.rights,
-            costs,
+            costs: parts.costs,
             list_revision: 0,
             listed: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -236,7 +233,7 @@ impl FleetMembership {
 
     /// Waits until there is something to [`handle`](Self::handle): events, or the next step of a camera that changes hands. Dropping the future
     /// loses nothing.
-    pub async fn ready(&mut self) {
+    async fn ready(&mut self) {
         if !self.waiting.is_empty() {
             return;
         }
@@ -247,33 +244,36 @@ impl FleetMembership {
         }
     }
 
-    /// Carries out what the membership decided. The daemon applies the cameras afterwards, then there may be more to handle.
-    pub fn handle(&mut self, mut context: FleetContext<'_>) -> FleetEffect {
-        let mut effect = FleetEffect::default();
+    /// Carries out what the membership decided. The stages apply the cameras afterwards, then there may be more to handle.
+    fn handle(&mut self, context: &mut StageContext<'_>) {
         let before: BTreeSet<CameraId> = self.own.keys().cloned().collect();
         while let Some(event) = self.waiting.pop_front() {
             match event {
                 // The stages have to forget first what they know of it by an earlier ownership.
                 MemberEvent::Own(camera, epoch) if before.contains(&camera) => {
                     if self.own.contains_key(&camera) {
-                        self.on_lost(&camera, &mut context);
+                        self.on_lost(&camera, context);
                     }
                     self.waiting.push_front(MemberEvent::Own(camera, epoch));
                     break;
                 }
-                MemberEvent::Left => effect.has_left = true,
-                event => effect.cameras_changed |= self.on_event(event, &mut context),
+                MemberEvent::Left => context.say(Notice::End(Ok(RunEnd::Stop))),
+                event => {
+                    if self.on_event(event, context) {
+                        context.cameras_changed();
+                    }
+                }
             }
         }
-        effect.cameras_changed |= context
-            .config
-            .set_own(self.own.keys().cloned().collect(), context.now);
-        self.step(&context);
-        effect
+        let own = self.own.keys().cloned().collect();
+        if context.config.set_own(own, context.now) {
+            context.cameras_changed();
+        }
+        self.step(context.now);
     }
 
     /// True when cameras changed that no part shows.
-    fn on_event(&mut self, event: MemberEvent, context: &mut FleetContext<'_>) -> bool {
+    fn on_event(&mut self, event: MemberEvent, context: &mut StageContext<'_>) -> bool {
         match event {
             MemberEvent::List(list) => return self.on_list(&list, context),
             MemberEvent::Settings { camera, text } => {
@@ -286,9 +286,7 @@ impl FleetMembership {
                 // Topics of a camera that is no longer listed are cleared.
                 if let Some(epoch) = released.filter(|_| self.listed.contains_key(&camera)) {
                     self.rights.grant(&camera, epoch);
-                    context
-                        .publisher
-                        .publish(Update::Owner { camera, node: None });
+                    self.publisher.publish(Update::Owner { camera, node: None });
                 }
             }
             MemberEvent::Lost(camera) => {
@@ -296,7 +294,7 @@ impl FleetMembership {
                 self.on_lost(&camera, context);
             }
             MemberEvent::WrongOwner { camera, epoch } => {
-                self.publish_owner(&camera, context.publisher);
+                self.publish_owner(&camera);
                 self.on_wrong_owner(camera, epoch, context.now);
             }
             MemberEvent::View(summary) => {
@@ -327,7 +325,7 @@ impl FleetMembership {
         false
     }
 
-    fn on_list(&mut self, list: &ListRevision, context: &mut FleetContext<'_>) -> bool {
+    fn on_list(&mut self, list: &ListRevision, context: &mut StageContext<'_>) -> bool {
         let read = match read_list(list, self.has_api, &self.list_rights) {
             Ok(read) => read,
             Err(errors) => {
@@ -337,7 +335,7 @@ impl FleetMembership {
                 tracing::error!(
                     "the new list of the fleet is rejected; the previous one stays active"
                 );
-                context.reporter.report_config(context.config, errors);
+                context.say(Notice::ConfigReported(errors));
                 return false;
             }
         };
@@ -357,9 +355,9 @@ impl FleetMembership {
         context.config.replace_list(cameras.collect(), context.now);
         // Others watch it, so its topics are not cleared.
         let refused: Vec<CameraId> = read.refused.keys().cloned().collect();
-        context.reporter.cameras_moved(&refused);
+        context.say(Notice::Moved(refused));
         let errors = read.refused.values().cloned().collect();
-        context.reporter.report_config(context.config, errors);
+        context.say(Notice::ConfigReported(errors));
         let listed = read.cameras.into_iter();
         self.listed = listed.map(|c| (c.camera.id.clone(), c)).collect();
         (self.list_revision, self.refused) = (list.revision, read.refused);
@@ -375,7 +373,7 @@ impl FleetMembership {
         });
     }
 
-    fn on_own(&mut self, camera: CameraId, epoch: Epoch, context: &mut FleetContext<'_>) {
+    fn on_own(&mut self, camera: CameraId, epoch: Epoch, context: &mut StageContext<'_>) {
         if !self.listed.contains_key(&camera) && !self.refused.contains_key(&camera) {
             // Other nodes follow a list that this one could not read.
             let reason = "not in the list that this node follows";
@@ -387,37 +385,35 @@ impl FleetMembership {
             return;
         }
         tracing::info!(%camera, %epoch, "this node has the camera");
-        context.cameras.publish_again(&camera);
-        self.publish_owner(&camera, context.publisher);
+        context.say(Notice::Owned(camera.clone()));
+        self.publish_owner(&camera);
         self.giving_up.remove(&camera);
         self.own.insert(camera, epoch);
     }
 
-    fn publish_owner(&self, camera: &CameraId, publisher: &Publisher) {
-        publisher.publish(Update::Owner {
+    fn publish_owner(&self, camera: &CameraId) {
+        self.publisher.publish(Update::Owner {
             camera: camera.clone(),
             node: Some(self.node.clone()),
         });
     }
 
     /// Its events end, and its session; what waits is published.
-    fn on_give_up(&mut self, camera: CameraId, context: &mut FleetContext<'_>) {
+    fn on_give_up(&mut self, camera: CameraId, context: &mut StageContext<'_>) {
         tracing::info!(%camera, "handing the camera over");
         self.own.remove(&camera);
         if self.listed.contains_key(&camera) {
-            context.answers.hand_over(&camera);
-            context
-                .reporter
-                .cameras_moved(std::slice::from_ref(&camera));
+            context.say(Notice::HandingOver(camera.clone()));
+            context.say(Notice::Moved(vec![camera.clone()]));
         }
         self.giving_up
             .insert(camera, context.now.after(GIVE_UP_LIMIT));
     }
 
-    fn on_lost(&mut self, camera: &CameraId, context: &mut FleetContext<'_>) {
+    fn on_lost(&mut self, camera: &CameraId, context: &mut StageContext<'_>) {
         // A grant from before the loss was known may have followed it.
         self.rights.withdraw(camera);
-        context.reporter.cameras_moved(std::slice::from_ref(camera));
+        context.say(Notice::Moved(vec![camera.clone()]));
         self.own.remove(camera);
         self.giving_up.remove(camera);
     }
@@ -427,7 +423,7 @@ impl FleetMembership {
         &mut self,
         camera: CameraId,
         text: Option<String>,
-        context: &mut FleetContext<'_>,
+        context: &mut StageContext<'_>,
     ) -> bool {
         let read = text.map(|text| ReadOverrides::of_json(text.as_bytes()));
         let read = read.transpose().map(Option::unwrap_or_default);
@@ -462,10 +458,9 @@ impl FleetMembership {
     }
 
     /// Gives up the cameras of which nothing is left here.
-    fn step(&mut self, context: &FleetContext<'_>) {
+    fn step(&mut self, now: Mono) {
         let is_over = |camera: &CameraId, until: Mono| {
-            let is_left = context.publisher.has_waiting(camera) || context.cameras.has(camera);
-            until <= context.now || !is_left
+            until <= now || !(self.publisher.has_waiting(camera) || self.sessions.has(camera))
         };
         let over = self
             .giving_up
@@ -476,17 +471,16 @@ impl FleetMembership {
         }
     }
 
-    /// Once a second. `engines` run.
-    pub fn tick(&mut self, engines: usize, publisher: &Publisher, now: Mono) {
-        self.wrong_owners
-            .retain(|_, (_, at)| now.since(*at) < WRONG_OWNER_SHOWN);
-        self.record.keep_own(&self.own);
+    fn announce_capacity(&mut self, now: Mono) {
         // A node that the broker does not hear must not get cameras of one that it hears.
-        let is_heard = self.capacity_hz > 0.0 || publisher.state().borrow().is_online();
+        let is_heard = self.capacity_hz > 0.0 || self.publisher.state().borrow().is_online();
         if !is_heard && now.since(self.started) < WITHOUT_BROKER {
             return;
         }
-        let capacity_hz = self.costs.capacity_hz(engines).unwrap_or(UNMEASURED_HZ);
+        let capacity_hz = self
+            .costs
+            .capacity_hz(self.engines)
+            .unwrap_or(UNMEASURED_HZ);
         if (capacity_hz - self.capacity_hz).abs() > CAPACITY_CHANGE * self.capacity_hz {
             self.capacity_hz = capacity_hz;
             self.send(MemberCommand::Capacity(capacity_hz));
@@ -494,7 +488,7 @@ impl FleetMembership {
     }
 
     /// Gives the fleet what commands have changed at own cameras since the last call.
-    pub fn store_settings(&self, config: &mut ConfigStore) {
+    fn store_settings(&self, config: &mut ConfigStore) {
         for (camera, stored) in config.take_unstored() {
             match (!stored.is_empty()).then(|| stored.to_json()).transpose() {
                 Ok(text) => self.send(MemberCommand::SetSettings { camera, text }),
@@ -506,7 +500,7 @@ impl FleetMembership {
     }
 
     /// Why a call for a camera of the list is not for this node; `None`: it is, or no node knows the camera.
-    pub fn call_refusal(&self, camera: &CameraId) -> Option<RefusedCall> {
+    fn call_refusal(&self, camera: &CameraId) -> Option<RefusedCall> {
         let is_listed = self.listed.contains_key(camera) || self.refused.contains_key(camera);
         if self.own.contains_key(camera) || !is_listed {
             return None;
@@ -526,26 +520,8 @@ impl FleetMembership {
         })
     }
 
-    /// Begins to hand all cameras over, once.
-    pub fn leave(&mut self, now: Mono) {
-        if self.leaving_since.is_none() {
-            tracing::info!(
-                cameras = self.own.len(),
-                "handing all cameras over to other nodes"
-            );
-            self.leaving_since = Some(now);
-            self.send(MemberCommand::Leave);
-        }
-    }
-
-    /// Handing over takes too long: stop without it.
-    pub fn is_leaving_overdue(&self, now: Mono) -> bool {
-        let since = self.leaving_since;
-        since.is_some_and(|since| now.since(since) >= LEAVE_LIMIT)
-    }
-
     /// For the status page.
-    pub fn status(&self) -> FleetStatus {
+    fn status(&self) -> FleetStatus {
         FleetStatus {
             name: self.name.to_string(),
             own_cameras: self.own.len() as u64,
@@ -554,7 +530,7 @@ impl FleetMembership {
     }
 
     /// Why others may have to act; `None`: all is well.
-    pub fn trouble(&self) -> Option<String> {
+    fn trouble(&self) -> Option<String> {
         let wrong_owner = || {
             let (camera, (epoch, _)) = self.wrong_owners.first_key_value()?;
             let more = match self.wrong_owners.len() {
@@ -573,5 +549,71 @@ impl FleetMembership {
         if let Err(error) = self.commands.try_send(command) {
             tracing::error!(%error, "the membership of the fleet does not answer");
         }
+    }
+}
+
+impl Stage for FleetMembership {
+    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+        Box::pin(async {
+            self.ready().await;
+            vec![Notice::FleetDecided]
+        })
+    }
+
+    fn hear(&mut self, notice: &mut Notice, context: &mut StageContext<'_>) {
+        if !self.giving_up.is_empty() {
+            self.step(context.now);
+        }
+        match notice {
+            Notice::FleetDecided => self.handle(context),
+            Notice::EnginesChanged(running) => self.engines = running.count,
+            Notice::TriggerCalled(request) => {
+                let camera = request.as_ref().map(|request| &request.camera);
+                let refusal = camera.and_then(|camera| self.call_refusal(camera));
+                if let Some((request, refusal)) =
+                    request.take_if(|_| refusal.is_some()).zip(refusal)
+                {
+                    // The client may have disconnected.
+                    _ = request.reply.send(Err(refusal));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What commands changed is stored for the next owner.
+    fn apply(&mut self, _change: &ConfigChange, context: &mut StageContext<'_>) {
+        self.store_settings(context.config);
+    }
+
+    fn tick(&mut self, context: &mut StageContext<'_>) {
+        let now = context.now;
+        self.wrong_owners
+            .retain(|_, (_, at)| now.since(*at) < WRONG_OWNER_SHOWN);
+        self.record.keep_own(&self.own);
+        self.announce_capacity(now);
+        context.status.fleet = Some(self.status());
+        context.status.troubles.extend(self.trouble());
+        if self
+            .leaving_since
+            .is_some_and(|since| now.since(since) >= LEAVE_LIMIT)
+        {
+            tracing::warn!("not all cameras could be handed over in time; stopping");
+            context.say(Notice::End(Ok(RunEnd::Stop)));
+        }
+    }
+
+    /// Other nodes take the cameras before this one stops.
+    fn leave(&mut self, now: Mono) -> bool {
+        if self.leaving_since.is_none() {
+            notify::stopping("handing cameras over to other nodes");
+            tracing::info!(
+                cameras = self.own.len(),
+                "handing all cameras over to other nodes"
+            );
+            self.leaving_since = Some(now);
+            self.send(MemberCommand::Leave);
+        }
+        true
     }
 }

@@ -1,57 +1,36 @@
 //! What the node publishes about itself: information, configuration, settings, Home Assistant discovery.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
-use super::config_store::ConfigStore;
+use super::stage::Handles;
 use spotter_config::{self as config, CameraConfig, Config, ConfigChange, Environment};
-use spotter_core::{CameraId, Clock, Mono, PromptId, Setting, Task, WallTime};
+use spotter_control::ConfigStore;
+use spotter_core::{CameraId, Mono, PromptId, Setting, Task, WallTime};
 use spotter_engine::open::{ExpectedLook, MEASURED_SIZE, ModelCard};
 use spotter_mqtt::{
-    Announcer, CameraInfo, ConfigReport, DaemonInfo, Identity, Info, ModelInfo, Publisher,
-    RequestHead, Update,
+    Announcer, CameraInfo, ConfigReport, DaemonInfo, Identity, Info, ModelInfo, RequestHead, Update,
 };
-use spotter_state::{Document, StateStore};
+use spotter_state::Document;
 
 /// Publishes the topics of the node itself.
 pub struct NodeReporter {
-    publisher: Publisher,
+    handles: Handles,
     announcer: Announcer,
-    /// Keeps the list of retained topics.
-    state: StateStore,
     info: Info,
     config: ConfigReport,
     /// As published.
     settings: BTreeMap<CameraId, Vec<Setting>>,
-    clock: Arc<dyn Clock>,
-}
-
-/// What a [`NodeReporter`] is made of.
-pub struct NodeReporterParts<'a> {
-    pub publisher: Publisher,
-    pub state: StateStore,
-    pub identity: &'a Identity,
-    pub info: Info,
-    pub clock: Arc<dyn Clock>,
 }
 
 impl NodeReporter {
-    pub fn new(parts: NodeReporterParts<'_>) -> Self {
-        let NodeReporterParts {
-            publisher,
-            state,
-            identity,
-            info,
-            clock,
-        } = parts;
-        let listed = state.get(Document::RetainedTopics);
+    pub fn new(identity: &Identity, info: Info, handles: Handles) -> Self {
+        let listed = handles.state.get(Document::RetainedTopics);
         Self {
-            publisher,
             announcer: Announcer::new(listed.as_deref(), identity),
-            state,
             settings: BTreeMap::new(),
-            config: ConfigReport::new(String::new(), clock.wall(), Vec::new()),
+            config: ConfigReport::new(String::new(), handles.clock.wall(), Vec::new()),
             info,
-            clock,
+            handles,
         }
     }
 
@@ -80,7 +59,7 @@ impl NodeReporter {
         self.info.cams = camera_infos(config.cameras());
         self.info.config_hash.clone_from(&file.hash);
         self.info.features = config::advice::insecure_features(file);
-        self.info.overrides = config.override_count() as u32;
+        self.info.overrides = config.overrides().count() as u32;
         self.publish_info();
         let settings: BTreeMap<_, _> = config.settings().into_iter().collect();
         let before = std::mem::replace(&mut self.settings, settings);
@@ -101,14 +80,14 @@ impl NodeReporter {
         // Entities for the figures of a GPU only where there is one.
         let has_gpu = !self.info.gpus.is_empty();
         self.announcer
-            .announce(&self.publisher, &stored, config.cameras(), has_gpu);
+            .announce(&self.handles.publisher, &stored, config.cameras(), has_gpu);
         self.store_topics();
     }
 
     /// Before the broker can have a topic that is not on the stored list for long.
     fn store_topics(&mut self) {
         if let Some(list) = self.announcer.take_unstored() {
-            self.state.put(Document::RetainedTopics, list);
+            self.handles.state.put(Document::RetainedTopics, list);
         }
     }
 
@@ -124,9 +103,12 @@ impl NodeReporter {
         self.publish_info();
     }
 
-    /// Publishes the effective value of the setting that a request names, also when the request changed nothing: its sender
-    /// shows another value.
-    pub fn confirm_setting(&self, config: &ConfigStore, head: &RequestHead) {
+    /// Publishes the effective value that a request names, the mode or a setting, also when the request changed nothing: its sender shows
+    /// another value.
+    pub fn confirm(&self, config: &ConfigStore, head: &RequestHead) {
+        if head.op == "mode_set" {
+            self.publish_mode(config, true);
+        }
         let is_named = |setting: &Setting| {
             Some(setting.field()) == head.field
                 && setting.prompt().map(PromptId::as_str) == head.prompt.as_deref()
@@ -140,44 +122,42 @@ impl NodeReporter {
         }
     }
 
-    /// Publishes the active mode after a command, also when the command changed nothing.
-    pub fn confirm_mode(&self, config: &ConfigStore) {
-        self.publish_mode(config, true);
-    }
-
     /// Publishes whether the last configuration that was read is the running one: `errors` says why not.
     pub fn report_config(&mut self, config: &ConfigStore, errors: Vec<String>) {
         let hash = config.file().hash.clone();
-        let report = ConfigReport::new(hash, self.clock.wall(), errors);
+        let report = ConfigReport::new(hash, self.handles.clock.wall(), errors);
         self.config = report.clone();
-        self.publisher.publish(Update::Config(report));
+        self.handles.publisher.publish(Update::Config(report));
     }
 
     pub fn home_assistant_started(&mut self) {
         tracing::info!("Home Assistant restarted; discovery records published again");
-        self.announcer.home_assistant_started(self.clock.now());
+        self.announcer
+            .home_assistant_started(self.handles.clock.now());
     }
 
     /// Once a second.
     pub fn tick(&mut self, now: Mono) {
-        self.announcer.tick(&self.publisher, now);
+        self.announcer.tick(&self.handles.publisher, now);
         self.store_topics();
     }
 
     fn publish_info(&self) {
-        self.publisher.publish(Update::Info(self.info.clone()));
+        self.handles
+            .publisher
+            .publish(Update::Info(self.info.clone()));
     }
 
     /// Nothing without modes.
     fn publish_mode(&self, config: &ConfigStore, again: bool) {
         let mode = config.mode().cloned();
         if !config.file().modes.is_empty() {
-            self.publisher.publish(Update::Mode { mode, again });
+            self.handles.publisher.publish(Update::Mode { mode, again });
         }
     }
 
     fn publish_setting(&self, camera: CameraId, setting: Setting, again: bool) {
-        self.publisher.publish(Update::Setting {
+        self.handles.publisher.publish(Update::Setting {
             camera,
             setting,
             again,

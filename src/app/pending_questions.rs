@@ -68,64 +68,60 @@ impl<T> PendingQuestions<T> {
 
     /// The questions that news of a look settle.
     pub fn look(&mut self, news: &LookNews) -> Vec<SettledQuestion<T>> {
-        // Nearly always: questions are rare.
-        if self.waiting.is_empty() {
-            return Vec::new();
-        }
-        let unavailable = |text: &str| Err(Refusal::new(RefusalCode::Unavailable, text));
-        let (camera, ended): (_, Vec<_>) = match news {
+        let refused = |code, text: &str| Err(Refusal::new(code, text));
+        let (camera, prompts, result) = match news {
             LookNews::Answer { frame, answer, .. } => {
-                let ended = (&answer.prompt, value(&answer.body));
-                (&frame.camera, vec![ended])
+                let prompt = std::slice::from_ref(&answer.prompt);
+                (&frame.camera, prompt, value(&answer.body))
+            }
+            LookNews::Ended(Outcome::Late(look)) => {
+                let text = "the model was too busy to answer in time; ask again";
+                let late = refused(RefusalCode::Unavailable, text);
+                (&look.frame.camera, &look.prompts[..], late)
+            }
+            LookNews::Ended(Outcome::Failed(look, why)) => {
+                let failed = refused(RefusalCode::Failed, &why.to_string());
+                (&look.frame.camera, &look.prompts[..], failed)
             }
             LookNews::Piece { .. }
             | LookNews::ShortAnswered(_)
-            | LookNews::Ended(Outcome::Answered(_)) => {
-                return Vec::new();
-            }
-            LookNews::Ended(Outcome::Late(look)) => {
-                let late = || unavailable("the model was too busy to answer in time; ask again");
-                let ended = look.prompts.iter().map(|prompt| (prompt, late()));
-                (&look.frame.camera, ended.collect())
-            }
-            LookNews::Ended(Outcome::Failed(look, why)) => {
-                let failed = || Err(Refusal::new(RefusalCode::Failed, why.to_string()));
-                let ended = look.prompts.iter().map(|prompt| (prompt, failed()));
-                (&look.frame.camera, ended.collect())
-            }
+            | LookNews::Ended(Outcome::Answered(_)) => return Vec::new(),
         };
-        let mut settled = Vec::new();
-        for (prompt, result) in ended {
-            let is_it = |w: &PendingQuestion<T>| w.camera == *camera && w.prompt == *prompt;
-            if let Some(place) = self.waiting.iter().position(is_it) {
-                settled.push((self.waiting.swap_remove(place).requester, result));
-            }
-        }
-        settled
+        self.settle(
+            |question| question.camera == *camera && prompts.contains(&question.prompt),
+            |_| result.clone(),
+        )
     }
 
     /// Refuses the questions to cameras without an engine.
     pub fn refuse(&mut self, cameras: &[CameraId], reason: &str) -> Vec<SettledQuestion<T>> {
-        let refusal = Refusal::new(RefusalCode::Unavailable, reason.to_owned());
-        let is_lost = |waiting: &mut PendingQuestion<T>| cameras.contains(&waiting.camera);
-        let lost = self.waiting.extract_if(.., is_lost);
-        lost.map(|lost| (lost.requester, Err(refusal.clone())))
-            .collect()
+        self.settle(
+            |question| cameras.contains(&question.camera),
+            |_| Err(Refusal::new(RefusalCode::Unavailable, reason)),
+        )
     }
 
     /// Refuses the questions that waited too long.
     pub fn tick(&mut self, now: Mono) -> Vec<SettledQuestion<T>> {
-        let refused = |late: PendingQuestion<T>| {
+        let late = |camera: &CameraId| {
             let seconds = ANSWER_LIMIT.as_secs();
             let text = format!(
-                "camera {} delivered no frame within {seconds} s; see its health topic",
-                late.camera
+                "camera {camera} delivered no frame within {seconds} s; see its health topic"
             );
-            let refusal = Refusal::new(RefusalCode::Unavailable, text);
-            (late.requester, Err(refusal))
+            Err(Refusal::new(RefusalCode::Unavailable, text))
         };
-        let late = self.waiting.extract_if(.., |waiting| waiting.until <= now);
-        late.map(refused).collect()
+        self.settle(|question| question.until <= now, late)
+    }
+
+    fn settle(
+        &mut self,
+        is_settled: impl Fn(&PendingQuestion<T>) -> bool,
+        result: impl Fn(&CameraId) -> Result<ReplyValue, Refusal>,
+    ) -> Vec<SettledQuestion<T>> {
+        let settled = self.waiting.extract_if(.., |question| is_settled(question));
+        settled
+            .map(|question| (question.requester, result(&question.camera)))
+            .collect()
     }
 }
 

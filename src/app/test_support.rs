@@ -2,15 +2,18 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::engine_slot::EngineSlot;
+use super::{config_store::open_config, engine_slot::EngineSlot, snapshot, stage::Handles};
 use spotter_cameras::sampler::{CameraShare, Sampler, TimeLimits};
 use spotter_config::{self as config, Config, Environment};
+use spotter_control::ConfigStore;
 use spotter_core::{CameraId, Clock, Frame, Look, Mono, Picture, SystemClock, testing::frame_at};
 use spotter_engine::{
     open::ModelCard,
     service::handle,
     testing::simulated::{self, FragileDevice},
 };
+use spotter_mqtt::{Identity, Publisher};
+use spotter_page::{Board, BoardParts};
 use spotter_state::StateStore;
 
 /// Parses `text`; the state directory does not exist, so nothing of an earlier run is found.
@@ -27,6 +30,29 @@ pub fn config(text: &str) -> Config {
 pub fn state() -> StateStore {
     let folder = tempfile::tempdir().unwrap();
     StateStore::open(folder.path(), Arc::new(SystemClock::new())).unwrap()
+}
+
+/// What stages share, without a broker.
+pub fn handles(config: &Config, clock: &Arc<dyn Clock>) -> Handles {
+    let identity = Identity::of_this_machine(config.node.name.clone());
+    let started = Publisher::start(&config.mqtt, None, &identity, Arc::clone(clock));
+    Handles {
+        publisher: started.unwrap().0,
+        sampler: Sampler::new(&config.cameras, Arc::clone(clock)),
+        state: state(),
+        board: Board::new(BoardParts {
+            cameras: &config.cameras,
+            clock: Arc::clone(clock),
+            draw: snapshot::thumbnail,
+            costs: None,
+        }),
+        clock: Arc::clone(clock),
+    }
+}
+
+/// The values of `config`, and those that commands change.
+pub fn config_store(config: &Config, clock: &dyn Clock) -> ConfigStore {
+    open_config(config.clone(), &state(), clock)
 }
 
 pub fn card() -> ModelCard {

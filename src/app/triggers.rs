@@ -9,7 +9,7 @@
 //!
 //! Every source says the same: [`TriggerSignal`]. Belongs here: subscribing to the topics, publishing which triggers are active. Does not
 //! belong here: when a trigger is active (`spotter_events::triggers`), what a payload means (`spotter_mqtt`), and what a camera without
-//! an active trigger does not do (`Daemon::follow_triggers`).
+//! an active trigger does not do (the stages that hear [`Notice::LookSwitched`]).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,13 +20,16 @@ use std::{
 
 use tokio::{sync::mpsc, time::sleep};
 
-use super::onvif_events::OnvifEvents;
-use spotter_config::{CameraConfig, ConfigChange, MqttTrigger, TriggerSource};
-use spotter_core::{
-    CameraId, Clock, LookNews, Mono, TriggerId, TriggerReport, TriggerSignal, TriggeredLooks,
+use super::{
+    notice::{LookSwitch, Notice},
+    onvif_events::OnvifEvents,
+    stage::{Handles, Stage, StageContext, Work},
 };
+use crate::api::RefusedCall;
+use spotter_config::{CameraConfig, ConfigChange, MqttTrigger, TriggerSource};
+use spotter_core::{CameraId, LookNews, Mono, TriggerId, TriggerSignal, TriggeredLooks};
 use spotter_events::triggers::{TriggerSet, UnknownTrigger};
-use spotter_mqtt::{Inbound, Publisher, Update, trigger_signal};
+use spotter_mqtt::{Inbound, Update, trigger_signal};
 
 /// Signals that wait for the daemon's loop; beyond this number they are dropped.
 const WAITING_MAX: usize = 64;
@@ -62,7 +65,7 @@ impl TriggerSender {
 /// The triggers of all cameras that this node watches.
 pub struct Triggers {
     set: TriggerSet,
-    publisher: Publisher,
+    handles: Handles,
     onvif: OnvifEvents,
     calls: mpsc::Receiver<TriggerCall>,
     /// As published.
@@ -74,22 +77,15 @@ pub struct Triggers {
     not_json: BTreeSet<(CameraId, TriggerId)>,
 }
 
-/// These looks of a camera are taken from now on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LookSwitch {
-    pub camera: CameraId,
-    pub looks: TriggeredLooks,
-}
-
 impl Triggers {
     /// Subscribes to the topics and at the cameras. Nothing is active yet, and nothing is published before [`follow`](Self::follow).
-    pub fn start(cameras: &[CameraConfig], publisher: Publisher, clock: &Arc<dyn Clock>) -> Self {
+    pub fn start(cameras: &[CameraConfig], handles: Handles) -> Self {
         let (sender, calls) = mpsc::channel(WAITING_MAX);
         let sender = TriggerSender::new(sender);
         let triggers = Self {
             set: TriggerSet::new(cameras),
-            publisher,
-            onvif: OnvifEvents::start(cameras, sender, Arc::clone(clock)),
+            onvif: OnvifEvents::start(cameras, sender, Arc::clone(&handles.clock)),
+            handles,
             calls,
             shown: BTreeMap::new(),
             followed: BTreeMap::new(),
@@ -100,9 +96,9 @@ impl Triggers {
         triggers
     }
 
-    /// The next signal of a source that runs beside the daemon's loop, for [`signal`](Self::signal); `None` when a trigger or requested looks
-    /// end before: the caller then [follows](Self::follow). Dropping the future loses nothing.
-    pub async fn next(&mut self, now: Mono) -> Option<TriggerCall> {
+    /// Waits for the next signal of a source that runs beside the daemon's loop; `None` when a trigger or requested looks end before. Dropping
+    /// the future loses nothing.
+    async fn next_call(&mut self, now: Mono) -> Option<TriggerCall> {
         // The loop may have been busy at an end, which is then past.
         let end = self.set.next_end(self.followed_at);
         let ended = async {
@@ -118,7 +114,7 @@ impl Triggers {
     }
 
     /// Other cameras, or other triggers of them: [`follow`](Self::follow) then returns and publishes all of those.
-    pub fn apply(&mut self, change: &ConfigChange) {
+    fn change(&mut self, change: &ConfigChange) {
         let unheard = self.set.apply(change).into_iter();
         // The broker may have sent what is retained there for another camera, or for this one before it was elsewhere.
         let again = unheard.filter_map(|source| match source {
@@ -139,7 +135,8 @@ impl Triggers {
     fn subscribe(&self, again: &BTreeSet<String>) {
         let topics = self.topics().map(|(.., mqtt)| mqtt.topic.clone());
         let topics: BTreeSet<String> = topics.collect();
-        self.publisher
+        self.handles
+            .publisher
             .listen_to_triggers(topics.into_iter().collect(), again);
     }
 
@@ -152,7 +149,7 @@ impl Triggers {
     }
 
     /// The source of a trigger says something. The caller then [follows](Self::follow).
-    pub fn signal(&mut self, call: &TriggerCall, now: Mono) -> Result<(), UnknownTrigger> {
+    fn signal(&mut self, call: &TriggerCall, now: Mono) -> Result<(), UnknownTrigger> {
         let TriggerCall {
             camera,
             trigger,
@@ -163,7 +160,7 @@ impl Triggers {
     }
 
     /// A call of the API for a trigger. The caller then [follows](Self::follow).
-    pub fn called(&mut self, call: &TriggerCall, now: Mono) -> Result<(), UnknownTrigger> {
+    fn called(&mut self, call: &TriggerCall, now: Mono) -> Result<(), UnknownTrigger> {
         let is_other = self.set.sources().any(|(camera, trigger, source)| {
             camera == &call.camera && trigger == &call.trigger && *source != TriggerSource::Http
         });
@@ -178,18 +175,8 @@ impl Triggers {
         self.signal(call, now)
     }
 
-    /// A command requests the looks of a camera for a time. The caller then [follows](Self::follow).
-    pub fn look(&mut self, camera: &CameraId, lasting: Duration, now: Mono) {
-        self.set.request_looks(camera, now.after(lasting));
-    }
-
-    /// A command requests one look of a camera. The caller then [follows](Self::follow).
-    pub fn look_once(&mut self, camera: &CameraId, now: Mono) {
-        self.set.request_one_look(camera, now.after(ONE_LOOK_LIMIT));
-    }
-
     /// A look has news. True at the end of one that a command requested: the caller then [follows](Self::follow).
-    pub fn on_look(&mut self, news: &LookNews) -> bool {
+    fn on_look(&mut self, news: &LookNews) -> bool {
         let Some(end) = self.set.on_look(news) else {
             return false;
         };
@@ -201,7 +188,7 @@ impl Triggers {
     }
 
     /// A message on a subscribed topic. True when it is a signal of a trigger: the caller then [follows](Self::follow).
-    pub fn on_message(&mut self, message: &Inbound, now: Mono) -> bool {
+    fn on_message(&mut self, message: &Inbound, now: Mono) -> bool {
         let mut calls = Vec::new();
         let mut not_json = Vec::new();
         for (camera, trigger, mqtt) in self.topics().filter(|(.., m)| m.topic == message.topic) {
@@ -229,8 +216,8 @@ impl Triggers {
         !calls.is_empty()
     }
 
-    /// Publishes what changed, and returns the cameras whose looks begin or end. After each signal, and when [`next`](Self::next) says so.
-    pub fn follow(&mut self, now: Mono) -> Vec<LookSwitch> {
+    /// Publishes what changed, and tells the sampler and the other stages which looks begin or end.
+    fn follow(&mut self, now: Mono) -> Vec<Notice> {
         self.followed_at = now;
         let mut switches = Vec::new();
         for (camera, reports) in self.set.reports(now) {
@@ -238,7 +225,7 @@ impl Triggers {
                 let key = (camera.clone(), report.id.clone());
                 let is_active = report.is_active;
                 if self.shown.insert(key, is_active) != Some(is_active) {
-                    self.publisher.publish(Update::Trigger {
+                    self.handles.publisher.publish(Update::Trigger {
                         camera: camera.clone(),
                         trigger: report.id.clone(),
                         is_active,
@@ -248,31 +235,17 @@ impl Triggers {
         }
         for (camera, looks) in self.set.looks(now) {
             if self.followed.insert(camera.clone(), looks) != Some(looks) {
-                switches.push(LookSwitch {
-                    camera: camera.clone(),
-                    looks,
-                });
+                self.handles.sampler.trigger(camera, looks);
+                let camera = camera.clone();
+                switches.push(Notice::LookSwitched(LookSwitch { camera, looks }));
             }
         }
         switches
     }
 
-    /// The cameras with triggers, with all of them.
-    pub fn reports(&self, now: Mono) -> Vec<(CameraId, Vec<TriggerReport>)> {
-        let reports = self.set.reports(now);
-        reports
-            .map(|(camera, reports)| (camera.clone(), reports))
-            .collect()
-    }
-
-    /// Ends the subscriptions at the cameras.
-    pub async fn stop(&mut self) {
-        self.onvif.stop().await;
-    }
-
     /// One line for each topic that the broker does not let this node read, and for each camera that does not send its events.
-    pub fn troubles(&self) -> Vec<String> {
-        let rejected = self.publisher.rejected_filters();
+    fn troubles(&self) -> Vec<String> {
+        let rejected = self.handles.publisher.rejected_filters();
         let is_rejected = |mqtt: &MqttTrigger| rejected.contains(&mqtt.topic);
         let topics = self.topics().filter(|(.., mqtt)| is_rejected(mqtt));
         let topics = topics
@@ -281,6 +254,81 @@ impl Triggers {
                 format!("camera {camera}: trigger {trigger}: the broker rejected the subscription to {topic}; allow this client to read it")
             });
         topics.chain(self.onvif.troubles()).collect()
+    }
+}
+
+impl Stage for Triggers {
+    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+        Box::pin(async {
+            let call = self.next_call(self.handles.clock.now()).await;
+            let now = self.handles.clock.now();
+            if let Some(Err(error)) = call.map(|call| self.signal(&call, now)) {
+                // It may have been removed meanwhile.
+                tracing::debug!(%error, "signal of a trigger ignored");
+            }
+            self.follow(now)
+        })
+    }
+
+    fn hear(&mut self, notice: &mut Notice, context: &mut StageContext<'_>) {
+        let now = context.now;
+        let is_news = match notice {
+            // That none is active yet.
+            Notice::Started => true,
+            Notice::Looks(news) => {
+                let ended = news.iter().filter(|news| self.on_look(news)).count();
+                ended > 0
+            }
+            Notice::Received(message) => self.on_message(message, now),
+            Notice::LooksAsked(camera, lasting) => {
+                self.set.request_looks(camera, now.after(*lasting));
+                true
+            }
+            Notice::SnapshotAsked(camera) => {
+                self.set.request_one_look(camera, now.after(ONE_LOOK_LIMIT));
+                true
+            }
+            Notice::TriggerCalled(request) => request.take().is_some_and(|request| {
+                let call = TriggerCall {
+                    camera: request.camera,
+                    trigger: request.trigger,
+                    signal: request.signal,
+                };
+                let result = self.called(&call, now).map_err(RefusedCall::from);
+                let is_signal = result.is_ok();
+                // The client may have disconnected.
+                _ = request.reply.send(result);
+                is_signal
+            }),
+            _ => false,
+        };
+        if is_news {
+            context.say_all(self.follow(now));
+        }
+    }
+
+    /// After the topics of the triggers are known to be in use.
+    fn apply(&mut self, change: &ConfigChange, context: &mut StageContext<'_>) {
+        self.change(change);
+        context.say_all(self.follow(context.now));
+    }
+
+    fn tick(&mut self, context: &mut StageContext<'_>) {
+        for (id, reports) in self.set.reports(context.now) {
+            let mut cameras = context.status.cameras.iter_mut();
+            if let Some(camera) = cameras.find(|camera| camera.id == id.as_str()) {
+                camera.triggers = reports;
+            }
+        }
+        context.status.troubles.extend(self.troubles());
+    }
+
+    /// Ends the subscriptions at the cameras.
+    fn close(&mut self, _is_restart: bool) -> Work<'_, Vec<Notice>> {
+        Box::pin(async {
+            self.onvif.stop().await;
+            Vec::new()
+        })
     }
 }
 

@@ -1,8 +1,7 @@
-//! Who learns that an engine, the broker's connection or the daemon's loop makes no progress: the daemon, `/readyz`, systemd.
+//! Who learns that an engine, the broker's connection or the daemon's loop makes no progress: the engines' owner, `/readyz`, systemd.
 
 use std::time::Duration;
 
-use super::engine_supervisor::EngineSupervisor;
 use crate::ops::notify::{self, Watchdog};
 use spotter_core::Mono;
 use spotter_page::Readiness;
@@ -14,15 +13,8 @@ const PROGRESS_LIMIT: Duration = Duration::from_secs(30);
 /// A look that takes this many times its measured time counts as one that hangs.
 const SLOWEST_LOOK: u32 = 10;
 
-pub struct Watchdogs {
-    readiness: Readiness,
-    engines: Watchdog,
-    stalls: Watchdog,
-    systemd: Option<SystemdWatchdog>,
-}
-
 /// Reports to systemd that the daemon makes progress: its loop, which calls this, and the connection to the broker.
-struct SystemdWatchdog {
+pub struct SystemdWatchdog {
     watchdog: Watchdog,
     notify_every: Duration,
     notified_at: Mono,
@@ -30,7 +22,7 @@ struct SystemdWatchdog {
 
 impl SystemdWatchdog {
     /// `None` when the unit has no watchdog.
-    fn new(now: Mono) -> Option<Self> {
+    pub fn new(now: Mono) -> Option<Self> {
         let interval = notify::watchdog_interval()?;
         Some(Self {
             watchdog: Watchdog::new([("mqtt".to_owned(), interval)], now),
@@ -40,7 +32,7 @@ impl SystemdWatchdog {
     }
 
     /// `progress`: a counter of the broker's connection.
-    fn tick(&mut self, progress: u64, now: Mono) {
+    pub fn tick(&mut self, progress: u64, now: Mono) {
         let loops = self.watchdog.check(&[Some(progress)], now);
         if !loops.is_empty() {
             tracing::error!(?loops, "no progress; systemd restarts the daemon");
@@ -51,49 +43,46 @@ impl SystemdWatchdog {
     }
 }
 
-/// An engine shows progress once a step. On a processor a step of a large model takes long, but no longer than its look.
-fn engine_watchdog(engines: &EngineSupervisor, limit: Duration, now: Mono) -> Watchdog {
-    let limit = limit.max(engines.look().unwrap_or_default() * SLOWEST_LOOK);
-    let labels = engines.progress().map(|(label, _)| label.to_owned());
-    Watchdog::new(labels.map(|label| (label, limit)), now)
+/// Counter of the progress of each engine by its label; `None`: it has ended.
+type EngineProgress<'a> = [(&'a str, Option<u64>)];
+
+/// Engines that make no progress: soon for `/readyz`, later they are given up.
+pub struct EngineWatchdogs {
+    readiness: Readiness,
+    engines: Watchdog,
+    stalls: Watchdog,
 }
 
-fn give_up_limit() -> Duration {
-    notify::watchdog_interval().unwrap_or(PROGRESS_LIMIT)
-}
-
-fn stall_limit() -> Duration {
-    STALL_LIMIT.min(give_up_limit() / 2)
-}
-
-impl Watchdogs {
-    pub fn start(readiness: Readiness, engines: &EngineSupervisor, now: Mono) -> Self {
+impl EngineWatchdogs {
+    /// `look`: the time of the slowest engine for a look. An engine shows progress once a step; on a processor a step of a large model takes
+    /// long, but no longer than its look.
+    pub fn new(
+        readiness: Readiness,
+        engines: &EngineProgress<'_>,
+        look: Option<Duration>,
+        now: Mono,
+    ) -> Self {
+        let give_up = notify::watchdog_interval().unwrap_or(PROGRESS_LIMIT);
+        let watchdog = |limit: Duration| {
+            let limit = limit.max(look.unwrap_or_default() * SLOWEST_LOOK);
+            let labels = engines.iter().map(|(label, _)| (*label).to_owned());
+            Watchdog::new(labels.map(|label| (label, limit)), now)
+        };
         Self {
             readiness,
-            engines: engine_watchdog(engines, give_up_limit(), now),
-            stalls: engine_watchdog(engines, stall_limit(), now),
-            systemd: SystemdWatchdog::new(now),
+            engines: watchdog(give_up),
+            stalls: watchdog(STALL_LIMIT.min(give_up / 2)),
         }
     }
 
-    /// To another one than at the start.
-    #[cfg(test)]
-    pub fn report_to(&mut self, readiness: Readiness) {
-        self.readiness = readiness;
+    /// Where it is reported.
+    pub fn readiness(&self) -> Readiness {
+        self.readiness.clone()
     }
 
-    /// Watches the engines that run now.
-    pub fn engines_changed(&mut self, engines: &EngineSupervisor, now: Mono) {
-        self.engines = engine_watchdog(engines, give_up_limit(), now);
-        self.stalls = engine_watchdog(engines, stall_limit(), now);
-    }
-
-    /// Once a second. `broker` is a counter of its connection. Returns the labels of engines without progress.
-    pub fn tick(&mut self, engines: &EngineSupervisor, broker: u64, now: Mono) -> Vec<String> {
-        if let Some(systemd) = &mut self.systemd {
-            systemd.tick(broker, now);
-        }
-        let progress: Vec<_> = engines.progress().map(|(_, count)| count).collect();
+    /// Once a second. Returns the labels of engines to give up.
+    pub fn tick(&mut self, engines: &EngineProgress<'_>, now: Mono) -> Vec<String> {
+        let progress: Vec<_> = engines.iter().map(|(_, count)| *count).collect();
         let running = progress.iter().flatten().count();
         let stalled = self.stalls.check(&progress, now).len();
         self.readiness.turned(running > stalled);

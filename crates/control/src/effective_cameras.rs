@@ -2,7 +2,7 @@
 
 use super::{
     command::Command,
-    override_set::{DiscardedOverride, OverrideSet},
+    override_set::{DiscardedOverride, Override, OverrideSet},
     refusal::*,
     revisions::Revisions,
     settings::current_setting,
@@ -10,7 +10,7 @@ use super::{
     temporary::{AddedPrompt, RateBoost},
 };
 use spotter_config::{CameraConfig, ModeSetting};
-use spotter_core::{CameraId, Mono, Setting};
+use spotter_core::{CameraId, Mono, PromptId, Setting};
 
 /// See the module's documentation.
 #[derive(Clone, Debug)]
@@ -22,47 +22,32 @@ pub struct EffectiveCameras {
     boosts: Vec<RateBoost>,
 }
 
-/// How long the change of a command lasts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OverrideEffect {
-    /// It survives a restart.
-    Stored,
-    /// It does not survive a restart.
-    Temporary,
-    /// The command changes no camera.
-    None,
-}
-
 impl EffectiveCameras {
-    /// The file's cameras with the overrides and revisions of an earlier run.
-    pub fn new(file: Vec<CameraConfig>, stored: StoredOverrides) -> (Self, Vec<DiscardedOverride>) {
-        let mut effective = Self {
+    /// Continues with what an earlier run stored, without cameras yet.
+    pub fn new(stored: StoredOverrides) -> Self {
+        Self {
             file: Vec::new(),
             overrides: stored.overrides,
             revisions: Revisions::from_records(stored.revisions),
             added: Vec::new(),
             boosts: Vec::new(),
-        };
-        let discarded = effective.replace_file(file);
-        // Numbers the prompts, so that the first change of a text raises its revision.
-        effective.cameras(Mono::default());
-        (effective, discarded)
+        }
     }
 
     /// Replaces the cameras of the file. An override whose value differs in the new file is discarded and returned. An added
     /// prompt stays if its camera stays, has the zones and lines that it names and no prompt of the same name.
     pub fn replace_file(&mut self, file: Vec<CameraConfig>) -> Vec<DiscardedOverride> {
         let discarded = self.overrides.rebase(&file);
-        let find = |id: &CameraId| file.iter().find(|camera| camera.id == *id);
         self.added.retain(|added| {
             let taken = |camera: &CameraConfig| {
                 let mut prompts = camera.prompts.iter();
                 prompts.any(|prompt| added.is(&camera.id, &prompt.id))
             };
-            find(&added.camera)
-                .is_some_and(|camera| !taken(camera) && added.in_camera(camera).is_some())
+            find(&file, &added.camera)
+                .is_ok_and(|camera| !taken(camera) && added.in_camera(camera).is_some())
         });
-        self.boosts.retain(|boost| find(&boost.camera).is_some());
+        self.boosts
+            .retain(|boost| find(&file, &boost.camera).is_ok());
         self.file = file;
         discarded
     }
@@ -105,13 +90,10 @@ impl EffectiveCameras {
         self.boosts.iter().map(|boost| boost.until).min()
     }
 
-    /// Executes a command that changes cameras. A refusal changes nothing.
-    pub fn execute(&mut self, command: &Command, now: Mono) -> Result<OverrideEffect, Refusal> {
-        if let Some(camera) = command.camera() {
-            self.camera(camera)?;
-        }
+    /// Executes a command about cameras. A refusal changes nothing.
+    pub fn execute(&mut self, command: &Command, now: Mono) -> Result<(), Refusal> {
         match command {
-            Command::Set { camera, setting } => self.set(camera, setting),
+            Command::Set { camera, setting } => self.set(camera, setting)?,
             Command::Look {
                 camera,
                 lasting,
@@ -123,58 +105,35 @@ impl EffectiveCameras {
                     until: now.after(*lasting),
                     rate: *rate,
                 });
-                Ok(OverrideEffect::Temporary)
             }
             Command::AddPrompt { camera, prompt } => {
-                let others = self.added.iter().filter(|added| added.camera == *camera);
-                let others = others.count();
-                if self.added.iter().any(|added| added.is(camera, &prompt.id)) {
-                    let text = format!("camera {camera} has a prompt {}", prompt.id);
-                    return Err(Refusal::new(RefusalCode::Conflict, text));
-                }
                 let cameras = self.stored_cameras();
-                let known = cameras.iter().find(|known| known.id == *camera);
-                let known = known.ok_or_else(|| Refusal::no_camera(camera))?;
-                self.added
-                    .push(AddedPrompt::new(known, prompt.clone(), others)?);
-                Ok(OverrideEffect::Temporary)
+                let camera = find(&cameras, camera)?;
+                let added = AddedPrompt::new(camera, prompt.clone(), &self.added)?;
+                self.added.push(added);
             }
             Command::RemovePrompt { camera, prompt } => {
-                let before = self.added.len();
-                self.added.retain(|added| !added.is(camera, prompt));
-                if self.added.len() == before {
-                    return Err(self.not_added(camera, prompt));
-                }
-                Ok(OverrideEffect::Temporary)
+                let place = self.added.iter().position(|added| added.is(camera, prompt));
+                let place = place.ok_or_else(|| self.not_added(camera, prompt))?;
+                self.added.remove(place);
             }
-            Command::ResetOverrides { camera } => {
-                self.overrides.reset(camera.as_ref());
-                Ok(OverrideEffect::Stored)
-            }
-            Command::SetMode { .. }
-            | Command::Reload {}
-            | Command::Snapshot { .. }
-            | Command::Reconnect { .. }
-            | Command::Ask { .. }
-            | Command::ResetLine { .. }
-            | Command::Get { .. }
-            | Command::LogLevel { .. } => Ok(OverrideEffect::None),
+            _ => {}
         }
+        Ok(())
     }
 
-    pub fn overrides(&self) -> &OverrideSet {
-        &self.overrides
+    /// Takes back what commands set at these cameras.
+    pub fn reset(&mut self, is_reset: impl Fn(&CameraId) -> bool) {
+        self.overrides.reset(is_reset);
     }
 
-    /// What survives a restart.
-    pub fn stored(&self) -> StoredOverrides {
-        StoredOverrides::new(self.overrides.clone(), self.revisions.records())
+    pub fn overrides(&self) -> &[Override] {
+        self.overrides.as_slice()
     }
 
-    /// What survives a restart, of one camera.
-    pub fn stored_of(&self, camera: &CameraId) -> StoredOverrides {
-        let revisions = self.revisions.records_of(camera);
-        StoredOverrides::new(self.overrides.of_camera(camera), revisions)
+    /// What survives a restart, of one camera; `None` = of all.
+    pub fn stored(&self, camera: Option<&CameraId>) -> StoredOverrides {
+        StoredOverrides::new(self.overrides.of(camera), self.revisions.records(camera))
     }
 
     /// Replaces what commands changed at one camera, which may be unknown yet: the next [`replace_file`](Self::replace_file) discards what does
@@ -182,45 +141,41 @@ impl EffectiveCameras {
     pub fn set_stored_of(&mut self, camera: &CameraId, stored: StoredOverrides) {
         self.overrides.replace_camera(camera, &stored.overrides);
         self.revisions.replace_camera(camera, stored.revisions);
-        if self.file.iter().any(|known| known.id == *camera) {
+        if find(&self.file, camera).is_ok() {
             // One that was set over another revision of the list.
             self.overrides.rebase(&self.file);
         }
     }
 
-    fn set(&mut self, id: &CameraId, setting: &Setting) -> Result<OverrideEffect, Refusal> {
-        let camera = self.camera(id)?;
-        if current_setting(camera, setting).is_none() {
-            if let Setting::Text(prompt, _) = setting
-                && camera.prompts.iter().any(|known| known.id == *prompt)
-            {
-                let text = format!("prompt {prompt} is a caption, which has no text");
-                return Err(Refusal::new(RefusalCode::BadValue, text));
-            }
-            let prompt = setting.prompt().map_or("", |prompt| prompt.as_str());
-            let is_added = |added: &AddedPrompt| setting.prompt().is_some_and(|p| added.is(id, p));
-            let text = match self.added.iter().any(is_added) {
-                true => {
-                    format!("prompt {prompt} was added for a while; take it away and add another")
-                }
-                false => format!("camera {id} has no prompt {prompt}"),
-            };
-            return Err(Refusal::new(RefusalCode::UnknownPrompt, text));
+    fn set(&mut self, id: &CameraId, setting: &Setting) -> Result<(), Refusal> {
+        let camera = find(&self.file, id)?;
+        if current_setting(camera, setting).is_some() {
+            self.overrides.set(camera, setting.clone());
+            return Ok(());
         }
-        let camera = camera.clone();
-        self.overrides.set(&camera, setting.clone());
-        Ok(OverrideEffect::Stored)
+        // Each camera has the values of its own.
+        let prompt = setting.prompt();
+        let is_added = |added: &AddedPrompt| prompt.is_some_and(|prompt| added.is(id, prompt));
+        let is_caption = camera.prompts.iter().any(|known| Some(&known.id) == prompt);
+        let prompt = prompt.map_or("", PromptId::as_str);
+        let (code, text) = if is_caption {
+            let text = format!("prompt {prompt} is a caption, which has no text");
+            (RefusalCode::BadValue, text)
+        } else if self.added.iter().any(is_added) {
+            let text =
+                format!("prompt {prompt} was added for a while; take it away and add another");
+            (RefusalCode::UnknownPrompt, text)
+        } else {
+            let text = format!("camera {id} has no prompt {prompt}");
+            (RefusalCode::UnknownPrompt, text)
+        };
+        Err(Refusal::new(code, text))
     }
 
-    fn camera(&self, id: &CameraId) -> Result<&CameraConfig, Refusal> {
-        let known = self.file.iter().find(|camera| camera.id == *id);
-        known.ok_or_else(|| Refusal::no_camera(id))
-    }
-
-    fn not_added(&self, camera: &CameraId, prompt: &spotter_core::PromptId) -> Refusal {
+    fn not_added(&self, camera: &CameraId, prompt: &PromptId) -> Refusal {
         let in_file =
             |camera: &CameraConfig| camera.prompts.iter().any(|known| known.id == *prompt);
-        match self.camera(camera).is_ok_and(in_file) {
+        match find(&self.file, camera).is_ok_and(in_file) {
             true => Refusal::new(
                 RefusalCode::Conflict,
                 format!("prompt {prompt} is the file's; it can be disabled, not taken away"),
@@ -231,6 +186,15 @@ impl EffectiveCameras {
             ),
         }
     }
+}
+
+/// The camera that a command is about.
+pub(crate) fn find<'a>(
+    cameras: &'a [CameraConfig],
+    id: &CameraId,
+) -> Result<&'a CameraConfig, Refusal> {
+    let known = cameras.iter().find(|camera| camera.id == *id);
+    known.ok_or_else(|| Refusal::no_camera(id))
 }
 
 #[cfg(test)]

@@ -1,14 +1,15 @@
-//! Overrides: values that commands set while Spotter runs, over those of the file and its active mode.
+//! Commands, and what they and modes change: values over those of the file while Spotter runs.
 //!
 //! ```text
-//!   file ──▶ ModeSwitch ──cameras──▶ ┌──────────────────┐
-//!   command ───────────────────────▶ │ EffectiveCameras │ ──cameras──▶ every stage
-//!   time ──────────────────────────▶ └──────────────────┘ ──overrides──▶ the state database
+//!   file, fleet's list ─▶ ┌─────────────┐
+//!   command, mode ──────▶ │ ConfigStore │ ──ConfigChange──▶ every stage
+//!   time ───────────────▶ └─────────────┘ ──overrides──▶ the state database, the fleet's store
 //! ```
 //!
 //! | part | what it is |
 //! | --- | --- |
 //! | `command` | all commands |
+//! | `config_store` | the file, its active mode and what commands changed, as every stage sees it |
 //! | `effective_cameras` | the file's cameras with everything that commands changed |
 //! | `modes` | which mode is active, by command or schedule, and the file's cameras in it |
 //! | `override_set` | values that survive a restart, each with the file's value at that time |
@@ -23,6 +24,7 @@
 //! (`crates/state`). All of it is pure and takes `now`.
 
 mod command;
+mod config_store;
 mod effective_cameras;
 mod modes;
 mod override_set;
@@ -34,11 +36,9 @@ mod stored_overrides;
 mod temporary;
 
 pub use command::{Command, LogLevel, NewPrompt, RequestedInfo, camera_id, prompt_id};
-pub use effective_cameras::{EffectiveCameras, OverrideEffect};
-pub use modes::{ModeChoice, ModeSwitch, StoredMode, active_mode};
-pub use override_set::{DiscardedOverride, Override, OverrideSet};
+pub use config_store::ConfigStore;
+pub use effective_cameras::EffectiveCameras;
+pub use override_set::Override;
 pub use refusal::{Refusal, RefusalCode, shown};
 pub use request_history::{RequestHistory, RequestStatus};
-pub use revisions::RevisionRecord;
-pub use settings::current_setting;
 pub use stored_overrides::{DroppedRecord, ReadOverrides, StoredOverrides};

@@ -69,30 +69,25 @@ fn find<'a>(modes: &'a [ModeConfig], id: &ModeId) -> Option<&'a ModeConfig> {
 #[derive(Clone, Debug)]
 pub struct ModeSwitch {
     modes: Vec<ModeConfig>,
-    active: Option<ModeId>,
-    choice: Option<ModeChoice>,
+    now: StoredMode,
 }
 
 impl ModeSwitch {
     /// As stored, until the first [`update`](Self::update).
     pub fn new(modes: Vec<ModeConfig>, stored: StoredMode) -> Self {
-        Self {
-            modes,
-            active: stored.active,
-            choice: stored.choice,
-        }
+        Self { modes, now: stored }
     }
 
     /// Decides which mode is active at `now`. True when it is another one than before.
     pub fn update(&mut self, now: WallTime) -> bool {
         // It must not become valid again with another file.
-        self.choice
+        self.now
+            .choice
             .take_if(|choice| !is_valid(choice, &self.modes, now));
-        let active = active_mode(&self.modes, self.choice.as_ref(), now);
+        let active = active_mode(&self.modes, self.now.choice.as_ref(), now);
         let active = active.map(|mode| mode.id.clone());
-        let is_switched = active != self.active;
-        self.active = active;
-        is_switched
+        let before = std::mem::replace(&mut self.now.active, active);
+        before != self.now.active
     }
 
     /// Makes a mode, or none, the active one until the schedules change next. True when another one was active.
@@ -106,7 +101,7 @@ impl ModeSwitch {
             let text = format!("there is no mode {id}; {known}");
             return Err(Refusal::new(RefusalCode::UnknownMode, text));
         }
-        self.choice = Some(ModeChoice {
+        self.now.choice = Some(ModeChoice {
             mode: mode.cloned(),
             at: now,
         });
@@ -115,25 +110,24 @@ impl ModeSwitch {
 
     /// Takes over the modes of another file. A chosen mode stays if the file has it. True when another mode is active.
     pub fn replace_modes(&mut self, modes: Vec<ModeConfig>, now: WallTime) -> bool {
-        let before = self.active.clone();
+        let before = self.now.active.clone();
         self.update(now);
         self.modes = modes;
-        if let Some(choice) = &mut self.choice {
+        if let Some(choice) = &mut self.now.choice {
             // New schedules end it at their next change, not by one in the past.
             choice.at = now;
         }
         self.update(now);
-        self.active != before
+        self.now.active != before
     }
 
     pub fn active(&self) -> Option<&ModeId> {
-        self.active.as_ref()
+        self.now.active.as_ref()
     }
 
     /// The values of the active mode.
     pub fn settings(&self) -> &[ModeSetting] {
-        let active = self.active.as_ref();
-        let mode = active.and_then(|id| find(&self.modes, id));
+        let mode = self.active().and_then(|id| find(&self.modes, id));
         mode.map_or(&[], |mode| &mode.settings)
     }
 
@@ -149,11 +143,8 @@ impl ModeSwitch {
         cameras
     }
 
-    pub fn stored(&self) -> StoredMode {
-        StoredMode {
-            active: self.active.clone(),
-            choice: self.choice.clone(),
-        }
+    pub fn stored(&self) -> &StoredMode {
+        &self.now
     }
 }
 

@@ -2,8 +2,6 @@
 //!
 //! A later edit of the same value in the file discards the override: the operator expects the edited value to apply.
 
-use std::collections::BTreeSet;
-
 use serde::{Deserialize, Serialize};
 
 use super::settings::{current_setting, put};
@@ -34,31 +32,28 @@ pub struct DiscardedOverride {
 impl OverrideSet {
     /// Of several records of one value, the last one counts. A record whose values are of two keys is none that a command made.
     pub(super) fn of_records(records: Vec<Override>) -> Self {
-        let mut keys = BTreeSet::new();
-        let mut is_last = |record: &Override| {
-            let prompt = record.now.prompt().cloned();
-            keys.insert((record.camera.clone(), prompt, record.now.field()))
-        };
-        let backwards = records.into_iter().rev();
-        let kept =
-            backwards.filter(|record| record.file.is_same_key(&record.now) && is_last(record));
-        let mut kept: Vec<Override> = kept.collect();
-        kept.reverse();
-        Self(kept)
+        let mut set = Self::default();
+        for record in records {
+            if record.file.is_same_key(&record.now) {
+                set.remove(&record.camera, &record.now);
+                set.0.push(record);
+            }
+        }
+        set
+    }
+
+    fn remove(&mut self, camera: &CameraId, like: &Setting) {
+        self.0
+            .retain(|old| old.camera != *camera || !old.now.is_same_key(like));
     }
 
     /// Overrides a value of `camera`, which is as in the file. The file's own value removes the override.
     pub fn set(&mut self, camera: &CameraConfig, now: Setting) {
-        self.0
-            .retain(|old| old.camera != camera.id || !old.now.is_same_key(&now));
-        let Some(file) = current_setting(camera, &now).filter(|file| *file != now) else {
-            return;
-        };
-        self.0.push(Override {
-            camera: camera.id.clone(),
-            file,
-            now,
-        });
+        self.remove(&camera.id, &now);
+        if let Some(file) = current_setting(camera, &now).filter(|file| *file != now) {
+            let camera = camera.id.clone();
+            self.0.push(Override { camera, file, now });
+        }
     }
 
     /// Sets the values in cameras that are as in the file.
@@ -73,67 +68,57 @@ impl OverrideSet {
 
     /// Discards and returns the overrides whose value in the file changed.
     pub fn rebase(&mut self, cameras: &[CameraConfig]) -> Vec<DiscardedOverride> {
-        let in_file = |change: &Override| {
-            let camera = cameras.iter().find(|camera| camera.id == change.camera)?;
-            current_setting(camera, &change.now)
-        };
-        let (kept, changed) = std::mem::take(&mut self.0)
-            .into_iter()
-            .partition(|change| in_file(change).as_ref() == Some(&change.file));
-        self.0 = kept;
-        let discarded = |was: Override| DiscardedOverride {
-            file: in_file(&was),
-            was,
-        };
-        Vec::into_iter(changed).map(discarded).collect()
+        self.discard(|change| {
+            let camera = cameras.iter().find(|camera| camera.id == change.camera);
+            let file = camera.and_then(|camera| current_setting(camera, &change.now));
+            (file.as_ref() != Some(&change.file)).then_some(file)
+        })
     }
 
     /// Discards and returns the overrides of the values that a mode names.
     pub fn discard_named(&mut self, settings: &[ModeSetting]) -> Vec<DiscardedOverride> {
-        let named = |change: &Override| {
-            let mut settings = settings.iter();
-            settings.find(|named| {
+        self.discard(|change| {
+            let is_it = |named: &&ModeSetting| {
                 named.camera == change.camera && named.setting.is_same_key(&change.now)
-            })
-        };
-        let (replaced, kept) = std::mem::take(&mut self.0)
-            .into_iter()
-            .partition(|change| named(change).is_some());
-        self.0 = kept;
-        let discarded = |was: Override| DiscardedOverride {
-            file: named(&was).map(|named| named.setting.clone()),
-            was,
-        };
-        Vec::into_iter(replaced).map(discarded).collect()
+            };
+            let named = settings.iter().find(is_it)?;
+            Some(Some(named.setting.clone()))
+        })
     }
 
-    /// Removes the overrides of a camera, or all.
-    pub fn reset(&mut self, camera: Option<&CameraId>) {
-        self.0
-            .retain(|change| camera.is_some_and(|camera| change.camera != *camera));
+    /// `replaced`: the file's new value of an override that is to be discarded.
+    fn discard(
+        &mut self,
+        replaced: impl Fn(&Override) -> Option<Option<Setting>>,
+    ) -> Vec<DiscardedOverride> {
+        let mut discarded = Vec::new();
+        for was in std::mem::take(&mut self.0) {
+            match replaced(&was) {
+                Some(file) => discarded.push(DiscardedOverride { was, file }),
+                None => self.0.push(was),
+            }
+        }
+        discarded
     }
 
-    /// The overrides of one camera.
-    pub fn of_camera(&self, camera: &CameraId) -> Self {
-        let of_camera = self.0.iter().filter(|change| change.camera == *camera);
-        Self(of_camera.cloned().collect())
+    /// Removes the overrides of these cameras.
+    pub fn reset(&mut self, is_reset: impl Fn(&CameraId) -> bool) {
+        self.0.retain(|change| !is_reset(&change.camera));
+    }
+
+    /// The overrides of one camera; `None` = of all.
+    pub fn of(&self, camera: Option<&CameraId>) -> Self {
+        let is_of = |change: &&Override| camera.is_none_or(|camera| change.camera == *camera);
+        Self(self.0.iter().filter(is_of).cloned().collect())
     }
 
     /// Replaces the overrides of one camera by those of it in `other`.
     pub fn replace_camera(&mut self, camera: &CameraId, other: &Self) {
-        self.reset(Some(camera));
-        self.0.extend(other.of_camera(camera).0);
+        self.reset(|id| id == camera);
+        self.0.extend(other.of(Some(camera)).0);
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Override> {
-        self.0.iter()
-    }
-
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    pub fn as_slice(&self) -> &[Override] {
+        &self.0
     }
 }

@@ -51,27 +51,21 @@ impl Revisions {
         Self(records.into_iter().map(entry).collect())
     }
 
-    /// The numbers above 1.
-    pub fn records(&self) -> Vec<RevisionRecord> {
-        self.records_where(|_| true)
-    }
-
-    /// The numbers above 1 of one camera's prompts.
-    pub fn records_of(&self, camera: &CameraId) -> Vec<RevisionRecord> {
-        self.records_where(|id| id == camera)
-    }
-
-    fn records_where(&self, is_wanted: impl Fn(&CameraId) -> bool) -> Vec<RevisionRecord> {
-        let changed = self.0.iter().filter(|(_, (_, revision))| *revision > 1);
-        changed
-            .filter(|((camera, _), _)| is_wanted(camera))
-            .map(|((camera, prompt), (task, revision))| RevisionRecord {
-                camera: camera.clone(),
-                prompt: prompt.clone(),
-                task: task.clone(),
-                revision: *revision,
-            })
-            .collect()
+    /// The numbers above 1 of one camera's prompts; `None` = of all.
+    pub fn records(&self, of: Option<&CameraId>) -> Vec<RevisionRecord> {
+        let changed = self.0.iter().filter(|((camera, _), (_, revision))| {
+            *revision > 1 && of.is_none_or(|of| of == camera)
+        });
+        let record =
+            |((camera, prompt), (task, revision)): (&(CameraId, PromptId), &(Task, u32))| {
+                RevisionRecord {
+                    camera: camera.clone(),
+                    prompt: prompt.clone(),
+                    task: task.clone(),
+                    revision: *revision,
+                }
+            };
+        changed.map(record).collect()
     }
 
     /// Takes over the numbers of one camera's prompts.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{OverrideSet, modes::StoredMode, revisions::RevisionRecord};
+use super::{modes::StoredMode, override_set::OverrideSet, revisions::RevisionRecord};
 use spotter_core::plain_line;
 
 /// Rises with each change that an older program could not read.
@@ -36,7 +36,7 @@ impl StoredOverrides {
 
     /// Nothing differs from the file.
     pub fn is_empty(&self) -> bool {
-        self.overrides.is_empty() && self.revisions.is_empty()
+        self.overrides.as_slice().is_empty() && self.revisions.is_empty()
     }
 }
 
@@ -185,7 +185,8 @@ mod tests {
             assert_eq!(dropped.key, key);
             assert!(dropped.reason.contains(reason), "{dropped:?}");
             let site = vec![camera("gate", vec![prompt("person")])];
-            let (effective, _) = EffectiveCameras::new(site, stored);
+            let mut effective = EffectiveCameras::new(stored);
+            effective.replace_file(site);
             let cameras = effective.stored_cameras();
             assert_eq!(cameras[0].prompts[0].min_score.get(), 0.5);
             assert_eq!(cameras[0].rate, rate(1.0));
@@ -216,7 +217,13 @@ mod tests {
         let slow = override_of(json!({"rate_hz": 0.5}));
         let fast = override_of(json!({"rate_hz": 5.0}));
         let read = ReadOverrides::of_json(&stored(&[slow, fast], &[])).unwrap();
-        let rates: Vec<&Setting> = read.stored.overrides.iter().map(|o| &o.now).collect();
+        let rates: Vec<&Setting> = read
+            .stored
+            .overrides
+            .as_slice()
+            .iter()
+            .map(|o| &o.now)
+            .collect();
         assert_eq!(rates, [&Setting::Rate(rate(5.0))]);
     }
 
@@ -295,7 +302,7 @@ mod tests {
         ) {
             let text = json!({"v": 1, "overrides": overrides, "revisions": revisions, "mode": mode});
             let read = ReadOverrides::of_json(text.to_string().as_bytes()).unwrap();
-            for accepted in read.stored.overrides.iter() {
+            for accepted in read.stored.overrides.as_slice().iter() {
                 for setting in [&accepted.file, &accepted.now] {
                     match setting {
                         Setting::Rate(rate) => prop_assert!(LookRate::RANGE.contains(&rate.hz())),
@@ -307,15 +314,17 @@ mod tests {
             }
             let gate = CameraId::new("gate").unwrap();
             let site = vec![camera("gate", vec![prompt("person"), prompt("dog")])];
-            let (mut effective, _) = EffectiveCameras::new(site.clone(), StoredOverrides::default());
+            let mut effective = EffectiveCameras::new(StoredOverrides::default());
+            effective.replace_file(site.clone());
             effective.set_stored_of(&gate, read.stored.clone());
             for camera in effective.cameras(Mono::default()) {
                 prop_assert!(LookRate::RANGE.contains(&camera.rate.hz()));
                 prop_assert!(camera.prompts.iter().all(|prompt| prompt.revision > 0));
             }
             // A second write and read lose nothing.
-            let (again, _) = EffectiveCameras::new(site, read.stored);
-            let again = again.stored().to_json().unwrap();
+            let mut again = EffectiveCameras::new(read.stored);
+            again.replace_file(site);
+            let again = again.stored(None).to_json().unwrap();
             prop_assert_eq!(ReadOverrides::of_json(again.as_bytes()).unwrap().dropped, vec![]);
         }
 

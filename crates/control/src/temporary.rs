@@ -23,29 +23,28 @@ pub(super) struct RateBoost {
 }
 
 impl AddedPrompt {
-    /// Checks the prompt by the rules of the file, for a camera with its overrides. `others`: prompts that were added to it before.
+    /// Checks the prompt by the rules of the file, for a camera with its overrides. `added`: the prompts that were added before.
     pub(super) fn new(
         camera: &CameraConfig,
         prompt: NewPrompt,
-        others: usize,
+        added: &[Self],
     ) -> Result<Self, Refusal> {
         let id = &prompt.id;
-        if others >= PROMPTS_MAX {
-            let text = format!(
-                "camera {} has {others} added prompts, limit {PROMPTS_MAX}",
-                camera.id
-            );
-            return Err(Refusal::new(RefusalCode::Conflict, text));
+        let conflict = |text: String| Err(Refusal::new(RefusalCode::Conflict, text));
+        let others = added.iter().filter(|added| added.camera == camera.id);
+        let others = others.count();
+        if added.iter().any(|added| added.is(&camera.id, id)) {
+            return conflict(format!("camera {} has a prompt {id}", camera.id));
         }
         if camera.prompts.iter().any(|known| known.id == *id) {
-            let text = format!(
-                "camera {} has a prompt {id}; change its text instead",
-                camera.id
-            );
-            return Err(Refusal::new(RefusalCode::Conflict, text));
+            let text = "change its text instead";
+            return conflict(format!("camera {} has a prompt {id}; {text}", camera.id));
         }
-        let read = prompt_of_keys(&prompt.keys, id, camera);
-        read.map_err(|mistakes| Refusal::new(RefusalCode::BadValue, mistakes))?;
+        if others >= PROMPTS_MAX {
+            let text = format!("has {others} added prompts, limit {PROMPTS_MAX}");
+            return conflict(format!("camera {} {text}", camera.id));
+        }
+        prompt_of_keys(&prompt.keys, id, camera).map_err(Refusal::bad_value)?;
         Ok(Self {
             camera: camera.id.clone(),
             prompt,

@@ -18,7 +18,7 @@ use crate::{
     },
     testing::{camera, camera_status, health_of, identity, info, prompt, state, topics},
 };
-use spotter_control::{Command, Refusal, RefusalCode};
+use spotter_control::{Command, Override, Refusal, RefusalCode};
 use spotter_core::{
     DirectionId, EndReason, Epoch, Event, EventStep, LineId, Location, NormPoint, Phase, Presence,
     PromptState, Setting, UpdateReason, WallTime, ZoneId,
@@ -127,7 +127,11 @@ fn replies() -> Vec<Vec<u8>> {
         score: 0.912_67,
     };
     let settings = vec![Setting::Rate(rate(2.0)), text("person")];
-    let changed = (camera("gate"), text("person"), text("red car"));
+    let changed = Override {
+        camera: camera("gate"),
+        file: text("person"),
+        now: text("red car"),
+    };
     let refusal = Refusal::new(RefusalCode::TooLong, "240 characters, limit 200");
     let all = [
         Ok(ReplyValue::Done),

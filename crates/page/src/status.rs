@@ -56,6 +56,9 @@ pub struct Status {
     /// `None`: a box with its own cameras.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetStatus>,
+    /// Frames of cameras that were removed, since the start.
+    #[serde(skip)]
+    pub removed: FrameCounters,
     /// For `/healthz`: current problems, one line each, without any login; empty = healthy.
     #[serde(skip)]
     pub troubles: Vec<String>,
@@ -345,6 +348,14 @@ pub struct EngineStatus {
     /// Time with a look in progress since the start.
     #[serde(skip)]
     pub busy: Duration,
+    /// Images that its vision encoder encoded since the start, and the steps that encoded them.
+    #[serde(skip)]
+    pub images: u64,
+    #[serde(skip)]
+    pub encoding_steps: u64,
+    /// UUID of its GPU; `None` while none works.
+    #[serde(skip)]
+    pub gpu: Option<String>,
 }
 
 /// A look's stages in an engine. Times are milliseconds from the beginning of the span; a look that began before has

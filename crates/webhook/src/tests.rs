@@ -361,7 +361,7 @@ async fn reload_changes_adds_and_removes_webhooks_alone() {
     .await;
     received(&silent, 1).await;
 
-    webhooks.change(&configs(&new.url(), "third")).await;
+    webhooks.change(&configs(&new.url(), "third"));
     let requests = received(&new, 2).await;
     assert_eq!(
         numbers(&requests),
@@ -376,7 +376,7 @@ async fn reload_changes_adds_and_removes_webhooks_alone() {
     );
     assert_eq!(silent.requests().len(), 1, "an unchanged request goes on");
 
-    webhooks.change(&configs(&new.url(), "third")[1..2]).await;
+    webhooks.change(&configs(&new.url(), "third")[1..2]);
     assert_eq!((webhooks.statuses().len(), site.files("silent")), (1, 0));
     assert!(!site.state.path().join("webhooks/silent").exists());
     webhooks.stop().await;

@@ -127,16 +127,16 @@ impl Webhooks {
 
     /// Applies a new configuration: an unchanged webhook goes on, a changed one keeps its waiting events, those of a removed one are
     /// removed.
-    pub async fn change(&mut self, configs: &[WebhookConfig]) {
+    pub fn change(&mut self, configs: &[WebhookConfig]) {
         let is_kept = |id: &WebhookId| configs.iter().any(|config| config.id == *id);
         let removed = self.running.extract_if(.., |id, _| !is_kept(id));
         for (_, webhook) in removed.collect::<Vec<_>>() {
-            webhook.end_with(WebhookInput::Remove).await;
+            drop(tokio::spawn(webhook.end_with(WebhookInput::Remove)));
         }
         for config in configs {
             match self.running.get_mut(&config.id) {
                 Some(webhook) if *webhook.config == *config => webhook.send(WebhookInput::TryAgain),
-                Some(webhook) => webhook.configure(config).await,
+                Some(webhook) => webhook.configure(config),
                 None => self.begin(config),
             }
         }
@@ -203,14 +203,14 @@ impl RunningWebhook {
         }
     }
 
-    async fn configure(&mut self, config: &WebhookConfig) {
+    fn configure(&mut self, config: &WebhookConfig) {
         self.config = Arc::new(config.clone());
         let changed = WebhookInput::Config(Arc::clone(&self.config));
-        if timeout(END_LIMIT, self.inbox.send(changed)).await.is_err() {
+        if self.inbox.try_send(changed).is_err() {
             let webhook = config.id.as_str();
             tracing::error!(
                 webhook,
-                "disk did not finish in time; the webhook keeps its earlier configuration until a restart"
+                "the disk does not finish; the webhook keeps its earlier configuration until the next reload"
             );
         }
     }

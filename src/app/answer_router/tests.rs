@@ -3,14 +3,12 @@
 use std::time::Duration;
 
 use super::*;
-use crate::app::{snapshot::thumbnail, test_support};
-use spotter_cameras::sampler::CameraShare;
+use crate::app::test_support;
+use spotter_cameras::sampler::{CameraShare, Sampler};
 use spotter_core::{
-    AnswerBody, EventStep, FoundObject, FrameEnd, Look, LookFailure, ManualClock, Mono, NormBox,
-    ScoreSource, StageTimes, Task,
+    AnswerBody, Clock, EventStep, FoundObject, FrameEnd, Look, LookFailure, ManualClock, Mono,
+    NormBox, ScoreSource, StageTimes, Task,
 };
-use spotter_mqtt::Identity;
-use spotter_page::BoardParts;
 
 /// A camera with two prompts, of which one has doubts.
 const CONFIG: &str = r#"
@@ -37,29 +35,13 @@ impl Site {
         let config = test_support::config(text);
         let clock = ManualClock::default();
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
-        let sampler = Sampler::new(&config.cameras, Arc::clone(&shared));
+        let handles = test_support::handles(&config, &shared);
+        let sampler = Arc::clone(&handles.sampler);
         let share = sampler.share(test_support::no_limits());
         let ids = config.cameras.iter().map(|camera| camera.id.clone());
         sampler.assign(&share, &Vec::from_iter(ids));
-        let identity = Identity::of_this_machine(config.node.name.clone());
-        let publisher = Publisher::start(&config.mqtt, None, &identity, Arc::clone(&shared));
-        let board = Board::new(BoardParts {
-            cameras: &config.cameras,
-            clock: Arc::clone(&shared),
-            draw: thumbnail,
-            costs: None,
-        });
-        let router = AnswerRouter::new(AnswerRouterParts {
-            line_counts: &[],
-            cameras: &config.cameras,
-            retain_snapshots: config.mqtt.retain_snapshots,
-            model: "a model".into(),
-            boot: "b7c1".into(),
-            sampler: Arc::clone(&sampler),
-            publisher: publisher.unwrap().0,
-            board,
-            clock: shared,
-        });
+        let store = test_support::config_store(&config, &*shared);
+        let router = AnswerRouter::new(&store, "a model".into(), "b7c1".into(), handles);
         Self {
             clock,
             sampler,
@@ -104,7 +86,7 @@ impl Site {
                 tokens: spotter_core::TokenCounts::default(),
                 marks: StageTimes::default(),
             };
-            self.router.news(LookNews::Answer {
+            self.router.news(&LookNews::Answer {
                 frame: look.frame.clone(),
                 model_size: (2, 2),
                 since_last: SkippedSinceLast::default(),
@@ -112,7 +94,7 @@ impl Site {
             });
         }
         self.router
-            .news(LookNews::ShortAnswered(look.frame.clone()));
+            .news(&LookNews::ShortAnswered(look.frame.clone()));
         look.token.end(FrameEnd::Looked);
         self.end(Outcome::Answered(look.frame));
     }
@@ -122,7 +104,7 @@ impl Site {
         if let Outcome::Late(look) | Outcome::Failed(look, _) = &mut outcome {
             look.token.end(end);
         }
-        self.router.news(LookNews::Ended(outcome));
+        self.router.news(&LookNews::Ended(outcome));
     }
 
     /// Frames, one a second, until a question comes with one; after how many seconds.
@@ -221,12 +203,12 @@ async fn events_of_one_look_have_a_snapshot_each() {
     );
     // A command's snapshot, which is not retained.
     let gate = site.gate.clone();
-    site.router.snapshot_next(&gate);
+    site.router.snapshots.request(&gate);
     let look = site.frame(1000).unwrap();
     site.answered(look, "");
     let mut of = Vec::new();
     for _ in 0..3 {
-        let taken = site.router.next_snapshot().await;
+        let taken = site.router.snapshots.next().await;
         let Some((Update::Snapshot { prompt, retain, .. }, _)) =
             site.router.snapshots.update(taken)
         else {

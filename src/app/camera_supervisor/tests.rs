@@ -5,8 +5,11 @@ use crate::app::test_support;
 use spotter_cameras::ingest::{
     Failure, Fault, Opener, Progress, Source, SourceEvent, SourceOutlet,
 };
-use spotter_core::{ManualClock, NodeId, Phase, StripShape, SystemClock};
-use spotter_mqtt::Identity;
+use spotter_control::ConfigStore;
+use spotter_core::{Clock, ManualClock, StripShape, SystemClock};
+
+const CONFIG: &str = "mqtt.url = \"mqtt://127.0.0.1:1\"\n[camera.gate]\nurl = \"test://\"\n\
+    prompt.person.detect = \"person\"\n";
 
 /// A camera that does not answer.
 struct Absent;
@@ -27,13 +30,26 @@ fn watched(
     (SupervisedCamera::new(camera, handle), health)
 }
 
-fn supervisor(camera: SupervisedCamera) -> CameraSupervisor {
+fn supervisor(camera: SupervisedCamera, clock: &Arc<dyn Clock>) -> CameraSupervisor {
+    let config = test_support::config(CONFIG);
+    let handles = test_support::handles(&config, clock);
     CameraSupervisor {
         cameras: vec![camera],
-        closing: JoinSet::new(),
-        closing_ids: Vec::new(),
-        shortages_logged: LogThrottle::default(),
+        ..CameraSupervisor::start(&[], None, handles)
     }
+}
+
+/// The cameras that were switched by this second.
+fn switched(cameras: &mut CameraSupervisor, config: &mut ConfigStore) -> Vec<CameraSwitch> {
+    let (now, wall) = (cameras.handles.clock.now(), cameras.handles.clock.wall());
+    let mut context = StageContext::new(config, now, wall);
+    cameras.tick(&mut context);
+    let notices = std::iter::from_fn(|| context.next_notice());
+    let switched = notices.filter_map(|notice| match notice {
+        Notice::CameraSwitched(switch) => Some(switch),
+        _ => None,
+    });
+    switched.collect()
 }
 
 async fn until(health: &mut watch::Receiver<Health>, is_so: impl Fn(Phase) -> bool) {
@@ -49,16 +65,16 @@ fn is_off(phase: Phase) -> bool {
 async fn switching_is_reported_once_off_at_once_on_when_connecting() {
     let camera = spotter_config::testing::camera("gate", Vec::new());
     let (mut watched, mut health) = watched(Absent, &camera);
-    watched.enable(true).await;
+    watched.enable(true);
     assert_eq!(watched.switched(), None, "absent is not off");
 
-    watched.enable(false).await;
+    watched.enable(false);
     let off = CameraSwitch::Off(camera.id.clone());
     assert_eq!(watched.switched(), Some(off));
     until(&mut health, is_off).await;
     assert_eq!(watched.switched(), None);
 
-    watched.enable(true).await;
+    watched.enable(true);
     until(&mut health, |phase| !is_off(phase)).await;
     let on = CameraSwitch::On(camera.id.clone());
     assert_eq!(watched.switched(), Some(on));
@@ -67,34 +83,30 @@ async fn switching_is_reported_once_off_at_once_on_when_connecting() {
 
 #[tokio::test]
 async fn schedule_switches_camera_off_and_on_without_trouble() {
-    let file = test_support::config(
-        "mqtt.url = \"mqtt://127.0.0.1:1\"\n[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n\
-         schedule = \"Mon-Sun 18:00-06:00 UTC\"\n",
-    );
+    let file =
+        test_support::config(&(CONFIG.to_owned() + "schedule = \"Mon-Sun 18:00-06:00 UTC\"\n"));
     // A second before six in the evening of 22 August 2026.
     let manual = ManualClock::at(WallTime::from_unix_millis(1_787_421_599_000));
     let clock: Arc<dyn Clock> = Arc::new(manual.clone());
-    let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
-    let (publisher, _task) =
-        Publisher::start(&file.mqtt, None, &identity, Arc::clone(&clock)).unwrap();
+    let mut config = test_support::config_store(&file, &*clock);
     let camera = &file.cameras[0];
     let (watched, mut health) = watched(Absent, camera);
-    let mut cameras = supervisor(watched);
+    let mut cameras = supervisor(watched, &clock);
     let off = [CameraSwitch::Off(camera.id.clone())];
-    assert_eq!(cameras.tick(&publisher, &clock).await, off);
+    assert_eq!(switched(&mut cameras, &mut config), off);
     until(&mut health, is_off).await;
     assert_eq!(cameras.troubles().count(), 0);
 
     manual.advance(Duration::from_secs(1));
-    let mut switched = cameras.tick(&publisher, &clock).await;
+    let mut on = switched(&mut cameras, &mut config);
     until(&mut health, |phase| !is_off(phase)).await;
-    switched.extend(cameras.tick(&publisher, &clock).await);
-    assert_eq!(switched, [CameraSwitch::On(camera.id.clone())]);
+    on.extend(switched(&mut cameras, &mut config));
+    assert_eq!(on, [CameraSwitch::On(camera.id.clone())]);
 
     manual.advance(Duration::from_secs(12 * 3600 - 1));
-    assert_eq!(cameras.tick(&publisher, &clock).await, []);
+    assert_eq!(switched(&mut cameras, &mut config), []);
     manual.advance(Duration::from_secs(1));
-    assert_eq!(cameras.tick(&publisher, &clock).await, off);
+    assert_eq!(switched(&mut cameras, &mut config), off);
 }
 
 /// Published state and reason.
@@ -145,7 +157,7 @@ async fn camera_that_is_off_reports_reason() {
 
     camera.enabled = false;
     watched.camera.clone_from(&camera);
-    watched.follow_schedule(WallTime::default()).await;
+    watched.follow_schedule(WallTime::default());
     until(&mut health, is_off).await;
     reason_is(&watched, "switched_off");
     let digest = |watched: &SupervisedCamera| {
@@ -164,12 +176,12 @@ async fn camera_that_is_off_reports_reason() {
     });
     watched.camera.clone_from(&camera);
     let saturday = WallTime::from_unix_millis(1_787_393_730_123);
-    watched.follow_schedule(saturday).await;
+    watched.follow_schedule(saturday);
     reason_is(&watched, "schedule");
     assert!(digest(&watched).is_due(Some(&before), before.1));
 
     let monday = WallTime::from_unix_millis(1_787_393_730_123 + 2 * 86_400_000);
-    watched.follow_schedule(monday).await;
+    watched.follow_schedule(monday);
     until(&mut health, |phase| !is_off(phase)).await;
     assert!(watched.off.is_none());
 }
@@ -250,7 +262,9 @@ async fn camera_too_slow_for_strips_says_so_while_it_streams() {
     let (watched, mut health) = watched(Slow, &camera);
     until(&mut health, |phase| phase == Phase::Streaming).await;
     let since = health.borrow().since;
-    let mut cameras = supervisor(watched);
+    let manual = ManualClock::at(since.plus_seconds(35.0));
+    let clock: Arc<dyn Clock> = Arc::new(manual.clone());
+    let mut cameras = supervisor(watched, &clock);
     let shortage = StripShortage {
         prompts: vec![PromptId::new("scene").unwrap()],
         shape: StripShape {
@@ -260,23 +274,21 @@ async fn camera_too_slow_for_strips_says_so_while_it_streams() {
         frame_every: Duration::from_secs(3),
     };
     let shortages = [(camera.id.clone(), shortage)];
-    let manual = ManualClock::at(since.plus_seconds(35.0));
-    let clock: Arc<dyn Clock> = Arc::new(manual.clone());
-    cameras.set_shortages(&shortages, &clock);
+    cameras.set_shortages(&shortages);
     assert_eq!(
         cameras.troubles().count(),
         0,
         "it may still fill its strips"
     );
     manual.advance(Duration::from_secs(2));
-    cameras.set_shortages(&shortages, &clock);
+    cameras.set_shortages(&shortages);
     let text = "no_strips: no question about a strip is asked (scene): 9 frames over 4 s need a frame every 1 s, the camera sends \
                 one every 3 s; set a longer over or fewer frames";
     let reason = (Phase::Streaming, Some(text.to_owned()));
     assert_eq!(published(&cameras.cameras[0]), reason);
     let troubles = Vec::from_iter(cameras.troubles());
     assert_eq!(troubles, [format!("camera gate: {text}")]);
-    cameras.set_shortages(&[], &clock);
+    cameras.set_shortages(&[]);
     assert_eq!(published(&cameras.cameras[0]), (Phase::Streaming, None));
     assert_eq!(cameras.troubles().count(), 0);
 }

@@ -1,11 +1,11 @@
 //! A command from its JSON to the answers of an engine.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use super::*;
-use crate::app::test_support;
+use crate::app::{config_store::open_config, test_support};
 use spotter_cameras::sampler::Sampler;
-use spotter_core::{AnswerBody, Frame, ManualClock, NormBox, Picture};
+use spotter_core::{AnswerBody, Clock as _, Frame, ManualClock, NormBox, Picture};
 use spotter_engine::{
     scheduler::backend::Step,
     testing::simulated::{self, BeforeLaunch},
@@ -37,12 +37,8 @@ fn command(config: &ConfigStore, json: &str) -> Command {
 fn added_prompt_with_region_sees_its_part_of_the_picture() {
     let clock = ManualClock::default();
     clock.advance(Duration::from_secs(1000));
-    let mut config = ConfigStore::open(
-        "site.toml".into(),
-        test_support::config(CONFIG),
-        test_support::state(),
-        &clock,
-    );
+    let file = test_support::config(CONFIG);
+    let mut config = open_config(file, &test_support::state(), &clock);
     let sampler = Sampler::new(config.cameras(), Arc::new(clock.clone()));
     let share = sampler.share(test_support::no_limits());
     let gate = config.cameras()[0].id.clone();
@@ -52,7 +48,7 @@ fn added_prompt_with_region_sees_its_part_of_the_picture() {
     let add = r#"{"op": "prompt_add", "cam": "gate", "prompt":
                   {"id": "near", "detect": "person", "region": [0.25, 0.5, 0.75, 1]}}"#;
     let add = command(&config, add);
-    config.execute(&add, clock.now()).unwrap();
+    config.execute(&add, clock.now(), clock.wall()).unwrap();
     sampler.change(config.cameras());
     sampler.assign(&share, std::slice::from_ref(&gate));
     sampler.camera_sink(&gate).unwrap()(Frame {

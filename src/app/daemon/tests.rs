@@ -1,6 +1,6 @@
 //! The daemon with cameras that stream and engines that fail; where nothing else is said, without a broker.
 
-use std::{collections::BTreeSet, fs, net::SocketAddr};
+use std::{collections::BTreeSet, fs, future::pending, net::SocketAddr};
 
 use spotter_core::ManualClock;
 use tokio::{
@@ -11,13 +11,22 @@ use tokio::{
 
 use super::*;
 use crate::{
-    app::test_support::{self, fragile_engines},
+    app::{
+        config_store::open_config,
+        engine_supervisor::{EngineSupervisor, LAST_LOOK_LIMIT, OpenedEngines},
+        http_servers::HttpServers,
+        notice::FoundFile,
+        stage::Stage as _,
+        stages::PreparedStages,
+        test_support::{self, fragile_engines},
+    },
     ops::telemetry::{Levels, SecretList},
 };
-use spotter_cameras::ingest;
-use spotter_config::Environment;
+use spotter_cameras::{ingest, sampler::Sampler};
+use spotter_config::{self as config, Environment};
 use spotter_engine::open::ModelDevice;
 use spotter_mqtt::BrokerState;
+use spotter_page::{Readiness, ServedPage};
 use spotter_scripted::{
     broker::{BrokerScript, ScriptedBroker},
     rtsp::{
@@ -67,14 +76,15 @@ async fn daemon_with(config: Config, steps: &[usize], open_engines: Arc<OpenEngi
     let state = test_support::state();
     let prepared = PreparedStages {
         costs: None,
-        config: ConfigStore::open(context.path.clone(), config, state.clone(), &*clock),
+        config: open_config(config, &state, &*clock),
         state,
         engines,
         card: test_support::card(),
         fleet: None,
     };
     let readiness = Readiness::new(clock);
-    Daemon::with(prepared, readiness, context).unwrap()
+    let started = prepared.begin(&mut HttpServers::default(), readiness, &context);
+    Daemon::of(started.unwrap(), context)
 }
 
 /// Opens no engine.
@@ -86,10 +96,9 @@ fn never() -> Arc<OpenEngines> {
 async fn cameras_move_until_the_last_engine_fails() {
     let mut daemon = daemon_with(test_support::config(CONFIG), &[400, 8], never()).await;
     let mut signals = Signals::listen().unwrap();
-    let turns = LoopTurns::new(&daemon.context.clock);
     let error = loop {
         // Other tests of this process send it signals.
-        if let Err(error) = daemon.run(&mut signals, &turns).await {
+        if let Err(error) = daemon.run(&mut signals).await {
             break error;
         }
     };
@@ -97,14 +106,18 @@ async fn cameras_move_until_the_last_engine_fails() {
         format!("{error:#}"),
         "engine on cuda 0: device: it fell off the bus"
     );
-    let troubles: Vec<String> = daemon.engines.troubles().collect();
+    let troubles: Vec<String> = daemon.stages.engines.troubles().collect();
     let of = |device| {
         format!("engine on {device}: device: it fell off the bus; opened again automatically")
     };
     assert_eq!(troubles, [of("cuda 0"), of("cuda 1")]);
-    assert_eq!(daemon.cameras.troubles().count(), 0, "the cameras are fine");
-    daemon.engines.finish(LAST_LOOK_LIMIT).await;
-    let frame_counters = daemon.engines.sampler().counters();
+    assert_eq!(
+        daemon.stages.cameras.troubles().count(),
+        0,
+        "the cameras are fine"
+    );
+    daemon.stages.engines.finish_looks(LAST_LOOK_LIMIT).await;
+    let frame_counters = daemon.stages.engines.sampler().counters();
     let [(_, gate), (_, yard)] = &frame_counters[..] else {
         panic!("two cameras: {frame_counters:?}");
     };
@@ -152,10 +165,9 @@ impl Site {
     async fn run_until(&mut self, daemon: &mut Daemon, condition: impl Future<Output = ()>) {
         let mut condition = pin!(condition);
         loop {
-            let turns = LoopTurns::new(&daemon.context.clock);
             tokio::select! {
                 // Other tests of this process send it signals.
-                end = daemon.run(&mut self.signals, &turns) => drop(end.unwrap()),
+                end = daemon.run(&mut self.signals) => drop(end.unwrap()),
                 () = &mut condition => return,
             }
         }
@@ -203,11 +215,11 @@ async fn cameras_of_a_lost_engine_move_at_once_and_return() {
     let (allow, allowed) = watch::channel(false);
     let config = site.write(&broker, 20);
     let gate = config.cameras[0].id.clone();
-    let engine = |daemon: &Daemon| daemon.engines.assignment()[&gate].clone();
+    let engine = |daemon: &Daemon| daemon.stages.engines.assignment()[&gate].clone();
     // The second engine has no camera at first.
     let mut daemon = daemon_with(config, &[30, usize::MAX], engines_when(allowed)).await;
     assert_eq!(engine(&daemon), "cuda 0");
-    let sampler = Arc::clone(daemon.engines.sampler());
+    let sampler = Arc::clone(daemon.stages.engines.sampler());
     let frames = || sampler.counters()[0].1;
     let is_opening = async {
         // One receiver in `engines_when` and one in the future that opens, which begins 10 s after the loss. The first engine answers
@@ -217,10 +229,10 @@ async fn cameras_of_a_lost_engine_move_at_once_and_return() {
         }
     };
     site.run_until(&mut daemon, is_opening).await;
-    assert!(daemon.engines.is_reopening("cuda 0"));
+    assert!(daemon.stages.engines.is_reopening("cuda 0"));
     assert_eq!(engine(&daemon), "cuda 1");
-    assert_eq!(daemon.cameras.troubles().count(), 0);
-    assert_eq!(daemon.engines.troubles().count(), 1);
+    assert_eq!(daemon.stages.cameras.troubles().count(), 0);
+    assert_eq!(daemon.stages.engines.troubles().count(), 1);
     let presence = || broker.retained("spotter/edge1/cam/gate/present/person");
     assert_eq!(presence().as_deref(), Some("OFF"), "known again");
 
@@ -236,8 +248,14 @@ async fn cameras_of_a_lost_engine_move_at_once_and_return() {
     }
     site.run_until(&mut daemon, another_detection(&broker))
         .await;
-    assert_eq!(daemon.engines.troubles().count(), 0);
-    assert!(daemon.engines.progress().all(|(_, count)| count.is_some()));
+    assert_eq!(daemon.stages.engines.troubles().count(), 0);
+    assert!(
+        daemon
+            .stages
+            .engines
+            .progress()
+            .all(|(_, count)| count.is_some())
+    );
     let all = detections(&broker);
     let boots: BTreeSet<&String> = all.iter().map(|(boot, _)| boot).collect();
     assert_eq!(boots.len(), 1);
@@ -261,18 +279,22 @@ async fn reload_connects_at_once_to_a_broker_that_rejected_before() {
     .await;
     let site = Site::new().await;
     let mut daemon = daemon_with(site.write(&broker, 20), &[usize::MAX], never()).await;
-    let mut state = daemon.publisher.state();
+    let mut state = daemon.stages.broker.state();
     for rate_hz in [20, 10] {
         let is_rejected = |state: &BrokerState| matches!(state, BrokerState::Refused { .. });
         let rejected = state.wait_for(is_rejected).await.unwrap().clone();
         broker.script(|script| script.connack = 0);
         site.write(&broker, rate_hz);
-        let reload = daemon.read_file().await;
-        match rate_hz {
-            20 => assert!(matches!(reload, Reload::Unchanged)),
-            _ => assert!(matches!(reload, Reload::InPlace(_))),
-        }
-        assert!(daemon.carry_out(reload).await.is_none());
+        daemon.deliver([Notice::ReloadAsked(None)]);
+        let read = daemon.stages.reload.next().await;
+        let is_unchanged = |notice: &Notice| {
+            let Notice::FileRead(read) = notice else {
+                return false;
+            };
+            matches!(read.found, FoundFile::Unchanged)
+        };
+        assert_eq!(is_unchanged(&read[0]), rate_hz == 20);
+        assert!(daemon.deliver(read).is_none());
         state.wait_for(BrokerState::is_online).await.unwrap();
         let now = daemon.context.clock.now();
         assert!(Some(now) < rejected.retry_at(), "not by its own retry");
@@ -305,15 +327,14 @@ async fn daemon_whose_loop_stopped_is_not_ready() {
     let machine: Arc<dyn Clock> = Arc::new(clock.clone());
     let page = ServedPage::start(&http, readiness.clone(), &machine).await;
     let page = page.unwrap().unwrap();
-    page.open(Arc::new(daemon.board.clone()));
-    daemon.watchdogs.report_to(readiness);
+    page.open(Arc::new(daemon.stages.figures.board()));
+    daemon.stages.engines.watch_progress(readiness);
     let ready = || page_answer(page.address(), "/readyz");
     assert!(ready().await.ends_with("the model is being opened\n"));
     for _ in 0..2 {
         let is_ready = async { while !ready().await.starts_with("HTTP/1.1 200") {} };
-        let turns = LoopTurns::new(&daemon.context.clock);
         tokio::select! {
-            end = daemon.run(&mut signals, &turns) => panic!("{:?}", end.is_ok()),
+            end = daemon.run(&mut signals) => panic!("{:?}", end.is_ok()),
             () = is_ready => {}
         }
         // The loop does not turn now.

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::app::test_support::{fragile_engines, frame};
-use spotter_core::{LookFailure, ManualClock, Outcome, testing::rate};
+use spotter_core::{CameraId, LookFailure, ManualClock, Outcome, testing::rate};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const ALWAYS: usize = usize::MAX;
@@ -71,12 +71,12 @@ impl Site {
         self.frames += 1;
         for camera in cameras {
             let frame = frame(camera, self.frames, self.clock.now());
-            self.engines.sink(camera).unwrap()(frame);
+            self.engines.sampler().camera_sink(camera).unwrap()(frame);
         }
     }
 
     async fn event(&mut self) -> EngineEvent {
-        timeout(PATIENCE, self.engines.next()).await.unwrap()
+        timeout(PATIENCE, self.engines.next_event()).await.unwrap()
     }
 
     /// Returns the cameras whose looks ended.
@@ -163,7 +163,7 @@ async fn failed_device_gives_its_cameras_to_the_other() {
             "{camera}: {frame_counters:?}"
         );
     }
-    site.engines.close().await;
+    site.engines.free().await;
 }
 
 #[tokio::test]

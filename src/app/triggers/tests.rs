@@ -4,8 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::*;
 use crate::app::test_support;
-use spotter_core::{Look, ManualClock, NodeId, Outcome, Task};
-use spotter_mqtt::Identity;
+use spotter_core::{Clock, Look, ManualClock, Outcome, Task};
 
 const CAMERAS: &str = "node.name = \"edge1\"\nmqtt.url = \"mqtt://127.0.0.1:1\"\n[api]\n\
     [camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n\
@@ -18,13 +17,8 @@ const CAMERAS: &str = "node.name = \"edge1\"\nmqtt.url = \"mqtt://127.0.0.1:1\"\
 fn triggers() -> (Triggers, Vec<CameraConfig>) {
     let config = test_support::config(CAMERAS);
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-    let identity = Identity::of_this_machine(NodeId::new("edge1").unwrap());
-    let (publisher, _) =
-        Publisher::start(&config.mqtt, None, &identity, Arc::clone(&clock)).unwrap();
-    (
-        Triggers::start(&config.cameras, publisher, &clock),
-        config.cameras,
-    )
+    let handles = test_support::handles(&config, &clock);
+    (Triggers::start(&config.cameras, handles), config.cameras)
 }
 
 fn at(seconds: u64) -> Mono {
@@ -41,10 +35,12 @@ fn message(payload: &str) -> Inbound {
 }
 
 fn followed(triggers: &mut Triggers, second: u64) -> Vec<(String, TriggeredLooks)> {
-    let switches = triggers.follow(at(second)).into_iter();
-    switches
-        .map(|switch| (switch.camera.to_string(), switch.looks))
-        .collect()
+    let notices = triggers.follow(at(second)).into_iter();
+    let switches = notices.filter_map(|notice| match notice {
+        Notice::LookSwitched(switch) => Some((switch.camera.to_string(), switch.looks)),
+        _ => None,
+    });
+    switches.collect()
 }
 
 fn switches(expected: &[(&str, TriggeredLooks)]) -> Vec<(String, TriggeredLooks)> {
@@ -70,14 +66,14 @@ async fn message_triggers_every_camera_that_reads_its_topic() {
     // After a change of a camera, the other stages get its state again.
     let mut changed = cameras.clone();
     changed[0].width = 640;
-    triggers.apply(&ConfigChange::between(&cameras, &changed));
+    triggers.change(&ConfigChange::between(&cameras, &changed));
     let again = switches(&[("gate", TriggeredLooks::All)]);
     assert_eq!(followed(&mut triggers, 5), again);
     assert_eq!(
         followed(&mut triggers, 6),
         switches(&[("gate", TriggeredLooks::None)])
     );
-    triggers.apply(&ConfigChange::between(&changed, &cameras[2..]));
+    triggers.change(&ConfigChange::between(&changed, &cameras[2..]));
     assert!(followed(&mut triggers, 7).is_empty());
     assert!(!triggers.on_message(&message("{}"), at(7)));
 }
@@ -88,7 +84,7 @@ async fn end_of_a_trigger_wakes_the_loop_at_its_time() {
     let is_awake = async |triggers: &mut Triggers, now: Mono| {
         tokio::select! {
             biased;
-            call = triggers.next(now) => call.is_none(),
+            call = triggers.next_call(now) => call.is_none(),
             () = sleep(Duration::from_millis(50)) => false,
         }
     };
@@ -107,7 +103,9 @@ async fn late_requested_look_is_requested_again() {
     let (mut triggers, cameras) = triggers();
     followed(&mut triggers, 1);
     let gate = &cameras[0].id;
-    triggers.look_once(gate, at(1));
+    triggers
+        .set
+        .request_one_look(gate, at(1).after(ONE_LOOK_LIMIT));
     let one = switches(&[("gate", TriggeredLooks::One)]);
     assert_eq!(followed(&mut triggers, 1), one);
     assert!(followed(&mut triggers, 2).is_empty());
@@ -124,7 +122,7 @@ async fn late_requested_look_is_requested_again() {
         followed(&mut triggers, 31),
         switches(&[("gate", TriggeredLooks::None)])
     );
-    triggers.look(gate, Duration::from_secs(9), at(40));
+    triggers.set.request_looks(gate, at(49));
     assert_eq!(
         followed(&mut triggers, 40),
         switches(&[("gate", TriggeredLooks::All)])

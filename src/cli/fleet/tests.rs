@@ -178,7 +178,8 @@ fn silent_cameras_are_shown_with_their_reasons() {
         (r#"{"state":"stalled"}"#, "camera gate: stalled"),
         (
             r#"{"state":"asleep"}"#,
-            r#"camera gate: health cannot be read: "asleep" is no state of a camera"#,
+            "camera gate: health cannot be read: unknown variant `asleep`, expected one of `connecting`, `waiting_keyframe`, \
+             `streaming`, `stalled`, `auth_failed`, `unsupported`, `disabled`",
         ),
         ("", "camera gate: configured, and without health"),
         (

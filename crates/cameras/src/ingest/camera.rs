@@ -33,10 +33,32 @@ const REPORT_EVERY: Duration = Duration::from_secs(1);
 /// A source sends at most four events before they are received; requests are rare.
 const CHANNEL: usize = 16;
 
-enum CameraRequest {
-    Enable(bool),
-    Reconnect,
-    Change(SourceSetup),
+/// What is wanted of a camera. Its task compares it with what it has.
+#[derive(Clone)]
+struct CameraWish {
+    enabled: bool,
+    /// Counts the requests to connect again.
+    reconnects: u64,
+    stream: Arc<SourceSetup>,
+}
+
+impl CameraWish {
+    /// From this wish to a later one.
+    fn inputs(&self, later: &Self) -> Vec<SessionInput> {
+        let mut inputs = Vec::new();
+        if !Arc::ptr_eq(&self.stream, &later.stream) {
+            inputs.push(SessionInput::Change(later.stream.policy));
+        }
+        match (self.enabled, later.enabled) {
+            (false, true) => inputs.push(SessionInput::Enable),
+            (true, false) => inputs.push(SessionInput::Disable),
+            (true, true) if self.reconnects != later.reconnects => {
+                inputs.push(SessionInput::Reconnect);
+            }
+            _ => {}
+        }
+        inputs
+    }
 }
 
 /// What decides how a camera is connected to.
@@ -47,7 +69,7 @@ struct SourceSetup {
 
 /// A camera that runs. Dropping the handle stops it too, without waiting for the end of its session.
 pub struct CameraHandle {
-    orders: mpsc::Sender<CameraRequest>,
+    wish: watch::Sender<CameraWish>,
     health: watch::Receiver<Health>,
     task: JoinHandle<()>,
 }
@@ -59,26 +81,26 @@ impl CameraHandle {
     }
 
     /// Starts or stops watching the camera, with its connection.
-    pub async fn set_enabled(&self, enabled: bool) {
-        let _ = self.orders.send(CameraRequest::Enable(enabled)).await;
+    pub fn set_enabled(&self, enabled: bool) {
+        self.wish.send_modify(|wish| wish.enabled = enabled);
     }
 
-    pub async fn reconnect(&self) {
-        let _ = self.orders.send(CameraRequest::Reconnect).await;
+    pub fn reconnect(&self) {
+        self.wish.send_modify(|wish| wish.reconnects += 1);
     }
 
     /// The camera is to be reached and decoded as configured here from now on: the old connection is ended first. Its id and
     /// where its frames go stay.
-    pub async fn change(&self, camera: &CameraConfig, device: Option<DeviceMap>) {
+    pub fn change(&self, camera: &CameraConfig, device: Option<DeviceMap>) {
         let opener = Arc::new(GstOpener::new(camera.clone(), device));
-        let stream = SourceSetup::new(opener, camera);
-        let _ = self.orders.send(CameraRequest::Change(stream)).await;
+        let stream = Arc::new(SourceSetup::new(opener, camera));
+        self.wish.send_modify(|wish| wish.stream = stream);
     }
 
     /// Ends the camera's session and the task. False when that took longer than `limit`; it then goes on in the background.
     pub async fn stop(self, limit: Duration) -> bool {
-        // The end of orders is the order to end; sending one could wait for a source that is being opened.
-        drop(self.orders);
+        // The end of wishes is the order to end.
+        drop(self.wish);
         timeout(limit, self.task).await.is_ok()
     }
 }
@@ -112,6 +134,11 @@ fn start(
     sink: FrameSink,
 ) -> CameraHandle {
     let session = Session::new(stream.policy);
+    let (wish, wished) = watch::channel(CameraWish {
+        enabled: true,
+        reconnects: 0,
+        stream: Arc::new(stream),
+    });
     let since = clock.wall();
     let (events, _) = mpsc::channel(CHANNEL);
     let outlet = SourceOutlet {
@@ -121,10 +148,9 @@ fn start(
         numbers: Arc::new(AtomicU64::new(0)),
         events,
     };
-    let (orders, received) = mpsc::channel(CHANNEL);
     let mut task = CameraTask {
         session,
-        stream,
+        wish: wish.borrow().clone(),
         outlet,
         running: None,
         stopping: None,
@@ -143,9 +169,9 @@ fn start(
     };
     let (reports, health) = watch::channel(first);
     CameraHandle {
-        orders,
+        wish,
         health,
-        task: tokio::spawn(task.run(received, reports)),
+        task: tokio::spawn(task.run(wished, reports)),
     }
 }
 
@@ -217,7 +243,7 @@ type Teardown = Pin<Box<Timeout<oneshot::Receiver<()>>>>;
 
 struct CameraTask {
     session: Session,
-    stream: SourceSetup,
+    wish: CameraWish,
     outlet: SourceOutlet,
     running: Option<RunningSource>,
     /// The end of a pipeline that is torn down.
@@ -236,7 +262,7 @@ struct CameraTask {
 impl CameraTask {
     async fn run(
         mut self,
-        mut orders: mpsc::Receiver<CameraRequest>,
+        mut wished: watch::Receiver<CameraWish>,
         reports: watch::Sender<Health>,
     ) {
         self.feed(SessionInput::Enable).await;
@@ -246,22 +272,20 @@ impl CameraTask {
             let wake = self.session.next_deadline().map(|due| due.since(now));
             let pause = wake.unwrap_or(REPORT_EVERY).min(REPORT_EVERY);
             let input = tokio::select! {
-                order = orders.recv() => match order {
-                    Some(CameraRequest::Enable(true)) => {
-                        self.stream.opener.requested();
-                        SessionInput::Enable
+                changed = wished.changed() => {
+                    if changed.is_err() {
+                        break;
                     }
-                    Some(CameraRequest::Enable(false)) => SessionInput::Disable,
-                    Some(CameraRequest::Reconnect) => {
-                        self.stream.opener.requested();
-                        SessionInput::Reconnect
+                    let later = wished.borrow_and_update().clone();
+                    let before = std::mem::replace(&mut self.wish, later);
+                    for input in before.inputs(&self.wish) {
+                        if matches!(input, SessionInput::Enable | SessionInput::Reconnect) {
+                            self.wish.stream.opener.requested();
+                        }
+                        self.feed(input).await;
                     }
-                    Some(CameraRequest::Change(stream)) => {
-                        self.stream = stream;
-                        SessionInput::Change(self.stream.policy)
-                    }
-                    None => break,
-                },
+                    continue;
+                }
                 event = next_event(&mut self.running) => match event {
                     SourceEvent::FirstPacket => SessionInput::FirstPacket,
                     SourceEvent::FirstFrame => SessionInput::FirstFrame,
@@ -308,9 +332,9 @@ impl CameraTask {
             events,
             ..self.outlet.clone()
         };
-        let opener = self.stream.opener.clone();
+        let opener = self.wish.stream.opener.clone();
         let open = move || opener.open(outlet);
-        let Some(opened) = in_time(self.stream.policy.first_frame, open).await else {
+        let Some(opened) = in_time(self.wish.stream.policy.first_frame, open).await else {
             self.abandoned += 1;
             return Err(stuck("the source did not open in time"));
         };
@@ -346,7 +370,7 @@ impl CameraTask {
             return Ok(());
         };
         let source = Arc::clone(&running.source);
-        in_time(self.stream.policy.first_frame, move || source.rewind())
+        in_time(self.wish.stream.policy.first_frame, move || source.rewind())
             .await
             .unwrap_or_else(|| Err(stuck("the source did not go back to its start in time")))
     }

@@ -24,18 +24,27 @@ fn site() -> Vec<CameraConfig> {
     site.into()
 }
 
+/// The cameras of a file with what an earlier run stored, and the overrides that the file discards.
+fn restarted(
+    file: Vec<CameraConfig>,
+    stored: StoredOverrides,
+) -> (EffectiveCameras, Vec<DiscardedOverride>) {
+    let mut effective = EffectiveCameras::new(stored);
+    let discarded = effective.replace_file(file);
+    effective.cameras(at(0));
+    (effective, discarded)
+}
+
 /// The cameras of a file without overrides.
 fn of_file(file: Vec<CameraConfig>) -> EffectiveCameras {
-    let (effective, discarded) = EffectiveCameras::new(file, StoredOverrides::default());
-    assert_eq!(discarded, []);
-    effective
+    restarted(file, StoredOverrides::default()).0
 }
 
 fn fresh() -> EffectiveCameras {
     of_file(site())
 }
 
-fn code(refused: Result<OverrideEffect, Refusal>) -> RefusalCode {
+fn code(refused: Result<(), Refusal>) -> RefusalCode {
     refused.unwrap_err().code
 }
 
@@ -47,7 +56,7 @@ fn person() -> PromptId {
     PromptId::new("person").unwrap()
 }
 
-fn set(effective: &mut EffectiveCameras, setting: Setting) -> Result<OverrideEffect, Refusal> {
+fn set(effective: &mut EffectiveCameras, setting: Setting) -> Result<(), Refusal> {
     let camera = gate();
     effective.execute(&Command::Set { camera, setting }, at(0))
 }
@@ -72,8 +81,7 @@ fn without_changes_the_file_is_in_force() {
 fn words_change_with_their_revision_and_other_cameras_do_not() {
     let mut effective = fresh();
     assert_eq!(asked(&mut effective), ("person".into(), 1));
-    let effect = set(&mut effective, text("red hat"));
-    assert_eq!(effect, Ok(OverrideEffect::Stored));
+    set(&mut effective, text("red hat")).unwrap();
     assert_eq!(asked(&mut effective), ("red hat".into(), 2));
     // The same text again is no change.
     set(&mut effective, text(" red hat ")).unwrap();
@@ -115,17 +123,17 @@ fn overrides_survive_a_restart_and_end_with_a_file_edit() {
     set(&mut effective, text("red hat")).unwrap();
     set(&mut effective, Setting::Rate(rate(2.0))).unwrap();
     effective.cameras(at(0));
-    let text = effective.stored().to_json().unwrap();
+    let text = effective.stored(None).to_json().unwrap();
 
     let stored = ReadOverrides::of_json(text.as_bytes()).unwrap().stored;
-    let (mut again, discarded) = EffectiveCameras::new(site(), stored.clone());
+    let (mut again, discarded) = restarted(site(), stored.clone());
     assert_eq!(discarded, []);
     assert_eq!(again.cameras(at(0)), effective.cameras(at(0)));
     assert_eq!(asked(&mut again), ("red hat".into(), 2));
 
     let mut edited = site();
     edited[0].rate = rate(5.0);
-    let (mut after, discarded) = EffectiveCameras::new(edited, stored);
+    let (mut after, discarded) = restarted(edited, stored);
     let [DiscardedOverride { was, file }] = &discarded[..] else {
         panic!("{discarded:?}");
     };
@@ -142,9 +150,9 @@ fn overrides_of_one_camera_move_to_another_node() {
     set(&mut effective, text("red hat")).unwrap();
     effective.cameras(at(0));
     let id = &site()[0].id;
-    let moved = effective.stored_of(id).to_json().unwrap();
+    let moved = effective.stored(Some(id)).to_json().unwrap();
     let moved = ReadOverrides::of_json(moved.as_bytes()).unwrap().stored;
-    assert!(effective.stored_of(&site()[1].id).is_empty());
+    assert!(effective.stored(Some(&site()[1].id)).is_empty());
 
     let mut other = of_file(Vec::new());
     // Before and after the list: what is stored may arrive first.
@@ -172,10 +180,9 @@ fn resetting_takes_back_one_camera_or_all() {
     let (camera, setting) = (yard.clone(), Setting::MotionGate(true));
     let set = Command::Set { camera, setting };
     effective.execute(&set, at(0)).unwrap();
-    let reset = |camera| Command::ResetOverrides { camera };
-    effective.execute(&reset(Some(yard)), at(0)).unwrap();
+    effective.reset(|id| *id == yard);
     assert_eq!(effective.overrides().len(), 1);
-    effective.execute(&reset(None), at(0)).unwrap();
+    effective.reset(|_| true);
     assert_eq!(effective.cameras(at(0)), site());
 }
 

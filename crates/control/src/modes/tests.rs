@@ -160,12 +160,12 @@ fn chosen_mode_stays_in_a_new_file_that_has_it() {
 fn unknown_mode_is_refused_and_changes_nothing() {
     let mut switch = ModeSwitch::new(modes(), StoredMode::default());
     switch.update(at(0, 23));
-    let stored = switch.stored();
+    let stored = switch.stored().clone();
     let refusal = switch.choose(Some(&id("day")), at(0, 23)).unwrap_err();
     assert_eq!(refusal.code, RefusalCode::UnknownMode);
     let text = "there is no mode day; there are night, evening, away";
     assert_eq!(refusal.text, text);
-    assert_eq!(switch.stored(), stored);
+    assert_eq!(*switch.stored(), stored);
     let mut without = ModeSwitch::new(Vec::new(), StoredMode::default());
     let refusal = without.choose(Some(&id("day")), at(0, 23)).unwrap_err();
     assert!(refusal.text.contains("the file has no modes"), "{refusal}");
@@ -176,7 +176,7 @@ fn unknown_mode_is_refused_and_changes_nothing() {
 fn stored_mode_goes_on_and_a_later_switch_is_seen() {
     let mut switch = ModeSwitch::new(modes(), StoredMode::default());
     switch.choose(Some(&id("away")), at(0, 12)).unwrap();
-    let json = serde_json::to_string(&switch.stored()).unwrap();
+    let json = serde_json::to_string(switch.stored()).unwrap();
     let stored: StoredMode = serde_json::from_str(&json).unwrap();
     let mut again = ModeSwitch::new(modes(), stored.clone());
     assert!(!again.update(at(0, 17)));
@@ -190,7 +190,7 @@ fn stored_mode_goes_on_and_a_later_switch_is_seen() {
 fn choice_outlives_a_boot_before_the_clock_is_set() {
     let mut switch = ModeSwitch::new(modes(), StoredMode::default());
     switch.choose(Some(&id("away")), at(0, 12)).unwrap();
-    let mut again = ModeSwitch::new(modes(), switch.stored());
+    let mut again = ModeSwitch::new(modes(), switch.stored().clone());
     // A box without a battery starts in 1970, until it has the time of the network.
     assert!(!again.update(WallTime::from_unix_millis(60_000)));
     assert!(!again.update(at(0, 15)));

@@ -28,10 +28,19 @@ use consumer::Consumer;
 use device::{Scene, SceneDevice};
 use tempfile::TempDir;
 
+use std::future::pending;
+
+use tokio::{task::spawn_blocking, time::timeout};
+
 use super::*;
-use crate::app::{engine_slot::EngineSlot, start_logging, test_support};
+use crate::app::{
+    engine_slot::EngineSlot,
+    engine_supervisor::{EnginePlan, OpenedEngines},
+    start_logging, test_support,
+};
 use spotter_cameras::sampler::TimeLimits;
-use spotter_config::Environment;
+use spotter_config::{self as config, Environment};
+use spotter_core::CameraId;
 use spotter_engine::{service::handle, testing};
 use spotter_scripted::{
     broker::{ScriptedBroker, codec::Publish},

@@ -4,7 +4,7 @@ use serde_json::{Map, json};
 
 use super::RequestHead;
 use crate::{Info, contract::detection::SCHEMA};
-use spotter_control::Refusal;
+use spotter_control::{Override, Refusal};
 use spotter_core::{CameraId, Setting, WallTime};
 
 /// The value of a successful reply.
@@ -23,8 +23,7 @@ pub enum ReplyValue {
     Info(Box<Info>),
     /// The values that a command may change, by camera.
     Settings(Vec<(CameraId, Vec<Setting>)>),
-    /// Overrides: camera, the file's value, the effective value.
-    Overrides(Vec<(CameraId, Setting, Setting)>),
+    Overrides(Vec<Override>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -73,10 +72,10 @@ impl Reply {
                 message["value"] = json!(cameras);
             }
             Ok(ReplyValue::Overrides(changed)) => {
-                let entry = |(camera, file, now): &(CameraId, Setting, Setting)| {
+                let entry = |Override { camera, file, now }: &Override| {
                     json!({
-                        "cam": camera.as_str(),
-                        "prompt": now.prompt().map(|prompt| prompt.as_str()),
+                        "cam": camera,
+                        "prompt": now.prompt(),
                         "field": now.field(),
                         "file": value(file),
                         "now": value(now),

@@ -10,7 +10,7 @@ use crate::{
     contract::discovery::tests::config,
     testing::{camera, fleet_topics, prompt, topics},
 };
-use spotter_control::{LogLevel, NewPrompt, RequestedInfo};
+use spotter_control::{LogLevel, NewPrompt, Override, RequestedInfo};
 use spotter_core::{
     Epoch, PromptId, WallTime,
     testing::{prompt_text, rate, share},
@@ -359,7 +359,11 @@ fn replies_repeat_the_request() {
     let published = reply(RequestHead::default(), Ok(settings));
     let expected = json!({"gate": {"enabled": true, "prompts": {"person": {"min_score": 0.4}}}});
     assert_eq!(published["value"], expected);
-    let changed = vec![(gate(), Setting::Rate(rate(1.0)), Setting::Rate(rate(2.0)))];
+    let changed = vec![Override {
+        camera: gate(),
+        file: Setting::Rate(rate(1.0)),
+        now: Setting::Rate(rate(2.0)),
+    }];
     let published = reply(RequestHead::default(), Ok(ReplyValue::Overrides(changed)));
     let expected =
         json!([{"cam": "gate", "prompt": null, "field": "rate", "file": 1.0, "now": 2.0}]);

@@ -1,0 +1,82 @@
+//! The status page and the local HTTP API, which answer from the beginning of the start on that the model is being opened.
+
+use std::{future::pending, sync::Arc};
+
+use super::{
+    notice::Notice,
+    stage::{Stage, StageContext, Work},
+};
+use crate::api::ServedApi;
+use spotter_config::Config;
+use spotter_core::Clock;
+use spotter_http::HostNames;
+use spotter_page::{Readiness, ServedPage};
+
+#[derive(Default)]
+pub struct HttpServers {
+    /// `None`: off.
+    pub page: Option<ServedPage>,
+    /// `None`: off.
+    pub api: Option<ServedApi>,
+}
+
+impl HttpServers {
+    pub async fn start(
+        file: &Config,
+        readiness: Readiness,
+        clock: &Arc<dyn Clock>,
+    ) -> anyhow::Result<Self> {
+        let page = ServedPage::start(&file.http, readiness, clock).await?;
+        let names = HostNames::of_this_machine(&file.http.names);
+        match ServedApi::start(file.api.as_ref(), names, clock).await {
+            Ok(api) => Ok(Self { page, api }),
+            Err(error) => {
+                Self { page, api: None }.free().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Frees the addresses at once.
+    pub async fn free(&mut self) {
+        if let Some(api) = self.api.take() {
+            api.close().await;
+        }
+        if let Some(page) = self.page.take() {
+            page.close().await;
+        }
+    }
+}
+
+impl Stage for HttpServers {
+    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+        match &mut self.api {
+            Some(api) => Box::pin(async {
+                let call = api.next_trigger().await;
+                vec![Notice::TriggerCalled(Some(call))]
+            }),
+            None => Box::pin(pending()),
+        }
+    }
+
+    fn tick(&mut self, context: &mut StageContext<'_>) {
+        if let Some(api) = &self.api {
+            context.status.api = Some(api.status());
+            context.status.troubles.extend(api.troubles());
+        }
+    }
+
+    fn finish(&mut self) -> Work<'_, Vec<Notice>> {
+        if let Some(api) = &self.api {
+            api.refuse();
+        }
+        Box::pin(async { Vec::new() })
+    }
+
+    fn close(&mut self, _is_restart: bool) -> Work<'_, Vec<Notice>> {
+        Box::pin(async {
+            self.free().await;
+            Vec::new()
+        })
+    }
+}

@@ -1,0 +1,125 @@
+//! What the stages of the daemon say to each other.
+
+use std::time::Duration;
+
+use crate::api::TriggerRequest;
+use spotter_config::LoadedConfig;
+use spotter_core::{CameraId, LineId, LookNews, TriggeredLooks};
+use spotter_mqtt::{Inbound, ReplyTo, RequestHead, SentDetection};
+use spotter_webhook::WebhookPicture;
+
+/// What a stage says; the comments name who says it, and who acts on it.
+pub enum Notice {
+    /// The loop begins.
+    Started,
+    /// Engines: looks have news, the answers in the order of each topic. Commands, answers, triggers.
+    Looks(Vec<LookNews>),
+    /// Engines: one is lost, not the last. Commands, answers.
+    EngineLost(EngineLoss),
+    /// Engines: others run now. Commands, fleet.
+    EnginesChanged(RunningEngines),
+    /// Broker: a detection was handed to the MQTT client. Figures, console.
+    Sent(Box<SentDetection>),
+    /// Broker: a message came. Commands, triggers.
+    Received(Inbound),
+    /// HTTP API: a call for a trigger, until a stage takes it. Fleet, triggers.
+    TriggerCalled(Option<TriggerRequest>),
+    /// Triggers: a camera is looked at from now on, or not. Cameras.
+    LookSwitched(LookSwitch),
+    /// Cameras: one is on or off. Answers.
+    CameraSwitched(CameraSwitch),
+    /// Answers: the picture of an event. Webhooks.
+    PictureTaken(WebhookPicture),
+    /// Commands: connect again. Cameras.
+    ReconnectAsked(CameraId),
+    /// Commands: set the counts at a line to 0. Answers.
+    LineReset(CameraId, LineId),
+    /// Commands: a picture of the next look. Answers, triggers.
+    SnapshotAsked(CameraId),
+    /// Commands: look at a camera for this time. Triggers.
+    LooksAsked(CameraId, Duration),
+    /// Commands, or a signal without a requester: read the file again. Reload.
+    ReloadAsked(Option<Requester>),
+    /// Reload: the file was read. Commands reply, then reload carries it out.
+    FileRead(ReadFile),
+    /// Reload: the file is valid and in force. Broker, webhooks.
+    FileApplied,
+    /// Reload, fleet: the file or the list was read, with these errors. Commands.
+    ConfigReported(Vec<String>),
+    /// Membership: there is something to carry out. Fleet.
+    FleetDecided,
+    /// Fleet: this node publishes a camera from now on. Cameras.
+    Owned(CameraId),
+    /// Fleet: another node is about to have a camera. Answers.
+    HandingOver(CameraId),
+    /// Fleet: other nodes publish these cameras now, or are about to. Commands.
+    Moved(Vec<CameraId>),
+    /// Any: the run ends. The daemon.
+    End(anyhow::Result<RunEnd>),
+}
+
+/// How a run ends.
+pub enum RunEnd {
+    Stop,
+    /// All stages have to start again with this configuration.
+    Restart(Box<LoadedConfig>),
+}
+
+/// The engines that run now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunningEngines {
+    pub count: usize,
+    /// Names of the GPUs in use.
+    pub gpus: Vec<String>,
+}
+
+/// The effect of a lost engine.
+pub struct EngineLoss {
+    /// Its cameras; another engine has them now, unless it was the last.
+    pub cameras: Vec<CameraId>,
+    /// The device and its error.
+    pub reason: String,
+    /// No engine is left.
+    pub is_last: bool,
+}
+
+/// A camera was switched on or off. A lost connection is neither.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CameraSwitch {
+    On(CameraId),
+    /// By a command or the schedule, because its file has ended, or because none of its triggers is active.
+    Off(CameraId),
+}
+
+/// These looks of a camera are taken from now on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookSwitch {
+    pub camera: CameraId,
+    pub looks: TriggeredLooks,
+}
+
+/// The sender of a command, and where it expects the reply.
+#[derive(Clone, Debug)]
+pub struct Requester {
+    pub head: RequestHead,
+    pub to: Option<ReplyTo>,
+}
+
+/// The file as it was read, and the commands that asked for it.
+pub struct ReadFile {
+    pub requesters: Vec<Requester>,
+    pub found: FoundFile,
+}
+
+/// What the file is to the running configuration.
+#[derive(Default)]
+pub enum FoundFile {
+    #[default]
+    Unchanged,
+    /// Only cameras, modes and webhooks are others.
+    InPlace(Box<LoadedConfig>),
+    /// Other sections are others too.
+    Restart(Box<LoadedConfig>),
+    /// The file has these errors; the running configuration stays active.
+    Rejected(Vec<String>),
+}

@@ -1,0 +1,237 @@
+//! The configuration file, read again while the daemon runs: beside the loop, one reading at a time.
+//!
+//! A request that comes while the file is read may be about a later change of it, so the file is then read once more.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use tokio::task::spawn_blocking;
+
+use super::{
+    config_store::{adapters_fit, read_file, restart_reasons},
+    event_poster::EventPoster,
+    logging::remember_secrets,
+    notice::{FoundFile, Notice, ReadFile, Requester, RunEnd},
+    stage::{Stage, StageContext, Work},
+};
+use crate::{api::ServedApi, ops::telemetry::SecretList};
+use spotter_config::{
+    self as config, Config, ConfigProblems, LoadedConfig, ModelSettings, Severity,
+};
+use spotter_engine::model::check_model;
+use spotter_mqtt::{Publisher, discovery::collisions};
+use spotter_page::ServedPage;
+
+const REJECTED: &str = "new configuration rejected; the running configuration stays active";
+
+/// Commands that get a reply while the file is read; further ones get none.
+const REPLIES_MAX: usize = 64;
+
+/// See the module's documentation.
+pub struct Reload {
+    path: PathBuf,
+    secrets: SecretList,
+    engines: OpenedEngineCount,
+    reading: Option<Work<'static, ReadFile>>,
+    /// Asked for while the file is read.
+    again: Option<Vec<Requester>>,
+}
+
+/// The engines of this run.
+#[derive(Clone, Copy, Debug)]
+struct OpenedEngineCount {
+    count: usize,
+    on_gpus: bool,
+}
+
+impl OpenedEngineCount {
+    /// True when `config` has a GPU that got no engine for want of cameras and would get one now.
+    fn would_grow(self, config: &Config) -> bool {
+        let engines = config.model.gpus.len().min(config.engines_max());
+        self.on_gpus && engines > self.count
+    }
+}
+
+impl Reload {
+    /// `engines` run, of which all or none are on GPUs.
+    pub fn new(path: PathBuf, secrets: SecretList, engines: usize, on_gpus: bool) -> Self {
+        Self {
+            path,
+            secrets,
+            engines: OpenedEngineCount {
+                count: engines,
+                on_gpus,
+            },
+            reading: None,
+            again: None,
+        }
+    }
+
+    fn begin(&mut self, requesters: Vec<Requester>, running: &Config) {
+        let (path, running, engines) = (self.path.clone(), running.clone(), self.engines);
+        self.reading = Some(Box::pin(async move {
+            let found = find(&path, running, engines).await;
+            ReadFile { requesters, found }
+        }));
+    }
+
+    fn carry_out(&mut self, found: FoundFile, context: &mut StageContext<'_>) {
+        match found {
+            FoundFile::Unchanged => tracing::info!("configuration unchanged"),
+            FoundFile::InPlace(loaded) => {
+                tracing::info!("configuration changed");
+                remember_secrets(&self.secrets, &loaded.config);
+                log_warnings(&loaded);
+                log_advice(&loaded.config);
+                let (now, wall) = (context.now, context.wall);
+                context.config.replace_file(loaded.config, now, wall);
+                context.cameras_changed();
+            }
+            FoundFile::Restart(loaded) => {
+                return context.say(Notice::End(Ok(RunEnd::Restart(loaded))));
+            }
+            FoundFile::Rejected(errors) => return context.say(Notice::ConfigReported(errors)),
+        }
+        // A certificate or the rights at the broker may have changed with an unchanged file.
+        context.say(Notice::FileApplied);
+        context.say(Notice::ConfigReported(Vec::new()));
+    }
+}
+
+impl Stage for Reload {
+    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+        let Some(reading) = &mut self.reading else {
+            return Box::pin(std::future::pending());
+        };
+        Box::pin(async { vec![Notice::FileRead(reading.await)] })
+    }
+
+    fn hear(&mut self, notice: &mut Notice, context: &mut StageContext<'_>) {
+        match notice {
+            Notice::ReloadAsked(requester) if self.reading.is_none() => {
+                self.begin(Vec::from_iter(requester.take()), context.config.file());
+            }
+            Notice::ReloadAsked(requester) => {
+                let again = self.again.get_or_insert_default();
+                again.extend(requester.take());
+                again.truncate(REPLIES_MAX);
+            }
+            Notice::FileRead(read) => {
+                self.reading = None;
+                self.carry_out(std::mem::take(&mut read.found), context);
+                if let Some(requesters) = self.again.take() {
+                    self.begin(requesters, context.config.file());
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Reads the file and validates it. Logs what is wrong with it; changes nothing.
+async fn find(path: &Path, running: Config, engines: OpenedEngineCount) -> FoundFile {
+    match read(path, running, engines).await {
+        Ok(found) => found,
+        Err(error) => match error.downcast_ref::<ConfigProblems>() {
+            Some(problems) => {
+                log_rejected(problems);
+                FoundFile::Rejected(problems.iter().map(ToString::to_string).collect())
+            }
+            None => {
+                tracing::error!("{REJECTED}: {error:#}");
+                FoundFile::Rejected(vec![format!("{error:#}")])
+            }
+        },
+    }
+}
+
+async fn read(
+    path: &Path,
+    running: Config,
+    engines: OpenedEngineCount,
+) -> anyhow::Result<FoundFile> {
+    let file = path.to_owned();
+    let before = running.clone();
+    let loaded = spawn_blocking(move || read_file(&file, &before)).await??;
+    let new = &loaded.config;
+    if *new == running {
+        return Ok(FoundFile::Unchanged);
+    }
+    EventPoster::check(&new.webhooks)?;
+    let mut reasons = restart_reasons(&running, new);
+    if reasons.is_empty() && engines.would_grow(new) {
+        reasons.push("a camera for another GPU of model.gpus");
+    }
+    if reasons.is_empty() {
+        return Ok(FoundFile::InPlace(Box::new(loaded)));
+    }
+    adapters_fit_model(path, &new.model).await?;
+    validate(&running, new).await?;
+    let sections = reasons.join(", ");
+    tracing::info!(sections, "configuration changed; restarting all stages");
+    Ok(FoundFile::Restart(Box::new(loaded)))
+}
+
+/// Fails when an adapter does not fit the model.
+pub async fn adapters_fit_model(path: &Path, model: &ModelSettings) -> anyhow::Result<()> {
+    let (path, model) = (path.to_owned(), model.clone());
+    Ok(spawn_blocking(move || adapters_fit(&path, &model)).await??)
+}
+
+/// Finds errors that are cheap to find before the running stages stop. What remains makes the previous configuration run again.
+async fn validate(running: &Config, new: &Config) -> anyhow::Result<()> {
+    if running.mqtt != new.mqtt {
+        Publisher::check(&new.mqtt).context("mqtt")?;
+    }
+    if is_other_port(page_port(new), running) {
+        ServedPage::check(&new.http).await?;
+    }
+    if is_other_port(api_port(new), running) {
+        ServedApi::check(new.api.as_ref()).await?;
+    }
+    if running.model.source != new.model.source {
+        let source = new.model.source.clone();
+        let checked = spawn_blocking(move || check_model(&source)).await?;
+        checked.context("model")?;
+    }
+    Ok(())
+}
+
+fn page_port(config: &Config) -> Option<u16> {
+    config.http.listen.map(|address| address.port())
+}
+
+fn api_port(config: &Config) -> Option<u16> {
+    config.api.as_ref().map(|api| api.listen.port())
+}
+
+/// Whether neither page nor API runs at this port: theirs are free in the restart, so only another one is tried before.
+fn is_other_port(port: Option<u16>, running: &Config) -> bool {
+    port.is_some() && ![page_port(running), api_port(running)].contains(&port)
+}
+
+pub fn log_warnings(loaded: &LoadedConfig) {
+    for warning in &loaded.warnings {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// Warns of valid settings that are probably not intended.
+pub fn log_advice(file: &Config) {
+    let no_model = config::advice::no_model(&file.model).into_iter();
+    for warning in no_model.chain(collisions(file, true)) {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// Logs each problem as an event of its own, because a journal shows a second line without priority and name.
+fn log_rejected(problems: &ConfigProblems) {
+    let errors = problems.errors();
+    tracing::error!(errors, "{REJECTED}");
+    for problem in problems.iter() {
+        match problem.severity {
+            Severity::Error => tracing::error!("{problem}"),
+            Severity::Warning => tracing::warn!("{problem}"),
+        }
+    }
+}

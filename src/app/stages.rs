@@ -1,0 +1,345 @@
+//! The stages of the daemon: which there are, in which order, and how they start. The only file that names all of them.
+
+use std::{path::PathBuf, sync::Arc};
+
+use anyhow::Context as _;
+
+use super::{
+    answer_router::AnswerRouter,
+    broker_link::BrokerLink,
+    camera_supervisor::CameraSupervisor,
+    command_handler::CommandHandler,
+    config_store::open_config,
+    console::Console,
+    costs::CostBasis,
+    engine_supervisor::{EnginePlan, EngineSupervisor, OpenEngines, OpenedEngines},
+    event_poster::EventPoster,
+    fleet_membership::{FleetMembership, FleetParts, FleetStart},
+    housekeeping::{Housekeeping, named},
+    http_servers::HttpServers,
+    lines::Lines,
+    logging::Logging,
+    node_reporter::{NodeReporter, expected_looks, longest_look, node_info},
+    reload::{Reload, log_advice},
+    report::RunReport,
+    snapshot,
+    stage::{Handles, Stage},
+    triggers::Triggers,
+};
+use crate::ops::notify;
+use spotter_cameras::sampler::Sampler;
+use spotter_config::Config;
+use spotter_control::ConfigStore;
+use spotter_core::{CameraId, Clock};
+use spotter_engine::{
+    model::{ModelConfig, model_config},
+    open::ModelCard,
+};
+use spotter_mqtt::{Identity, Publisher};
+use spotter_page::{Board, BoardParts, PromptCosts, Readiness};
+use spotter_state::StateStore;
+
+/// What belongs to the process and survives a restart inside it.
+#[derive(Clone)]
+pub struct ProcessContext {
+    pub path: PathBuf,
+    pub logging: Logging,
+    pub console: bool,
+    pub lines: Option<Lines>,
+    pub clock: Arc<dyn Clock>,
+    pub open_engines: Arc<OpenEngines>,
+}
+
+/// See the module's documentation.
+pub struct Stages {
+    pub servers: HttpServers,
+    pub engines: EngineSupervisor,
+    pub cameras: CameraSupervisor,
+    pub answers: AnswerRouter,
+    pub commands: CommandHandler,
+    /// `None`: a box with its own cameras.
+    pub fleet: Option<FleetMembership>,
+    pub triggers: Triggers,
+    pub broker: BrokerLink,
+    pub webhooks: EventPoster,
+    pub reload: Reload,
+    /// `None`: detections are not printed for people.
+    pub console: Option<Console>,
+    pub figures: Housekeeping,
+}
+
+/// The stages that can fail to start, running and not yet connected to anything outside.
+pub struct PreparedStages {
+    pub config: ConfigStore,
+    pub state: StateStore,
+    pub engines: EngineSupervisor,
+    pub costs: Option<CostBasis>,
+    pub card: ModelCard,
+    pub fleet: Option<FleetStart>,
+}
+
+/// What a daemon runs with.
+pub struct StartedStages {
+    pub stages: Stages,
+    pub config: ConfigStore,
+    pub state: StateStore,
+}
+
+impl Stages {
+    /// In the order in which they hear and apply: those that take frames before those that deliver answers, the figures at last.
+    pub fn all(&mut self) -> Vec<&mut dyn Stage> {
+        let mut all: Vec<&mut dyn Stage> = vec![
+            &mut self.servers,
+            &mut self.engines,
+            &mut self.cameras,
+            &mut self.answers,
+            &mut self.commands,
+        ];
+        if let Some(fleet) = &mut self.fleet {
+            all.push(fleet);
+        }
+        all.extend([
+            &mut self.triggers as &mut dyn Stage,
+            &mut self.broker,
+            &mut self.webhooks,
+            &mut self.reload,
+            &mut self.figures,
+        ]);
+        if let Some(console) = &mut self.console {
+            all.push(console);
+        }
+        all
+    }
+
+    pub async fn start(file: Config, context: &ProcessContext) -> anyhow::Result<StartedStages> {
+        let readiness = Readiness::new(Arc::clone(&context.clock));
+        let mut servers = HttpServers::start(&file, readiness.clone(), &context.clock).await?;
+        let prepared = PreparedStages::prepare(file, context).await;
+        let started =
+            prepared.and_then(|prepared| prepared.begin(&mut servers, readiness, context));
+        // The previous configuration may listen on the same addresses.
+        servers.free().await;
+        started
+    }
+
+    /// What the run did.
+    pub fn report(&mut self) -> RunReport {
+        let sampler = self.engines.sampler();
+        let (mut counters, removed) = (sampler.counters(), sampler.removed_counters());
+        if let (true, Ok(name)) = (removed.arrived > 0, CameraId::new("removed-cameras")) {
+            counters.push((name, removed));
+        }
+        self.figures.report(counters)
+    }
+}
+
+impl PreparedStages {
+    /// Does first what can fail: nothing is published and no camera is connected before the rest runs.
+    async fn prepare(file: Config, context: &ProcessContext) -> anyhow::Result<Self> {
+        EventPoster::check(&file.webhooks)?;
+        let state = StateStore::open(&file.node.state_dir, Arc::clone(&context.clock))?;
+        let fleet = match &file.fleet {
+            Some(fleet) => Some(FleetStart::read(fleet, &file, state.clone()).await),
+            None => None,
+        };
+        let mut config = open_config(file, &state, &*context.clock);
+        if let Some(fleet) = &fleet {
+            let cameras = fleet.cameras().into_iter().map(|shared| shared.camera);
+            config.replace_list(cameras.collect(), context.clock.now());
+        }
+        let sampler = Sampler::new(config.cameras(), Arc::clone(&context.clock));
+        let opening = (context.open_engines)(EnginePlan {
+            config: config.effective(),
+            sampler: Arc::clone(&sampler),
+            clock: Arc::clone(&context.clock),
+            only: None,
+        });
+        let OpenedEngines { slots, card } = opening.await?;
+        let (clock, open) = (&context.clock, &context.open_engines);
+        let mut engines =
+            EngineSupervisor::new(sampler, slots, Arc::clone(clock), Arc::clone(open));
+        let costs = costs(&config.effective(), &engines);
+        engines.set_costs(costs.clone());
+        engines.set_cameras(config.cameras());
+        engines.log_assignment();
+        log_advice(config.file());
+        Ok(Self {
+            config,
+            state,
+            engines,
+            costs,
+            card,
+            fleet,
+        })
+    }
+
+    /// Starts publishing and the cameras. From then on the page shows the daemon, and the engines answer requests of the API.
+    pub fn begin(
+        mut self,
+        servers: &mut HttpServers,
+        readiness: Readiness,
+        context: &ProcessContext,
+    ) -> anyhow::Result<StartedStages> {
+        // The stages begin with these cameras.
+        self.config.take_change();
+        let identity = self.identity();
+        let PublishingStages {
+            handles,
+            broker,
+            webhooks,
+        } = self.publish(&identity, context)?;
+        let shared = || handles.clone();
+        let Self {
+            config,
+            mut engines,
+            costs,
+            card,
+            fleet,
+            ..
+        } = self;
+        let (file, model) = (config.file(), Arc::clone(&card.name));
+        let shown = file.with_cameras(config.cameras().to_vec());
+        let mut info = node_info(&shown, &identity, &card, handles.clock.wall());
+        info.gpus = engines.gpus();
+        let figures =
+            Housekeeping::start(&info, named(file, &card), context.lines.clone(), shared());
+        let mut reporter = NodeReporter::new(&identity, info, shared());
+        // Before the first states.
+        reporter.announce(&config);
+        let answers = AnswerRouter::new(&config, model, Arc::clone(&identity.boot), shared());
+        let cameras = CameraSupervisor::start(config.cameras(), engines.device_map(), shared());
+        let triggers = Triggers::start(config.cameras(), shared());
+        let watching = file.cameras.len();
+        notify::ready(&format!("watching {watching} cameras with {}", card.name));
+        reporter.publish_settings(&config);
+        reporter.report_config(&config, Vec::new());
+        let fleet = fleet.zip(file.fleet.as_ref()).map(|(start, fleet)| {
+            let parts = FleetParts {
+                identity,
+                costs: costs.unwrap_or_else(|| CostBasis::new(ModelConfig::default(), None, 0, 0)),
+                sessions: cameras.sessions(),
+                engines: engines.running().count,
+                handles: shared(),
+            };
+            FleetMembership::start(start, fleet, parts)
+        });
+        engines.watch_progress(readiness);
+        serve(servers, &mut engines, shared().board, file, &card);
+        let stages = Stages {
+            servers: std::mem::take(servers),
+            reload: Reload::new(
+                context.path.clone(),
+                context.logging.secrets.clone(),
+                engines.progress().count(),
+                !engines.gpus().is_empty(),
+            ),
+            engines,
+            cameras,
+            answers,
+            commands: CommandHandler::new(reporter, context.logging.clone(), shared()),
+            fleet,
+            triggers,
+            broker,
+            webhooks,
+            console: context.console.then_some(Console),
+            figures,
+        };
+        Ok(StartedStages {
+            stages,
+            config,
+            state: handles.state,
+        })
+    }
+
+    fn identity(&self) -> Identity {
+        let file = self.config.file();
+        let identity = Identity::of_this_machine(file.node.name.clone());
+        match (&file.fleet, &self.fleet) {
+            (Some(table), Some(start)) => identity.in_fleet(table.name.clone(), start.rights()),
+            _ => identity,
+        }
+    }
+
+    fn publish(
+        &self,
+        identity: &Identity,
+        context: &ProcessContext,
+    ) -> anyhow::Result<PublishingStages> {
+        let (file, clock) = (self.config.file(), &context.clock);
+        let state_dir = Some(file.node.state_dir.as_path());
+        let started = Publisher::start(&file.mqtt, state_dir, identity, Arc::clone(clock));
+        let (publisher, task) = started.context("mqtt")?;
+        let broker = BrokerLink::new(publisher.clone(), task, file, clock.now());
+        let events = publisher.take_events();
+        if let Some(lines) = &context.lines {
+            lines.print(publisher.lines());
+        }
+        let costs = self.costs.clone().map(|costs| -> PromptCosts {
+            Arc::new(move |camera, size| costs.prompts(camera, size))
+        });
+        Ok(PublishingStages {
+            broker: broker.context("mqtt: the messages of the broker are already read")?,
+            webhooks: EventPoster::start(
+                events.context("webhook: the events are already read")?,
+                file,
+                clock,
+            ),
+            handles: Handles {
+                publisher,
+                sampler: Arc::clone(self.engines.sampler()),
+                state: self.state.clone(),
+                board: Board::new(BoardParts {
+                    cameras: self.config.cameras(),
+                    clock: Arc::clone(clock),
+                    draw: snapshot::thumbnail,
+                    costs,
+                }),
+                clock: Arc::clone(clock),
+            },
+        })
+    }
+}
+
+/// What publishes, and what reads of it.
+struct PublishingStages {
+    handles: Handles,
+    broker: BrokerLink,
+    webhooks: EventPoster,
+}
+
+/// The page shows the daemon, and the engines answer requests of the API.
+fn serve(
+    servers: &HttpServers,
+    engines: &mut EngineSupervisor,
+    board: Board,
+    file: &Config,
+    card: &ModelCard,
+) {
+    if let Some(page) = &servers.page {
+        page.open(Arc::new(board));
+    }
+    let Some(api) = &servers.api else {
+        return;
+    };
+    engines.answer_requests(api.queue());
+    for broken in &card.broken_adapters {
+        let (id, reason) = (broken.id.clone(), broken.reason.clone());
+        api.queue().adapter_is_broken(id, reason);
+    }
+    api.open(&card.name, &file.model.adapters);
+}
+
+/// What looks cost on the engines; `None` when the model's configuration cannot be read.
+fn costs(effective: &Config, engines: &EngineSupervisor) -> Option<CostBasis> {
+    match model_config(&effective.model.source) {
+        Ok(model) => {
+            let measured = longest_look(&expected_looks(&effective.cameras)).len();
+            let count = engines.progress().count();
+            Some(CostBasis::new(model, engines.look(), measured, count))
+        }
+        Err(error) => {
+            tracing::warn!("the status page does not show what prompts cost: {error}");
+            None
+        }
+    }
+}
