@@ -175,46 +175,30 @@ fn start(
     }
 }
 
-/// Ends a source in a thread of its own, because broken drivers may block for ever; the receiver gets a message when it is done.
-fn tear_down(source: Arc<dyn Source>) -> oneshot::Receiver<()> {
+/// Does what may block in a thread of its own, as a runtime waits for its threads at the end, for ever. Nothing is received when the
+/// thread did not start or panicked.
+fn in_thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> oneshot::Receiver<T> {
     let (done, receiver) = oneshot::channel();
-    let work = move || {
-        source.stop();
-        drop(source);
-        let _ = done.send(());
-    };
-    let thread = std::thread::Builder::new().name("ingest-teardown".into());
-    if let Err(e) = thread.spawn(work) {
-        error!("cannot start the pipeline teardown thread: {e}");
+    let thread = std::thread::Builder::new().name(name.to_owned());
+    if let Err(e) = thread.spawn(move || drop(done.send(work()))) {
+        error!("cannot start the thread {name}: {e}");
     }
     receiver
 }
 
-/// Does what may block in a thread of its own, as a runtime waits for its threads at the end, for ever; `None` when it was not
-/// done within `limit`; it then goes on in the background.
+/// Opens or rewinds a source. `None` when it was not done within `limit`; it then goes on in the background.
 async fn in_time<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Option<Result<T, Failure>> {
-    let (done, receiver) = oneshot::channel();
-    let thread = std::thread::Builder::new().name("ingest-open".into());
-    let failed = |text: String| Some(Err(Failure::new(Fault::Device, text)));
-    if let Err(e) = thread.spawn(move || drop(done.send(work()))) {
-        return failed(format!(
-            "cannot start the thread that opens the source: {e}"
-        ));
-    }
-    let done = timeout(limit, receiver).await.ok()?;
-    // The sender is dropped only by a panic, which the log has.
-    done.map_or_else(
-        |_| {
-            failed(
-                "the thread that opens the source panicked; the panic message is in the log above"
-                    .to_owned(),
-            )
-        },
-        Some,
-    )
+    let done = timeout(limit, in_thread("ingest-open", work)).await.ok()?;
+    Some(done.unwrap_or_else(|_| {
+        let text = "the thread that opens the source failed; the log above says why";
+        Err(Failure::new(Fault::Device, text))
+    }))
 }
 
 /// `what` was not done in time.
@@ -286,12 +270,7 @@ impl CameraTask {
                     }
                     continue;
                 }
-                event = next_event(&mut self.running) => match event {
-                    SourceEvent::FirstPacket => SessionInput::FirstPacket,
-                    SourceEvent::FirstFrame => SessionInput::FirstFrame,
-                    SourceEvent::Failed(failure) => SessionInput::Failed(failure),
-                    SourceEvent::Ended => SessionInput::Ended,
-                },
+                event = next_event(&mut self.running) => SessionInput::Source(event),
                 ended = stopped(&mut self.stopping) => {
                     self.stopped(ended);
                     SessionInput::Stopped
@@ -310,15 +289,16 @@ impl CameraTask {
 
     /// Gives an input to the session and performs its actions. A failed action is an input again.
     async fn feed(&mut self, input: SessionInput) {
+        let failed = |failure| SessionInput::Source(SourceEvent::Failed(failure));
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
             let (phase, attempts) = (self.session.phase(), self.session.attempts);
             let now = self.outlet.clock.now();
             for action in self.session.on(input, now, fastrand::f64()) {
                 let result = match action {
-                    Action::Start => self.start().await.map_err(SessionInput::Failed),
+                    Action::Start => self.start().await.map_err(failed),
                     Action::Stop => self.stop(),
-                    Action::Rewind => self.rewind().await.map_err(SessionInput::Failed),
+                    Action::Rewind => self.rewind().await.map_err(failed),
                 };
                 inputs.extend(result.err());
             }
@@ -333,15 +313,14 @@ impl CameraTask {
             ..self.outlet.clone()
         };
         let opener = self.wish.stream.opener.clone();
-        let open = move || opener.open(outlet);
-        let Some(opened) = in_time(self.wish.stream.policy.first_frame, open).await else {
+        let limit = self.wish.stream.policy.first_frame;
+        let Some(opened) = in_time(limit, move || opener.open(outlet)).await else {
             self.abandoned += 1;
             return Err(stuck("the source did not open in time"));
         };
-        let source = opened?;
         self.last = Progress::default();
         self.running = Some(RunningSource {
-            source,
+            source: opened?,
             events: received,
         });
         Ok(())
@@ -361,7 +340,14 @@ impl CameraTask {
             counters: StreamCounters::default(),
             ..progress
         };
-        self.stopping = Some(Box::pin(timeout(TEARDOWN_LIMIT, tear_down(running.source))));
+        let source = running.source;
+        // Broken drivers may block for ever.
+        let end = move || {
+            source.stop();
+            drop(source);
+        };
+        let ended = in_thread("ingest-teardown", end);
+        self.stopping = Some(Box::pin(timeout(TEARDOWN_LIMIT, ended)));
         Ok(())
     }
 
@@ -370,9 +356,9 @@ impl CameraTask {
             return Ok(());
         };
         let source = Arc::clone(&running.source);
-        in_time(self.wish.stream.policy.first_frame, move || source.rewind())
-            .await
-            .unwrap_or_else(|| Err(stuck("the source did not go back to its start in time")))
+        let limit = self.wish.stream.policy.first_frame;
+        let rewound = in_time(limit, move || source.rewind()).await;
+        rewound.unwrap_or_else(|| Err(stuck("the source did not go back to its start in time")))
     }
 
     fn stopped(&mut self, in_time: bool) {

@@ -144,14 +144,6 @@ fn check_for_descriptors() -> Result<(), Failure> {
     })
 }
 
-impl PipelineProbes {
-    fn progress(&self) -> Progress {
-        let now = self.now();
-        self.check_for_stuck_decoder(now.mono);
-        self.statistics().progress(now)
-    }
-}
-
 struct GstSource {
     pipeline: gst::Pipeline,
     probes: Arc<PipelineProbes>,
@@ -159,7 +151,9 @@ struct GstSource {
 
 impl Source for GstSource {
     fn progress(&self) -> Progress {
-        self.probes.progress()
+        let now = self.probes.now();
+        self.probes.check_for_stuck_decoder(now.mono);
+        self.probes.statistics().progress(now)
     }
 
     fn rewind(&self) -> Result<(), Failure> {
@@ -305,7 +299,7 @@ fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>) {
                 let failure = match probes.give_up_decoder(of_decoder, of_streaming) {
                     Some(text) => device(text.into()),
                     None => {
-                        if probes.statistics().suspected_codec().is_some() {
+                        if probes.suspected_codec().is_some() {
                             // Packets came: another transport would change nothing.
                             probes.memory.transport().works();
                         }

@@ -119,23 +119,20 @@ impl CodecCheck {
         }
     }
 
-    pub fn announced(&self) -> NalCodec {
-        self.announced
+    /// The announced codec and the one that the camera seems to send, when the last packets were of that. Enough where the depayloader
+    /// found fault with a packet too.
+    pub fn suspected(&self) -> Option<(NalCodec, NalCodec)> {
+        (self.misfits > 0).then_some((self.announced, self.announced.other()))
     }
 
-    /// The codec that the camera seems to send, when the last packets were of it and not of the announced one.
-    pub fn suspected(&self) -> Option<NalCodec> {
-        (self.misfits > 0).then_some(self.announced.other())
-    }
-
-    /// A packet came with this payload. The codec that the camera sends, once it is certainly not the announced one.
-    pub fn packet(&mut self, payload: &[u8]) -> Option<NalCodec> {
+    /// A packet came with this payload. As [`Self::suspected`], once it is certain.
+    pub fn packet(&mut self, payload: &[u8]) -> Option<(NalCodec, NalCodec)> {
         let sent = self.announced.other();
         match (self.announced.allows(payload), sent.allows(payload)) {
             (true, false) => self.misfits = 0,
             (false, true) => {
                 self.misfits = self.misfits.saturating_add(1);
-                return (self.misfits == MISFITS).then_some(sent);
+                return self.suspected().filter(|_| self.misfits == MISFITS);
             }
             _ => {}
         }
@@ -230,13 +227,17 @@ mod tests {
                 found.flatten().next()
             };
             assert_eq!(sent(announced), None);
-            assert_eq!(sent(announced.other()), Some(announced.other()));
+            let other = announced.other();
+            assert_eq!(sent(other), Some((announced, other)));
         }
         // Fragments, as RTP cuts large units.
         let mut check = CodecCheck::new(NalCodec::H265);
         let fragments = [[0x7c, 0x85], [0x7c, 0x05], [0x7c, 0x45], [0x5c, 0x81]];
         let found: Vec<_> = (0..12).map(|n| check.packet(&fragments[n % 4])).collect();
-        assert_eq!((found[8], found[9]), (None, Some(NalCodec::H264)));
+        assert_eq!(
+            (found[8], found[9]),
+            (None, Some((NalCodec::H265, NalCodec::H264)))
+        );
         let mut check = CodecCheck::new(NalCodec::H264);
         let fragments = [[0x62, 1], [0x02, 1], [0x60, 1]];
         let found = (0..12).filter_map(|n| check.packet(&fragments[n % 3]));

@@ -19,6 +19,7 @@ use std::{cmp::min_by_key, time::Duration};
 use super::{
     gate::patience,
     health::{Failure, Fault},
+    source::SourceEvent,
 };
 use spotter_core::{Mono, Phase, duration_from_secs};
 
@@ -58,14 +59,8 @@ pub enum SessionInput {
     Reconnect,
     /// The camera is another one, or is to be decoded in another way.
     Change(SessionPolicy),
-    /// The pipeline got data for the first time.
-    FirstPacket,
-    /// The pipeline gave its first good frame.
-    FirstFrame,
-    /// The pipeline cannot go on.
-    Failed(Failure),
-    /// The source has come to its end.
-    Ended,
+    /// The pipeline reports something.
+    Source(SourceEvent),
     /// The pipeline is gone (or was left behind because it did not end).
     Stopped,
     /// Time passed; what the source has done so far.
@@ -194,16 +189,18 @@ impl Session {
             }
             SessionInput::Stopped => self.pipeline = PipelineState::None,
             SessionInput::Tick(seen) => self.watch(seen, now, random, &mut actions),
-            // The rest comes from a pipeline. One that is being torn down is ignored.
-            _ if self.pipeline != PipelineState::Running => {}
-            SessionInput::FirstPacket => {
+            // One that is being torn down is ignored.
+            SessionInput::Source(_) if self.pipeline != PipelineState::Running => {}
+            SessionInput::Source(SourceEvent::FirstPacket) => {
                 if let SessionState::Connecting { since } = self.state {
                     self.state = SessionState::WaitingKeyframe { since };
                 }
             }
-            SessionInput::FirstFrame => self.first_frame(now),
-            SessionInput::Failed(failure) => self.fail(failure, now, random, &mut actions),
-            SessionInput::Ended => self.ended(now, random, &mut actions),
+            SessionInput::Source(SourceEvent::FirstFrame) => self.first_frame(now),
+            SessionInput::Source(SourceEvent::Failed(failure)) => {
+                self.fail(failure, now, random, &mut actions);
+            }
+            SessionInput::Source(SourceEvent::Ended) => self.ended(now, random, &mut actions),
         }
         self.counts.losses += u64::from(streamed && self.phase() != Phase::Streaming);
         self.start_when_due(now, &mut actions);

@@ -9,7 +9,7 @@ use tracing::warn;
 
 use super::{
     GstOpener,
-    decoder::{DecoderStatus, Decoders},
+    decoder::Decoders,
     picture::DeviceMap,
     statistics::{SourceKind, StreamStatistics},
 };
@@ -17,7 +17,7 @@ use crate::ingest::{
     clock::ClockReading,
     gate::Gap,
     health::Failure,
-    nal::NalLayout,
+    nal::NalCodec,
     rtsp::{ConnectionBudget, RtspRelay},
     source::{SourceEvent, SourceOutlet},
     transport::{RtpTransport, TransportChoice},
@@ -76,11 +76,6 @@ pub struct PipelineProbes {
     pub device: Option<DeviceMap>,
     /// The memory of a picture on the GPU could not be taken over.
     pub refused: AtomicBool,
-    pub decoding: Mutex<DecoderStatus>,
-    /// Of a Jetson decoder's pictures.
-    pub nvmm_colorimetry: Mutex<Option<String>>,
-    /// How the decoder's input is laid out, once its caps are known.
-    pub layout: Mutex<Option<NalLayout>>,
     open: AtomicBool,
     has_packet: AtomicBool,
     has_failed: AtomicBool,
@@ -102,9 +97,6 @@ impl PipelineProbes {
             memory: Arc::clone(&opener.memory),
             device: opener.device,
             refused: AtomicBool::new(false),
-            decoding: Mutex::default(),
-            nvmm_colorimetry: Mutex::default(),
-            layout: Mutex::default(),
             open: AtomicBool::new(true),
             has_packet: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
@@ -124,6 +116,11 @@ impl PipelineProbes {
     /// Held for some additions by GStreamer's threads, so never across a call into GStreamer.
     pub fn statistics(&self) -> MutexGuard<'_, StreamStatistics> {
         lock(&self.statistics)
+    }
+
+    /// The announced codec and the one that the camera seems to send.
+    pub fn suspected_codec(&self) -> Option<(NalCodec, NalCodec)> {
+        self.statistics().codec_check?.suspected()
     }
 
     /// A video codec that cannot be decoded, which GStreamer's error does not name. Held for a change.

@@ -13,12 +13,9 @@ use super::{
     packet_probe::sift,
     statistics::{EncodedFrame, SourceKind},
 };
-use crate::{
-    ingest::{
-        gate::Gap,
-        nal::{NalFraming, NalLayout},
-    },
-    lock,
+use crate::ingest::{
+    gate::Gap,
+    nal::{CodecCheck, NalFraming, NalLayout},
 };
 use spotter_config::Decode;
 use spotter_core::Mono;
@@ -32,21 +29,20 @@ pub const BROKEN: &str = "the decoder reports an error, and no key frame came si
 impl PipelineProbes {
     /// Notes which decoder works.
     pub fn decode_with(&self, codec: &Codec, choice: &DecoderChoice) {
-        let mut decoding = lock(&self.decoding);
-        (decoding.hardware, decoding.place) = (choice.hardware, choice.place);
-        drop(decoding);
         let mut statistics = self.statistics();
-        statistics.announced_codec(codec.nal);
+        statistics.decoder.hardware = choice.chain.hardware;
+        statistics.decoder.place = choice.place;
+        statistics.codec_check = codec.nal.map(CodecCheck::new);
         statistics.stream.codec = Some(codec.name);
-        statistics.stream.decoder = Some(choice.element.to_owned());
+        statistics.stream.decoder = Some(choice.chain.element().to_owned());
     }
 
     /// How pictures are decoded, and whether any came.
     pub fn decoder_status(&self) -> DecoderStatus {
-        let seen = self.statistics().frames > 0;
+        let statistics = self.statistics();
         DecoderStatus {
-            seen,
-            ..*lock(&self.decoding)
+            seen: statistics.frames > 0,
+            ..statistics.decoder
         }
     }
 
@@ -64,7 +60,7 @@ impl PipelineProbes {
     /// The decoder warned of a broken picture.
     pub fn decoder_warned(&self) {
         let now = self.now().mono;
-        self.statistics().warned(now);
+        self.statistics().to_show.warn(now);
         self.warn_of(FrameOmission::Broken, BROKEN);
     }
 
@@ -180,7 +176,8 @@ impl PipelineProbes {
 
     /// The encoded frame has the beginning of its picture, or that cannot be known.
     fn is_begun(&self, buffer: &gst::BufferRef) -> bool {
-        let layout = lock(&self.layout).filter(|_| self.kind == SourceKind::Network);
+        let layout = self.statistics().layout;
+        let layout = layout.filter(|_| self.kind == SourceKind::Network);
         let (Some(layout), Ok(bytes)) = (layout, buffer.map_readable()) else {
             return true;
         };
@@ -199,8 +196,8 @@ impl PipelineProbes {
             false => NalFraming::Lengths,
         };
         let layout = codec.and_then(|codec| codec.nal);
-        *lock(&self.layout) = layout.map(|codec| NalLayout { codec, framing });
         let mut statistics = self.statistics();
+        statistics.layout = layout.map(|codec| NalLayout { codec, framing });
         if let Some(codec) = codec {
             statistics.stream.codec = Some(codec.name);
         }

@@ -45,11 +45,11 @@ static CODECS: [Codec; 3] = [
         parse: "h264parse",
         nal: Some(NalCodec::H264),
         chains: &[
-            hardware(&["nvh264dec"]),
+            hardware("nvh264dec"),
             JETSON,
             DEEPSTREAM,
-            hardware(&["vah264dec"]),
-            software(&["avdec_h264"]),
+            hardware("vah264dec"),
+            software("avdec_h264"),
         ],
     },
     Codec {
@@ -60,11 +60,11 @@ static CODECS: [Codec; 3] = [
         parse: "h265parse",
         nal: Some(NalCodec::H265),
         chains: &[
-            hardware(&["nvh265dec"]),
+            hardware("nvh265dec"),
             JETSON,
             DEEPSTREAM,
-            hardware(&["vah265dec"]),
-            software(&["avdec_h265"]),
+            hardware("vah265dec"),
+            software("avdec_h265"),
         ],
     },
     Codec {
@@ -74,7 +74,7 @@ static CODECS: [Codec; 3] = [
         depay: "rtpjpegdepay",
         parse: "jpegparse",
         nal: None,
-        chains: &[software(&["jpegdec"]), software(&["avdec_mjpeg"])],
+        chains: &[software("jpegdec"), software("avdec_mjpeg")],
     },
 ];
 
@@ -100,35 +100,32 @@ impl Codec {
     }
 }
 
-/// The encoding of RTP caps. A payload type below 96 may come without a name in the SDP: its number is the codec (RFC 3551
-/// section 6).
+/// Payload types of video below 96 may come without a name in the SDP (RFC 3551 section 6).
+const STATIC_TYPES: [(i32, &str); 7] = [
+    (25, "CELB"),
+    (26, "JPEG"),
+    (28, "NV"),
+    (31, "H261"),
+    (32, "MPV"),
+    (33, "MP2T"),
+    (34, "H263"),
+];
+
+/// The encoding of RTP caps.
 fn encoding(stream: &gst::StructureRef) -> String {
-    if let Ok(name) = stream.get::<String>("encoding-name") {
-        return name;
-    }
-    let payload_type = stream.get::<i32>("payload").unwrap_or(-1);
-    let name = match payload_type {
-        25 => "CELB",
-        26 => "JPEG",
-        28 => "NV",
-        31 => "H261",
-        32 => "MPV",
-        33 => "MP2T",
-        34 => "H263",
-        _ => {
-            return format!(
-                "of payload type {payload_type}, which its SDP does not name (a=rtpmap)"
-            );
-        }
-    };
-    name.to_owned()
+    let number = stream.get::<i32>("payload").unwrap_or(-1);
+    let known = STATIC_TYPES.iter().find(|(known, _)| *known == number);
+    let known = known.map(|(_, name)| (*name).to_owned());
+    let named = stream.get::<String>("encoding-name").ok().or(known);
+    let unnamed = || format!("of payload type {number}, which its SDP does not name (a=rtpmap)");
+    named.unwrap_or_else(unnamed)
 }
 
-/// Elements that decode, in their order; the first one is the decoder.
-#[derive(Clone, Copy, Debug)]
+/// A decoder, and what is needed behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecoderChain {
-    /// Launch texts of each element.
-    pub elements: &'static [&'static str],
+    /// The launch text; the first element is the decoder.
+    pub launch: &'static str,
     /// The launch text of what copies pictures from the decoder's memory to the host and scales them on the way; `None` where
     /// GStreamer's own scaler reads them.
     pub converter: Option<&'static str>,
@@ -136,32 +133,57 @@ pub struct DecoderChain {
     pub hardware: bool,
 }
 
-const fn hardware(elements: &'static [&'static str]) -> DecoderChain {
+const fn hardware(launch: &'static str) -> DecoderChain {
     DecoderChain {
-        elements,
+        launch,
         converter: None,
         hardware: true,
     }
 }
 
-const fn software(elements: &'static [&'static str]) -> DecoderChain {
+const fn software(launch: &'static str) -> DecoderChain {
     DecoderChain {
         hardware: false,
-        ..hardware(elements)
+        ..hardware(launch)
     }
 }
 
 /// The decoder leaves NV12 in NVIDIA's own memory (`memory:NVMM`). The converter takes the nearest pixel when it scales, unless 1
 /// (bilinear) is set: small things would look different from those that the host scales.
-const JETSON: DecoderChain = converted("nvvidconv interpolation-method=1");
+const JETSON: DecoderChain = DecoderChain {
+    converter: Some("nvvidconv interpolation-method=1"),
+    ..hardware("nvv4l2decoder")
+};
 /// The same with the converter of DeepStream.
-const DEEPSTREAM: DecoderChain = converted("nvvideoconvert interpolation-method=1");
+const DEEPSTREAM: DecoderChain = DecoderChain {
+    converter: Some("nvvideoconvert interpolation-method=1"),
+    ..JETSON
+};
 
-const fn converted(converter: &'static str) -> DecoderChain {
-    DecoderChain {
-        converter: Some(converter),
-        ..hardware(&["nvv4l2decoder"])
+impl DecoderChain {
+    /// The name of the decoder.
+    pub fn element(&self) -> &'static str {
+        name(self.launch)
     }
+
+    /// The launch text, with the decoder named `decoder`.
+    pub fn named_launch(&self) -> String {
+        let (decoder, rest) = match self.launch.split_once(" ! ") {
+            Some((decoder, rest)) => (decoder, format!(" ! {rest}")),
+            None => (self.launch, String::new()),
+        };
+        format!("{decoder} name=decoder{rest}")
+    }
+
+    fn is_complete(&self, exists: impl Fn(&str) -> bool) -> bool {
+        let elements = self.launch.split(" ! ").chain(self.converter);
+        elements.into_iter().all(|element| exists(name(element)))
+    }
+}
+
+/// The element's name in its launch text, which may have properties behind it.
+fn name(element: &str) -> &str {
+    element.split(' ').next().unwrap_or(element)
 }
 
 /// Chains for a codec in order of preference.
@@ -169,14 +191,8 @@ pub type DecoderCandidates = fn(&Codec) -> &'static [DecoderChain];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecoderChoice {
-    pub element: &'static str,
-    /// Launch text, with the decoder named `decoder`.
-    pub launch: String,
-    /// Launch text of what copies and scales its pictures, if GStreamer's own scaler cannot.
-    pub converter: Option<&'static str>,
-    /// Pictures are decoded outside of the CPU.
-    pub hardware: bool,
-    /// Where it is to leave them.
+    pub chain: DecoderChain,
+    /// Where it is to leave pictures.
     pub place: PictureMemory,
     pub reason: &'static str,
     /// A decoder in hardware that is installed, when the choice is another in software.
@@ -263,53 +279,29 @@ impl Decoders {
     ) -> Option<DecoderChoice> {
         let hardware_failed = lock(&self.hardware_again).is_some_and(|again| now < again);
         let device_broken = self.device_broken.load(Ordering::Relaxed);
-        let on_device = on_device && !device_broken && exists(DEVICE_SCALER);
-        let place = |chain: &DecoderChain| match chain.elements {
-            ["nvh264dec" | "nvh265dec"] if on_device => PictureMemory::Device,
-            _ => PictureMemory::Host,
-        };
-        let there = |chain: &&DecoderChain| {
-            let mut elements = chain.elements.iter().chain(&chain.converter);
-            elements.all(|element| exists(name(element)))
-        };
         let chains = (self.candidates)(codec);
-        let chain = chains
-            .iter()
-            .filter(|chain| !(hardware_failed && chain.hardware))
-            .find(there)?;
-        let mut installed = chains
-            .iter()
-            .filter(|other| other.hardware && !chain.hardware)
-            .map(|other| name(other.elements[0]));
-        let unused_hardware = installed.find(|element| exists(element));
+        let usable = |chain: &&DecoderChain| !(hardware_failed && chain.hardware);
+        let mut usable = chains.iter().filter(usable);
+        let chain = usable.find(|chain| chain.is_complete(&exists))?;
+        let is_nvidia = matches!(chain.launch, "nvh264dec" | "nvh265dec");
+        let stays = is_nvidia && on_device && !device_broken && exists(DEVICE_SCALER);
+        let mut others = chains.iter().filter(|other| other.hardware);
+        let unused = others.find(|other| !chain.hardware && exists(other.element()));
         Some(DecoderChoice {
-            element: name(chain.elements[0]),
-            launch: launch(chain),
-            converter: chain.converter,
-            hardware: chain.hardware,
-            place: place(chain),
-            reason: match (chain.hardware, hardware_failed, unused_hardware) {
+            chain: *chain,
+            place: match stays {
+                true => PictureMemory::Device,
+                false => PictureMemory::Host,
+            },
+            reason: match (chain.hardware, hardware_failed, unused) {
                 (true, ..) => "a hardware decoder is installed",
                 (false, true, _) => "the hardware decoder failed before",
                 (false, false, Some(_)) => "its converter (nvvidconv) is not installed",
                 (false, false, None) => "no hardware decoder is installed",
             },
-            unused_hardware,
+            unused_hardware: unused.map(DecoderChain::element),
         })
     }
-}
-
-/// The element's name in its launch text, which may have properties behind it.
-fn name(element: &'static str) -> &'static str {
-    element.split(' ').next().unwrap_or(element)
-}
-
-/// The first element is named `decoder`.
-fn launch(chain: &DecoderChain) -> String {
-    let decoder = format!("{} name=decoder", chain.elements[0]);
-    [&[decoder.as_str()], &chain.elements[1..]]
-        .concat()
-        .join(" ! ")
 }
 
 /// FFmpeg's decoders start a thread for each core, up to 16, and the more cameras there are the less good these do. Measured
@@ -374,7 +366,7 @@ mod tests {
         let chosen = |codec, now| {
             let exists = |name: &str| hardware.contains(&name) || software.contains(&name);
             let choice = decoders.choose(codec, true, now, exists);
-            choice.map(|choice| choice.element)
+            choice.map(|choice| choice.chain.element())
         };
         assert_eq!(chosen(codec("H264"), FAILED), Some("nvh264dec"));
         assert_eq!(chosen(codec("H265"), FAILED), Some("vah265dec"));
@@ -393,8 +385,8 @@ mod tests {
         let nvv = |name: &str| name.starts_with("nvv") || name == DEVICE_SCALER;
         let jetson = Decoders::default().choose(codec("H265"), true, FAILED, nvv);
         let jetson = jetson.unwrap();
-        assert_eq!(jetson.launch, "nvv4l2decoder name=decoder");
-        assert_eq!(jetson.converter, JETSON.converter);
+        assert_eq!(jetson.chain, JETSON);
+        assert_eq!(JETSON.named_launch(), "nvv4l2decoder name=decoder");
         assert_eq!(jetson.place, PictureMemory::Host);
     }
 
@@ -404,7 +396,13 @@ mod tests {
         let choose = |there: &[&str]| {
             let exists = |name: &str| there.contains(&name);
             let choice = decoders.choose(codec("H264"), false, FAILED, exists);
-            choice.map(|choice| (choice.element, choice.unused_hardware, choice.reason))
+            choice.map(|choice| {
+                (
+                    choice.chain.element(),
+                    choice.unused_hardware,
+                    choice.reason,
+                )
+            })
         };
         let whole = ["avdec_h264", "nvv4l2decoder", "nvvidconv"];
         let installed = "a hardware decoder is installed";
@@ -427,7 +425,7 @@ mod tests {
         let place = |decoders: &Decoders, wanted, there: &[&str]| {
             let exists = |name: &str| there.contains(&name);
             let choice = decoders.choose(codec("H264"), wanted, FAILED, exists);
-            choice.map(|choice| (choice.element, choice.place))
+            choice.map(|choice| (choice.chain.element(), choice.place))
         };
         let device = ("nvh264dec", PictureMemory::Device);
         let host = ("nvh264dec", PictureMemory::Host);

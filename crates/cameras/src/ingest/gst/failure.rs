@@ -14,7 +14,7 @@ use crate::ingest::{
 /// something interrupted the stream.
 pub fn of_stream(failure: Failure, probes: &PipelineProbes) -> Failure {
     let has_pictures = probes.decoder_status().seen;
-    let suspected = probes.statistics().suspected_codec();
+    let suspected = probes.suspected_codec();
     match (failure.fault, suspected) {
         (Fault::Protocol | Fault::Unsupported, _) if has_pictures => {
             Failure::new(Fault::Protocol, INTERRUPTED)

@@ -49,12 +49,12 @@ pub fn rename(packet: &mut gst::BufferRef, ssrc: u32, seq: u16) {
     }
 }
 
-/// Takes the mark from the packet.
-pub fn clear_mark(packet: &mut gst::BufferRef) {
-    if let Ok(mut bytes) = packet.map_writable()
-        && let Some(byte) = bytes.get_mut(1)
+/// Takes the mark from the packet. Copies nothing of one without a mark.
+pub fn clear_mark(packet: &mut gst::Buffer) {
+    if rtp_header(packet).is_some_and(|(_, header)| header.marked)
+        && let Ok(mut bytes) = packet.make_mut().map_writable()
     {
-        *byte &= 0x7f;
+        bytes[1] &= 0x7f;
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
         header.seq = 5;
         assert_eq!(rtp_header(&packet), Some((9, header)));
         assert_eq!(packet.map_readable().unwrap()[12], 99);
-        clear_mark(packet.make_mut());
+        clear_mark(&mut packet);
         header.marked = false;
         assert_eq!(rtp_header(&packet), Some((9, header)));
     }

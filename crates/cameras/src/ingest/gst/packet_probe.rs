@@ -46,7 +46,7 @@ impl PipelineProbes {
             let structure = values.get(1)?.get::<gst::Structure>().ok()?;
             let probe = probe.upgrade()?;
             let report = sender_report(&structure, probe.now().mono)?;
-            probe.statistics().reported(report);
+            probe.statistics().clock.on_report(report);
             None
         });
     }
@@ -84,13 +84,11 @@ impl PipelineProbes {
         let Some((ssrc, header)) = rtp_header(packet) else {
             return true;
         };
-        let now = self.now();
-        match self.statistics().packet(ssrc, header, now) {
-            PacketDecision::Pass => {}
-            PacketDecision::Rename { ssrc, seq, .. } => rename(packet.make_mut(), ssrc, seq),
-            PacketDecision::Drop => return false,
+        let decision = self.statistics().packet(ssrc, header, self.now());
+        if let PacketDecision::Rename { ssrc, seq, .. } = decision {
+            rename(packet.make_mut(), ssrc, seq);
         }
-        true
+        decision != PacketDecision::Drop
     }
 
     /// Sets the PTS of the packet's own frame. True when the packet has a mark.
@@ -117,7 +115,10 @@ impl PipelineProbes {
             return;
         };
         let payload = rtp_payload(&bytes).unwrap_or_default();
-        let found = self.statistics().check_codec(payload);
+        let mut statistics = self.statistics();
+        let check = statistics.codec_check.as_mut();
+        let found = check.and_then(|check| check.packet(payload));
+        drop(statistics);
         if let Some((announced, sent)) = found {
             self.memory.transport().works();
             self.fail(failure::other_codec(self, announced, sent));
@@ -128,7 +129,7 @@ impl PipelineProbes {
         let Some(ssrc) = control_sender(packet) else {
             return true;
         };
-        match self.statistics().control(ssrc) {
+        match self.statistics().senders.control(ssrc) {
             Some(shown) if shown != ssrc => rename_control(packet.make_mut(), shown),
             Some(_) => {}
             None => return false,
@@ -158,23 +159,16 @@ impl PacketTurn {
         lock(&self.queue).push(packet, marked);
         let next = || {
             // What is known of marks may change with each packet that goes on.
-            let marks = probes.statistics().marks();
+            let marks = probes.statistics().sequence.marks();
             lock(&self.queue).pop(marks)
         };
         while let Some((mut packet, shows_mark)) = next() {
             if !shows_mark {
-                clear_mark_of(&mut packet);
+                clear_mark(&mut packet);
             }
             gst::ProxyPad::chain_default(pad, parent, packet)?;
         }
         Ok(gst::FlowSuccess::Ok)
-    }
-}
-
-/// Copies nothing of a packet without a mark.
-fn clear_mark_of(packet: &mut gst::Buffer) {
-    if rtp_header(packet).is_some_and(|(_, header)| header.marked) {
-        clear_mark(packet.make_mut());
     }
 }
 

@@ -20,10 +20,7 @@ use super::{
     },
     tail::PictureMemory,
 };
-use crate::{
-    ingest::{health::Failure, source::SourceEvent},
-    lock,
-};
+use crate::ingest::{health::Failure, source::SourceEvent};
 use spotter_core::{Frame, Picture};
 
 impl PipelineProbes {
@@ -61,10 +58,12 @@ impl PipelineProbes {
         let Ok(info) = video::VideoInfo::from_caps(caps) else {
             return;
         };
-        *lock(&self.nvmm_colorimetry) = nvmm_colorimetry(caps);
         let (width, height) = (info.width(), info.height());
-        self.statistics().stream.size = Some((width, height));
-        let place = self.decoder_status().place;
+        let mut statistics = self.statistics();
+        statistics.nvmm_colorimetry = nvmm_colorimetry(caps);
+        statistics.stream.size = Some((width, height));
+        let place = statistics.decoder.place;
+        drop(statistics);
         let wanted_width = self.camera.frame_width().unwrap_or(u32::MAX);
         let wanted = place.caps(scaled_size(width, height, wanted_width));
         size.set_property("caps", wanted);
@@ -126,7 +125,7 @@ impl PipelineProbes {
                 }
             }
         }
-        let colorimetry = lock(&self.nvmm_colorimetry).clone();
+        let colorimetry = self.statistics().nvmm_colorimetry.clone();
         let named = colorimetry.and_then(|colorimetry| with_colorimetry(sample, &colorimetry));
         picture_from_sample(named.as_ref().unwrap_or(sample))
     }

@@ -2,16 +2,17 @@
 
 use std::{collections::VecDeque, time::Duration};
 
+use super::decoder::DecoderStatus;
 use crate::ingest::{
     arrivals::{Arrivals, FrameArrival},
     backlog::Backlog,
-    clock::{CaptureClock, ClockReading, SenderReport},
+    clock::{CaptureClock, ClockReading},
     gate::{FrameGate, Gap, PictureGate},
     health::StreamInfo,
-    nal::{CodecCheck, NalCodec},
+    nal::{CodecCheck, NalLayout},
     rate::RateCheck,
     senders::{PacketDecision, Senders},
-    sequence::{MarkerReliability, PacketHeader, PacketSequence},
+    sequence::{PacketHeader, PacketSequence},
     source::Progress,
 };
 use crate::push_bounded;
@@ -66,21 +67,27 @@ pub struct StreamStatistics {
     kind: SourceKind,
     /// Frames on their way to the decoder.
     pub arrivals: Arrivals,
-    clock: CaptureClock,
+    pub clock: CaptureClock,
     /// What is known of the stream.
     pub stream: StreamInfo,
     pub frames: u64,
     /// Lost packets, broken frames, and whole ones that were not decoded, to catch up.
     pub counters: StreamCounters,
-    senders: Senders,
-    sequence: PacketSequence,
-    codec_check: Option<CodecCheck>,
+    pub senders: Senders,
+    pub sequence: PacketSequence,
+    /// Of a codec that consists of NAL units.
+    pub codec_check: Option<CodecCheck>,
+    pub decoder: DecoderStatus,
+    /// How the decoder's input is laid out, once its caps are known.
+    pub layout: Option<NalLayout>,
+    /// Of a Jetson decoder's pictures.
+    pub nvmm_colorimetry: Option<String>,
     /// Frames a second by the SDP.
     announced_fps: Option<f64>,
     rate_check: RateCheck,
     backlog: Backlog,
     to_decode: FrameGate,
-    to_show: PictureGate,
+    pub to_show: PictureGate,
     recent: VecDeque<Mono>,
     last_packet: Option<Mono>,
     last_frame: Option<Mono>,
@@ -113,28 +120,6 @@ impl StreamStatistics {
         self.stream.fps_declared = self.stream.fps_declared.or(self.announced_fps);
     }
 
-    /// The camera announced this codec, if one that consists of NAL units.
-    pub fn announced_codec(&mut self, codec: Option<NalCodec>) {
-        self.codec_check = codec.map(CodecCheck::new);
-    }
-
-    /// A packet came with this payload. The announced codec and the one that is sent, when they certainly differ.
-    pub fn check_codec(&mut self, payload: &[u8]) -> Option<(NalCodec, NalCodec)> {
-        let check = self.codec_check.as_mut()?;
-        Some((check.announced(), check.packet(payload)?))
-    }
-
-    /// The announced codec and the one that seems to be sent. Enough where the depayloader found fault with a packet too.
-    pub fn suspected_codec(&self) -> Option<(NalCodec, NalCodec)> {
-        let check = self.codec_check?;
-        Some((check.announced(), check.suspected()?))
-    }
-
-    /// Whether marks of packets show where frames end.
-    pub fn marks(&self) -> MarkerReliability {
-        self.sequence.marks()
-    }
-
     /// A packet came from the network.
     pub fn packet(&mut self, ssrc: u32, header: PacketHeader, now: ClockReading) -> PacketDecision {
         let verdict = self.senders.packet(ssrc, header.seq, now.mono);
@@ -149,15 +134,6 @@ impl StreamStatistics {
             self.sequence.will_change(seq);
         }
         verdict
-    }
-
-    /// The name to show in a control packet of the sender `ssrc`; `None` when it is not followed.
-    pub fn control(&self, ssrc: u32) -> Option<u32> {
-        self.senders.control(ssrc)
-    }
-
-    pub fn reported(&mut self, report: SenderReport) {
-        self.clock.on_report(report);
     }
 
     /// A packet leaves the jitter buffer with a PTS. Returns the PTS with which it goes on.
@@ -239,11 +215,6 @@ impl StreamStatistics {
     pub fn fed(&mut self, pts: Option<Duration>, now: Mono) {
         self.arrivals.fed(pts);
         self.fed_since = self.fed_since.or(Some(now));
-    }
-
-    /// The decoder warns, and does not name the picture.
-    pub fn warned(&mut self, now: Mono) {
-        self.to_show.warn(now);
     }
 
     /// A picture came out of the decoder, which finds it `whole` or not. False when it is not to be shown.

@@ -135,7 +135,7 @@ fn receive(
     let clock = SystemClock::new();
     let start = clock.now();
     let failure = loop {
-        let progress = probes.progress();
+        let progress = probes.statistics().progress(probes.now());
         let in_time = clock.now().since(start) < LIMIT;
         assert!(in_time, "no end after {progress:?}");
         let failure = ended(&mut received);
@@ -149,7 +149,7 @@ fn receive(
     let decoders = pipeline.iterate_all_by_element_factory_name("rtph264depay");
     let decoders = decoders.into_iter().count();
     let threads = named(&pipeline, "decoder").unwrap().property("max-threads");
-    let progress = probes.progress();
+    let progress = probes.statistics().progress(probes.now());
     GstSource { pipeline, probes }.stop();
     ReceivedStream {
         pictures,

@@ -8,7 +8,10 @@ use std::{collections::VecDeque, net::IpAddr, time::Duration};
 use url::Url;
 
 use super::{login::CameraLogin, message::RtspMessage};
-use crate::ingest::health::{Failure, Fault};
+use crate::{
+    ingest::health::{Failure, Fault},
+    push_bounded,
+};
 use spotter_config::RtspConfig;
 use spotter_core::{Mono, plain_line};
 
@@ -40,13 +43,6 @@ pub enum DialogueStep {
 
 /// A request without an answer.
 #[derive(Debug)]
-struct PendingRequest {
-    number: u32,
-    sent: SentRequest,
-    has_login: bool,
-}
-
-#[derive(Debug)]
 struct SentRequest {
     /// Without a login.
     message: RtspMessage,
@@ -54,6 +50,9 @@ struct SentRequest {
     of_client: Option<String>,
     /// Times that it was sent before.
     repeats: u32,
+    /// Ours.
+    number: u32,
+    has_login: bool,
 }
 
 impl SentRequest {
@@ -62,6 +61,8 @@ impl SentRequest {
             message,
             of_client,
             repeats: 0,
+            number: 0,
+            has_login: false,
         }
     }
 
@@ -85,7 +86,7 @@ pub struct RtspDialogue {
     target_text: String,
     redirect_hosts: Vec<String>,
     login: Option<CameraLogin>,
-    pending: VecDeque<PendingRequest>,
+    pending: VecDeque<SentRequest>,
     numbers: u32,
     requests: u32,
     /// The addresses of this attempt, the first of which is the configured one.
@@ -192,13 +193,13 @@ impl RtspDialogue {
         let waiting = self.pending.pop_back();
         self.pending.clear();
         match waiting {
-            Some(waiting) if waiting.sent.repeats == 1 && !self.is_playing => {
-                let again = self.send(waiting.sent.again(), now)?;
+            Some(waiting) if waiting.repeats == 1 && !self.is_playing => {
+                let again = self.send(waiting.again(), now)?;
                 Ok(DialogueStep::Reconnect(again))
             }
             waiting => {
                 let refusal = self.last_refusal.insert(self.refusal.take().ok_or(end)?);
-                let number = waiting.and_then(|waiting| waiting.sent.of_client);
+                let number = waiting.and_then(|waiting| waiting.of_client);
                 Ok(number.map_or(DialogueStep::Done, |number| answered_with(refusal, number)))
             }
         }
@@ -242,17 +243,17 @@ impl RtspDialogue {
         };
         if status == 401 {
             if self.is_to_repeat(&answer, &pending)? {
-                let again = self.send(pending.sent.again(), now)?;
+                let again = self.send(pending.again(), now)?;
                 return Ok(DialogueStep::ToCamera(again));
             }
         } else if matches!(status, 301..=303 | 307 | 308) && !self.is_playing {
             return self.redirect(pending, &answer, now);
         }
-        let Some(number) = pending.sent.of_client else {
+        let Some(number) = pending.of_client else {
             return Ok(DialogueStep::Done);
         };
         if status == 200 {
-            self.learn(&pending.sent.message, &mut answer, peer);
+            self.learn(&pending.message, &mut answer, peer);
         }
         answer.set("CSeq", number);
         let is_refusal = status >= 300 && !self.is_playing;
@@ -261,7 +262,7 @@ impl RtspDialogue {
     }
 
     /// Numbers, signs and remembers a request.
-    fn send(&mut self, sent: SentRequest, now: Mono) -> Result<RtspMessage, Failure> {
+    fn send(&mut self, mut sent: SentRequest, now: Mono) -> Result<RtspMessage, Failure> {
         if !self.is_playing {
             self.requests += 1;
             if self.requests > REQUESTS_MAX {
@@ -275,41 +276,31 @@ impl RtspDialogue {
         let mut signed = sent.message.clone();
         signed.set("CSeq", self.numbers.to_string());
         let is_home = self.is_home();
-        let has_login = match &mut self.login {
-            Some(login) if is_home => login.sign(&mut signed),
-            _ => false,
-        };
-        if self.pending.len() == PENDING_MAX {
-            self.pending.pop_front();
-        }
-        self.pending.push_back(PendingRequest {
-            number: self.numbers,
-            sent,
-            has_login,
-        });
+        let login = self.login.as_mut().filter(|_| is_home);
+        sent.has_login = login.is_some_and(|login| login.sign(&mut signed));
+        sent.number = self.numbers;
+        push_bounded(&mut self.pending, sent, PENDING_MAX);
         Ok(signed)
     }
 
     /// The request that is answered. Without a number, or with one that never was, it is the oldest one.
-    fn take_pending(&mut self, answer: &RtspMessage) -> Option<PendingRequest> {
+    fn take_pending(&mut self, answer: &RtspMessage) -> Option<SentRequest> {
         let number = answer.header("cseq").and_then(|text| text.parse().ok());
-        let at = self
-            .pending
-            .iter()
-            .position(|pending| Some(pending.number) == number);
-        let at = match number {
-            // It answers one that was forgotten.
-            Some(number) if at.is_none() && number <= self.numbers => return None,
-            _ => at.unwrap_or(0),
-        };
-        self.pending.remove(at)
+        let is_it = |sent: &SentRequest| Some(sent.number) == number;
+        let at = self.pending.iter().position(is_it);
+        // A number without a request answers one that was forgotten.
+        let is_forgotten = at.is_none() && number.is_some_and(|number| number <= self.numbers);
+        match is_forgotten {
+            true => None,
+            false => self.pending.remove(at.unwrap_or(0)),
+        }
     }
 
     /// A refused request is sent again, with a login.
     fn is_to_repeat(
         &mut self,
         answer: &RtspMessage,
-        pending: &PendingRequest,
+        pending: &SentRequest,
     ) -> Result<bool, Failure> {
         let is_home = self.is_home();
         match &mut self.login {
@@ -322,7 +313,7 @@ impl RtspDialogue {
             }
             Some(login) => {
                 let is_new = login.challenged(answer, pending.has_login);
-                Ok(is_new && pending.sent.repeats < REPEATS_MAX)
+                Ok(is_new && pending.repeats < REPEATS_MAX)
             }
             None => Ok(false),
         }
@@ -336,7 +327,7 @@ impl RtspDialogue {
 
     fn redirect(
         &mut self,
-        pending: PendingRequest,
+        pending: SentRequest,
         answer: &RtspMessage,
         now: Mono,
     ) -> Result<DialogueStep, Failure> {
@@ -378,8 +369,7 @@ impl RtspDialogue {
         (self.target, self.target_text) = (to, address.clone());
         self.keep_alive_url.clone_from(&address);
         self.reconnected();
-        let sent = pending.sent;
-        let request = SentRequest::new(sent.message.with_url(&address), sent.of_client);
+        let request = SentRequest::new(pending.message.with_url(&address), pending.of_client);
         let request = self.send(request, now)?;
         Ok(DialogueStep::Reconnect(request))
     }

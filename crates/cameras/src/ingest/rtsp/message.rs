@@ -54,19 +54,13 @@ impl RtspMessage {
 
     /// The first value of a header, whose name ignores case.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let same = |(known, _): &&(String, String)| known.eq_ignore_ascii_case(name);
-        self.headers
-            .iter()
-            .find(same)
-            .map(|(_, value)| value.as_str())
+        self.headers(name).next()
     }
 
-    pub fn headers<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+    pub fn headers(&self, name: &str) -> impl Iterator<Item = &str> {
         let same = move |(known, _): &&(String, String)| known.eq_ignore_ascii_case(name);
-        self.headers
-            .iter()
-            .filter(same)
-            .map(|(_, value)| value.as_str())
+        let found = self.headers.iter().filter(same);
+        found.map(|(_, value)| value.as_str())
     }
 
     /// Replaces all headers of that name by one.

@@ -182,13 +182,12 @@ async fn accept(
         let mut side = ReceivingSide::of(client.clone().upcast());
         let first = tokio::select! {
             first = side.next() => first,
-            () = glib::timeout_future(FIRST_REQUEST) => Err(SideEnd::Closed),
+            () = glib::timeout_future(FIRST_REQUEST) => Ok(None),
         };
-        match first {
-            Ok(RtspItem::Message(first)) if dialogue.is_for_relay(&first) => {
-                return Some((client, side, first));
-            }
-            _ => {}
+        if let Ok(Some(RtspItem::Message(first))) = first
+            && dialogue.is_for_relay(&first)
+        {
+            return Some((client, side, first));
         }
     }
 }
@@ -225,6 +224,7 @@ impl RelayedSession<'_> {
                 Err(wait) => glib::timeout_future(wait).await,
             }
         }
+        *self.camera.lock().await = None;
         let target = self.dialogue.borrow().target().clone();
         let camera = CameraConnection::open(&target, &settings.rtsp.tls, limit).await?;
         self.peer.set(camera.peer);
@@ -235,9 +235,9 @@ impl RelayedSession<'_> {
     async fn serve_client(&self, mut client: ReceivingSide) -> RelayResult<Infallible> {
         loop {
             match client.next().await {
-                Ok(RtspItem::Packets(packets)) => self.to_camera(packets).await,
-                Ok(RtspItem::Message(message)) => self.on_client_message(message).await?,
-                Err(_) => return Err(RelayEnd::ByClient),
+                Ok(Some(RtspItem::Packets(packets))) => self.to_camera(packets).await,
+                Ok(Some(RtspItem::Message(message))) => self.on_client_message(message).await?,
+                Ok(None) | Err(NotRtsp) => return Err(RelayEnd::ByClient),
             }
         }
     }
@@ -258,52 +258,56 @@ impl RelayedSession<'_> {
         let mut camera = ReceivingSide::of(connection.stream);
         loop {
             let received = camera.next().await;
-            let playing = self.dialogue.borrow().is_playing();
-            let again = match received {
-                Ok(RtspItem::Packets(packets)) => {
+            let (step, has_ended) = match received {
+                Ok(Some(RtspItem::Packets(packets))) => {
                     self.to_client(packets).await?;
-                    None
+                    continue;
                 }
-                Ok(RtspItem::Message(answer)) if answer.is_answer() => {
-                    self.on_camera_answer(answer).await?
+                Ok(Some(RtspItem::Message(answer))) if answer.is_answer() => {
+                    (self.on_camera_answer(answer)?, false)
                 }
-                Ok(RtspItem::Message(request)) => {
+                Ok(Some(RtspItem::Message(request))) => {
                     self.to_client(request.to_bytes()).await?;
-                    None
+                    continue;
                 }
-                Err(SideEnd::Closed) if self.dialogue.borrow().plays_over_udp() => {
-                    Some(self.reconnect().await?)
+                // The camera closed a connection that its stream does not need.
+                Ok(None) if self.dialogue.borrow().plays_over_udp() => {
+                    camera = ReceivingSide::of(self.connect().await?.stream);
+                    self.dialogue.borrow_mut().reconnected();
+                    continue;
                 }
-                Err(end) => {
-                    let end = match (end, playing) {
-                        (SideEnd::Closed, true) => Failure::ended(),
-                        (SideEnd::Closed, false) => Failure::of(Fault::Disconnected),
-                        (SideEnd::NotRtsp, true) => Failure::new(Fault::Protocol, INTERRUPTED),
-                        (SideEnd::NotRtsp, false) => Failure::of(Fault::Protocol),
-                    };
+                Ok(None) | Err(NotRtsp) => {
+                    let end = self.end_of_camera(received.is_ok());
                     let now = self.settings.clock.now();
-                    let step = self.dialogue.borrow_mut().camera_ended(end, now)?;
-                    match self.carry_out(step).await? {
-                        Some(again) => Some(again),
-                        // rtspsrc ends the conversation.
-                        None => std::future::pending().await,
-                    }
+                    (self.dialogue.borrow_mut().camera_ended(end, now)?, true)
                 }
             };
-            if let Some(again) = again {
-                camera = ReceivingSide::of(again.stream);
+            match self.carry_out(step).await? {
+                Some(again) => camera = ReceivingSide::of(again.stream),
+                // rtspsrc ends the conversation.
+                None if has_ended => std::future::pending().await,
+                None => {}
             }
         }
     }
 
-    async fn on_camera_answer(&self, answer: RtspMessage) -> RelayResult<Option<CameraConnection>> {
-        let (now, peer) = (self.settings.clock.now(), self.peer.get());
-        let step = self.dialogue.borrow_mut().answer(answer, peer, now)?;
-        let refused = self.dialogue.borrow().refused_status();
-        self.refused
-            .store(refused.unwrap_or_default(), Ordering::Relaxed);
+    fn end_of_camera(&self, has_closed: bool) -> Failure {
+        match (has_closed, self.dialogue.borrow().is_playing()) {
+            (true, true) => Failure::ended(),
+            (true, false) => Failure::of(Fault::Disconnected),
+            (false, true) => Failure::new(Fault::Protocol, INTERRUPTED),
+            (false, false) => Failure::of(Fault::Protocol),
+        }
+    }
+
+    fn on_camera_answer(&self, answer: RtspMessage) -> RelayResult<DialogueStep> {
+        let now = self.settings.clock.now();
+        let mut dialogue = self.dialogue.borrow_mut();
+        let step = dialogue.answer(answer, self.peer.get(), now)?;
+        let refused = dialogue.refused_status().unwrap_or_default();
+        self.refused.store(refused, Ordering::Relaxed);
         self.answered.notify_one();
-        self.carry_out(step).await
+        Ok(step)
     }
 
     /// With a new connection where the step demands one.
@@ -313,21 +317,12 @@ impl RelayedSession<'_> {
             DialogueStep::ToClient(answer) => self.to_client(answer.to_bytes()).await?,
             DialogueStep::ToCamera(request) => self.to_camera(request.to_bytes()).await,
             DialogueStep::Reconnect(request) => {
-                *self.camera.lock().await = None;
                 let camera = self.connect().await?;
                 self.to_camera(request.to_bytes()).await;
                 return Ok(Some(camera));
             }
         }
         Ok(None)
-    }
-
-    /// The camera closed a connection that its stream does not need.
-    async fn reconnect(&self) -> RelayResult<CameraConnection> {
-        *self.camera.lock().await = None;
-        let camera = self.connect().await?;
-        self.dialogue.borrow_mut().reconnected();
-        Ok(camera)
     }
 
     async fn keep_alive(&self) -> RelayResult<Infallible> {
@@ -372,12 +367,6 @@ struct ReceivingSide {
     inbox: RtspInbox,
 }
 
-/// Nothing more can be received.
-enum SideEnd {
-    Closed,
-    NotRtsp,
-}
-
 impl ReceivingSide {
     fn of(stream: gio::IOStream) -> Self {
         Self {
@@ -387,19 +376,20 @@ impl ReceivingSide {
         }
     }
 
-    async fn next(&mut self) -> Result<RtspItem, SideEnd> {
+    /// `None` when the side has closed its connection.
+    async fn next(&mut self) -> Result<Option<RtspItem>, NotRtsp> {
         loop {
-            if let Some(received) = self.inbox.next().map_err(|NotRtsp| SideEnd::NotRtsp)? {
-                return Ok(received);
+            if let Some(received) = self.inbox.next()? {
+                return Ok(Some(received));
             }
             let buffer = std::mem::take(&mut self.buffer);
             let read = self.stream.input_stream();
-            let read = read.read_future(buffer, glib::Priority::DEFAULT);
-            let (buffer, length) = read.await.map_err(|_| SideEnd::Closed)?;
-            self.buffer = buffer;
-            match length {
-                0 => return Err(SideEnd::Closed),
-                length => self.inbox.push(&self.buffer[..length]),
+            match read.read_future(buffer, glib::Priority::DEFAULT).await {
+                Ok((_, 0)) | Err(_) => return Ok(None),
+                Ok((buffer, length)) => {
+                    self.inbox.push(&buffer[..length]);
+                    self.buffer = buffer;
+                }
             }
         }
     }

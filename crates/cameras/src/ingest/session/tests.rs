@@ -20,7 +20,7 @@ fn at(seconds: f64) -> Mono {
 }
 
 fn failed(fault: Fault) -> SessionInput {
-    SessionInput::Failed(Failure::new(fault, "test"))
+    SessionInput::Source(SourceEvent::Failed(Failure::new(fault, "test")))
 }
 
 /// A tick of a source without packets.
@@ -69,9 +69,15 @@ impl Session {
 fn streaming(policy: SessionPolicy) -> Session {
     let mut session = Session::new(policy);
     assert_eq!(session.take(0.0, [SessionInput::Enable]), [Action::Start]);
-    assert_eq!(session.take(0.0, [SessionInput::FirstPacket]), []);
+    assert_eq!(
+        session.take(0.0, [SessionInput::Source(SourceEvent::FirstPacket)]),
+        []
+    );
     assert_eq!(session.phase(), Phase::WaitingKeyframe);
-    assert_eq!(session.take(0.0, [SessionInput::FirstFrame]), []);
+    assert_eq!(
+        session.take(0.0, [SessionInput::Source(SourceEvent::FirstFrame)]),
+        []
+    );
     assert_eq!(session.phase(), Phase::Streaming);
     session
 }
@@ -105,7 +111,10 @@ fn a_frozen_camera_is_rebuilt_and_counted() {
     assert_eq!(session.take(8.0, [frame_at(3.0)]), [Action::Stop]);
     assert_eq!(session.phase(), Phase::Stalled);
     assert_eq!(session.fault(), Some(Fault::Stalled));
-    let restart = [SessionInput::Stopped, SessionInput::FirstFrame];
+    let restart = [
+        SessionInput::Stopped,
+        SessionInput::Source(SourceEvent::FirstFrame),
+    ];
     assert_eq!(session.take(9.5, restart), [Action::Start]);
     assert!(session.failure.is_none());
     assert_eq!(session.last_hour(at(10.0)), (1, 1));
@@ -148,7 +157,7 @@ fn camera_with_rare_keyframes_streams_eventually() {
     let (mut now_s, mut waits_s) = (0.0_f64, Vec::new());
     session.take(0.0, [SessionInput::Enable]);
     loop {
-        session.take(now_s, [SessionInput::FirstPacket]);
+        session.take(now_s, [SessionInput::Source(SourceEvent::FirstPacket)]);
         let key_s = (now_s / 60.0).floor() * 60.0 + 60.0;
         let seen = session.given_up(now_s, |now_s| packets(now_s.min(key_s), None, None));
         let (end_s, fault) = seen.unwrap();
@@ -169,7 +178,12 @@ fn camera_with_rare_keyframes_streams_eventually() {
 #[test]
 fn source_that_streamed_gets_the_first_back_off_again() {
     let mut session = streaming(POLICY);
-    let again = || [SessionInput::Stopped, SessionInput::FirstFrame];
+    let again = || {
+        [
+            SessionInput::Stopped,
+            SessionInput::Source(SourceEvent::FirstFrame),
+        ]
+    };
     let blind = |now_s: f64| packets(now_s, None, Some(1.0));
     assert_eq!(session.given_up(0.0, blind), Some((10.0, Fault::Stalled)));
     session.take(12.0, again());
@@ -187,7 +201,7 @@ fn source_that_streamed_gets_the_first_back_off_again() {
 fn no_first_picture_is_a_failure_of_its_own() {
     let mut session = Session::new(POLICY);
     session.take(0.0, [SessionInput::Enable]);
-    session.take(1.0, [SessionInput::FirstPacket]);
+    session.take(1.0, [SessionInput::Source(SourceEvent::FirstPacket)]);
     assert_eq!(session.take(14.9, [IDLE]), []);
     assert_eq!(session.take(15.0, [IDLE]), [Action::Stop]);
     assert_eq!(session.fault(), Some(Fault::NoFrame));
@@ -197,7 +211,13 @@ fn no_first_picture_is_a_failure_of_its_own() {
 fn attempts_are_forgotten_after_a_good_time_only() {
     let mut session = streaming(POLICY);
     session.take(10.0, [failed(Fault::Disconnected)]);
-    session.take(12.0, [SessionInput::Stopped, SessionInput::FirstFrame]);
+    session.take(
+        12.0,
+        [
+            SessionInput::Stopped,
+            SessionInput::Source(SourceEvent::FirstFrame),
+        ],
+    );
     for (now_s, attempts) in [(12.0, 1), (16.5, 1), (17.0, 0)] {
         session.take(now_s, [frame_at(now_s)]);
         assert_eq!(session.attempts, attempts, "{now_s}");
@@ -220,7 +240,13 @@ fn session_with_pictures_is_followed_by_the_first_pause() {
         assert!((1.0..=1.2).contains(&pause_s), "{pause_s}");
         now_s = due.as_nanos() as f64 * 1e-9;
         assert_eq!(session.on(IDLE, due, 0.5), [Action::Start]);
-        session.take(now_s, [SessionInput::FirstPacket, SessionInput::FirstFrame]);
+        session.take(
+            now_s,
+            [
+                SessionInput::Source(SourceEvent::FirstPacket),
+                SessionInput::Source(SourceEvent::FirstFrame),
+            ],
+        );
     }
 }
 
@@ -239,7 +265,13 @@ fn camera_slower_than_stall_gets_few_connections_and_the_key() {
         now_s = due.as_nanos() as f64 * 1e-9;
         starts_s.push(now_s);
         assert_eq!(session.on(IDLE, due, 0.5), [Action::Start]);
-        session.take(now_s, [SessionInput::FirstPacket, SessionInput::FirstFrame]);
+        session.take(
+            now_s,
+            [
+                SessionInput::Source(SourceEvent::FirstPacket),
+                SessionInput::Source(SourceEvent::FirstFrame),
+            ],
+        );
     }
     // The first failure may have been an accident.
     assert!((6.0..6.3).contains(&starts_s[0]), "{starts_s:?}");
@@ -254,7 +286,10 @@ fn camera_slower_than_stall_gets_few_connections_and_the_key() {
 #[test]
 fn files_end_once_or_are_rewound() {
     let mut once = streaming(POLICY);
-    assert_eq!(once.take(9.0, [SessionInput::Ended]), [Action::Stop]);
+    assert_eq!(
+        once.take(9.0, [SessionInput::Source(SourceEvent::Ended)]),
+        [Action::Stop]
+    );
     assert_eq!((once.phase(), once.next_deadline()), (Phase::Ended, None));
 
     let looped = SessionPolicy {
@@ -262,11 +297,20 @@ fn files_end_once_or_are_rewound() {
         ..POLICY
     };
     let mut session = streaming(looped);
-    assert_eq!(session.take(9.0, [SessionInput::Ended]), [Action::Rewind]);
+    assert_eq!(
+        session.take(9.0, [SessionInput::Source(SourceEvent::Ended)]),
+        [Action::Rewind]
+    );
     assert_eq!(session.phase(), Phase::Streaming);
 
     let mut empty = Session::new(looped);
-    empty.take(0.0, [SessionInput::Enable, SessionInput::Ended]);
+    empty.take(
+        0.0,
+        [
+            SessionInput::Enable,
+            SessionInput::Source(SourceEvent::Ended),
+        ],
+    );
     assert_eq!(empty.phase(), Phase::Unsupported);
 }
 
@@ -277,7 +321,13 @@ fn each_stream_end_is_counted_once() {
     assert_eq!(session.counts.losses, 0);
     // The stream was lost and recovered between two reports: the phase is the same, the count differs.
     session.take(2.0, [(); 2].map(|()| failed(Fault::Disconnected)));
-    session.take(3.5, [SessionInput::Stopped, SessionInput::FirstFrame]);
+    session.take(
+        3.5,
+        [
+            SessionInput::Stopped,
+            SessionInput::Source(SourceEvent::FirstFrame),
+        ],
+    );
     assert_eq!(session.phase(), Phase::Streaming);
     assert_eq!(session.counts.losses, 1);
     // Disabling the camera ends the stream too.
@@ -326,9 +376,9 @@ fn any_input() -> impl Strategy<Value = SessionInput> {
         Just(SessionInput::Enable),
         Just(SessionInput::Disable),
         Just(SessionInput::Reconnect),
-        Just(SessionInput::FirstPacket),
-        Just(SessionInput::FirstFrame),
-        Just(SessionInput::Ended),
+        Just(SessionInput::Source(SourceEvent::FirstPacket)),
+        Just(SessionInput::Source(SourceEvent::FirstFrame)),
+        Just(SessionInput::Source(SourceEvent::Ended)),
         Just(SessionInput::Stopped),
         Just(SessionInput::Tick(SourceActivity::default())),
         Just(failed(Fault::Unreachable)),

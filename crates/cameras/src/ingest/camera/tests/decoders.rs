@@ -43,9 +43,9 @@ async fn stays_in_time(server: &RtspStreet, slow: DecoderCandidates) {
     watched.stop().await;
 }
 
-const fn chain(elements: &'static [&'static str], hardware: bool) -> DecoderChain {
+const fn chain(launch: &'static str, hardware: bool) -> DecoderChain {
     DecoderChain {
-        elements,
+        launch,
         converter: None,
         hardware,
     }
@@ -56,7 +56,7 @@ const fn chain(elements: &'static [&'static str], hardware: bool) -> DecoderChai
 async fn converter_of_a_decoder_scales_its_pictures() {
     const CONVERTED: DecoderChain = DecoderChain {
         converter: Some("videoscale method=nearest-neighbour ! videoconvert"),
-        ..chain(&["avdec_h264"], true)
+        ..chain("avdec_h264", true)
     };
     fn converted(_: &Codec) -> &'static [DecoderChain] {
         &[CONVERTED]
@@ -74,11 +74,11 @@ async fn converter_of_a_decoder_scales_its_pictures() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_decoder_is_replaced_and_slow_decoder_gets_fewer_frames() {
-    const SOFTWARE: DecoderChain = chain(&["avdec_h264"], false);
-    const SWALLOWS: DecoderChain = chain(&["identity drop-probability=1.0", "avdec_h264"], true);
-    const FAILS: DecoderChain = chain(&["identity error-after=3", "avdec_h264"], true);
+    const SOFTWARE: DecoderChain = chain("avdec_h264", false);
+    const SWALLOWS: DecoderChain = chain("identity drop-probability=1.0 ! avdec_h264", true);
+    const FAILS: DecoderChain = chain("identity error-after=3 ! avdec_h264", true);
     // Four frames a second, of ten that come.
-    const SLOW: DecoderChain = chain(&["identity sleep-time=250000", "avdec_h264"], false);
+    const SLOW: DecoderChain = chain("identity sleep-time=250000 ! avdec_h264", false);
     fn swallows(_: &Codec) -> &'static [DecoderChain] {
         &[SWALLOWS, SOFTWARE]
     }

@@ -77,7 +77,7 @@ async fn the_test_source_runs_and_reconnects_on_request() {
     let first = watched.frame().await;
     assert_eq!((first.camera_size, first.key), ((640, 360), true));
     watched.until("streaming", is_streaming).await;
-    watched.handle.reconnect().await;
+    watched.handle.reconnect();
     let again = |health: &Health| health.reconnects_1h == 1 && is_streaming(health);
     let before = watched.until("streaming again", again).await.frames;
     watched.frame_until(|frame| frame.number > before).await;

@@ -196,7 +196,7 @@ fn decode(
     info!(
         camera = %probes.outlet.camera,
         codec = codec.name,
-        decoder = choice.element,
+        decoder = choice.chain.element(),
         reason = choice.reason,
         on_gpu = choice.place == PictureMemory::Device,
         "decoder chosen"
@@ -205,21 +205,21 @@ fn decode(
         warn!(
             camera = %probes.outlet.camera,
             unused,
-            decoder = choice.element,
+            decoder = choice.chain.element(),
             "a hardware decoder is installed and not used: {}; pictures are decoded on the CPU",
             choice.reason
         );
     }
     probes.decode_with(codec, &choice);
     probes.statistics().announced_rate(rate);
-    let frames = match choice.converter {
+    let frames = match choice.chain.converter {
         Some(converter) => choice.place.launch_with(converter, false),
         None => choice.place.launch(false),
     };
     let values = [
         ("depay", codec.depay),
         ("parse", codec.parse),
-        ("decoder", &choice.launch),
+        ("decoder", &choice.chain.named_launch()),
         ("frames", &frames),
     ];
     let branch = gst::parse::bin_from_description(&fill(RTP, &values), false)

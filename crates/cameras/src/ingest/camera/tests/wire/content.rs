@@ -103,7 +103,7 @@ async fn codec_that_was_not_announced_is_named() {
         let health = watched.failure().await;
         assert_eq!(health.phase, Phase::Unsupported);
         // The other transport would have the same codec, and its own failure would hide this one.
-        watched.handle.reconnect().await;
+        watched.handle.reconnect();
         let again = |health: &Health| failed(health) && server.memory().count("PLAY") > 1;
         let health = watched.until("the same failure", again).await;
         assert_eq!(health.stream.transport, Some("tcp"));

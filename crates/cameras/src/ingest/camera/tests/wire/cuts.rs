@@ -147,7 +147,7 @@ impl CutConnection {
 
     async fn rounds(self, rounds: usize) -> Self {
         let handle = &self.watched.handle;
-        handle.set_enabled(true).await;
+        handle.set_enabled(true);
         // A connection counts when it showed a picture: on a busy machine all of one may be late.
         let (mut counted, mut right) = (0, self.watched.tally().right);
         while counted < rounds {
@@ -157,11 +157,11 @@ impl CutConnection {
             counted += usize::from(now > right);
             right = now;
             // Each pause is the one after a first failure, so two starts are still one second apart.
-            handle.reconnect().await;
+            handle.reconnect();
             let tries = |health: &Health| health.next_retry.is_none();
             self.watched.until("a new connection", tries).await;
         }
-        handle.set_enabled(false).await;
+        handle.set_enabled(false);
         let off = |health: &Health| health.phase == Phase::Disabled;
         self.watched.until("disabled", off).await;
         eventually("closed", || self.server.memory().open == 0).await;

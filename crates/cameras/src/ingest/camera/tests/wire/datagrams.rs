@@ -84,7 +84,7 @@ async fn auto_transport_falls_back_to_udp_and_silence_is_noticed() {
         let message = "camera refused RTP over TCP (RTSP 461); retrying over UDP";
         assert!(text.ends_with(message), "{text}");
         let health = watched.frames(5).await;
-        watched.handle.reconnect().await;
+        watched.handle.reconnect();
         let again = |now: &Health| now.reconnects == 1 && streams(health.frames + 5)(now);
         let health = watched.until("a new connection", again).await;
         assert_eq!(health.stream.transport, Some("udp"));

@@ -38,7 +38,7 @@ async fn run_out_of_descriptors() {
     let before_s = cpu_s();
     let mut held: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
     for watched in [&camera, &over_udp, &waiting] {
-        watched.handle.reconnect().await;
+        watched.handle.reconnect();
     }
     let is_out = |health: &Health| {
         let failure = health.failure.as_ref();

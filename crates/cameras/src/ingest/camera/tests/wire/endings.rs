@@ -45,18 +45,18 @@ async fn each_session_end_sends_one_teardown() {
     };
     let disabled = async {
         let (server, watched) = playing(good, LIMIT).await;
-        watched.handle.set_enabled(false).await;
+        watched.handle.set_enabled(false);
         let off = |health: &Health| health.phase == Phase::Disabled;
         watched.until("disabled", off).await;
         gone(&server, 1).await;
-        watched.handle.set_enabled(true).await;
+        watched.handle.set_enabled(true);
         watched.frames(watched.health().frames + 1).await;
         watched.stop().await;
         gone(&server, 2).await;
     };
     let reconnected = async {
         let (server, watched) = playing(good, LIMIT).await;
-        watched.handle.reconnect().await;
+        watched.handle.reconnect();
         let again = |health: &Health| health.reconnects_1h == 1;
         watched.until("a new connection", again).await;
         watched.stop().await;
@@ -75,7 +75,7 @@ async fn each_session_end_sends_one_teardown() {
     let stalled = async {
         let (server, watched) = playing(silent, STALL).await;
         watched.failure().await;
-        watched.handle.set_enabled(false).await;
+        watched.handle.set_enabled(false);
         let heard = || server.memory().count("TEARDOWN") == 1 && server.memory().open == 0;
         eventually("a goodbye to who is silent", heard).await;
         watched.stop().await;

@@ -84,7 +84,7 @@ async fn wrong_login_is_tried_once_per_connection() {
         };
         eventually("a refused login", refused).await;
         assert_eq!(server.memory().connections, tries);
-        watched.handle.reconnect().await;
+        watched.handle.reconnect();
     }
     watched.stop().await;
 }
