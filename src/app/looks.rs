@@ -162,9 +162,6 @@ enum PermittedWork {
 
 /// Copies, masks and draws what the look shows, and hands it to the engine. `None`: the frame is not looked at.
 async fn look_at(due: DueFrame, permit: Permit) -> Option<SubmittedLook> {
-    if due.is_small() {
-        return due.take().map(|look| permit.look(look));
-    }
     let look = spawn_blocking(move || due.take().map(|look| permit.look(look)));
     look.await.unwrap_or_else(|e| resume_unwind(e.into_panic()))
 }

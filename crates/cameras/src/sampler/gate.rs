@@ -3,54 +3,27 @@
 use spotter_config::MotionConfig;
 use spotter_core::Mono;
 
-/// Memory of one camera's gate.
-#[derive(Clone, Copy, Debug)]
+/// Memory of one camera's gate. One that has seen nothing lets the first frame pass.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct MotionGate {
-    rules: MotionConfig,
     moved: Option<Mono>,
     looked: Option<Mono>,
 }
 
 impl MotionGate {
-    /// A gate that has seen nothing: its first frame passes.
-    pub fn new(rules: MotionConfig) -> Self {
-        Self {
-            rules,
-            moved: None,
-            looked: None,
-        }
-    }
-
-    /// Other rules from now on; what moved when is remembered.
-    pub fn set_rules(&mut self, rules: MotionConfig) {
-        self.rules = rules;
-    }
-
-    /// Its next frame passes, as its first one did.
-    pub fn restart(&mut self) {
-        (self.moved, self.looked) = (None, None);
-    }
-
-    /// Does [`MotionGate::passes`] need a measured change? Measuring costs time, so a gate that is off asks for none.
-    pub fn is_on(&self) -> bool {
-        self.rules.on
-    }
-
     /// True when a frame is worth a look in which `changed` (share of the picture, 0..1) differs from the last one looked at: it
     /// moves, moved not long ago, or nothing was looked at for long. A frame that passes counts as looked at.
-    pub fn passes(&mut self, changed: f64, now: Mono) -> bool {
-        let rules = self.rules;
+    pub fn passes(&mut self, rules: &MotionConfig, changed: f64, now: Mono) -> bool {
+        let moves = changed >= rules.threshold;
         let passes = match self.looked.filter(|_| rules.on) {
             None => true,
-            Some(_) if changed >= rules.threshold => {
-                self.moved = Some(now);
-                true
-            }
             Some(looked) => {
-                let held = self
-                    .moved
-                    .is_some_and(|moved| now.since(moved) < rules.hold);
-                held || now.since(looked) >= rules.at_least_every
+                if moves {
+                    self.moved = Some(now);
+                }
+                let is_held = |moved| now.since(moved) < rules.hold;
+                let is_old = now.since(looked) >= rules.at_least_every;
+                moves || is_old || self.moved.is_some_and(is_held)
             }
         };
         if passes {
@@ -68,12 +41,13 @@ mod tests {
 
     #[test]
     fn gate_opens_for_motion_holds_and_closes() {
-        let mut gate = MotionGate::new(MotionConfig {
+        let mut gate = MotionGate::default();
+        let rules = MotionConfig {
             on: true,
             threshold: 0.02,
             hold: Duration::from_secs(10),
             at_least_every: Duration::from_secs(30),
-        });
+        };
         for (second, changed, passes) in [
             (0, 0.0, true), // never looked
             (1, 0.019, false),
@@ -85,7 +59,7 @@ mod tests {
             (42, 0.0, false),
         ] {
             let now = Mono::default().after(Duration::from_secs(second));
-            assert_eq!(gate.passes(changed, now), passes, "{second}");
+            assert_eq!(gate.passes(&rules, changed, now), passes, "{second}");
         }
     }
 }

@@ -13,8 +13,9 @@
 //!
 //! Pure: the caller makes copies and drawings.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
+use super::mask::Mask;
 use spotter_config::{CameraConfig, PromptConfig};
 use spotter_core::{
     ColourMatrix, ColourRange, Drawing, Mono, Picture, PixelFormat, PromptId, PromptRegion,
@@ -72,6 +73,10 @@ struct FrameCopy {
 #[derive(Debug, Default)]
 pub struct KeptFrames {
     rings: Vec<StripRing>,
+    /// What of a frame may not be copied.
+    pub mask: Arc<Mask>,
+    /// Rises when all copies are forgotten: one that is being made then is not kept.
+    pub forgotten: u64,
 }
 
 #[derive(Debug)]
@@ -150,8 +155,13 @@ impl KeptFrames {
         kept
     }
 
-    /// The camera has other prompts. Copies that are still needed stay.
+    /// The camera has other prompts. Copies that are still needed stay, but for those that show what another mask left.
     pub fn change(&mut self, camera: &CameraConfig) {
+        let mask = Mask::new(&camera.mask);
+        if mask != *self.mask {
+            (self.mask, self.forgotten) = (Arc::new(mask), self.forgotten + 1);
+            self.rings.clear();
+        }
         let mut before = std::mem::take(&mut self.rings);
         for prompt in camera.prompts.iter().filter(|prompt| prompt.enabled) {
             let Some(source) = StripSource::of(prompt) else {
@@ -167,13 +177,6 @@ impl KeptFrames {
                 prompts: vec![prompt.id.clone()],
                 ..ring
             });
-        }
-    }
-
-    /// The copies may not be used any more: they show what is masked now, or their memory is gone.
-    pub fn forget(&mut self) {
-        for ring in &mut self.rings {
-            ring.copies.clear();
         }
     }
 
@@ -536,7 +539,11 @@ mod tests {
             at(60_500),
         );
         assert_eq!(kept.rings[0].copies.len(), 1);
-        kept.forget();
+        // They show what is masked now.
+        kept.change(&CameraConfig {
+            mask: vec![vec![(0.0, 0.0), (1.0, 0.0), (1.0, 1.0)]],
+            ..spotter_config::testing::camera("gate", vec![query()])
+        });
         assert!(kept.rings[0].copies.is_empty());
     }
 

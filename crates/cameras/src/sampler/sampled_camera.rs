@@ -1,7 +1,7 @@
 //! One camera between ingest and the engine: its slot, the filter of its frames, and which engine a frame wakes.
 
 use std::{
-    mem, slice,
+    mem,
     sync::{Arc, Mutex, MutexGuard},
 };
 
@@ -93,10 +93,8 @@ impl SampledCamera {
         lock(&self.changes).rules = Some(FilterRules::of(camera));
         self.strips.change(camera);
         let mut slot = self.lock();
-        let unneeded = [
-            slot.set_triggers(!camera.triggers.is_empty()),
-            slot.change(camera.rate, enabled_prompts(camera)),
-        ];
+        let waits = slot.set_triggers(!camera.triggers.is_empty());
+        let unneeded = slot.change(camera.rate, enabled_prompts(camera)).or(waits);
         drop(slot);
         drop(unneeded);
     }
@@ -104,14 +102,8 @@ impl SampledCamera {
     /// These looks are taken from now on. The motion gate lets the first frame through.
     pub fn trigger(&self, looks: TriggeredLooks) {
         let mut slot = self.lock();
-        let (starts, unneeded) = match looks {
-            TriggeredLooks::None => (false, slot.stop()),
-            TriggeredLooks::One => (slot.start_once(), None),
-            TriggeredLooks::All => (slot.start(), None),
-        };
-        if starts {
-            lock(&self.changes).restarts = true;
-        }
+        let (starts, unneeded) = slot.trigger(looks);
+        lock(&self.changes).restarts |= starts;
         drop(slot);
         drop(unneeded);
     }
@@ -147,7 +139,8 @@ impl SampledCamera {
             return None;
         }
         // What cannot be read is not shown to the model as a black picture.
-        if filter.reads_pixels() && !frame.picture.fetch() {
+        let reads_pixels = filter.measures() || !filter.rules.mask.is_empty();
+        if reads_pixels && !frame.picture.fetch() {
             self.lock().let_go(FrameEnd::Failed, now);
             return None;
         }
@@ -190,22 +183,17 @@ impl SampledCamera {
 
 impl LookCounter for SampledCamera {
     fn answered(&self, prompt: &Arc<Prompt>) -> SkippedSinceLast {
-        let mut slot = self.lock();
-        slot.close_texts(slice::from_ref(prompt));
-        slot.take_since_last(&prompt.id)
+        self.lock().answered(prompt)
     }
 
     fn ended(&self, end: FrameEnd, unanswered: &[Arc<Prompt>]) {
-        let mut slot = self.lock();
-        slot.close_texts(unanswered);
-        slot.end(end, unanswered.iter().map(|prompt| &prompt.id));
+        self.lock().end(end, unanswered);
     }
 }
 
 /// The prompts that are asked, with their looks a second.
 fn enabled_prompts(camera: &CameraConfig) -> Vec<(Arc<Prompt>, LookRate)> {
-    let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
-    let asked = enabled.map(|p: &PromptConfig| {
+    let asked = enabled(camera).map(|p| {
         let prompt = Prompt {
             id: p.id.clone(),
             revision: p.revision,
@@ -218,11 +206,15 @@ fn enabled_prompts(camera: &CameraConfig) -> Vec<(Arc<Prompt>, LookRate)> {
     asked.collect()
 }
 
+fn enabled(camera: &CameraConfig) -> impl Iterator<Item = &PromptConfig> {
+    camera.prompts.iter().filter(|prompt| prompt.enabled)
+}
+
 impl FilterRules {
     fn of(camera: &CameraConfig) -> Self {
         Self {
             motion: camera.motion,
-            follows_motion: follows_motion(camera),
+            follows_motion: enabled(camera).any(|p| p.region == PromptRegion::Motion),
             mask: Mask::new(&camera.mask),
         }
     }
@@ -231,7 +223,7 @@ impl FilterRules {
 impl FrameFilter {
     fn new(rules: FilterRules) -> Self {
         Self {
-            gate: MotionGate::new(rules.motion),
+            gate: MotionGate::default(),
             meter: MotionMeter::new(&rules.mask),
             moved: MotionRegion::default(),
             looked_at: None,
@@ -243,25 +235,24 @@ impl FrameFilter {
     /// Another mask makes another picture, with which the last one is not compared.
     fn adopt(&mut self, changes: FilterChanges) {
         if let Some(rules) = changes.rules {
-            self.gate.set_rules(rules.motion);
             if rules.mask != self.rules.mask {
                 (self.meter, self.looked_at) = (MotionMeter::new(&rules.mask), None);
             }
             self.rules = rules;
         }
         if changes.restarts {
-            self.gate.restart();
+            self.gate = MotionGate::default();
         }
     }
 
-    /// True when it reads pixels.
-    fn reads_pixels(&self) -> bool {
-        self.gate.is_on() || self.rules.follows_motion || !self.rules.mask.is_empty()
+    /// Measuring costs time.
+    fn measures(&self) -> bool {
+        self.rules.motion.on || self.rules.follows_motion
     }
 
     fn passes(&mut self, frame: &Frame, now: Mono) -> bool {
-        let is_measured = self.gate.is_on() || self.rules.follows_motion;
-        self.measured = is_measured.then(|| BrightnessGrid::measure(&frame.picture));
+        let measured = self.measures();
+        self.measured = measured.then(|| BrightnessGrid::measure(&frame.picture));
         let motion = match (&self.looked_at, &self.measured) {
             (Some(before), Some(now)) => self.meter.motion(before, now),
             _ => PictureMotion::default(),
@@ -269,7 +260,7 @@ impl FrameFilter {
         if let Some(changed) = motion.changed {
             self.moved.moved(changed, frame.picture.size(), now);
         }
-        self.gate.passes(motion.share, now)
+        self.gate.passes(&self.rules.motion, motion.share, now)
     }
 
     fn moved_recently(&self, now: Mono) -> MovedRecently {
@@ -284,9 +275,4 @@ impl FrameFilter {
     fn looked(&mut self) {
         self.looked_at = self.measured.take();
     }
-}
-
-fn follows_motion(camera: &CameraConfig) -> bool {
-    let mut prompts = camera.prompts.iter().filter(|prompt| prompt.enabled);
-    prompts.any(|prompt| prompt.region == PromptRegion::Motion)
 }

@@ -1,11 +1,11 @@
 //! One camera's newest frame, with its schedule and its counters: one lock keeps all of them consistent.
 
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
 use super::cadence::Cadence;
 use spotter_core::{
     Frame, FrameCounters, FrameEnd, LookRate, Mono, Prompt, PromptId, PromptRegion, PromptView,
-    RegionBox, SkippedSinceLast,
+    RegionBox, SkippedSinceLast, TriggeredLooks,
 };
 
 /// A prompt that is asked once waits for its frame for this time: longer than a strip needs, and than an answer is waited for.
@@ -117,7 +117,7 @@ impl FrameSlot {
         prompts: Vec<(Arc<Prompt>, LookRate)>,
     ) -> Option<Frame> {
         self.cadence.set_rate(camera_rate);
-        let before = std::mem::take(&mut self.prompts);
+        let before = mem::take(&mut self.prompts);
         for (prompt, rate) in prompts {
             let old = before.iter().find(|old| old.prompt.id == prompt.id);
             let same = old.filter(|old| old.prompt == prompt);
@@ -131,57 +131,36 @@ impl FrameSlot {
                 since_last: old.map(|old| old.since_last).unwrap_or_default(),
             });
         }
-        match self.due() {
-            None => self.close(),
-            Some(_) => None,
-        }
+        self.close_when_idle()
     }
 
-    /// The camera has triggers, or none. With its first one it waits.
+    /// The camera has triggers, or none. With its first one it waits. Returns the frame that waited, as [`Self::change`] does.
     pub fn set_triggers(&mut self, has_triggers: bool) -> Option<Frame> {
         match (has_triggers, self.starts) {
             (false, _) => self.starts = LookStart::Always,
-            (true, LookStart::Always) => return self.wait(),
-            (true, LookStart::Waiting | LookStart::Once | LookStart::Triggered) => {}
+            (true, LookStart::Always) => self.starts = LookStart::Waiting,
+            (true, _) => {}
         }
-        None
+        self.close_when_idle()
     }
 
-    /// One of the camera's triggers is active: every prompt is due on the next frame. False when that was so before, and for a
-    /// camera without triggers.
-    pub fn start(&mut self) -> bool {
-        let is_new = matches!(self.starts, LookStart::Waiting | LookStart::Once);
-        if is_new {
-            self.starts = LookStart::Triggered;
-            self.make_due();
+    /// Which looks of a camera with triggers are taken from now on: with one or all, every prompt is due on the next frame. True when
+    /// looks start that were not taken before; with the frame that waited when no prompt is left for it.
+    pub fn trigger(&mut self, looks: TriggeredLooks) -> (bool, Option<Frame>) {
+        let starts = match (looks, self.starts) {
+            (_, LookStart::Always) | (TriggeredLooks::All, LookStart::Triggered) => {
+                return (false, None);
+            }
+            (TriggeredLooks::None, _) => LookStart::Waiting,
+            (TriggeredLooks::One, _) => LookStart::Once,
+            (TriggeredLooks::All, _) => LookStart::Triggered,
+        };
+        self.starts = starts;
+        if starts == LookStart::Waiting {
+            return (false, self.close_when_idle());
         }
-        is_new
-    }
-
-    /// Every prompt is due on the next frame, and none after its look. False for a camera without triggers.
-    pub fn start_once(&mut self) -> bool {
-        let has_triggers = self.starts != LookStart::Always;
-        if has_triggers {
-            self.starts = LookStart::Once;
-            self.make_due();
-        }
-        has_triggers
-    }
-
-    /// None of the camera's triggers is active. Returns the frame that waited. No effect on a camera without triggers.
-    pub fn stop(&mut self) -> Option<Frame> {
-        match self.starts {
-            LookStart::Always => None,
-            LookStart::Waiting | LookStart::Once | LookStart::Triggered => self.wait(),
-        }
-    }
-
-    fn wait(&mut self) -> Option<Frame> {
-        self.starts = LookStart::Waiting;
-        match self.due() {
-            None => self.close(),
-            Some(_) => None,
-        }
+        self.make_due();
+        (true, None)
     }
 
     /// A prompt is to be asked once, of the next frame, at any pace.
@@ -230,9 +209,12 @@ impl FrameSlot {
         prompts.filter(move |entry| is_due && !entry.is_open && entry.cadence.is_due(soon))
     }
 
-    /// No prompt is left for the frame that waits; it is counted as skipped and returned.
-    pub fn close(&mut self) -> Option<Frame> {
-        let unneeded = self.waiting.take()?;
+    /// When no prompt is left for the frame that waits, it is counted as skipped and returned.
+    fn close_when_idle(&mut self) -> Option<Frame> {
+        let unneeded = match self.due() {
+            None => self.waiting.take()?,
+            Some(_) => return None,
+        };
         self.counters.end_waiting(FrameEnd::Skipped);
         Some(unneeded)
     }
@@ -257,11 +239,6 @@ impl FrameSlot {
     /// Since when the waiting frame's look has been due; `None` when no frame waits.
     pub fn due_since(&self) -> Option<Mono> {
         self.waiting.as_ref().and_then(|_| self.due())
-    }
-
-    /// Width and height of the waiting frame.
-    pub fn waiting_size(&self) -> Option<(usize, usize)> {
-        self.waiting.as_ref().map(|frame| frame.picture.size())
     }
 
     /// Takes the waiting frame. It must end by [`FrameSlot::let_go`], or by [`FrameSlot::look`] and then [`FrameSlot::end`].
@@ -342,12 +319,13 @@ impl FrameSlot {
         }
     }
 
-    /// The engine is done with a frame; `prompts` are those of its look.
-    pub fn end<'a>(&mut self, end: FrameEnd, prompts: impl IntoIterator<Item = &'a PromptId>) {
+    /// The engine is done with a frame; `prompts` are those of its look that have no answer.
+    pub fn end(&mut self, end: FrameEnd, prompts: &[Arc<Prompt>]) {
         self.counters.end(end);
-        for id in prompts {
-            if let Some(asked) = self.prompts.iter_mut().find(|a| a.prompt.id == *id) {
-                asked.since_last.count(end);
+        for prompt in prompts {
+            self.close_text(prompt);
+            if let Some(entry) = self.entry(&prompt.id) {
+                entry.since_last.count(end);
             }
         }
     }
@@ -358,30 +336,31 @@ impl FrameSlot {
         for prompt in once {
             self.ask_once(prompt, now);
         }
-        self.close_texts(&prompts);
-        self.end(FrameEnd::Failed, prompts.iter().map(|prompt| &prompt.id));
+        self.end(FrameEnd::Failed, &prompts);
     }
 
-    /// These prompts have their answers, or get none: they may be asked again.
-    pub fn close_texts(&mut self, prompts: &[Arc<Prompt>]) {
-        for prompt in prompts
-            .iter()
-            .filter(|prompt| prompt.revision != Prompt::ONCE)
+    /// A prompt has its answer: it may be asked again. What was lost for it since this was last asked.
+    pub fn answered(&mut self, prompt: &Prompt) -> SkippedSinceLast {
+        self.close_text(prompt);
+        self.take_since_last(&prompt.id)
+    }
+
+    /// It counts from zero again.
+    pub fn take_since_last(&mut self, prompt: &PromptId) -> SkippedSinceLast {
+        let entry = self.entry(prompt);
+        entry.map_or_else(Default::default, |entry| mem::take(&mut entry.since_last))
+    }
+
+    fn close_text(&mut self, prompt: &Prompt) {
+        if let Some(entry) = self.entry(&prompt.id)
+            && prompt.revision != Prompt::ONCE
         {
-            let mut entries = self.prompts.iter_mut();
-            if let Some(entry) = entries.find(|entry| entry.prompt.id == prompt.id) {
-                entry.is_open = false;
-            }
+            entry.is_open = false;
         }
     }
 
-    /// What was lost for a prompt since this was last asked; it counts from zero again.
-    pub fn take_since_last(&mut self, prompt: &PromptId) -> SkippedSinceLast {
-        let mut prompts = self.prompts.iter_mut();
-        let asked = prompts.find(|a| a.prompt.id == *prompt);
-        asked
-            .map(|a| std::mem::take(&mut a.since_last))
-            .unwrap_or_default()
+    fn entry(&mut self, id: &PromptId) -> Option<&mut PromptEntry> {
+        self.prompts.iter_mut().find(|entry| entry.prompt.id == *id)
     }
 
     /// Where the camera's frames went.
