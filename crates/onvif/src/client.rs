@@ -48,10 +48,9 @@ struct TriedLogins {
     stale: u32,
 }
 
-/// What a camera made of a request.
+/// Why a request has no answer.
 #[derive(Debug)]
-enum Exchange {
-    Answer(String),
+enum Refusal {
     Failed(OnvifError),
     /// The header of a demand for a login over HTTP; `None` for a demand in SOAP.
     Denied {
@@ -110,9 +109,9 @@ impl OnvifClient {
         let mut tried = TriedLogins::default();
         loop {
             match self.exchange(to, request, within) {
-                Exchange::Answer(text) => return Ok(text),
-                Exchange::Failed(error) => return Err(error),
-                Exchange::Denied { challenge } => {
+                Ok(text) => return Ok(text),
+                Err(Refusal::Failed(error)) => return Err(error),
+                Err(Refusal::Denied { challenge }) => {
                     self.choose_method(challenge.as_deref(), &mut tried, within)?;
                 }
             }
@@ -183,14 +182,17 @@ impl OnvifClient {
         self.method = LoginMethod::None;
         let device = Endpoint::new(self.camera.address.clone());
         let request = OnvifRequest::new(&DEVICE, "GetSystemDateAndTime", "");
-        let Exchange::Answer(answer) = self.exchange(&device, &request, within) else {
-            return None;
-        };
+        let answer = self.exchange(&device, &request, within).ok()?;
         let shown_ms = camera_time_ms(&answer).ok()?;
         Some((shown_ms - self.clock.wall().unix_millis()) as f64 * 1e-3)
     }
 
-    fn exchange(&mut self, to: &Endpoint, request: &OnvifRequest, within: Duration) -> Exchange {
+    fn exchange(
+        &mut self,
+        to: &Endpoint,
+        request: &OnvifRequest,
+        within: Duration,
+    ) -> Result<String, Refusal> {
         let token = self.token();
         let text = envelope(to, request, token.as_ref());
         let content = format!(
@@ -206,19 +208,57 @@ impl OnvifClient {
         let answered = post.send(text.as_bytes()).and_then(|mut response| {
             let limited = response.body_mut().with_config();
             let body = limited.limit(request.answer_max_bytes()).read_to_vec()?;
-            let challenges = response.headers().get_all(header::WWW_AUTHENTICATE);
-            let challenges = challenges.iter().filter_map(|value| value.to_str().ok());
-            let challenges: Vec<&str> = challenges.collect();
-            Ok(HttpAnswer {
-                status: response.status(),
-                challenges: challenges.join(", "),
-                text: String::from_utf8_lossy(&body).into_owned(),
-            })
+            Ok((response, String::from_utf8_lossy(&body).into_owned()))
         });
-        match answered {
-            Ok(answer) => judge(&self.shown(), request, answer),
-            Err(error) => Exchange::Failed(self.no_answer(&error, within)),
+        let failed = |error| Refusal::Failed(self.no_answer(&error, within));
+        let (response, text) = answered.map_err(failed)?;
+        let status = response.status();
+        let challenges = response.headers().get_all(header::WWW_AUTHENTICATE);
+        let challenges: Vec<&str> = challenges.iter().flat_map(|one| one.to_str()).collect();
+        if status == StatusCode::UNAUTHORIZED && !challenges.is_empty() {
+            let challenge = Some(challenges.join(", "));
+            return Err(Refusal::Denied { challenge });
         }
+        self.judge(request, status, text)
+    }
+
+    /// Decides what an answer over HTTP is. Cameras send faults with every status.
+    fn judge(
+        &self,
+        request: &OnvifRequest,
+        status: StatusCode,
+        text: String,
+    ) -> Result<String, Refusal> {
+        let (address, request) = (self.shown(), request.name);
+        let denied = Refusal::Denied { challenge: None };
+        let failed = match classify(&text) {
+            Ok(SoapAnswer::Fault(fault)) if fault.is_about_login() => return Err(denied),
+            Ok(SoapAnswer::Fault(fault)) => OnvifError::Fault {
+                address,
+                request,
+                fault,
+            },
+            _ if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+                return Err(denied);
+            }
+            _ if !status.is_success() => OnvifError::Status {
+                address,
+                request,
+                status: status.as_u16(),
+            },
+            Ok(SoapAnswer::Response(name)) if name == format!("{request}Response") => {
+                return Ok(text);
+            }
+            other => OnvifError::NotOnvif {
+                address,
+                request,
+                reason: match other {
+                    Ok(answer) => format!("the answer is {answer:?}"),
+                    Err(reason) => reason,
+                },
+            },
+        };
+        Err(Refusal::Failed(failed))
     }
 
     fn token(&self) -> Option<UsernameToken> {
@@ -279,54 +319,6 @@ fn tls(camera: &OnvifCamera) -> TlsConfig {
         .map(|der| Certificate::from_der(der).to_owned());
     let roots: Vec<_> = roots.collect();
     tls.root_certs(RootCerts::new_with_certs(&roots)).build()
-}
-
-struct HttpAnswer {
-    status: StatusCode,
-    challenges: String,
-    text: String,
-}
-
-/// Decides what an answer over HTTP is. Cameras send faults with every status.
-fn judge(address: &str, request: &OnvifRequest, answer: HttpAnswer) -> Exchange {
-    let HttpAnswer {
-        status,
-        challenges,
-        text,
-    } = answer;
-    if status == StatusCode::UNAUTHORIZED && !challenges.is_empty() {
-        return Exchange::Denied {
-            challenge: Some(challenges),
-        };
-    }
-    let (address, request) = (address.to_owned(), request.name);
-    let failed = match classify(&text) {
-        Ok(SoapAnswer::Fault(fault)) if fault.is_about_login() => {
-            return Exchange::Denied { challenge: None };
-        }
-        Ok(SoapAnswer::Fault(fault)) => OnvifError::Fault {
-            address,
-            request,
-            fault,
-        },
-        _ if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-            return Exchange::Denied { challenge: None };
-        }
-        _ if !status.is_success() => OnvifError::Status {
-            address,
-            request,
-            status: status.as_u16(),
-        },
-        Ok(SoapAnswer::Response(name)) if name == format!("{request}Response") => {
-            return Exchange::Answer(text);
-        }
-        other => OnvifError::NotOnvif {
-            address,
-            request,
-            reason: other.map_or_else(|reason| reason, |other| format!("the answer is {other:?}")),
-        },
-    };
-    Exchange::Failed(failed)
 }
 
 /// The schemes of a challenge, for people.
