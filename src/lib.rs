@@ -24,7 +24,6 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`app`] | the daemon: wiring, reload, supervision of cameras and engines |
-//! | [`api`] | the local HTTP API |
 //! | [`cli`] | the command line |
 //! | [`ops`] | log, metrics, status page, signals, systemd |
 //!
@@ -37,7 +36,6 @@
 //! - [`app`] is the only module that sees every stage.
 //! - Secrets have a type that cannot be printed, and the log masks them besides.
 
-pub mod api;
 pub mod app;
 pub mod cli;
 pub mod ops;

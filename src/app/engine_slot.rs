@@ -16,7 +16,7 @@ use super::{
     node_reporter::longest_look,
     request_turns::EngineRequests,
 };
-use crate::api::RequestQueue;
+use spotter_api::RequestQueue;
 use spotter_cameras::{
     ingest::DeviceMap,
     sampler::{CameraShare, Sampler, TimeLimits},

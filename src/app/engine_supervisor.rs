@@ -37,7 +37,7 @@ use super::{
     stage::{Stage, StageContext, Work},
     watchdogs::EngineWatchdogs,
 };
-use crate::api::RequestQueue;
+use spotter_api::RequestQueue;
 use spotter_cameras::{ingest::DeviceMap, sampler::Sampler};
 use spotter_config::{self as config, CameraConfig, Config, ConfigChange};
 use spotter_core::{Clock, LookNews};

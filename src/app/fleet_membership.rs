@@ -27,7 +27,8 @@ use super::{
     stage::{Handles, Stage, StageContext, Work},
     status,
 };
-use crate::{api::RefusedCall, ops::notify};
+use crate::ops::notify;
+use spotter_api::RefusedCall;
 use spotter_config::{
     Config, ConfigChange, Environment, FleetConfig, ListReader, ListRights, SharedCamera,
     SharedCameraList, camera_list,

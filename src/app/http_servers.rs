@@ -6,7 +6,7 @@ use super::{
     notice::Notice,
     stage::{Stage, StageContext, Work},
 };
-use crate::api::ServedApi;
+use spotter_api::ServedApi;
 use spotter_config::Config;
 use spotter_core::Clock;
 use spotter_http::HostNames;

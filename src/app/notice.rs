@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::api::TriggerRequest;
+use spotter_api::TriggerRequest;
 use spotter_config::LoadedConfig;
 use spotter_core::{CameraId, LineId, LookNews, TriggeredLooks};
 use spotter_mqtt::{Inbound, ReplyTo, RequestHead, SentDetection};

@@ -14,7 +14,8 @@ use super::{
     notice::{FoundFile, Notice, ReadFile, Requester, RunEnd},
     stage::{Stage, StageContext, Work},
 };
-use crate::{api::ServedApi, ops::telemetry::SecretList};
+use crate::ops::telemetry::SecretList;
+use spotter_api::ServedApi;
 use spotter_config::{
     self as config, Config, ConfigProblems, LoadedConfig, ModelSettings, Severity,
 };

@@ -4,7 +4,7 @@ use std::{future::pending, sync::Arc};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::api::{BegunRequest, RequestNews, RequestQueue, UnansweredRequest};
+use spotter_api::{BegunRequest, RequestNews, RequestQueue, UnansweredRequest};
 use spotter_core::{LookNews, Outcome};
 use spotter_engine::service::handle::Permit;
 

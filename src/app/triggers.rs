@@ -25,7 +25,7 @@ use super::{
     onvif_events::OnvifEvents,
     stage::{Handles, Stage, StageContext, Work},
 };
-use crate::api::RefusedCall;
+use spotter_api::RefusedCall;
 use spotter_config::{CameraConfig, ConfigChange, MqttTrigger, TriggerSource};
 use spotter_core::{CameraId, LookNews, Mono, TriggerId, TriggerSignal, TriggeredLooks};
 use spotter_events::triggers::{TriggerSet, UnknownTrigger};

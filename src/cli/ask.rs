@@ -9,10 +9,8 @@ use super::{
     args::{AskArgs, CaptionArgs, ModelArgs, PictureArgs, QueryArgs, SegmentArgs},
     out::{remark, say, say_part},
 };
-use crate::{
-    api::{outline_json, reasoning_json},
-    app::Canvas,
-};
+use crate::app::Canvas;
+use spotter_api::{outline_json, reasoning_json};
 use spotter_cameras::ingest;
 use spotter_config as config;
 use spotter_core::{

@@ -5,10 +5,8 @@ use std::time::Duration;
 use tokio::{task::JoinHandle, time::timeout};
 
 use super::*;
-use crate::{
-    api::{RequestQueue, UnansweredRequest},
-    app::test_support::{frame, no_limits},
-};
+use crate::app::test_support::{frame, no_limits};
+use spotter_api::{RequestQueue, UnansweredRequest};
 use spotter_cameras::sampler::Sampler;
 use spotter_config::{CameraConfig, PromptConfig};
 use spotter_core::{

@@ -6,10 +6,8 @@ use std::{
 };
 
 use super::{super::*, picture};
-use crate::{
-    api::{RequestNews, UnansweredRequest},
-    app::test_support,
-};
+use crate::{RequestNews, UnansweredRequest};
+use spotter_config::{Environment, of_text};
 use spotter_core::{Answer, AnswerBody, StageTimes, SystemClock, TokenCounts};
 
 /// Status and body of the answer.
@@ -64,10 +62,10 @@ async fn play_engine(queue: Arc<RequestQueue>) {
 
 /// An API whose model is called `md3`, with these adapters.
 async fn api_with(adapters: &[&str]) -> (ServedApi, SocketAddr) {
-    let config = test_support::config(
-        "mqtt.url = \"mqtt://127.0.0.1:1\"\nmodel.path = \"embedded\"\n[api]\nlisten = \"127.0.0.1:0\"\nrate = 1000\n\
-         [camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n",
-    );
+    let text = "mqtt.url = \"mqtt://127.0.0.1:1\"\nmodel.path = \"embedded\"\n[api]\nlisten = \"127.0.0.1:0\"\nrate = 1000\n\
+         [camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n";
+    let loaded = of_text("site.toml", text, &Environment::process()).unwrap();
+    let config = loaded.config;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let names = HostNames::of_this_machine(&[]);
     let api = ServedApi::start(config.api.as_ref(), names, &clock).await;

@@ -227,7 +227,7 @@ impl RequestQueue {
     }
 
     /// Requests that no engine has begun.
-    #[cfg(test)]
+    #[cfg(feature = "testing")]
     pub fn waiting(&self) -> usize {
         let state = self.lock();
         let waiting = state.waiting.iter();

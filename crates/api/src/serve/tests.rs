@@ -12,7 +12,7 @@ use tokio::{
 };
 
 use super::*;
-use crate::api::{BegunRequest, RequestNews, UnansweredRequest};
+use crate::{BegunRequest, RequestNews, UnansweredRequest};
 use spotter_core::{
     Answer, AnswerBody, AnswerPiece, GroundedSpan, ManualClock, NormBox, NormPoint, Outline,
     Reasoning, StageTimes, Task, TokenCounts,
