@@ -248,7 +248,7 @@ pub enum ModelCommand {
     List,
     /// Delete the files of a fetched model that no configuration uses
     Remove(ModelRemoveArgs),
-    /// Compare the files of a model directory with its model.toml; without one, look at a known picture with the model
+    /// Compare the files of a model directory with its model.toml
     Check(ModelCheckArgs),
     /// Measure on your own pictures how large the model's values are and which layers int8 would disturb, for the scales of fp8 and the
     /// layers of int8

@@ -13,6 +13,7 @@ use tokio::task::JoinSet;
 use super::{
     args::BenchArgs,
     out::{counted, remark, say},
+    table::{TextTable, known},
 };
 use crate::ops::{machine::Machine, process};
 use spotter_cameras::ingest;
@@ -58,40 +59,28 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
         reuse: config::ReuseMode::Off,
         ..args.model.settings()
     };
-    let measured = runtime.block_on(measured(settings, subject, time))?;
-    let EngineSpeed {
-        card,
-        single,
-        permits,
-        looks_per_s,
-    } = measured;
+    let engine = runtime.block_on(measured(settings, subject, time))?;
     remark("measuring the decoder");
-    let decoder = match decoder(args) {
-        Ok(decoder) => Some(decoder),
-        Err(error) => {
-            remark(format_args!("decoder not measured: {error:#}"));
-            None
-        }
-    };
+    let decoder = decoder(args);
+    let decoder =
+        decoder.inspect_err(|error| remark(format_args!("decoder not measured: {error:#}")));
     let report = CapacityReport {
         machine: Machine::now(),
-        model: card.name.to_string(),
-        device: card.device,
-        is_gpu: card.gpu.is_some(),
+        model: engine.card.name.to_string(),
+        device: engine.card.device,
+        is_gpu: engine.card.gpu.is_some(),
         size: args.size,
         prompts: args.prompts.into(),
         rate_hz: args.rate,
-        look_ms: single.as_secs_f64() * 1e3,
-        permits,
-        looks_per_s,
-        decoder,
+        look_ms: engine.single.as_secs_f64() * 1e3,
+        permits: engine.permits,
+        looks_per_s: engine.looks_per_s,
+        decoder: decoder.ok(),
     };
-    if args.json {
-        say(serde_json::to_string(&report.with_cameras())?)?;
-    } else {
-        say(&report)?;
+    match args.json {
+        true => say(serde_json::to_string(&report.with_cameras())?),
+        false => say(&report),
     }
-    Ok(())
 }
 
 /// The street at the rate of the looks, so that neighbouring pictures differ as those of a camera do.
@@ -388,40 +377,33 @@ impl fmt::Display for CapacityReport {
             counted(self.prompts, "prompt"),
             self.rate_hz
         )?;
-        writeln!(f, "{:<26}{:<44}{:>10}", "", "measured", "cameras")?;
-        let mut row = |name: &str, measured: String, cameras: Option<f64>| {
+        let row = |name: &str, measured: String, cameras: Option<f64>| {
             let cameras =
-                cameras.map_or_else(String::new, |cameras| format!("{:>10.0}", cameras.floor()));
-            writeln!(
-                f,
-                "{}",
-                format!("{name:<26}{measured:<44}{cameras}").trim_end()
-            )
+                cameras.map_or_else(String::new, |cameras| known(Some(cameras.floor()), 0));
+            vec![
+                ("", name.to_owned()),
+                ("measured", measured),
+                ("cameras", cameras),
+            ]
         };
-        row(
-            "one look at a time",
-            format!("{:.1} ms, {:.1} looks/s", self.look_ms, 1e3 / self.look_ms),
-            None,
-        )?;
-        row(
-            &format!("{} at once", counted(self.permits, "look")),
-            format!("{:.1} looks/s", self.looks_per_s),
-            Some(self.cameras_by_engine()),
-        )?;
-        match &self.decoder {
-            Some(decoder) => row(
-                "software decoder (libav)",
-                format!(
-                    "{:.2} ms/frame, {:.2} of {} cores at {} fps",
-                    decoder.ms_per_frame,
-                    decoder.cores_per_camera(),
-                    decoder.cores,
-                    decoder.fps
-                ),
-                Some(decoder.cameras()),
-            )?,
-            None => row("software decoder (libav)", "not measured".into(), None)?,
-        }
+        let decoded = self
+            .decoder
+            .as_ref()
+            .map_or("not measured".into(), |decoder| {
+                let (ms, cores) = (decoder.ms_per_frame, decoder.cores_per_camera());
+                let (all, fps) = (decoder.cores, decoder.fps);
+                format!("{ms:.2} ms/frame, {cores:.2} of {all} cores at {fps} fps")
+            });
+        let single = format!("{:.1} ms, {:.1} looks/s", self.look_ms, 1e3 / self.look_ms);
+        let at_once = format!("{} at once", counted(self.permits, "look"));
+        let speed = format!("{:.1} looks/s", self.looks_per_s);
+        let by_decoder = self.decoder.as_ref().map(DecoderReport::cameras);
+        let rows = [
+            row("one look at a time", single, None),
+            row(&at_once, speed, Some(self.cameras_by_engine())),
+            row("software decoder (libav)", decoded, by_decoder),
+        ];
+        write!(f, "{}", TextTable::new(rows))?;
         let (cameras, limit) = self.cameras();
         let limit = match limit {
             CapacityLimit::Engine => "the engine limits first",

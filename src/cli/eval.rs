@@ -30,6 +30,7 @@ use super::{
     labels::{LabelledPictures, PictureLabels},
     out::{remark, say},
     score_fit::{ScoreFit, ScoredAnswers, model_directory, write_maps},
+    table::{TextTable, known},
 };
 
 /// Pictures between two lines of progress.
@@ -117,11 +118,8 @@ fn asked_pictures(args: &EvalPicturesArgs) -> anyhow::Result<Vec<AskedPicture>> 
         "a folder of pictures, and --query, have no labels: with --against bf16, what bf16 answers is taken for right"
     );
     let objects = object_prompts(args, &labelled)?;
-    let queries: Vec<Task> = args
-        .query
-        .iter()
-        .map(|question| query(question, &[]))
-        .collect();
+    let queries = args.query.iter().map(|question| query(question, &[]));
+    let queries: Vec<Task> = queries.collect();
     let pictures = labelled.pictures.into_iter().map(|(path, labels)| {
         let is_of_objects = is_compared || labels.objects.is_some();
         let mut picture = AskedPicture {
@@ -303,14 +301,10 @@ impl Evaluation {
         for ((task, known), answer) in asked.zip(answers) {
             let right = match (known, answer) {
                 (RightAnswer::Objects(known), AnswerBody::Boxes(found)) => {
-                    let places: Vec<_> = found.iter().map(|one| one.place).collect();
-                    let matches = match_boxes(&places, &things(known));
-                    self.add_objects(index, task, found, known, &matches)
+                    self.add_objects((index, task), found, known, match_boxes)
                 }
                 (RightAnswer::Objects(known), AnswerBody::Points(found)) => {
-                    let places: Vec<_> = found.iter().map(|one| one.place).collect();
-                    let matches = match_points(&places, &things(known));
-                    self.add_objects(index, task, found, known, &matches)
+                    self.add_objects((index, task), found, known, match_points)
                 }
                 (RightAnswer::Text(known, share), AnswerBody::Text { text, score, .. }) => {
                     let is_right = same_answer(known, text);
@@ -328,14 +322,16 @@ impl Evaluation {
     }
 
     /// Returns how much of the answer is right. Objects on ignored things are neither right nor wrong.
-    fn add_objects<T>(
+    fn add_objects<T: Copy>(
         &mut self,
-        picture: usize,
-        task: &Task,
+        (picture, task): (usize, &Task),
         found: &[FoundObject<T>],
         known: &[(TruthObject, f64)],
-        matches: &Matches,
+        compare: impl Fn(&[T], &[TruthObject]) -> Matches,
     ) -> f64 {
+        let places: Vec<T> = found.iter().map(|one| one.place).collect();
+        let things: Vec<TruthObject> = known.iter().map(|(thing, _)| *thing).collect();
+        let matches = compare(&places, &things);
         let prompt = format!("{} {}", task.kind(), task.text());
         let tally = matches.tally();
         self.of_prompt.entry(prompt).or_default().add(tally);
@@ -354,10 +350,6 @@ impl Evaluation {
         let answer = ScoredAnswer { probability, right };
         self.scored.add(kind, picture, answer);
     }
-}
-
-fn things(known: &[(TruthObject, f64)]) -> Vec<TruthObject> {
-    known.iter().map(|(thing, _)| *thing).collect()
 }
 
 /// What is printed; `Display` gives the table, serde the JSON.
@@ -476,47 +468,30 @@ fn draw_different(
 
 impl fmt::Display for PicturesReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (model, precision, pictures) = (&self.model, &self.precision, self.pictures);
+        let against = self.against.as_ref();
+        let against_it = against.map_or(String::new(), |against| format!(" against {against}"));
         writeln!(
             f,
-            "{} in {}{}, {} pictures\n",
-            self.model,
-            self.precision,
-            self.against
-                .as_ref()
-                .map_or(String::new(), |against| format!(" against {against}")),
-            self.pictures
+            "{model} in {precision}{against_it}, {pictures} pictures\n"
         )?;
-        if !self.prompts.is_empty() {
-            writeln!(
-                f,
-                "{:<40} {:>7} {:>7} {:>7} {:>8} {:>8} {:>6}",
-                "prompt", "found", "missed", "wrong", "right %", "found %", "IoU"
-            )?;
-        }
-        let percent = |share: Option<f64>| {
-            share.map_or("-".to_owned(), |share| format!("{:.1}", 100.0 * share))
-        };
-        for prompt in &self.prompts {
-            let iou = prompt
-                .mean_iou
-                .map_or("-".to_owned(), |iou| format!("{iou:.3}"));
-            writeln!(
-                f,
-                "{:<40} {:>7} {:>7} {:>7} {:>8} {:>8} {:>6}",
-                prompt.prompt,
-                prompt.found,
-                prompt.missed,
-                prompt.wrong,
-                percent(prompt.right_share),
-                percent(prompt.found_share),
-                iou
-            )?;
-        }
+        let percent = |share: Option<f64>| known(share.map(|share| 100.0 * share), 1);
+        let rows = self.prompts.iter().map(|prompt| {
+            vec![
+                ("prompt", prompt.prompt.clone()),
+                ("found", prompt.found.to_string()),
+                ("missed", prompt.missed.to_string()),
+                ("wrong", prompt.wrong.to_string()),
+                ("right %", percent(prompt.right_share)),
+                ("found %", percent(prompt.found_share)),
+                ("IoU", known(prompt.mean_iou, 3)),
+            ]
+        });
+        write!(f, "{}", TextTable::new(rows))?;
         if self.questions > 0 {
             let (right, asked) = (self.questions_right, self.questions);
             let share = percent(Some(right as f64 / asked as f64));
-            let like = self.against.as_ref();
-            let like = like.map_or("labelled".to_owned(), |against| format!("in {against}"));
+            let like = against.map_or("labelled".to_owned(), |against| format!("in {against}"));
             writeln!(
                 f,
                 "{asked} questions, {right} answered as {like} ({share} %)"
@@ -525,7 +500,7 @@ impl fmt::Display for PicturesReport {
         for fit in &self.scores {
             write!(f, "\n{fit}")?;
         }
-        if self.against.is_none() {
+        if against.is_none() {
             return Ok(());
         }
         let pictures = self.different.len();

@@ -1,10 +1,8 @@
 //! `spotter model get | list | remove | check | calibrate`: models from the Hugging Face hub.
 
 use std::{
-    collections::VecDeque,
     io::{self, IsTerminal as _, Write as _},
     path::Path,
-    sync::Arc,
     time::Duration,
 };
 
@@ -17,9 +15,9 @@ use super::{
     model_remove::remove,
     out::{remark, say},
 };
-use spotter_config::{Environment, ModelSettings, ModelSource, has_model};
-use spotter_core::{Clock, ModelRecord, Mono, SystemClock, WallTime};
-use spotter_engine::{model, service::Engine};
+use spotter_config::{Environment, ModelSource, has_model};
+use spotter_core::{Clock as _, ModelRecord, Mono, SystemClock, WallTime};
+use spotter_engine::model;
 use spotter_hub::{
     FetchNews, FetchRequest, FileState, HubClient, HubError, HubSettings, KNOWN_MODELS, KnownModel,
     check_directory, fetch, is_root, model_files,
@@ -29,8 +27,6 @@ use spotter_hub::{
 const LOG_PERIOD: Duration = Duration::from_secs(5);
 /// Between two changes of the line on a terminal.
 const REDRAW_PERIOD: Duration = Duration::from_millis(200);
-/// The speed that is shown is that of the last so many updates.
-const SPEED_UPDATES: usize = 25;
 
 pub fn model(command: &ModelCommand) -> anyhow::Result<()> {
     match command {
@@ -208,7 +204,13 @@ fn described(directory: &Path) -> anyhow::Result<String> {
 fn check(directory: &Path) -> anyhow::Result<()> {
     let record = ModelRecord::read(directory)?;
     let Some(record) = record.filter(|record| !record.files.is_empty()) else {
-        return check_by_look(directory);
+        model::check_model(&ModelSource::Directory(directory.to_owned()))?;
+        let path = directory.display();
+        return say(format_args!(
+            "{path}: the files are those of a model; no {} has their hashes. `spotter self-test --model {path}` looks at a known picture \
+             with them, `spotter model get NAME --dir {path}` compares them with the hub's record",
+            ModelRecord::FILE
+        ));
     };
     let mut announced = String::new();
     let states = check_directory(directory, &record, |name, _| {
@@ -235,38 +237,12 @@ fn check(directory: &Path) -> anyhow::Result<()> {
     say(format_args!("{path}: {}: {}", model, described(directory)?))
 }
 
-/// Only answers can show whether files of unknown origin fit together. Loads the model.
-fn check_by_look(directory: &Path) -> anyhow::Result<()> {
-    let path = directory.display();
-    let source = ModelSource::Directory(directory.to_owned());
-    model::check_model(&source)?;
-    remark(format_args!(
-        "{path}: no {} names its files: loading the model to look at a known picture, which takes minutes without a GPU",
-        ModelRecord::FILE
-    ));
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let settings = ModelSettings::of(source);
-    let opened = Engine::open(&settings, spotter_street::calibration_pictures, clock);
-    let (_, card) = opened.map_err(anyhow::Error::msg)?;
-    if let Some(warning) = card.warning() {
-        bail!("{path}: {warning}");
-    }
-    let known = KNOWN_MODELS
-        .first()
-        .map_or("NAME", |known: &KnownModel| known.name);
-    say(format_args!(
-        "{path}: the answers about a known picture are right (weights {}); `spotter model get {known} --dir {path}` compares the \
-         files with the hub's record",
-        card.sha256
-    ))
-}
-
 /// Progress on stderr: one line that is redrawn on a terminal, a line every few seconds elsewhere.
 struct FetchProgress {
     is_terminal: bool,
     last_shown: Option<Mono>,
-    /// When how many bytes of the current file were there.
-    updates: VecDeque<(Mono, u64)>,
+    /// When how many bytes of the current file were there first.
+    began: Option<(Mono, u64)>,
     /// Columns of the line that is on the terminal and not ended.
     drawn: usize,
 }
@@ -276,7 +252,7 @@ impl FetchProgress {
         Self {
             is_terminal,
             last_shown: None,
-            updates: VecDeque::new(),
+            began: None,
             drawn: 0,
         }
     }
@@ -315,7 +291,7 @@ impl FetchProgress {
             FetchNews::Checked { file, done, size } => ("checking", file, done, size),
             FetchNews::Received { file, done, size } => ("receiving", file, done, size),
             ref other => {
-                (self.last_shown, self.updates) = (None, VecDeque::new());
+                (self.last_shown, self.began) = (None, None);
                 return Some(announced(other));
             }
         };
@@ -324,44 +300,27 @@ impl FetchProgress {
         } else {
             LOG_PERIOD
         };
-        // The first update begins the measurement of the speed.
         let last = *self.last_shown.get_or_insert(now);
-        if self.updates.is_empty() {
-            self.updates.push_back((now, done));
-        }
+        let (from, less) = *self.began.get_or_insert((now, done));
         if now.since(last) < period {
             return None;
         }
         self.last_shown = Some(now);
-        self.updates.push_back((now, done));
-        if self.updates.len() > SPEED_UPDATES {
-            self.updates.pop_front();
-        }
         let percent = done as f64 / size.max(1) as f64 * 100.0;
-        let speed = self.speed(size - done);
-        Some(format!(
-            "{verb} {file}: {} of {} ({percent:.0} %){speed}",
-            amount(done),
-            amount(size)
-        ))
-    }
-
-    /// Bytes a second, and the time that the rest takes.
-    fn speed(&self, rest: u64) -> String {
-        let (Some((from, less)), Some((to, more))) = (self.updates.front(), self.updates.back())
-        else {
-            return String::new();
+        let speed = done.saturating_sub(less) as f64 / now.since(from).as_secs_f64();
+        let rest = match speed.is_finite() && speed >= 1.0 {
+            true => {
+                let seconds = ((size - done) as f64 / speed).round() as u64;
+                let (minutes, seconds) = (seconds / 60, seconds % 60);
+                let speed = amount(speed as u64);
+                format!(", {speed}/s, {minutes} min {seconds} s left")
+            }
+            false => String::new(),
         };
-        let speed = more.saturating_sub(*less) as f64 / to.since(*from).as_secs_f64();
-        if !speed.is_finite() || speed < 1.0 {
-            return String::new();
-        }
-        let seconds = (rest as f64 / speed).round() as u64;
-        let (minutes, seconds) = (seconds / 60, seconds % 60);
-        format!(
-            ", {}/s, {minutes} min {seconds} s left",
-            amount(speed as u64)
-        )
+        let (done, size) = (amount(done), amount(size));
+        Some(format!(
+            "{verb} {file}: {done} of {size} ({percent:.0} %){rest}"
+        ))
     }
 }
 
