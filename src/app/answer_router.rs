@@ -154,10 +154,6 @@ impl AnswerRouter {
         }
         for camera in change.configured() {
             changes.extend(self.tracker.configure(camera, wall));
-            for prompt in &camera.prompts {
-                let (id, on) = (&prompt.id, prompt.enabled);
-                changes.extend(self.tracker.enable(&camera.id, id, on, wall));
-            }
         }
         changes
     }

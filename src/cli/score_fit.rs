@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(kinds, [ScoredKind::Query]);
         let read = ModelRecord::read(folder.path()).unwrap().unwrap();
         let maps = read.score_maps("abc", GpuPrecision::Int8);
-        assert!(maps.query.is_some() && maps.point.is_none());
+        assert!(maps.of(ScoredKind::Query).is_some() && maps.of(ScoredKind::Point).is_none());
         let texts: Vec<String> = fits.iter().map(ScoreFit::to_string).collect();
         assert!(texts[0].contains("20 answers are too few"), "{texts:?}");
         assert!(texts[1].contains("could not be tested"), "{texts:?}");

@@ -31,7 +31,7 @@ pub use forms::{
     address::is_loopback,
     choices::{WrongChoice, check_task, choices},
     environment::*,
-    rights::*,
+    rights::ListRights,
     secret::Secret,
     text::topic_level,
     time::{duration, memory_size},

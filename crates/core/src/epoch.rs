@@ -10,18 +10,7 @@ use crate::{CameraId, Mono};
 /// The number of an ownership of a camera in a fleet: the revision of the camera's key in the store, which only grows. So of two nodes the one
 /// with the lower epoch is not the owner.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    Display,
-    Serialize,
-    Deserialize,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Hash,
+    Clone, Copy, Debug, Default, Display, Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord,
 )]
 #[serde(try_from = "u64")]
 pub struct Epoch(pub u64);

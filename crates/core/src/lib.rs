@@ -15,7 +15,6 @@ mod frame_counters;
 mod geometry;
 mod gpu_precision;
 mod ids;
-mod ip_network;
 mod latency;
 mod log_throttle;
 mod look_token;
@@ -47,8 +46,8 @@ mod window;
 
 pub use {
     answer::*, detection::*, epoch::*, event::*, file::*, frame::*, frame_counters::*, geometry::*,
-    gpu_precision::*, ids::*, ip_network::*, latency::*, log_throttle::*, look_token::*,
-    model_record::*, nearest::*, phase::*, plain_line::*, polygon::*, polygon_rules::*, prompt::*,
-    prompt_state::*, schedule::*, score_map::*, setting::*, stream_counters::*, strip::*, time::*,
-    trigger::*, values::*, view::*, window::*,
+    gpu_precision::*, ids::*, latency::*, log_throttle::*, look_token::*, model_record::*,
+    nearest::*, phase::*, plain_line::*, polygon::*, polygon_rules::*, prompt::*, prompt_state::*,
+    schedule::*, score_map::*, setting::*, stream_counters::*, strip::*, time::*, trigger::*,
+    values::*, view::*, window::*,
 };

@@ -253,8 +253,9 @@ mod tests {
             Some(record.clone())
         );
         let maps = record.score_maps("abc", GpuPrecision::Int8);
-        assert_eq!(maps.detect.map(|map| map.share(0.25)), Some(0.125));
-        assert!(maps.query.is_some() && maps.point.is_none());
+        let detect = maps.of(ScoredKind::Detect).unwrap();
+        assert_eq!(detect.share(0.25), 0.125);
+        assert_eq!(maps.kinds(), [ScoredKind::Detect, ScoredKind::Query]);
         let none = ScoreMaps::default();
         assert_eq!(record.score_maps("abc", GpuPrecision::Bf16), none);
         assert_eq!(record.score_maps("abd", GpuPrecision::Int8), none);

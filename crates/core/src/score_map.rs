@@ -8,9 +8,11 @@
 //! Estimates", 2002) over groups of answers with similar probabilities, with straight lines between the groups, so that of two
 //! answers the more probable one keeps the higher score.
 
+use std::collections::BTreeMap;
+
 use derive_more::Into;
 use serde::{Deserialize, Serialize};
-use strum::{IntoStaticStr, VariantArray};
+use strum::IntoStaticStr;
 
 use super::Task;
 
@@ -22,17 +24,7 @@ const GROUPS_MAX: usize = 60;
 
 /// The kinds of answers that have maps.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    IntoStaticStr,
-    VariantArray,
-    Serialize,
-    Deserialize,
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, Serialize, Deserialize,
 )]
 #[serde(rename_all = "lowercase")]
 #[strum(serialize_all = "lowercase")]
@@ -191,34 +183,20 @@ impl ScoreMap {
 
 /// The maps of a model in one precision. Empty by default: scores are the model's own probabilities.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ScoreMaps {
-    pub detect: Option<ScoreMap>,
-    pub point: Option<ScoreMap>,
-    pub query: Option<ScoreMap>,
-}
+pub struct ScoreMaps(BTreeMap<ScoredKind, ScoreMap>);
 
 impl ScoreMaps {
     pub fn of(&self, kind: ScoredKind) -> Option<&ScoreMap> {
-        match kind {
-            ScoredKind::Detect => self.detect.as_ref(),
-            ScoredKind::Point => self.point.as_ref(),
-            ScoredKind::Query => self.query.as_ref(),
-        }
+        self.0.get(&kind)
     }
 
     /// The kinds that have maps.
     pub fn kinds(&self) -> Vec<ScoredKind> {
-        let kinds = ScoredKind::VARIANTS.iter().copied();
-        kinds.filter(|kind| self.of(*kind).is_some()).collect()
+        self.0.keys().copied().collect()
     }
 
     pub fn set(&mut self, kind: ScoredKind, map: ScoreMap) {
-        let place = match kind {
-            ScoredKind::Detect => &mut self.detect,
-            ScoredKind::Point => &mut self.point,
-            ScoredKind::Query => &mut self.query,
-        };
-        *place = Some(map);
+        self.0.insert(kind, map);
     }
 }
 

@@ -12,7 +12,6 @@ pub(crate) mod prelude;
 pub(crate) mod rights;
 pub(crate) mod scope;
 pub(crate) mod secret;
-pub(crate) mod sub_table;
 pub(crate) mod text;
 pub(crate) mod time;
 pub(crate) mod word;

@@ -8,7 +8,6 @@ pub(crate) use super::{
     number::{flag, look_rate, number, share, whole},
     scope::Scope,
     secret::{CLEAR_TEXT, INSECURE, Secret, password, password_with, private_key},
-    sub_table::{optional_table, sub_table, tables},
     text::{id, level, node_name, not_empty, prompt_words, quoted, schedule, text},
     time::{duration_text, memory, time},
     word::words,

@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use ipnet::IpNet;
 use url::Url;
 
 use super::address;
-use spotter_core::IpNetwork;
 
 /// The start of the names of credentials that every list may name.
 pub(crate) const CAMERA_CREDENTIAL: &str = "camera_";
@@ -18,7 +18,7 @@ pub struct ListRights {
     /// Secrets in variables and files; sources that are files and devices.
     pub allow_local: bool,
     /// Where cameras and their ONVIF services may be; empty: anywhere.
-    pub networks: Vec<IpNetwork>,
+    pub networks: Vec<IpNet>,
 }
 
 impl ListRights {
@@ -33,7 +33,59 @@ impl ListRights {
         let url = Url::parse(url).ok();
         let host = url.as_ref().and_then(|url| address::host(url).ok());
         let address = host.and_then(|host| host.trim_matches(['[', ']']).parse().ok());
-        let is_inside = |address: IpAddr| self.networks.iter().any(|network| network.has(address));
+        let is_inside = |address: IpAddr| {
+            let address = address.to_canonical();
+            self.networks
+                .iter()
+                .any(|network| network.contains(&address))
+        };
         self.networks.is_empty() || address.is_some_and(is_inside)
+    }
+}
+
+/// `192.0.2.0/24`, or one address.
+pub(crate) fn network(text: &str) -> Result<IpNet, String> {
+    let address = || text.parse::<IpAddr>().ok().map(IpNet::from);
+    match text.parse().ok().or_else(address) {
+        Some(network) if network.addr() == network.network() => Ok(network),
+        Some(_) => Err(format!(
+            "{text:?} has bits behind its prefix; write the first address of the network"
+        )),
+        None => Err(format!("{text:?} is not a network; write \"192.0.2.0/24\"")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn network_has_the_addresses_with_its_prefix() {
+        for (text, inside, outside) in [
+            ("192.0.2.0/24", "192.0.2.255", "192.0.3.0"),
+            ("192.0.2.7", "192.0.2.7", "192.0.2.8"),
+            ("192.0.2.0/24", "[::ffff:192.0.2.1]", "[2001:db8::1]"),
+            ("2001:db8::/32", "[2001:db8:ffff::1]", "[2001:db9::1]"),
+            ("0.0.0.0/0", "203.0.113.1", "[::1]"),
+            ("::/0", "[::1]", "192.0.2.1"),
+        ] {
+            let rights = ListRights {
+                networks: vec![network(text).unwrap()],
+                ..ListRights::default()
+            };
+            let allows = |host| rights.allows_host(&format!("rtsp://{host}/a"));
+            assert!(allows(inside) && !allows(outside), "{text}");
+        }
+        for wrong in [
+            "192.0.2.0/33",
+            "192.0.2.0/-1",
+            "192.0.2.0/",
+            "192.0.2.1/24",
+            "2001:db8::/129",
+            "192.0.2.0/24/8",
+            "",
+        ] {
+            assert!(network(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -1,13 +1,9 @@
 //! Logins and keys: named in the file, kept elsewhere. Nothing here ever prints one.
 
-use std::{
-    fmt, fs,
-    io::{self, Read},
-    os::unix::fs::PermissionsExt,
-    path::Path,
-};
+use std::{fmt, fs, io, os::unix::fs::PermissionsExt, path::Path};
 
 use super::{
+    file::read_bounded,
     form::Form,
     rights::{CAMERA_CREDENTIAL, ListRights},
     scope::Scope,
@@ -46,7 +42,7 @@ pub(crate) const INSECURE: &str =
     "the certificate is not checked; an attacker on the network can read and change everything";
 
 /// Where a secret is.
-enum SecretPlace {
+pub(crate) enum SecretPlace {
     Variable(String),
     /// Of systemd.
     Credential(String),
@@ -121,7 +117,7 @@ fn fetch(scope: &Scope<'_>, value: &ConfigValue<'_>) -> Option<String> {
     }
 }
 
-fn read_places(table: &mut Reader<'_>) -> Vec<SecretPlace> {
+pub(crate) fn read_places(table: &mut Reader<'_>) -> Vec<SecretPlace> {
     let name = |form: &'static str| text(form, |name: &str| Ok(name.to_owned())).optional("none");
     keys! { table in "Secrets", "Passwords and keys are not written in this file. Each is a table with exactly one of these keys.",
             r#"password = { cred = "mqtt_password" }"#;
@@ -140,11 +136,6 @@ fn read_places(table: &mut Reader<'_>) -> Vec<SecretPlace> {
         file.map(SecretPlace::File),
     ];
     places.into_iter().flatten().collect()
-}
-
-/// Adds the keys of secrets to the reference.
-pub(crate) fn describe_names(mut table: Reader<'_>) {
-    read_places(&mut table);
 }
 
 /// Why a fleet's list may not name this secret of the box: it may only name one that is meant for a camera, because it says to which host it goes.
@@ -225,13 +216,6 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("not a plain file"));
     }
-    let mut text = String::new();
-    let read = fs::File::open(path)?
-        .take(SECRET_MAX_BYTES + 1)
-        .read_to_string(&mut text)?;
-    if read as u64 > SECRET_MAX_BYTES {
-        let limit = format!("longer than {SECRET_MAX_BYTES} bytes");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, limit));
-    }
-    Ok(text)
+    let bytes = read_bounded(path, SECRET_MAX_BYTES)?;
+    String::from_utf8(bytes).map_err(|_| io::Error::other("not UTF-8"))
 }

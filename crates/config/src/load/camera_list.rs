@@ -111,8 +111,9 @@ mod tests {
     use proptest::{prelude::*, sample::select};
 
     use super::*;
+    use crate::forms::rights::network;
     use crate::{SourceConfig, check_task};
-    use spotter_core::{IpNetwork, LookRate, NodeId, testing::cases};
+    use spotter_core::{LookRate, NodeId, testing::cases};
 
     const GATE: &str = "[camera.gate]\nurl = \"rtsp://192.0.2.1/a\"\n";
     const PROMPT: &str = "prompt.car.detect = \"car\"\n";
@@ -275,7 +276,7 @@ mod tests {
     #[test]
     fn list_names_hosts_in_the_networks_of_a_box() {
         let rights = ListRights {
-            networks: vec![IpNetwork::new("192.0.2.0/24").unwrap()],
+            networks: vec![network("192.0.2.0/24").unwrap()],
             ..ListRights::default()
         };
         let motion = "trigger.motion.onvif = \"motion\"\n";

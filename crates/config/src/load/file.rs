@@ -1,15 +1,11 @@
 //! From a path to a checked [`Config`], or to everything that is wrong with the file.
 
-use std::{
-    fs,
-    io::{self, Read},
-    path::Path,
-};
+use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
 use crate::{
-    forms::{environment::Environment, prelude::*, scope::ReadPurpose},
+    forms::{environment::Environment, file::read_bounded, prelude::*, scope::ReadPurpose},
     read::{prelude::*, problem::*, syntax},
     tables::{
         api::*, camera::*, fleet::*, http::*, mode::*, model::*, mqtt::*, node::*, webhook::*,
@@ -97,7 +93,7 @@ fn read(
     purpose: ReadPurpose,
 ) -> Result<LoadedConfig, ConfigProblems> {
     let file = path.display().to_string();
-    let bytes = read_bytes(path).map_err(|error| {
+    let bytes = read_bounded(path, FILE_MAX_BYTES).map_err(|error| {
         let text = format!("cannot be read: {error}; name a configuration file");
         let problem = ConfigProblem::of_file(path, String::new(), text);
         ConfigProblems::new(&file, vec![problem])
@@ -237,16 +233,4 @@ fn hash(bytes: &[u8]) -> String {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect()
-}
-
-fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path)?;
-    let count = file.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes)?;
-    if count as u64 > FILE_MAX_BYTES {
-        return Err(io::Error::other(format!(
-            "longer than {FILE_MAX_BYTES} bytes"
-        )));
-    }
-    Ok(bytes)
 }

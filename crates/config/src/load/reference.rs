@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{camera_list::read_cameras, file::read_root};
 use crate::{
-    forms::{environment::Environment, prelude::*, scope::ReadPurpose, secret::describe_names},
+    forms::{environment::Environment, prelude::*, scope::ReadPurpose, secret::read_places},
     read::{key::*, prelude::*, problem::Notes},
 };
 
@@ -61,7 +61,7 @@ fn sections() -> Vec<SectionReference> {
     let nothing = || Reader::new(&notes, "", 0..0, None);
     read_root(nothing(), scope(), String::new());
     read_cameras(&scope(), nothing());
-    describe_names(nothing());
+    read_places(&mut nothing());
     notes.into_sections()
 }
 

@@ -164,16 +164,11 @@ impl Notes {
     /// Adds a key to a section, once.
     pub(super) fn describe_key(&self, title: &str, key: Key, form: String, default: String) {
         let mut sections = self.sections.as_ref().map(RefCell::borrow_mut);
-        let sections = sections.iter_mut().flat_map(|sections| sections.iter_mut());
-        for section in sections.filter(|section| section.title == title) {
-            if section
-                .keys
-                .iter()
-                .all(|(known, ..)| known.name != key.name)
-            {
-                section.keys.push((key, form, default));
-                return;
-            }
+        let mut sections = sections.iter_mut().flat_map(|sections| sections.iter_mut());
+        if let Some(section) = sections.find(|section| section.title == title)
+            && section.keys.iter().all(|known| known.0.name != key.name)
+        {
+            section.keys.push((key, form, default));
         }
     }
 

@@ -114,14 +114,6 @@ impl<'a> Reader<'a> {
         table.unwrap_or_else(|| self.absent())
     }
 
-    /// The table `key`, when the file has one; in the reference, its keys are shown.
-    pub(crate) fn optional_table(&mut self, key: &'static str) -> Option<Self> {
-        match self.get(key) {
-            Some(value) => Self::of_value(&value),
-            None => self.notes.is_describing().then(|| self.absent()),
-        }
-    }
-
     /// The values of a table whose keys are names, with these names, in the order of the file.
     pub(crate) fn entries(&self) -> Vec<(&'a Spanned<DeString<'a>>, ConfigValue<'a>)> {
         let mut entries: Vec<_> = self.table.into_iter().flatten().collect();
@@ -131,27 +123,6 @@ impl<'a> Reader<'a> {
             (name, ConfigValue { notes, key, item })
         };
         entries.into_iter().map(value).collect()
-    }
-
-    /// The tables below `key` with their ids, in the order of the file; for the reference, one.
-    pub(crate) fn tables<T>(
-        &mut self,
-        key: &'static str,
-        id: fn(&str) -> Result<T, IdError>,
-    ) -> Vec<(T, Self)> {
-        let parent = self.table(key);
-        if self.notes.is_describing() {
-            return id("name")
-                .into_iter()
-                .map(|id| (id, parent.absent()))
-                .collect();
-        }
-        let mut tables = Vec::new();
-        for (name, value) in parent.entries() {
-            let id = parent.id_of(name, id);
-            tables.extend(id.zip(Self::of_value(&value)));
-        }
-        tables
     }
 
     /// The names in the table at `path` below this one, which may have mistakes; nothing is noted.
@@ -278,6 +249,47 @@ impl<'a, 'f, T> KeyForm<'a, 'f, T> {
             read: Box::new(read),
         }
     }
+}
+
+/// A table; empty when the file does not have it. `absent`: what is the case then.
+pub(crate) fn sub_table<'a>(absent: &str) -> KeyForm<'a, 'static, Reader<'a>> {
+    KeyForm::new("table", absent, |key, table: &mut Reader<'a>| {
+        table.table(key)
+    })
+}
+
+/// A table that the file may have, in these words; in the reference, its keys are shown.
+pub(crate) fn optional_table<'a>(
+    form: &str,
+    absent: &str,
+) -> KeyForm<'a, 'static, Option<Reader<'a>>> {
+    KeyForm::new(form, absent, |key, table: &mut Reader<'a>| {
+        match table.get(key) {
+            Some(value) => Reader::of_value(&value),
+            None => table.notes.is_describing().then(|| table.absent()),
+        }
+    })
+}
+
+/// Tables with the ids of what they are about, in the order of the file; `of` as in "one table per camera". For the reference, one.
+pub(crate) fn tables<'a, T: 'static>(
+    id: fn(&str) -> Result<T, IdError>,
+    of: &str,
+    absent: &str,
+) -> KeyForm<'a, 'static, Vec<(T, Reader<'a>)>> {
+    let form = format!("one table per {of}");
+    KeyForm::new(form, absent, move |key, table: &mut Reader<'a>| {
+        let parent = table.table(key);
+        if parent.notes.is_describing() {
+            let id = id("name").into_iter();
+            return id.map(|id| (id, parent.absent())).collect();
+        }
+        let tables = parent.entries().into_iter().filter_map(|(name, value)| {
+            let id = parent.id_of(name, id);
+            id.zip(Reader::of_value(&value))
+        });
+        tables.collect()
+    })
 }
 
 #[cfg(test)]

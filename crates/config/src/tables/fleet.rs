@@ -5,10 +5,13 @@ use std::{collections::BTreeSet, path::PathBuf};
 use url::Url;
 
 use crate::{
-    forms::{prelude::*, rights::ListRights},
+    forms::{
+        prelude::*,
+        rights::{ListRights, network},
+    },
     read::prelude::*,
 };
-use spotter_core::{IpNetwork, NodeId};
+use spotter_core::NodeId;
 
 const STORE_PORT: u16 = 4222;
 
@@ -114,7 +117,7 @@ pub(crate) fn fleet(
         /// Permits the fleet's list to name what is on this box: secrets in variables and files, and `file://` and `usb://` sources. Everyone who may write the list can then read them.
         allow_local = flag().or(false), "allow_local = true";
         /// Where the cameras of the fleet's list and their ONVIF services may be. With it, `url` and `onvif_url` have addresses, not names.
-        networks = list(text("networks, such as `\"192.0.2.0/24\"`", IpNetwork::new)).or_as("any host", Vec::new()), r#"networks = ["192.0.2.0/24"]"#;
+        networks = list(text("networks, such as `\"192.0.2.0/24\"`", network)).or_as("any host", Vec::new()), r#"networks = ["192.0.2.0/24"]"#;
         /// Copies of the fleet's data in a cluster of NATS servers. The first client that writes decides.
         replicas = whole(1..=5, "").or(1), "replicas = 3";
     }

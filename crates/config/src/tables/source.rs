@@ -211,10 +211,12 @@ pub(crate) fn source(
             let urls = redirect_hosts.iter().map(|host| format!("rtsp://{host}/"));
             urls.for_each(|url| scope.check_host(&hosts, &url));
         }
-        if let Some(given) = table.given("tls") {
+        if table.given("tls").is_some() {
             let service = table.given("onvif_url").and_then(|value| value.as_text());
             let has_https = service.is_some_and(|service| service.starts_with("https:"));
-            check_tls(rtsp, tls.as_ref(), has_https, [&value, &given]);
+            if !rtsp.is_encrypted() && !has_https {
+                value.error("rtsp:// together with tls; did you mean rtsps://?");
+            }
         }
         (rtsp.user, rtsp.password) = (user, password);
         (rtsp.transport, rtsp.redirect_hosts) = (transport, redirect_hosts);
@@ -233,25 +235,6 @@ pub(crate) fn source(
     CameraSource {
         source: Some(source),
         onvif_url,
-    }
-}
-
-/// Whether there is a connection for which `tls` is.
-fn check_tls(
-    rtsp: &RtspConfig,
-    tls: Option<&CameraTls>,
-    has_https: bool,
-    [url, given]: [&ConfigValue<'_>; 2],
-) {
-    if rtsp.is_encrypted() {
-        return;
-    }
-    if !has_https {
-        url.error("rtsp:// together with tls; did you mean rtsps://?");
-    } else if let Some(CameraTls::Fingerprint(_)) = tls {
-        given.error(
-            "a fingerprint is checked at rtsps:// alone; use { insecure = true } for the onvif_url",
-        );
     }
 }
 

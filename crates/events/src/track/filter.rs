@@ -59,20 +59,14 @@ impl Filter {
 
     /// The boxes that pass, in the model's order.
     pub fn boxes(&self, found: &[FoundObject<NormBox>]) -> Vec<Candidate> {
-        let solid: Vec<_> = found.iter().filter(|f| f.place.area() > 0.0).collect();
-        let same = |a: &NormBox, b: &NormBox| a.iou(b) > SAME_BOX_IOU;
-        let distinct = best_of_duplicates(&solid, same, |b| [b.x0, b.y0, b.x1, b.y1]);
-        self.pass(distinct, Location::Box)
+        let solid = found.iter().filter(|found| found.place.area() > 0.0);
+        self.pass(solid.map(|found| self.candidate(found, Location::Box)))
     }
 
     /// The points that pass, in the model's order.
     pub fn points(&self, found: &[FoundObject<NormPoint>]) -> Vec<Candidate> {
-        let all: Vec<_> = found.iter().collect();
-        let same = |a: &NormPoint, b: &NormPoint| {
-            (a.x - b.x).abs() <= SAME_POINT_DISTANCE && (a.y - b.y).abs() <= SAME_POINT_DISTANCE
-        };
-        let distinct = best_of_duplicates(&all, same, |p| [p.x, p.y]);
-        self.pass(distinct, Location::Point)
+        let found = found.iter();
+        self.pass(found.map(|found| self.candidate(found, Location::Point)))
     }
 
     /// True when the zone has the same area as in `before`.
@@ -81,23 +75,21 @@ impl Filter {
         of(self) == of(before)
     }
 
-    fn pass<T: Copy>(
-        &self,
-        distinct: Vec<&FoundObject<T>>,
-        location: impl Fn(T) -> Location,
-    ) -> Vec<Candidate> {
-        let candidate = |found: &FoundObject<T>| {
-            let location = location(found.place);
-            Candidate {
-                location,
-                score: found.score,
-                score_source: found.source,
-                sharpness: found.sharpness,
-                zones: self.zones_at(location),
-            }
-        };
-        let candidates = distinct.into_iter().map(candidate);
-        candidates.filter(|c| self.passes(c)).collect()
+    fn candidate<T: Copy>(&self, found: &FoundObject<T>, of: fn(T) -> Location) -> Candidate {
+        let location = of(found.place);
+        Candidate {
+            location,
+            score: found.score,
+            score_source: found.source,
+            sharpness: found.sharpness,
+            zones: self.zones_at(location),
+        }
+    }
+
+    fn pass(&self, found: impl Iterator<Item = Candidate>) -> Vec<Candidate> {
+        let mut candidates = best_of_duplicates(found.collect());
+        candidates.retain(|candidate| self.passes(candidate));
+        candidates
     }
 
     fn passes(&self, candidate: &Candidate) -> bool {
@@ -128,30 +120,43 @@ pub(super) fn anchor(location: Location, point: ZonePoint) -> NormPoint {
     }
 }
 
-/// Of duplicates, the object with the highest score; the order stays. Where scores are equal, `numbers` decide by the
-/// locations and not by the order, so that the order of the model's answer changes nothing.
-fn best_of_duplicates<'a, T, const N: usize>(
-    found: &[&'a FoundObject<T>],
-    same: impl Fn(&T, &T) -> bool,
-    numbers: impl Fn(&T) -> [f64; N],
-) -> Vec<&'a FoundObject<T>> {
-    let mut best_first: Vec<usize> = (0..found.len()).collect();
-    best_first.sort_by(|&a, &b| {
-        let better = found[b].score.total_cmp(&found[a].score);
-        let place = |index: usize| numbers(&found[index].place);
-        better.then_with(|| place(a).partial_cmp(&place(b)).unwrap_or(Ordering::Equal))
+/// Of duplicates, the object with the highest score; the order stays. Where scores are equal, the locations decide and not the order, so that
+/// the order of the model's answer changes nothing.
+fn best_of_duplicates(found: Vec<Candidate>) -> Vec<Candidate> {
+    let mut best_first: Vec<&Candidate> = found.iter().collect();
+    best_first.sort_by(|a, b| {
+        let better = b.score.total_cmp(&a.score);
+        better.then_with(|| compare_locations(a.location, b.location))
     });
-    let mut kept: Vec<usize> = Vec::new();
-    for index in best_first {
-        if !kept
-            .iter()
-            .any(|&k| same(&found[k].place, &found[index].place))
-        {
-            kept.push(index);
+    let mut kept: Vec<&Candidate> = Vec::new();
+    for candidate in best_first {
+        let is_same = |other: &&Candidate| is_same_object(other.location, candidate.location);
+        if !kept.iter().any(is_same) {
+            kept.push(candidate);
         }
     }
-    kept.sort_unstable();
-    kept.into_iter().map(|index| found[index]).collect()
+    let is_kept = |candidate: &&Candidate| kept.iter().any(|kept| std::ptr::eq(*kept, *candidate));
+    found.iter().filter(is_kept).cloned().collect()
+}
+
+fn is_same_object(one: Location, other: Location) -> bool {
+    match (one, other) {
+        (Location::Box(a), Location::Box(b)) => a.iou(&b) > SAME_BOX_IOU,
+        (Location::Point(a), Location::Point(b)) => {
+            (a.x - b.x).abs() <= SAME_POINT_DISTANCE && (a.y - b.y).abs() <= SAME_POINT_DISTANCE
+        }
+        _ => false,
+    }
+}
+
+/// An order of locations of one kind.
+pub(super) fn compare_locations(one: Location, other: Location) -> Ordering {
+    let numbers = |location| match location {
+        Location::Box(b) => [b.x0, b.y0, b.x1, b.y1],
+        Location::Point(p) => [p.x, p.y, 0.0, 0.0],
+    };
+    let order = numbers(one).partial_cmp(&numbers(other));
+    order.unwrap_or(Ordering::Equal)
 }
 
 #[cfg(test)]

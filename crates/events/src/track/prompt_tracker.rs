@@ -85,7 +85,6 @@ pub(super) struct PromptTracker {
     answer: BelievedAnswer,
     view: PromptView,
     revision: u32,
-    enabled: bool,
     last_look: Option<Mono>,
 }
 
@@ -107,7 +106,6 @@ impl PromptTracker {
             answer: BelievedAnswer::new(rules),
             view: camera.view_of(prompt),
             revision: 1,
-            enabled: true,
             last_look: None,
         }
     }
@@ -122,7 +120,7 @@ impl PromptTracker {
         let asked = &answer.prompt;
         let other_words = asked.task != self.prompt.task;
         let old = asked.revision < self.revision || asked.revision == self.revision && other_words;
-        if old || !self.enabled {
+        if old || !self.prompt.enabled {
             return None;
         }
         let (now, wall) = (frame.times.received, captured_or_received(frame));
@@ -289,16 +287,6 @@ impl PromptTracker {
         self.change(changed(&before, self.states()), events)
     }
 
-    /// Switches the prompt on or off.
-    pub fn enable(&mut self, on: bool, wall: WallTime) -> PromptChange {
-        self.enabled = on;
-        if on {
-            self.change(Vec::new(), Vec::new())
-        } else {
-            self.lose(EndReason::Disabled, wall)
-        }
-    }
-
     /// Replaces the configuration; keeps all that the new one does not change.
     pub fn configure(
         &mut self,
@@ -306,10 +294,13 @@ impl PromptTracker {
         prompt: &PromptConfig,
         wall: WallTime,
     ) -> PromptChange {
-        let mut change = self.change(Vec::new(), Vec::new());
-        if prompt.task != self.prompt.task {
-            change = self.lose(EndReason::PromptChanged, wall);
-        }
+        let change = if prompt.task != self.prompt.task {
+            self.lose(EndReason::PromptChanged, wall)
+        } else if !prompt.enabled {
+            self.lose(EndReason::Disabled, wall)
+        } else {
+            self.change(Vec::new(), Vec::new())
+        };
         if prompt.verify != self.prompt.verify {
             self.verifications.forget();
             self.tracks.verify_again();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::{
     assign::assign,
     crossing::{PathPoint, TrackPath},
-    filter::Candidate,
+    filter::{Candidate, compare_locations},
     lifecycle::{CountedPlaces, LookContext, TrackLifecycle},
     line_counts::LineCounts,
     motion::MotionFilter,
@@ -107,10 +107,7 @@ impl TrackSet {
         ids: &mut IdAllocator,
     ) -> FollowedLook {
         let mut by_location: Vec<(usize, Candidate)> = candidates.into_iter().enumerate().collect();
-        by_location.sort_by(|(_, a), (_, b)| {
-            let order = numbers(a.location).partial_cmp(&numbers(b.location));
-            order.unwrap_or(std::cmp::Ordering::Equal)
-        });
+        by_location.sort_by(|(_, a), (_, b)| compare_locations(a.location, b.location));
         let expected = self.tracks.iter().map(|track| track.expected(look));
         let expected: Vec<ExpectedTrack> = expected.collect();
         let mut pairs = pairs(&expected, &by_location).into_iter().peekable();
@@ -334,12 +331,4 @@ fn pairs(expected: &[ExpectedTrack], candidates: &[(usize, Candidate)]) -> Vec<(
     };
     let costs: Vec<Vec<f64>> = expected.iter().map(costs_of).collect();
     assign(&costs)
-}
-
-/// The numbers by which locations are sorted.
-fn numbers(location: Location) -> [f64; 4] {
-    match location {
-        Location::Box(b) => [b.x0, b.y0, b.x1, b.y1],
-        Location::Point(p) => [p.x, p.y, 0.0, 0.0],
-    }
 }

@@ -150,22 +150,8 @@ impl Tracker {
         self.suspended.remove(camera);
     }
 
-    /// Switches one prompt on or off. When it is switched off, its events end as disabled and its states are unknown.
-    pub fn enable(
-        &mut self,
-        camera: &CameraId,
-        prompt: &PromptId,
-        on: bool,
-        wall: WallTime,
-    ) -> Vec<PromptChange> {
-        self.changes(|key, tracker| {
-            let is_this = (&key.0, &key.1) == (camera, prompt);
-            is_this.then(|| tracker.enable(on, wall))
-        })
-    }
-
     /// The camera is new or its configuration changed. A prompt whose words stay keeps its tracks. When the words of a prompt
-    /// change or the prompt is removed, its events end as `prompt_changed` and its states are unknown. The states of a new
+    /// change or the prompt is removed, its events end as `prompt_changed` and its states are unknown; when it is switched off, as `disabled`. The states of a new
     /// prompt are reported as unknown. Answers carry the revision of the words: those to the old words are ignored.
     pub fn configure(&mut self, camera: &CameraConfig, wall: WallTime) -> Vec<PromptChange> {
         let id = &camera.id;

@@ -145,13 +145,30 @@ impl FleetStore {
     ) -> Result<Option<kv::Store>, StoreError> {
         let context = self.context().await?;
         let bucket = context.get_key_value(self.bucket_name(settings)).await;
-        match bucket {
-            Ok(bucket) => Ok(Some(bucket)),
-            Err(error) => match OpenProblem::of(&error) {
-                OpenProblem::Absent => Ok(None),
-                OpenProblem::NoJetStream => Err(StoreError::NoJetStream { url: self.url() }),
-                OpenProblem::Other => Err(self.failed("opening a bucket", cause(&error))),
-            },
+        bucket.map_or_else(|error| self.not_opened(&error), |bucket| Ok(Some(bucket)))
+    }
+
+    /// `None`: the server does not have the bucket. The last of an error's sources says most.
+    fn not_opened(&self, error: &(dyn Error + 'static)) -> Result<Option<kv::Store>, StoreError> {
+        let of_stream = error.downcast_ref::<GetStreamError>();
+        let code = match of_stream.map(GetStreamError::kind) {
+            Some(GetStreamErrorKind::JetStream(error)) => Some(error.error_code()),
+            _ => None,
+        };
+        let of_request = error.downcast_ref::<RequestError>();
+        let is_silent =
+            of_request.is_some_and(|error| error.kind() == RequestErrorKind::NoResponders);
+        match (code, error.source()) {
+            (Some(ErrorCode::STREAM_NOT_FOUND), _) => Ok(None),
+            (
+                Some(
+                    ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT,
+                ),
+                _,
+            ) => Err(StoreError::NoJetStream { url: self.url() }),
+            _ if is_silent => Err(StoreError::NoJetStream { url: self.url() }),
+            (None, Some(source)) => self.not_opened(source),
+            _ => Err(self.failed("opening a bucket", error)),
         }
     }
 
@@ -170,45 +187,11 @@ impl FleetStore {
             }
             _ => self.failed("making a bucket", error),
         })?;
-        let bucket = context.get_key_value(&name).await;
-        bucket.map_err(|error| self.failed("opening a bucket", cause(&error)))
+        let bucket = self.existing(settings).await?;
+        bucket.ok_or_else(|| self.failed("making a bucket", "the server does not have it"))
     }
 
     fn bucket_name(&self, settings: &BucketSettings) -> String {
         format!("spotter-{}-{}", self.settings.fleet, settings.name)
     }
-}
-
-/// Why a bucket cannot be opened.
-enum OpenProblem {
-    Absent,
-    NoJetStream,
-    Other,
-}
-
-impl OpenProblem {
-    fn of(error: &(dyn Error + 'static)) -> Self {
-        if let Some(error) = error.downcast_ref::<GetStreamError>()
-            && let GetStreamErrorKind::JetStream(error) = error.kind()
-        {
-            return match error.error_code() {
-                ErrorCode::STREAM_NOT_FOUND => Self::Absent,
-                ErrorCode::JETSTREAM_NOT_ENABLED | ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT => {
-                    Self::NoJetStream
-                }
-                _ => Self::Other,
-            };
-        }
-        if let Some(error) = error.downcast_ref::<RequestError>()
-            && error.kind() == RequestErrorKind::NoResponders
-        {
-            return Self::NoJetStream;
-        }
-        error.source().map_or(Self::Other, Self::of)
-    }
-}
-
-/// The last of an error's sources, which says most.
-fn cause<'a>(error: &'a (dyn Error + 'static)) -> &'a (dyn Error + 'static) {
-    error.source().map_or(error, cause)
 }

@@ -346,12 +346,13 @@ fn configuration_change_keeps_unaffected_tracks() {
 #[test]
 fn one_prompt_is_switched_off_and_on() {
     let mut tracker = with_people(camera(), 1);
-    let person = PromptId::new("person").unwrap();
-    let changes = tracker.enable(&gate(), &person, false, at(2.0).1);
+    let mut off = camera();
+    off.prompts[0].enabled = false;
+    let changes = tracker.configure(&off, at(2.0).1);
     assert_end(&all_events(&changes), EndReason::Disabled);
     assert_eq!(present(&changes[0]), Some(Presence::Unknown));
     assert_ignored(&mut tracker, 3.0, &people(1, 1));
-    assert_eq!(tracker.enable(&gate(), &person, true, at(4.0).1), []);
+    assert_eq!(tracker.configure(&camera(), at(4.0).1), []);
     let seen = states(&mut tracker, 5, &[people(1, 1), people(1, 1)]);
     assert_eq!(seen[1].0, Some(Presence::On));
 }

@@ -191,13 +191,16 @@ fn lost_verification_is_asked_again() {
 
 #[test]
 fn a_verdict_that_comes_after_a_change_begins_nothing() {
-    let person = PromptId::new("person").unwrap();
     let other_words = Task::Detect {
         object: "child".into(),
     };
     let changes: [&dyn Fn(&mut Tracker); 5] = [
         &|tracker| drop(tracker.suspend(&gate(), EndReason::Disabled, at(2.0).1)),
-        &|tracker| drop(tracker.enable(&gate(), &person, false, at(2.0).1)),
+        &|tracker| {
+            let mut site = doubting();
+            site.prompts[0].enabled = false;
+            tracker.configure(&site, at(2.0).1);
+        },
         &|tracker| {
             let mut site = doubting();
             site.prompts[0].task = other_words.clone();
