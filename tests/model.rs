@@ -211,8 +211,7 @@ fn unrecorded_files_are_judged_by_their_answers() {
     let dir = directory.to_str().expect("UTF-8");
     let good = machine.run(&["model", "check", dir], &[]).expect(DONE);
     assert!(
-        good.stdout
-            .contains("`spotter self-test --model"),
+        good.stdout.contains("`spotter self-test --model"),
         "{good:#?}"
     );
     let picture = picture(machine.home.path());

@@ -210,8 +210,6 @@ impl Stage for CameraSupervisor {
                 (None, None) => {}
             }
         }
-        self.cameras
-            .sort_by_key(|watched| change.place(&watched.camera.id));
     }
 
     /// Follows the schedules, publishes changed health, and says which cameras were switched.

@@ -36,7 +36,7 @@ use spotter_mqtt::{
 };
 use spotter_state::PendingWrite;
 
-/// Bound of the topics whose retained commands, and of the response topics, that are logged per minute.
+/// Topics that are logged per minute at most.
 const LOGGED_TOPICS_MAX: usize = 64;
 /// A disk that does not answer delays a reply for this time at most; the change is in force all the same.
 const REPLY_WITHIN: Duration = Duration::from_secs(5);
@@ -53,8 +53,8 @@ pub struct CommandHandler {
     unsent: VecDeque<UnsentReply>,
     /// Requests of the last minutes: a repeated request gets the first reply.
     recent: RequestHistory<RequestKey, Reply>,
-    retained_topics: LogThrottle<String>,
-    refused_reply_topics: LogThrottle<String>,
+    /// Topics of retained commands, and refused response topics.
+    logged_topics: LogThrottle<String>,
     /// The usual log level is restored then.
     log_level_until: Option<Mono>,
 }
@@ -102,8 +102,7 @@ impl CommandHandler {
             questions: PendingQuestions::default(),
             unsent: VecDeque::new(),
             recent: RequestHistory::default(),
-            retained_topics: LogThrottle::with_max_kinds(LOGGED_TOPICS_MAX),
-            refused_reply_topics: LogThrottle::with_max_kinds(LOGGED_TOPICS_MAX),
+            logged_topics: LogThrottle::with_max_kinds(LOGGED_TOPICS_MAX),
             log_level_until: None,
         }
     }
@@ -116,34 +115,21 @@ impl CommandHandler {
             InboundKind::Request(asked) if is_for_this_node(&asked, context.config) => {
                 self.execute(*asked, context);
             }
-            InboundKind::Old => self.ignore_retained(&message.topic),
+            InboundKind::Old => {
+                self.handles.publisher.ignore_retained();
+                let text = "retained command ignored; clear the topic on the broker";
+                self.warn_of_topic(&message.topic, text);
+            }
             InboundKind::HomeAssistant => self.reporter.home_assistant_started(),
             InboundKind::Request(_) | InboundKind::Other => {}
         }
     }
 
-    fn ignore_retained(&mut self, topic: &str) {
-        self.handles.publisher.ignore_retained();
+    fn warn_of_topic(&mut self, topic: &str, text: &'static str) {
         let now = self.handles.clock.now();
-        if let Some(suppressed) = self.retained_topics.admit(topic.to_owned(), now) {
+        if let Some(suppressed) = self.logged_topics.admit(topic.to_owned(), now) {
             let suppressed = (suppressed > 0).then_some(suppressed);
-            tracing::warn!(
-                topic,
-                suppressed,
-                "retained command ignored; clear the topic on the broker"
-            );
-        }
-    }
-
-    fn note_refused_topic(&mut self, topic: String) {
-        let now = self.handles.clock.now();
-        if let Some(suppressed) = self.refused_reply_topics.admit(topic.clone(), now) {
-            let suppressed = (suppressed > 0).then_some(suppressed);
-            tracing::warn!(
-                topic,
-                suppressed,
-                "response topic refused; the reply goes to the topic reply; allow the topic in mqtt.reply_topics"
-            );
+            tracing::warn!(topic, suppressed, "{text}");
         }
     }
 
@@ -244,7 +230,8 @@ impl CommandHandler {
             to: asked.reply_to,
         };
         if let Some(topic) = asked.refused_reply_topic {
-            self.note_refused_topic(topic);
+            let text = "response topic refused; the reply goes to the topic reply; allow the topic in mqtt.reply_topics";
+            self.warn_of_topic(&topic, text);
         }
         if let Some(key) = RequestKey::of(&requester) {
             match self.recent.register(key, self.handles.clock.now()) {

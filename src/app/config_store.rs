@@ -61,18 +61,9 @@ pub fn read_file(path: &Path, running: &Config) -> Result<LoadedConfig, ConfigPr
 
 /// Records of a disk or a store that break the rules of the configuration file.
 pub fn log_dropped(records: &[DroppedRecord]) {
-    for DroppedRecord {
-        camera,
-        key,
-        reason,
-    } in records
-    {
-        tracing::error!(
-            camera,
-            key,
-            reason,
-            "a stored setting is not allowed; the value of the configuration applies"
-        );
+    for DroppedRecord { record, reason } in records {
+        let text = "a stored setting is not allowed; the value of the configuration applies";
+        tracing::error!(record, reason, "{text}");
     }
 }
 

@@ -9,9 +9,6 @@ use spotter_core::{CameraId, LookRate, Share};
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConfigChange {
     cameras: BTreeMap<CameraId, CameraChange>,
-    /// All cameras, in the order of the configuration.
-    order: Vec<CameraId>,
-    is_reordered: bool,
 }
 
 /// What is different at a camera; each kind includes those below it.
@@ -70,17 +67,14 @@ impl ConfigChange {
             };
             Some((camera.id.clone(), change))
         });
-        let ids = |cameras: &[CameraConfig]| Vec::from_iter(cameras.iter().map(|c| c.id.clone()));
         Self {
             cameras: removed.chain(changed).collect(),
-            is_reordered: ids(before) != ids(after),
-            order: ids(after),
         }
     }
 
     /// Nothing is different.
     pub fn is_empty(&self) -> bool {
-        self.cameras.is_empty() && !self.is_reordered
+        self.cameras.is_empty()
     }
 
     pub fn cameras(&self) -> impl Iterator<Item = (&CameraId, &CameraChange)> {
@@ -103,11 +97,6 @@ impl ConfigChange {
     pub fn has_other_topics(&self) -> bool {
         let is_of_values = |change: &CameraChange| matches!(change, CameraChange::Settings(_));
         !self.cameras.values().all(is_of_values)
-    }
-
-    /// The place of a camera in the order of the configuration.
-    pub fn place(&self, camera: &CameraId) -> Option<usize> {
-        self.order.iter().position(|id| id == camera)
     }
 }
 
@@ -185,13 +174,5 @@ mod tests {
         for value in values {
             assert_eq!(kinds(&before, &gate(value)), gate_is("settings"));
         }
-    }
-
-    #[test]
-    fn another_order_of_the_same_cameras_is_a_change() {
-        let [gate, yard] = ["gate", "yard"].map(|id| camera(id, vec![prompt("person")]));
-        let change = ConfigChange::between(&[gate.clone(), yard.clone()], &[yard.clone(), gate]);
-        assert!(!change.is_empty() && change.cameras().count() == 0);
-        assert_eq!(change.place(&yard.id), Some(0));
     }
 }

@@ -32,17 +32,17 @@ pub enum Command {
     Reload {},
     /// Publish a picture of the next look.
     Snapshot {
-        #[serde(rename = "cam", deserialize_with = "camera")]
+        #[serde(rename = "cam")]
         camera: CameraId,
     },
     /// Close the connection and open it again.
     Reconnect {
-        #[serde(rename = "cam", deserialize_with = "camera")]
+        #[serde(rename = "cam")]
         camera: CameraId,
     },
     /// Look more often for a while, because something outside gave a reason to.
     Look {
-        #[serde(rename = "cam", deserialize_with = "camera")]
+        #[serde(rename = "cam")]
         camera: CameraId,
         #[serde(rename = "seconds", deserialize_with = "look_time")]
         #[serde(default = "usual_look_time")]
@@ -53,7 +53,7 @@ pub enum Command {
     },
     /// Answer a question once, about the next frame.
     Ask {
-        #[serde(rename = "cam", deserialize_with = "camera")]
+        #[serde(rename = "cam")]
         camera: CameraId,
         #[serde(rename = "text", deserialize_with = "question")]
         question: PromptText,
@@ -61,7 +61,7 @@ pub enum Command {
     /// Ask a further prompt until it is taken away.
     #[serde(rename = "prompt_add")]
     AddPrompt {
-        #[serde(rename = "cam", deserialize_with = "camera")]
+        #[serde(rename = "cam")]
         camera: CameraId,
         #[serde(deserialize_with = "new_prompt")]
         prompt: NewPrompt,
@@ -69,15 +69,14 @@ pub enum Command {
     /// Take a prompt away that was added.
     #[serde(rename = "prompt_del")]
     RemovePrompt {
-        #[serde(rename = "cam", deserialize_with = "camera")]
+        #[serde(rename = "cam")]
         camera: CameraId,
-        #[serde(deserialize_with = "prompt")]
         prompt: PromptId,
     },
     /// Take back what was changed at run time.
     ResetOverrides {
         /// Of which camera; `None` = of all.
-        #[serde(rename = "cam", default, deserialize_with = "any_camera")]
+        #[serde(rename = "cam")]
         camera: Option<CameraId>,
     },
     Get {
@@ -128,6 +127,9 @@ pub enum LogLevel {
 impl Command {
     /// The command of a request on `cmd`. An unknown key is refused, because a mistyped key would otherwise change what is requested.
     pub fn of_request(request: Map<String, Value>) -> Result<Self, Refusal> {
+        let text = |key| request.get(key).and_then(Value::as_str);
+        text("cam").map(camera_id).transpose()?;
+        text("prompt").map(prompt_id).transpose()?;
         let op = shown(
             request
                 .get("op")
@@ -176,20 +178,6 @@ fn checked<'de, D: Deserializer<'de>, T: Deserialize<'de>, C>(
     check: impl FnOnce(T) -> Result<C, Refusal>,
 ) -> Result<C, D::Error> {
     check(T::deserialize(input)?).map_err(|refusal| D::Error::custom(json!(refusal)))
-}
-
-fn camera<'de, D: Deserializer<'de>>(input: D) -> Result<CameraId, D::Error> {
-    checked(input, |id: String| camera_id(&id))
-}
-
-fn any_camera<'de, D: Deserializer<'de>>(input: D) -> Result<Option<CameraId>, D::Error> {
-    checked(input, |id: Option<String>| {
-        id.as_deref().map(camera_id).transpose()
-    })
-}
-
-fn prompt<'de, D: Deserializer<'de>>(input: D) -> Result<PromptId, D::Error> {
-    checked(input, |id: String| prompt_id(&id))
 }
 
 fn question<'de, D: Deserializer<'de>>(input: D) -> Result<PromptText, D::Error> {

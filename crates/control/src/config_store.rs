@@ -24,12 +24,10 @@ pub struct ConfigStore {
     file: Config,
     modes: ModeSwitch,
     overridden: EffectiveCameras,
-    /// In a fleet, all of its list.
-    effective: Vec<CameraConfig>,
     /// `None`: the node watches all cameras of its file.
     own: Option<BTreeSet<CameraId>>,
-    /// Of `effective`, those of `own`.
-    own_cameras: Vec<CameraConfig>,
+    /// The effective cameras of this node.
+    cameras: Vec<CameraConfig>,
     /// As the stages have them.
     applied: Vec<CameraConfig>,
     /// Cameras whose overrides the fleet's store does not have as they are now.
@@ -39,16 +37,16 @@ pub struct ConfigStore {
 impl ConfigStore {
     /// Continues with what an earlier run stored.
     pub fn new(file: Config, stored: StoredOverrides, now: Mono, wall: WallTime) -> Self {
-        let mut modes = ModeSwitch::new(file.modes.clone(), stored.mode.clone());
+        let mut modes =
+            ModeSwitch::new(file.modes.clone(), stored.mode.clone().unwrap_or_default());
         let is_switched = modes.update(wall);
         let own = file.fleet.is_some().then(BTreeSet::new);
         let mut store = Self {
             overridden: EffectiveCameras::new(stored),
             file,
             modes,
-            effective: Vec::new(),
             own,
-            own_cameras: Vec::new(),
+            cameras: Vec::new(),
             applied: Vec::new(),
             unstored: BTreeSet::new(),
         };
@@ -61,18 +59,18 @@ impl ConfigStore {
         &self.file
     }
 
-    /// The whole configuration with the effective cameras, in a fleet with all of its list.
+    /// The whole configuration with the overrides that are stored, in a fleet with all cameras of its list.
     pub fn effective(&self) -> Config {
-        self.file.with_cameras(self.effective.clone())
+        self.file.with_cameras(self.overridden.stored_cameras())
     }
 
     /// The effective cameras that this node watches and publishes.
     pub fn cameras(&self) -> &[CameraConfig] {
-        &self.own_cameras
+        &self.cameras
     }
 
     pub fn camera(&self, id: &CameraId) -> Result<&CameraConfig, Refusal> {
-        find(&self.own_cameras, id)
+        find(&self.cameras, id)
     }
 
     /// The node's cameras with the overrides that are stored, and without those that end by themselves.
@@ -101,8 +99,8 @@ impl ConfigStore {
 
     /// What is different at the cameras of this node since the last call, for every stage.
     pub fn take_change(&mut self) -> ConfigChange {
-        let change = ConfigChange::between(&self.applied, &self.own_cameras);
-        self.applied.clone_from(&self.own_cameras);
+        let change = ConfigChange::between(&self.applied, &self.cameras);
+        self.applied.clone_from(&self.cameras);
         change
     }
 
@@ -111,7 +109,7 @@ impl ConfigStore {
         let is_kept = self.own.is_none() && self.keeps_overrides();
         is_kept.then(|| {
             let mut stored = self.overridden.stored(None);
-            stored.mode = self.modes.stored().clone();
+            stored.mode = Some(self.modes.stored().clone());
             stored
         })
     }
@@ -180,7 +178,7 @@ impl ConfigStore {
                 }
             }
             Command::ResetOverrides { camera } => {
-                let cameras = self.own_cameras.iter().map(|own| own.id.clone());
+                let cameras = self.cameras.iter().map(|own| own.id.clone());
                 let reset = cameras.filter(|id| camera.as_ref().is_none_or(|only| id == only));
                 let reset: BTreeSet<CameraId> = reset.collect();
                 self.overridden.reset(|id| reset.contains(id));
@@ -230,10 +228,9 @@ impl ConfigStore {
     }
 
     fn update(&mut self, now: Mono) {
-        self.effective = self.overridden.cameras(now);
-        let all = self.effective.iter();
-        let own = all.filter(|camera| self.is_own(&camera.id));
-        self.own_cameras = own.cloned().collect();
+        let mut cameras = self.overridden.cameras(now);
+        cameras.retain(|camera| self.is_own(&camera.id));
+        self.cameras = cameras;
     }
 
     /// The values below the overrides are others: those of the file, or the mode is another one, which is newer than all overrides.

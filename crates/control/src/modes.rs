@@ -24,12 +24,6 @@ pub struct StoredMode {
     pub choice: Option<ModeChoice>,
 }
 
-impl StoredMode {
-    pub(super) fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// The active mode of these at `now`.
 pub fn active_mode<'a>(
     modes: &'a [ModeConfig],

@@ -1,6 +1,6 @@
 //! Revisions: a number for each prompt that rises with each change of its text, so that an answer names the text it is for.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, num::NonZeroU32};
 
 use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
@@ -10,11 +10,9 @@ use spotter_core::{CameraId, PromptId, Task};
 /// Removed prompts keep their number, because a prompt of the same name may be added while answers to the old text are in
 /// flight. Beyond this number they are forgotten.
 const REMOVED_MAX: usize = 1000;
-/// No stored revision is higher. A revision that has come to it stays; the words then tell answers apart.
-const REVISION_MAX: u32 = 1 << 30;
 
 #[derive(Clone, Debug, Default)]
-pub struct Revisions(BTreeMap<(CameraId, PromptId), (Task, u32)>);
+pub struct Revisions(BTreeMap<(CameraId, PromptId), (Task, NonZeroU32)>);
 
 /// A revision as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,25 +21,13 @@ pub struct RevisionRecord {
     prompt: PromptId,
     #[serde(deserialize_with = "allowed_task")]
     task: Task,
-    #[serde(deserialize_with = "allowed_revision")]
-    revision: u32,
+    revision: NonZeroU32,
 }
 
 fn allowed_task<'de, D: Deserializer<'de>>(input: D) -> Result<Task, D::Error> {
     let task = Task::deserialize(input)?;
     check_task(&task).map_err(D::Error::custom)?;
     Ok(task)
-}
-
-fn allowed_revision<'de, D: Deserializer<'de>>(input: D) -> Result<u32, D::Error> {
-    let revision = u32::deserialize(input)?;
-    match (1..=REVISION_MAX).contains(&revision) {
-        true => Ok(revision),
-        false => {
-            let text = format!("{revision} is not within 1 to {REVISION_MAX}");
-            Err(D::Error::custom(text))
-        }
-    }
 }
 
 impl Revisions {
@@ -54,10 +40,10 @@ impl Revisions {
     /// The numbers above 1 of one camera's prompts; `None` = of all.
     pub fn records(&self, of: Option<&CameraId>) -> Vec<RevisionRecord> {
         let changed = self.0.iter().filter(|((camera, _), (_, revision))| {
-            *revision > 1 && of.is_none_or(|of| of == camera)
+            *revision > NonZeroU32::MIN && of.is_none_or(|of| of == camera)
         });
         let record =
-            |((camera, prompt), (task, revision)): (&(CameraId, PromptId), &(Task, u32))| {
+            |((camera, prompt), (task, revision)): (&(CameraId, PromptId), &(Task, NonZeroU32))| {
                 RevisionRecord {
                     camera: camera.clone(),
                     prompt: prompt.clone(),
@@ -81,13 +67,13 @@ impl Revisions {
         for camera in &mut *cameras {
             for prompt in &mut camera.prompts {
                 let key = (camera.id.clone(), prompt.id.clone());
-                let first = || (prompt.task.clone(), 1);
+                let first = || (prompt.task.clone(), NonZeroU32::MIN);
                 let (task, revision) = self.0.entry(key).or_insert_with(first);
                 if *task != prompt.task {
                     task.clone_from(&prompt.task);
-                    *revision = revision.saturating_add(1).min(REVISION_MAX);
+                    *revision = revision.saturating_add(1);
                 }
-                prompt.revision = *revision;
+                prompt.revision = revision.get();
             }
         }
         let here: usize = cameras.iter().map(|camera| camera.prompts.len()).sum();

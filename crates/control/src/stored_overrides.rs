@@ -16,8 +16,8 @@ pub struct StoredOverrides {
     pub overrides: OverrideSet,
     pub revisions: Vec<RevisionRecord>,
     /// Of a box with its own cameras.
-    #[serde(skip_serializing_if = "StoredMode::is_empty")]
-    pub mode: StoredMode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<StoredMode>,
 }
 
 impl StoredOverrides {
@@ -26,7 +26,7 @@ impl StoredOverrides {
             v: VERSION,
             overrides,
             revisions,
-            mode: StoredMode::default(),
+            mode: None,
         }
     }
 
@@ -61,10 +61,8 @@ pub struct ReadOverrides {
 /// A stored record that breaks a rule of the configuration file. It has no effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DroppedRecord {
-    /// As far as it is readable.
-    pub camera: Option<String>,
-    /// Of an override: which value it sets, as far as it is readable.
-    pub key: String,
+    /// The begin of it.
+    pub record: String,
     pub reason: String,
 }
 
@@ -76,15 +74,14 @@ impl ReadOverrides {
             return Err(serde::de::Error::custom("written by a newer version"));
         }
         let mut dropped = Vec::new();
-        let overrides = checked(text.overrides, "override", &mut dropped);
-        let revisions = checked(text.revisions, "revision", &mut dropped);
-        let mode = text.mode.into_iter().collect();
-        let mode = checked(mode, "mode", &mut dropped).pop();
+        let overrides = checked(text.overrides, &mut dropped);
+        let revisions = checked(text.revisions, &mut dropped);
+        let mode = checked(text.mode, &mut dropped).pop();
         let stored = StoredOverrides {
             v: VERSION,
             overrides: OverrideSet::of_records(overrides),
             revisions,
-            mode: mode.unwrap_or_default(),
+            mode,
         };
         Ok(Self { stored, dropped })
     }
@@ -92,26 +89,21 @@ impl ReadOverrides {
 
 /// The records that their types allow.
 fn checked<T: DeserializeOwned>(
-    records: Vec<Value>,
-    kind: &str,
+    records: impl IntoIterator<Item = Value>,
     dropped: &mut Vec<DroppedRecord>,
 ) -> Vec<T> {
-    let mut allowed = Vec::new();
-    for record in records {
-        let camera = record.get("camera").and_then(Value::as_str).map(plain_line);
-        let now = record.get("now").and_then(Value::as_object);
-        let key = now.and_then(|now| now.keys().next());
-        let key = key.map_or_else(|| kind.to_owned(), |key| plain_line(key));
-        match serde_json::from_value(record) {
-            Ok(record) => allowed.push(record),
-            Err(error) => dropped.push(DroppedRecord {
-                camera,
-                key,
-                reason: plain_line(&error.to_string()),
-            }),
-        }
-    }
-    allowed
+    let mut check = |record: Value| {
+        let read = T::deserialize(&record);
+        let note = |error: serde_json::Error| DroppedRecord {
+            record: plain_line(&record.to_string()),
+            reason: plain_line(&error.to_string()),
+        };
+        read.map_err(|error| dropped.push(note(error))).ok()
+    };
+    records
+        .into_iter()
+        .filter_map(|record| check(record))
+        .collect()
 }
 
 #[cfg(test)]
@@ -181,8 +173,8 @@ mod tests {
             let [dropped] = &dropped[..] else {
                 panic!("{now}: {dropped:?}")
             };
-            assert_eq!(dropped.camera.as_deref(), Some("gate"));
-            assert_eq!(dropped.key, key);
+            assert!(dropped.record.contains("gate"), "{dropped:?}");
+            assert!(dropped.record.contains(key), "{dropped:?}");
             assert!(dropped.reason.contains(reason), "{dropped:?}");
             let site = vec![camera("gate", vec![prompt("person")])];
             let mut effective = EffectiveCameras::new(stored);
@@ -200,13 +192,13 @@ mod tests {
         let many = json!({"Query": {"question": "a", "choices": vec!["b"; 17]}});
         for wrong in [
             record(detect("person"), 0),
-            record(detect("person"), u32::MAX.into()),
+            record(detect("person"), u64::MAX),
             record(detect(&"x".repeat(550_000)), 2),
             record(many, 2),
         ] {
             let read = ReadOverrides::of_json(&stored(&[], &[wrong])).unwrap();
             assert_eq!(read.dropped.len(), 1);
-            assert_eq!(read.dropped[0].key, "revision");
+            assert!(read.dropped[0].record.contains("revision"));
         }
         let good = stored(&[], &[record(detect("person"), 2)]);
         assert_eq!(ReadOverrides::of_json(&good).unwrap().dropped, []);

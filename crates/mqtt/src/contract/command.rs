@@ -8,6 +8,8 @@ mod reply;
 
 pub use reply::{Reply, ReplyValue};
 
+use serde::Serialize;
+
 use super::{CameraOwner, Inbound, ReplyTo, RequestScope, Topics, read_json};
 use spotter_config::{Commands, Config};
 use spotter_control::{Command, Refusal, RefusalCode, camera_id, prompt_id, shown};
@@ -47,14 +49,18 @@ pub struct CommandRequest {
 }
 
 /// The part of a request that its reply repeats, as far as it is readable.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RequestHead {
     /// The sender's id of the request.
     pub id: Option<String>,
     pub op: String,
+    #[serde(rename = "cam")]
     pub camera: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub field: Option<&'static str>,
 }
 

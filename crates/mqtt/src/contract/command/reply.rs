@@ -36,28 +36,13 @@ pub struct Reply {
 impl Reply {
     /// The payload. Every reply has `v`, `id`, `ok`, `op`, `cam`, `error` and `at_ms`; `null` is what does not apply.
     pub fn to_json(&self) -> Vec<u8> {
-        let head = &self.head;
-        let mut message = json!({
-            "v": SCHEMA,
-            "id": head.id,
-            "ok": self.result.is_ok(),
-            "op": head.op,
-            "cam": head.camera,
-            "error": null,
-            "at_ms": self.at.unix_millis(),
-        });
-        if let Some(prompt) = &head.prompt {
-            message["prompt"] = json!(prompt);
-        }
-        if let Some(line) = &head.line {
-            message["line"] = json!(line);
-        }
-        if let Some(field) = head.field {
-            message["field"] = json!(field);
-        }
+        let mut message = json!(self.head);
+        message["v"] = json!(SCHEMA);
+        message["ok"] = json!(self.result.is_ok());
+        message["error"] = json!(self.result.as_ref().err());
+        message["at_ms"] = json!(self.at.unix_millis());
         match &self.result {
-            Err(refusal) => message["error"] = json!(refusal),
-            Ok(ReplyValue::Done) => {}
+            Err(_) | Ok(ReplyValue::Done) => {}
             Ok(ReplyValue::Revision(revision)) => message["rev"] = json!(revision),
             Ok(ReplyValue::Answer { text, score }) => {
                 message["value"] = json!(text);
