@@ -298,14 +298,9 @@ pub fn load(path: &Path) -> anyhow::Result<Picture> {
     let name = path.display();
     match spotter_pictures::read(path) {
         Err(PictureFileError::Unknown) => {
-            let clock = SystemClock::new();
             let failed = |failure: ingest::Failure| anyhow::anyhow!(failure.text);
-            let frames = ingest::still_frames(path, 1, &clock)
-                .map_err(failed)
-                .with_context(|| format!("{name} is neither PNG, JPEG nor a video"))?;
-            let first = frames.into_iter().next();
-            let first = first.with_context(|| format!("{name} holds no picture"))?;
-            Ok(first.picture)
+            let picture = ingest::first_picture(path).map_err(failed);
+            picture.with_context(|| format!("{name} is neither PNG, JPEG nor a video"))
         }
         picture => picture.with_context(|| format!("reading {name}")),
     }

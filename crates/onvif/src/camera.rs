@@ -46,21 +46,15 @@ pub fn device_address(text: &str) -> Result<Url, String> {
 /// port is the camera's only when it named the same host and scheme.
 pub(crate) fn reachable(used: &Url, named: &str) -> Url {
     let mut url = used.clone();
-    let Ok(named) = Url::parse(named.trim()) else {
-        // Some name a path alone.
-        return used.join(named.trim()).map_or(url, |joined| {
-            match joined.host() == used.host() && joined.scheme() == used.scheme() {
-                true => joined,
-                false => used.clone(),
-            }
-        });
-    };
-    url.set_path(named.path());
-    url.set_query(named.query());
-    url.set_fragment(None);
-    if named.host() == used.host() && named.scheme() == used.scheme() {
-        // It has a port, or the scheme's own.
-        _ = url.set_port(named.port());
+    // Some name a path alone.
+    if let Ok(named) = used.join(named.trim()) {
+        url.set_path(named.path());
+        url.set_query(named.query());
+        url.set_fragment(None);
+        if named.host() == used.host() && named.scheme() == used.scheme() {
+            // It has a port, or the scheme's own.
+            _ = url.set_port(named.port());
+        }
     }
     url
 }
@@ -123,7 +117,7 @@ mod tests {
             ("http://cam.local/e", "http://cam.local/e"),
             ("https://evil/e", "http://cam.local:8080/e"),
             ("/onvif/pull/7", "http://cam.local:8080/onvif/pull/7"),
-            ("//evil/e", "http://cam.local:8080/onvif/device_service"),
+            ("//evil/e", "http://cam.local:8080/e"),
         ] {
             assert_eq!(reachable(&used, named), url(expected), "{named}");
         }

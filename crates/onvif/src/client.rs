@@ -14,7 +14,7 @@ use url::Url;
 use crate::{
     answer::camera_time_ms,
     camera::{OnvifCamera, OnvifLogin, shown},
-    error::OnvifError,
+    error::{OnvifError, OnvifProblem},
     request::{DEVICE, OnvifRequest},
     security::UsernameToken,
     soap::{Endpoint, SoapAnswer, classify, envelope},
@@ -124,20 +124,13 @@ impl OnvifClient {
         request: &OnvifRequest,
         read: Result<T, String>,
     ) -> Result<T, OnvifError> {
-        read.map_err(|reason| OnvifError::NotOnvif {
-            address: self.shown(),
-            request: request.name,
-            reason,
-        })
+        let request = request.name;
+        read.map_err(|reason| self.error(OnvifProblem::NotOnvif { request, reason }))
     }
 
-    pub(crate) fn no_service(&self, service: &'static str) -> OnvifError {
-        let address = self.shown();
-        OnvifError::NoService { address, service }
-    }
-
-    fn shown(&self) -> String {
-        shown(&self.camera.address)
+    pub(crate) fn error(&self, problem: OnvifProblem) -> OnvifError {
+        let address = shown(&self.camera.address);
+        OnvifError { address, problem }
     }
 
     /// Decides how the request is repeated. Each method has one chance per request, after a fresh challenge or time.
@@ -147,19 +140,17 @@ impl OnvifClient {
         tried: &mut TriedLogins,
         within: Duration,
     ) -> Result<(), OnvifError> {
-        let address = self.shown();
         if self.camera.login.is_none() {
-            return Err(OnvifError::LoginRequired { address });
+            return Err(self.error(OnvifProblem::LoginRequired));
         }
+        let rejected = self.error(OnvifProblem::LoginRejected);
         if let Some(challenge) = challenge {
-            let Ok(client) = PasswordClient::try_from(challenge) else {
-                let scheme = schemes(challenge);
-                return Err(OnvifError::UnknownLogin { address, scheme });
-            };
+            let unknown = |_| self.error(OnvifProblem::UnknownLogin(schemes(challenge)));
+            let client = PasswordClient::try_from(challenge).map_err(unknown)?;
             let is_stale = matches!(&client, PasswordClient::Digest(digest) if digest.stale());
             tried.stale += u32::from(is_stale);
             if tried.digest && !(is_stale && tried.stale <= STALE_MAX) {
-                return Err(OnvifError::LoginRejected { address });
+                return Err(rejected);
             }
             tried.digest = true;
             self.method = LoginMethod::Digest(client);
@@ -170,7 +161,7 @@ impl OnvifClient {
             [] => self.ahead_s(within).unwrap_or_default(),
             // Some cameras report their local time as UTC, and check tokens with the true time.
             [ahead_s] if ahead_s.abs() > CLOCK_DIFFERENCE_S => 0.0,
-            _ => return Err(OnvifError::LoginRejected { address }),
+            _ => return Err(rejected),
         };
         tried.tokens.push(ahead_s);
         self.method = LoginMethod::Token { ahead_s };
@@ -229,36 +220,28 @@ impl OnvifClient {
         status: StatusCode,
         text: String,
     ) -> Result<String, Refusal> {
-        let (address, request) = (self.shown(), request.name);
+        let request = request.name;
         let denied = Refusal::Denied { challenge: None };
-        let failed = match classify(&text) {
+        let problem = match classify(&text) {
             Ok(SoapAnswer::Fault(fault)) if fault.is_about_login() => return Err(denied),
-            Ok(SoapAnswer::Fault(fault)) => OnvifError::Fault {
-                address,
-                request,
-                fault,
-            },
+            Ok(SoapAnswer::Fault(fault)) => OnvifProblem::Fault { request, fault },
             _ if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
                 return Err(denied);
             }
-            _ if !status.is_success() => OnvifError::Status {
-                address,
+            _ if !status.is_success() => OnvifProblem::Status {
                 request,
                 status: status.as_u16(),
             },
             Ok(SoapAnswer::Response(name)) if name == format!("{request}Response") => {
                 return Ok(text);
             }
-            other => OnvifError::NotOnvif {
-                address,
+            Ok(answer) => OnvifProblem::NotOnvif {
                 request,
-                reason: match other {
-                    Ok(answer) => format!("the answer is {answer:?}"),
-                    Err(reason) => reason,
-                },
+                reason: format!("the answer is {answer:?}"),
             },
+            Err(reason) => OnvifProblem::NotOnvif { request, reason },
         };
-        Err(Refusal::Failed(failed))
+        Err(Refusal::Failed(self.error(problem)))
     }
 
     fn token(&self) -> Option<UsernameToken> {
@@ -290,9 +273,8 @@ impl OnvifClient {
     }
 
     fn no_answer(&self, error: &ureq::Error, within: Duration) -> OnvifError {
-        let address = self.shown();
         let mut reason = match error {
-            ureq::Error::Timeout(_) => return OnvifError::Timeout { address, within },
+            ureq::Error::Timeout(_) => return self.error(OnvifProblem::Timeout(within)),
             ureq::Error::HostNotFound => "the host name is unknown".to_owned(),
             ureq::Error::Io(error) => error.to_string(),
             error => error.to_string(),
@@ -300,8 +282,7 @@ impl OnvifClient {
         if reason.contains("certificate") {
             reason += "; cameras mostly have certificates of their own: tls = { insecure = true } accepts any";
         }
-        let reason = plain_line(&reason);
-        OnvifError::Unreachable { address, reason }
+        self.error(OnvifProblem::Unreachable(plain_line(&reason)))
     }
 }
 

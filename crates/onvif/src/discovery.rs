@@ -36,8 +36,6 @@ const TYPES: [(&str, &str); 2] = [
 /// The questions are sent twice: datagrams get lost.
 const REPEATS: usize = 2;
 const REPEAT_AFTER: Duration = Duration::from_millis(250);
-/// The start of the scopes that are about ONVIF.
-const SCOPE: &str = "onvif://www.onvif.org/";
 /// More than any answer has.
 const MAX_DATAGRAM: usize = 65_535;
 
@@ -77,12 +75,12 @@ pub struct FoundCameras {
 pub fn interfaces() -> io::Result<Vec<Ipv4Addr>> {
     let interfaces = if_addrs::get_if_addrs()?.into_iter();
     let usable = interfaces.filter(|one| one.is_oper_up() && !one.is_loopback());
-    let mut addresses: Vec<Ipv4Addr> = usable
-        .filter_map(|interface| match interface.ip() {
-            IpAddr::V4(address) => Some(address),
-            IpAddr::V6(_) => None,
-        })
-        .collect();
+    let is_v4 = |ip| match ip {
+        IpAddr::V4(address) => Some(address),
+        IpAddr::V6(_) => None,
+    };
+    let addresses = usable.filter_map(|one| is_v4(one.ip()));
+    let mut addresses: Vec<Ipv4Addr> = addresses.collect();
     addresses.sort_unstable();
     addresses.dedup();
     Ok(addresses)
@@ -109,16 +107,10 @@ pub async fn discover(options: &DiscoveryOptions) -> FoundCameras {
         }
     }
     let mut cameras: Vec<DiscoveredCamera> = found.into_values().collect();
-    cameras.sort_by_key(|camera| sort_key(&camera.address));
+    cameras.sort_by_key(|camera| (ip_of(&camera.address), camera.address.to_string()));
     // A camera that has changed its id answers with one address.
     cameras.dedup_by(|one, other| one.address == other.address);
     FoundCameras { cameras, failures }
-}
-
-/// Addresses in the order of their numbers.
-fn sort_key(address: &Url) -> (Option<Ipv4Addr>, String) {
-    let ip = address.host_str().and_then(|host| host.parse().ok());
-    (ip, address.as_str().to_owned())
 }
 
 /// Linux sends to a group on the interface that has the socket's address.
@@ -185,12 +177,11 @@ fn discovered(node: XmlNode<'_>, sender: SocketAddr) -> Option<DiscoveredCamera>
     let address = best_address(text_of(node, "XAddrs")?, sender)?;
     let scopes = text_of(node, "Scopes").unwrap_or_default();
     let scope = |name: &str| {
-        let values = scopes.split_whitespace().filter_map(|scope| {
-            let value = scope.strip_prefix(SCOPE)?.strip_prefix(name)?;
-            value.strip_prefix('/').filter(|value| !value.is_empty())
-        });
-        let decoded = |value| percent_decode_str(value).decode_utf8_lossy();
-        values.map(|value| plain_line(&decoded(value))).next()
+        let start = format!("onvif://www.onvif.org/{name}/");
+        let values = scopes.split_whitespace();
+        let mut values = values.filter_map(|scope| scope.strip_prefix(&start));
+        let value = values.find(|value| !value.is_empty())?;
+        Some(plain_line(&percent_decode_str(value).decode_utf8_lossy()))
     };
     let endpoint = find(node, "EndpointReference").and_then(|node| text(find(node, "Address")?));
     Some(DiscoveredCamera {
@@ -206,16 +197,17 @@ fn discovered(node: XmlNode<'_>, sender: SocketAddr) -> Option<DiscoveredCamera>
 fn best_address(addresses: &str, sender: SocketAddr) -> Option<Url> {
     let urls = addresses.split_whitespace();
     let urls = urls.filter(|text| text.starts_with("http"));
-    let urls: Vec<Url> = urls.filter_map(|text| device_address(text).ok()).collect();
-    let ip = |url: &Url| {
-        url.host_str()
-            .and_then(|host| host.parse::<Ipv4Addr>().ok())
+    let urls = urls.filter_map(|text| device_address(text).ok());
+    let rank = |url: &Url| match ip_of(url) {
+        Some(ip) if IpAddr::V4(ip) == sender.ip() => 0,
+        Some(ip) if !ip.is_link_local() => 1,
+        _ => 2,
     };
-    let is_senders = |url: &&Url| ip(url).map(IpAddr::V4) == Some(sender.ip());
-    let is_usual = |url: &&Url| ip(url).is_some_and(|ip| !ip.is_link_local());
-    let best = urls.iter().find(is_senders);
-    let best = best.or_else(|| urls.iter().find(is_usual));
-    best.or(urls.first()).cloned()
+    urls.min_by_key(rank)
+}
+
+fn ip_of(url: &Url) -> Option<Ipv4Addr> {
+    url.host_str()?.parse().ok()
 }
 
 #[cfg(test)]

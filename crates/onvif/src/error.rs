@@ -6,46 +6,43 @@ use crate::soap::SoapFault;
 
 /// Never contains a login or the whole address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OnvifError {
-    #[error("{address}: {reason}")]
-    Unreachable { address: String, reason: String },
-    #[error("{address} did not answer within {within:?}")]
-    Timeout { address: String, within: Duration },
-    #[error("{address} demands a login; give the user and the password of an ONVIF user")]
-    LoginRequired { address: String },
+#[error("{address}{problem}")]
+pub struct OnvifError {
+    pub(crate) address: String,
+    pub(crate) problem: OnvifProblem,
+}
+
+/// What is said of the address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum OnvifProblem {
+    #[error(": {0}")]
+    Unreachable(String),
+    #[error(" did not answer within {0:?}")]
+    Timeout(Duration),
+    #[error(" demands a login; give the user and the password of an ONVIF user")]
+    LoginRequired,
     #[error(
-        "{address} rejected the login; check user and password (many cameras have separate users for ONVIF), and that the user may read events and streams"
+        " rejected the login; check user and password (many cameras have separate users for ONVIF), and that the user may read events and streams"
     )]
-    LoginRejected { address: String },
-    #[error(
-        "{address} demands a login that Spotter does not know ({scheme}); switch the camera to digest"
-    )]
-    UnknownLogin { address: String, scheme: String },
-    #[error("{address} answered {request} with HTTP {status}; {}", advice(*.status))]
-    Status {
-        address: String,
-        request: &'static str,
-        status: u16,
-    },
-    #[error("{address} refused {request}: {fault}")]
+    LoginRejected,
+    #[error(" demands a login that Spotter does not know ({0}); switch the camera to digest")]
+    UnknownLogin(String),
+    #[error(" answered {request} with HTTP {status}; {}", advice(*.status))]
+    Status { request: &'static str, status: u16 },
+    #[error(" refused {request}: {fault}")]
     Fault {
-        address: String,
         request: &'static str,
         fault: SoapFault,
     },
     #[error(
-        "{address} answered {request} with something that is not ONVIF ({reason}); check the address and that ONVIF is switched on in the camera"
+        " answered {request} with something that is not ONVIF ({reason}); check the address and that ONVIF is switched on in the camera"
     )]
     NotOnvif {
-        address: String,
         request: &'static str,
         reason: String,
     },
-    #[error("{address} has no {service} service; check that it is switched on in the camera")]
-    NoService {
-        address: String,
-        service: &'static str,
-    },
+    #[error(" has no {0} service; check that it is switched on in the camera")]
+    NoService(&'static str),
 }
 
 fn advice(status: u16) -> &'static str {
@@ -56,7 +53,7 @@ fn advice(status: u16) -> &'static str {
     }
 }
 
-impl OnvifError {
+impl OnvifProblem {
     /// The camera understood the request and does not carry it out.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
@@ -70,7 +67,7 @@ impl OnvifError {
     pub(crate) fn is_about_login(&self) -> bool {
         matches!(
             self,
-            Self::LoginRequired { .. } | Self::LoginRejected { .. } | Self::UnknownLogin { .. }
+            Self::LoginRequired | Self::LoginRejected | Self::UnknownLogin(_)
         )
     }
 

@@ -13,7 +13,10 @@
 use std::time::Duration;
 
 use crate::{
-    answer::SubscriptionAnswer, error::OnvifError, message::OnvifMessage, timing::OnvifTiming,
+    answer::SubscriptionAnswer,
+    error::{OnvifError, OnvifProblem},
+    message::OnvifMessage,
+    timing::OnvifTiming,
 };
 use spotter_core::Mono;
 
@@ -216,27 +219,33 @@ impl EventSession {
                 return None;
             }
             // Cameras that cannot do it send the states at the start of a subscription.
-            SessionCall::Synchronize if error.is_refusal() && !error.is_about_subscription() => {
+            SessionCall::Synchronize
+                if error.problem.is_refusal() && !error.problem.is_about_subscription() =>
+            {
                 self.phase = SessionPhase::Subscribed;
                 return None;
             }
-            SessionCall::Renew if error.is_refusal() && !error.is_about_subscription() => {
+            SessionCall::Renew
+                if error.problem.is_refusal() && !error.problem.is_about_subscription() =>
+            {
                 self.can_renew = false;
                 self.phase = SessionPhase::Leaving;
                 return None;
             }
             SessionCall::Synchronize | SessionCall::Pull { .. } | SessionCall::Renew
-                if error.is_refusal() =>
+                if error.problem.is_refusal() =>
             {
                 self.phase = SessionPhase::Found;
             }
             // The service may be at another address after an update of the camera.
-            SessionCall::Subscribe if error.is_refusal() => self.phase = SessionPhase::Unknown,
+            SessionCall::Subscribe if error.problem.is_refusal() => {
+                self.phase = SessionPhase::Unknown
+            }
             _ => {}
         }
         let is_first = self.failures == 0 && self.connection == Connection::Connected;
         self.failures += 1;
-        if is_first && !error.is_about_login() {
+        if is_first && !error.problem.is_about_login() {
             return None;
         }
         self.retry_at = now.after(self.pause(error, random));
@@ -248,14 +257,12 @@ impl EventSession {
 
     fn pause(&self, error: &OnvifError, random: f64) -> Duration {
         let timing = &self.timing;
-        let (first, longest) = match error {
-            error if error.is_about_login() => {
+        let (first, longest) = match &error.problem {
+            problem if problem.is_about_login() => {
                 (timing.first_login_pause, timing.longest_login_pause)
             }
-            error if error.is_about_number() => (timing.full_pause, timing.longest_pause),
-            OnvifError::NoService { .. } => {
-                (timing.longest_login_pause, timing.longest_login_pause)
-            }
+            problem if problem.is_about_number() => (timing.full_pause, timing.longest_pause),
+            OnvifProblem::NoService(_) => (timing.longest_login_pause, timing.longest_login_pause),
             _ => (timing.first_pause, timing.longest_pause),
         };
         let doubled = first.saturating_mul(1 << self.failures.saturating_sub(1).min(16));
@@ -364,22 +371,23 @@ mod tests {
         })
     }
 
+    fn failed(problem: OnvifProblem) -> OnvifError {
+        let address = "cam".into();
+        OnvifError { address, problem }
+    }
+
     fn closed() -> OnvifError {
-        OnvifError::Unreachable {
-            address: "cam".into(),
-            reason: "closed".into(),
-        }
+        failed(OnvifProblem::Unreachable("closed".into()))
     }
 
     fn fault(code: &str) -> OnvifError {
-        OnvifError::Fault {
-            address: "cam".into(),
+        failed(OnvifProblem::Fault {
             request: "x",
             fault: SoapFault {
                 codes: vec![code.into()],
                 reason: None,
             },
-        }
+        })
     }
 
     #[test]
@@ -503,9 +511,7 @@ mod tests {
     #[test]
     fn rejected_login_is_repeated_after_long_pauses() {
         let mut bench = Bench::subscribed(600);
-        let rejected = OnvifError::LoginRejected {
-            address: "cam".into(),
-        };
+        let rejected = failed(OnvifProblem::LoginRejected);
         let mut pauses = Vec::new();
         for _ in 0..6 {
             bench.fail(&rejected);

@@ -8,7 +8,7 @@ use crate::{
     answer::{DeviceInformation, profiles, stream_uri},
     camera::{OnvifCamera, reachable, reachable_stream},
     client::OnvifClient,
-    error::OnvifError,
+    error::{OnvifError, OnvifProblem},
     request::{DEVICE, MEDIA, MEDIA2, OnvifRequest, OnvifService},
     soap::Endpoint,
     watch::services,
@@ -61,7 +61,7 @@ pub fn describe_camera(
         Some(Ok(second)) if !second.is_empty() => second,
         second => match streams(&MEDIA, services.media).or(second) {
             Some(found) => found?,
-            None => return Err(client.no_service("media")),
+            None => return Err(client.error(OnvifProblem::NoService("media"))),
         },
     };
     Ok(CameraDescription {
@@ -91,7 +91,7 @@ fn streams(
         let request = OnvifRequest::new(service, "GetStreamUri", content);
         let answer = match client.ask(at, &request, within) {
             // It refuses this profile alone.
-            Err(error) if error.is_refusal() => continue,
+            Err(error) if error.problem.is_refusal() => continue,
             answer => answer?,
         };
         let named = client.read(&request, stream_uri(&answer))?;

@@ -11,7 +11,7 @@ use crate::{
     answer::{CreatedSubscription, ServiceAddresses, SubscriptionAnswer},
     camera::{OnvifCamera, reachable, shown},
     client::OnvifClient,
-    error::OnvifError,
+    error::{OnvifError, OnvifProblem},
     request::{DEVICE, EVENTS, OnvifRequest, PULL_POINT, SUBSCRIPTION, seconds},
     session::{EventSession, FinishedCall, OnvifUpdate, SessionCall, SessionStep},
     soap::Endpoint,
@@ -110,9 +110,11 @@ impl EventWatch {
             let result = link.carry_out(call, timing);
             (link, result)
         });
-        let (link, result) = running.await.map_err(|_| OnvifError::Unreachable {
-            address: shown(&self.camera.address),
-            reason: "the thread of the request could not be started".to_owned(),
+        let (link, result) = running.await.map_err(|_| {
+            let reason = "the thread of the request could not be started".to_owned();
+            self.new_link()
+                .client
+                .error(OnvifProblem::Unreachable(reason))
         })?;
         self.subscription.clone_from(&link.subscription);
         self.link = Some(link);
@@ -195,7 +197,8 @@ impl CameraLink {
             }
         };
         let subscription = self.subscription.clone();
-        let subscription = subscription.ok_or_else(|| self.client.no_service("subscription"))?;
+        let subscription = subscription
+            .ok_or_else(|| self.client.error(OnvifProblem::NoService("subscription")))?;
         let answer = self.client.ask(&subscription, &request, within)?;
         let read = SubscriptionAnswer::of(&answer);
         self.client.read(&request, read)
@@ -204,7 +207,7 @@ impl CameraLink {
     fn find(&mut self, within: Duration) -> Result<Endpoint, OnvifError> {
         let services = services(&mut self.client, within)?;
         let events = services.events;
-        let events = events.ok_or_else(|| self.client.no_service("event"))?;
+        let events = events.ok_or_else(|| self.client.error(OnvifProblem::NoService("event")))?;
         let used = &self.client.camera().address;
         Ok(Endpoint::new(reachable(used, &events)))
     }
@@ -244,7 +247,7 @@ pub(crate) fn services(
     let request = OnvifRequest::new(&DEVICE, "GetServices", content);
     match client.ask_device(&request, within) {
         Ok(answer) => client.read(&request, ServiceAddresses::of_services(&answer)),
-        Err(error) if error.is_refusal() => {
+        Err(error) if error.problem.is_refusal() => {
             let content = leaf("tds:Category", "All");
             let request = OnvifRequest::new(&DEVICE, "GetCapabilities", content);
             let answer = client.ask_device(&request, within)?;

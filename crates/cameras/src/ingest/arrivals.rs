@@ -135,8 +135,7 @@ impl Arrivals {
 
     /// The frame with the PTS `pts` is not whole.
     pub fn hurt_at(&mut self, pts: Option<Duration>) {
-        let frame = self.near(pts).and_then(|at| self.frames.get_mut(at));
-        if let Some(frame) = frame {
+        if let Some(frame) = self.near_mut(pts) {
             frame.hurt = true;
         }
     }
@@ -152,14 +151,14 @@ impl Arrivals {
 
     /// The frame with the PTS `pts` turned out, before the decoder, to be a key frame or not. What is known of it.
     pub fn mark_key(&mut self, pts: Option<Duration>, key: bool) -> Option<FrameArrival> {
-        let frame = self.near(pts).and_then(|at| self.frames.get_mut(at))?;
+        let frame = self.near_mut(pts)?;
         frame.key = key;
         Some(*frame)
     }
 
     /// The frame with the PTS `pts` went into the decoder.
     pub fn fed(&mut self, pts: Option<Duration>) {
-        if let Some(frame) = self.near(pts).and_then(|at| self.frames.get_mut(at)) {
+        if let Some(frame) = self.near_mut(pts) {
             frame.in_decoder = true;
         }
     }
@@ -181,16 +180,12 @@ impl Arrivals {
 
     /// The picture with the PTS `pts` came out of the decoder. `None` when nothing is known of it.
     pub fn take(&mut self, pts: Option<Duration>) -> Option<FrameArrival> {
-        let at = self.near(pts)?;
-        let arrival = self.frames.get(at).copied();
+        let arrival = *self.find(pts)?;
         // Pictures come out in the order of their PTS, so everything before this one is over.
         self.frames.retain(|frame| frame.pts > pts);
-        if let Some(arrival) = arrival {
-            let received = arrival.received.mono;
-            self.packets
-                .retain(|packet| packet.received.mono > received);
-        }
-        arrival
+        let is_later = |packet: &ReceivedPacket| packet.received.mono > arrival.received.mono;
+        self.packets.retain(is_later);
+        Some(arrival)
     }
 
     /// A decoder may hold pictures back until it gets more, while any number of frames is left out in between.
@@ -201,6 +196,11 @@ impl Arrivals {
             self.forgotten = self.frames.remove(at).and_then(|frame| frame.pts);
         }
         self.frames.push_back(arrival);
+    }
+
+    fn near_mut(&mut self, pts: Option<Duration>) -> Option<&mut FrameArrival> {
+        let at = self.near(pts)?;
+        self.frames.get_mut(at)
     }
 
     fn near(&self, pts: Option<Duration>) -> Option<usize> {

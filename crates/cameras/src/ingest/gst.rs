@@ -94,9 +94,7 @@ impl GstOpener {
     fn build(camera: CameraConfig, device: Option<DeviceMap>, decoders: Decoders) -> Self {
         let transport = match &camera.source {
             SourceConfig::Rtsp(settings) => settings.transport,
-            SourceConfig::File { .. } | SourceConfig::Usb { .. } | SourceConfig::Test => {
-                Transport::Tcp
-            }
+            _ => Transport::Tcp,
         };
         let transport = TransportChoice::new(transport);
         Self {
@@ -201,7 +199,7 @@ fn fill(template: &str, values: &[(&str, &str)]) -> String {
 
 /// What the `source` element gives, decoded by decodebin. With `sync`, frames come at the speed of their times.
 fn decodebin(source: &str, sync: bool) -> Result<gst::Pipeline, Failure> {
-    let frames = PictureMemory::Host.launch(sync);
+    let frames = PictureMemory::Host.launch(None, sync);
     let text = fill(DECODEBIN, &[("source", source), ("frames", &frames)]);
     let pipeline = parse("decodebin.launch", &text)?;
     link_decoded(&pipeline)?;
@@ -243,24 +241,16 @@ fn link_decoded(pipeline: &gst::Pipeline) -> Result<(), Failure> {
         let sink = scale.upgrade().and_then(|scale| scale.static_pad("sink"));
         if media_type(&caps) == "video/x-raw"
             && let Some(sink) = sink.filter(|sink| !sink.is_linked())
-            && let Err(e) = link_picture_pad(pad, &caps, &sink)
+            && let Err(e) = match is_in_nvmm(&caps) {
+                // decodebin prefers a Jetson's decoder.
+                true => link_through(NVMM_CONVERTER, pad, &sink),
+                false => link_pads(pad, &sink),
+            }
         {
             error!("decoded video cannot be linked: {e}");
         }
     });
     Ok(())
-}
-
-fn link_picture_pad(
-    pad: &gst::Pad,
-    caps: &gst::Caps,
-    sink: &gst::Pad,
-) -> Result<(), glib::BoolError> {
-    match is_in_nvmm(caps) {
-        // decodebin prefers a Jetson's decoder.
-        true => link_through(NVMM_CONVERTER, pad, sink),
-        false => link_pads(pad, sink),
-    }
 }
 
 /// Adds an element between two pads, of which `sink` is in the pipeline.

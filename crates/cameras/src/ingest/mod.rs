@@ -33,4 +33,4 @@ pub use gst::{DeviceMap, GstOpener, init as start_gstreamer};
 pub use health::{Failure, Fault, Health, StreamInfo, StreamNote};
 pub use probe::{ProbeReport, probe};
 pub use source::{FrameSink, Opener, Progress, Source, SourceEvent, SourceOutlet};
-pub use still::still_frames;
+pub use still::first_picture;

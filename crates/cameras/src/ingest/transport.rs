@@ -33,10 +33,7 @@ impl RtpTransport {
 
 impl fmt::Display for RtpTransport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "TCP",
-            Self::Udp => "UDP",
-        })
+        f.write_str(&self.as_str().to_uppercase())
     }
 }
 

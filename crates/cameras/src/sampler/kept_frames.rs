@@ -29,17 +29,8 @@ const SPARE: usize = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StripSource {
     shape: StripShape,
-    part: KeptPart,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum KeptPart {
-    /// The whole picture, as large as a panel.
-    Whole,
-    /// The region, as large as a panel.
-    Region(RegionBox),
-    /// The whole picture in twice the size of a panel, of which parts are cut that are not known before.
-    Cut,
+    /// As large as a panel. `None`: the whole picture in twice the size of a panel, of which parts are cut that are not known before.
+    part: Option<PromptRegion>,
 }
 
 /// How the frames of a camera are. Frames of another kind do not fit into one strip with them.
@@ -90,13 +81,13 @@ struct StripRing {
     /// The next beat.
     due: Option<Mono>,
     /// Frames since the last strip, or since the last report that there is none.
-    unready: Option<UnreadyFrames>,
+    unready: UnreadyFrames,
     /// How far frames are apart of which there was no strip for its patience.
     shortage: Option<Duration>,
 }
 
 /// Frames of which no strip can be made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 struct UnreadyFrames {
     since: Mono,
     count: u32,
@@ -114,37 +105,37 @@ pub struct StripShortage {
 impl StripSource {
     /// What a prompt needs; `None`: no strip.
     fn of(prompt: &PromptConfig) -> Option<Self> {
-        let part = match (&prompt.task, prompt.region) {
-            (Task::Query { .. }, PromptRegion::Whole) => KeptPart::Whole,
-            (Task::Query { .. }, PromptRegion::Fixed(region)) => KeptPart::Region(region),
-            // The strips of descriptions are about objects.
-            _ => KeptPart::Cut,
-        };
+        // The strips of descriptions are about objects.
+        let is_known =
+            matches!(prompt.task, Task::Query { .. }) && prompt.region != PromptRegion::Motion;
         let shape = prompt.strip?;
+        let part = is_known.then_some(prompt.region);
         Some(Self { shape, part })
     }
 
     fn is_of(self, view: &PromptView) -> bool {
-        let is_part = match (self.part, view.region) {
-            (KeptPart::Whole, PromptRegion::Whole) => true,
-            (KeptPart::Region(kept), PromptRegion::Fixed(region)) => kept == region,
-            (KeptPart::Cut, PromptRegion::Fixed(_)) => true,
-            _ => false,
+        let is_part = match self.part {
+            Some(region) => region == view.region,
+            None => matches!(view.region, PromptRegion::Fixed(_)),
         };
         is_part && Some(self.shape) == view.strip
     }
 
     /// The drawing of a copy of `picture`.
     pub fn copy(self, picture: &Picture) -> Drawing {
-        let seen = match self.part {
-            KeptPart::Region(region) => picture.part(region.pixels(picture.size())),
-            KeptPart::Whole | KeptPart::Cut => picture.clone(),
-        };
+        let seen = part_of(picture, self.part.unwrap_or(PromptRegion::Whole));
         let size = match self.part {
-            KeptPart::Cut => shrunk(seen.size(), 2 * self.shape.panel_max()),
-            KeptPart::Whole | KeptPart::Region(_) => self.shape.panel(seen.size()),
+            Some(_) => self.shape.panel(seen.size()),
+            None => shrunk(seen.size(), 2 * self.shape.panel_max()),
         };
         Drawing::scaled(seen, size)
+    }
+}
+
+fn part_of(picture: &Picture, region: PromptRegion) -> Picture {
+    match region {
+        PromptRegion::Fixed(region) => picture.part(region.pixels(picture.size())),
+        PromptRegion::Whole | PromptRegion::Motion => picture.clone(),
     }
 }
 
@@ -210,48 +201,28 @@ impl KeptFrames {
     /// Whether a prompt can be asked about a frame that was received `at` this time: at once without a strip, else when the copies
     /// reach back far enough.
     pub fn is_ready(&self, view: &PromptView, frame: &Picture, at: Mono) -> bool {
-        view.strip.is_none() || self.chosen(view, frame, at).is_some()
+        let chosen = || self.ring(view)?.chosen(frame, at);
+        view.strip.is_none() || chosen().is_some()
     }
 
     /// The drawing of the strip that a prompt sees, with `frame` as its last; `None`: it is not ready.
     pub fn strip(&self, view: &PromptView, frame: &Picture, at: Mono) -> Option<Drawing> {
-        let mut pictures: Vec<Picture> = self.chosen(view, frame, at)?.cloned().collect();
+        let ring = self.ring(view)?;
+        let chosen = ring.chosen(frame, at)?.into_iter();
         // Of a source that is not cut, copies show the region and no more.
-        let region = match view.region {
-            PromptRegion::Fixed(region) => Some(region),
-            PromptRegion::Whole | PromptRegion::Motion => None,
-        };
-        let part = |picture: &Picture| match region {
-            Some(region) => picture.part(region.pixels(picture.size())),
-            None => picture.clone(),
-        };
-        if self.ring(view)?.source.part == KeptPart::Cut {
-            pictures = pictures.iter().map(part).collect();
-        }
-        pictures.push(part(frame));
+        let shown = chosen.map(|index| match ring.source.part {
+            Some(_) => ring.copies[index].picture.clone(),
+            None => part_of(&ring.copies[index].picture, view.region),
+        });
+        let newest = part_of(frame, view.region);
+        let pictures: Vec<Picture> = shown.chain([newest]).collect();
         view.strip?.drawing(&pictures)
     }
 
+    /// A region of its own shows more than one that is cut of the whole.
     fn ring(&self, view: &PromptView) -> Option<&StripRing> {
-        // A region of its own shows more than one that is cut of the whole.
-        let mut rings = self.rings.iter().filter(|ring| ring.source.is_of(view));
-        let first = rings.next()?;
-        match first.source.part {
-            KeptPart::Cut => Some(rings.next().unwrap_or(first)),
-            KeptPart::Whole | KeptPart::Region(_) => Some(first),
-        }
-    }
-
-    /// The copies that a strip shows before its newest frame, the oldest first.
-    fn chosen(
-        &self,
-        view: &PromptView,
-        frame: &Picture,
-        at: Mono,
-    ) -> Option<impl Iterator<Item = &Picture>> {
-        let ring = self.ring(view)?;
-        let chosen = ring.chosen(frame, at)?;
-        Some(chosen.into_iter().map(|index| &ring.copies[index].picture))
+        let rings = self.rings.iter().filter(|ring| ring.source.is_of(view));
+        rings.max_by_key(|ring| ring.source.part.is_some())
     }
 }
 
@@ -263,7 +234,7 @@ impl StripRing {
             kind: None,
             copies: VecDeque::new(),
             due: None,
-            unready: None,
+            unready: UnreadyFrames::default(),
             shortage: None,
         }
     }
@@ -282,22 +253,18 @@ impl StripRing {
     /// Counts a frame of which no strip can be made.
     fn count(&mut self, frame: &Picture, at: Mono) {
         if self.chosen(frame, at).is_some() {
-            (self.unready, self.shortage) = (None, None);
+            (self.unready.count, self.shortage) = (0, None);
             return;
         }
-        let unready = self.unready.get_or_insert(UnreadyFrames {
-            since: at,
-            count: 0,
-        });
-        let time = at.since(unready.since);
-        if unready.count > 0 && time >= self.source.shape.patience() {
-            self.shortage = Some(time / unready.count);
-            *unready = UnreadyFrames {
-                since: at,
-                count: 0,
-            };
+        if self.unready.count == 0 {
+            self.unready.since = at;
         }
-        unready.count += 1;
+        let time = at.since(self.unready.since);
+        if self.unready.count > 0 && time >= self.source.shape.patience() {
+            self.shortage = Some(time / self.unready.count);
+            (self.unready.since, self.unready.count) = (at, 0);
+        }
+        self.unready.count += 1;
     }
 
     fn take_due(&mut self, at: Mono) -> Option<StripSource> {
@@ -551,7 +518,7 @@ mod tests {
     fn copies_take_the_memory_that_the_documentation_says() {
         let page = include_str!("../../../../docs/gpu.md");
         let picture = planar_picture(PixelFormat::Nv12, (1920, 1080), 0, |_, _| 0);
-        for (task, part) in [("query", KeptPart::Whole), ("describe", KeptPart::Cut)] {
+        for (task, part) in [("query", Some(PromptRegion::Whole)), ("describe", None)] {
             for frames in [9, 4] {
                 let shape = StripShape { frames, ..NINE };
                 let (width, height) = StripSource { shape, part }.copy(&picture).size;

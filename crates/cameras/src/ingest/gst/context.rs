@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex, MutexGuard,
-    atomic::{AtomicBool, Ordering},
+    atomic::{AtomicBool, AtomicU16, Ordering},
 };
 
 use tracing::warn;
@@ -81,6 +81,8 @@ pub struct PipelineProbes {
     has_failed: AtomicBool,
     statistics: Mutex<StreamStatistics>,
     rejected_codec: Mutex<Option<String>>,
+    /// As in [`RelaySettings`](crate::ingest::rtsp::RelaySettings).
+    pub refused_status: Arc<AtomicU16>,
     relay: Mutex<Option<RtspRelay>>,
 }
 
@@ -102,6 +104,7 @@ impl PipelineProbes {
             has_failed: AtomicBool::new(false),
             statistics: Mutex::new(StreamStatistics::new(kind)),
             rejected_codec: Mutex::default(),
+            refused_status: Arc::default(),
             relay: Mutex::default(),
         })
     }
@@ -126,11 +129,6 @@ impl PipelineProbes {
     /// A video codec that cannot be decoded, which GStreamer's error does not name. Held for a change.
     pub fn rejected_codec(&self) -> MutexGuard<'_, Option<String>> {
         lock(&self.rejected_codec)
-    }
-
-    /// The status with which the camera refused the last request before the stream plays.
-    pub fn refused_status(&self) -> Option<u16> {
-        lock(&self.relay).as_ref()?.refused_status()
     }
 
     /// Keeps the relay of the conversation with the camera, until another one or none is kept.

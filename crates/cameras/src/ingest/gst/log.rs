@@ -7,7 +7,7 @@
 use std::sync::{Mutex, Once};
 
 use gstreamer::{self as gst, DebugLevel, glib};
-use tracing::{debug, enabled, info, trace, warn};
+use tracing::{debug, enabled, info, warn};
 
 use crate::lock;
 use spotter_core::{Clock, LogThrottle, Mono, SystemClock};
@@ -41,10 +41,8 @@ impl LibraryLog {
 fn kind(text: &str) -> String {
     let is_hex = |word: &str| word.starts_with("0x") || word.chars().any(|c| c.is_ascii_digit());
     let words = text.split_whitespace().take(16);
-    let words: Vec<&str> = words
-        .map(|word| if is_hex(word) { "#" } else { word })
-        .collect();
-    words.join(" ")
+    let words = words.map(|word| if is_hex(word) { "#" } else { word });
+    words.collect::<Vec<_>>().join(" ")
 }
 
 /// Takes over, once; before `gst::init`, which would write to stderr itself otherwise.
@@ -80,8 +78,7 @@ pub fn forward() {
                 glib::LogLevel::Error | glib::LogLevel::Critical | glib::LogLevel::Warning => {
                     warn!(domain, suppressed, "GLib: {text}");
                 }
-                glib::LogLevel::Message => debug!(domain, suppressed, "GLib: {text}"),
-                _ => trace!(domain, suppressed, "GLib: {text}"),
+                _ => debug!(domain, suppressed, "GLib: {text}"),
             }
         });
     });

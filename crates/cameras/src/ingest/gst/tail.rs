@@ -59,17 +59,13 @@ impl PictureMemory {
         caps
     }
 
-    /// The launch text. Frames of a file keep its own speed (`sync`); live ones are never held back.
-    pub fn launch(self, sync: bool) -> String {
-        let scaler = match self {
+    /// The launch text. Frames of a file keep its own speed (`sync`); live ones are never held back. `converter`: what scales in the place
+    /// of the usual element.
+    pub fn launch(self, converter: Option<&str>, sync: bool) -> String {
+        let scaler = converter.unwrap_or_else(|| match self {
             Self::Host => host_scaler(exists),
             Self::Device => DEVICE_SCALER,
-        };
-        self.launch_with(scaler, sync)
-    }
-
-    /// The same with other elements that scale.
-    pub fn launch_with(self, scaler: &str, sync: bool) -> String {
+        });
         let (first, others) = scaler.split_once(" ! ").unwrap_or((scaler, ""));
         let mut scale = format!("{first} name=scale");
         if !others.is_empty() {
@@ -92,13 +88,13 @@ mod tests {
     fn other_scalers_take_the_place_of_videoconvertscale() {
         gst::init().unwrap();
         let host = PictureMemory::Host;
-        let jetson = host.launch_with("nvvidconv interpolation-method=1", false);
+        let jetson = host.launch(Some("nvvidconv interpolation-method=1"), false);
         let start = "nvvidconv interpolation-method=1 name=scale ! capsfilter name=size";
         assert!(jetson.starts_with(start), "{jetson}");
 
         assert_eq!(host_scaler(|_| true), "videoconvertscale");
         let before_1_22 = host_scaler(|name| name != "videoconvertscale");
-        let before_1_22 = host.launch_with(before_1_22, false);
+        let before_1_22 = host.launch(Some(before_1_22), false);
         let start = "videoconvert name=scale ! videoscale ! capsfilter name=size";
         assert!(before_1_22.starts_with(start), "{before_1_22}");
         gst::parse::bin_from_description(&before_1_22, true).unwrap();
@@ -107,14 +103,14 @@ mod tests {
     #[test]
     fn pictures_are_requested_and_scaled_in_their_own_memory() {
         gst::init().unwrap();
-        let host = PictureMemory::Host.launch(false);
+        let host = PictureMemory::Host.launch(None, false);
         let end = "! appsink name=sink sync=false max-buffers=1 drop=true qos=false";
         let caps = "video/x-raw, format=(string){ NV12, I420 }";
         let tail = format!("! capsfilter name=size caps=\"{caps}\" {end}");
         assert!(host.ends_with(&tail), "{host}");
         gst::parse::bin_from_description(&host, true).unwrap();
 
-        let device = PictureMemory::Device.launch(false);
+        let device = PictureMemory::Device.launch(None, false);
         let caps = "video/x-raw(memory:CUDAMemory), format=(string){ NV12 }";
         let scale = "cudaconvertscale name=scale ! capsfilter name=size";
         assert_eq!(device, format!("{scale} caps=\"{caps}\" {end}"));

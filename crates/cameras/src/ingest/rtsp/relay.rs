@@ -61,6 +61,8 @@ pub struct RelaySettings {
     pub connect_limit: Duration,
     pub connections: Arc<Mutex<ConnectionBudget>>,
     pub clock: Arc<dyn Clock>,
+    /// The status of the last answer that rtspsrc received, when it refuses the request before the stream plays; else 0.
+    pub refused: Arc<AtomicU16>,
     /// Is called once, in the relay's thread, unless rtspsrc ended first.
     pub ended: Box<dyn Fn(Failure) + Send>,
 }
@@ -68,7 +70,6 @@ pub struct RelaySettings {
 /// Stops when it is dropped; rtspsrc must have ended before.
 pub struct RtspRelay {
     url: String,
-    refused: Arc<AtomicU16>,
     /// Dropped to end the thread.
     _running: oneshot::Sender<()>,
 }
@@ -91,8 +92,6 @@ impl RtspRelay {
         let url = format!("rtsp://{}/{token:032x}", listener.local_addr()?);
         let (running, stopped) = oneshot::channel();
         let relay_url = url.clone();
-        let refused = Arc::<AtomicU16>::default();
-        let shown = Arc::clone(&refused);
         let work = move || {
             let context = glib::MainContext::new();
             context.block_on(async {
@@ -101,7 +100,7 @@ impl RtspRelay {
                     glib::timeout_future(LAST_BYTES).await;
                 };
                 tokio::select! {
-                    () = converse(&settings, &shown, &relay_url, listener) => {}
+                    () = converse(&settings, &relay_url, listener) => {}
                     () = stop => {}
                 }
                 // Futures that were under way are cancelled, and free their memory when the context runs once more.
@@ -112,7 +111,6 @@ impl RtspRelay {
         thread.spawn(work)?;
         Ok(Self {
             url,
-            refused,
             _running: running,
         })
     }
@@ -121,20 +119,10 @@ impl RtspRelay {
     pub fn url(&self) -> &str {
         &self.url
     }
-
-    /// The status of the last answer that rtspsrc received, when it refuses the request before the stream plays.
-    pub fn refused_status(&self) -> Option<u16> {
-        Some(self.refused.load(Ordering::Relaxed)).filter(|status| *status > 0)
-    }
 }
 
 /// Serves the first client that knows the URL; its connection and the camera's are closed at the end.
-async fn converse(
-    settings: &RelaySettings,
-    refused: &AtomicU16,
-    relay_url: &str,
-    listener: TcpListener,
-) {
+async fn converse(settings: &RelaySettings, relay_url: &str, listener: TcpListener) {
     let Some(dialogue) = RtspDialogue::new(relay_url, &settings.rtsp) else {
         return (settings.ended)(Failure::of(Fault::Unreachable));
     };
@@ -143,7 +131,6 @@ async fn converse(
     };
     let relay = RelayedSession {
         settings,
-        refused,
         dialogue: RefCell::new(dialogue),
         client: AsyncMutex::new(client.output_stream()),
         camera: AsyncMutex::new(None),
@@ -196,8 +183,6 @@ type RelayResult<T> = Result<T, RelayEnd>;
 
 struct RelayedSession<'a> {
     settings: &'a RelaySettings,
-    /// As [`RtspRelay::refused_status`]; 0 for none.
-    refused: &'a AtomicU16,
     /// Never borrowed across an `await`.
     dialogue: RefCell<RtspDialogue>,
     client: AsyncMutex<gio::OutputStream>,
@@ -305,7 +290,7 @@ impl RelayedSession<'_> {
         let mut dialogue = self.dialogue.borrow_mut();
         let step = dialogue.answer(answer, self.peer.get(), now)?;
         let refused = dialogue.refused_status().unwrap_or_default();
-        self.refused.store(refused, Ordering::Relaxed);
+        self.settings.refused.store(refused, Ordering::Relaxed);
         self.answered.notify_one();
         Ok(step)
     }

@@ -62,7 +62,8 @@ pub fn build(
 
 /// The failure that an error message means. With no transport left to ask for after a 461, rtspsrc reports that no stream was found.
 pub fn failure(message: &gst::message::Error, probes: &PipelineProbes) -> Failure {
-    match probes.refused_status() {
+    let status = probes.refused_status.load(Ordering::Relaxed);
+    match (status > 0).then_some(status) {
         Some(461) => failure::transport_refused(probes.memory.transport().refuse()),
         status => failure::from_rtsp(message, status, probes.rejected_codec().clone()),
     }
@@ -100,6 +101,7 @@ fn relay(rtsp: &RtspConfig, probes: &Arc<PipelineProbes>) -> Result<RtspRelay, F
         connect_limit: probes.camera.first_frame.min(CONNECT_LIMIT),
         connections: Arc::clone(&probes.memory.connections),
         clock: Arc::clone(&probes.outlet.clock),
+        refused: Arc::clone(&probes.refused_status),
         ended: Box::new(move |failure| {
             if let Some(probes) = probes_of_relay.upgrade() {
                 probes.fail(failure);
@@ -121,15 +123,11 @@ pub fn limit_teardown(pipeline: &gst::Pipeline) {
 
 /// Only the first video stream that can be decoded is set up; sound and metadata never get a pad.
 fn select_video(source: &gst::Element, probes: &Arc<PipelineProbes>) {
-    let (probes, chosen) = (Arc::downgrade(probes), Arc::new(AtomicBool::new(false)));
+    let (probes, chosen) = (Arc::downgrade(probes), AtomicBool::new(false));
     source.connect("select-stream", false, move |values| {
-        let caps = values
-            .get(2)
-            .and_then(|value| value.get::<gst::Caps>().ok());
-        let wanted = caps
-            .as_ref()
-            .and_then(|caps| caps.structure(0))
-            .is_some_and(|stream| is_decodable(stream, &probes));
+        let caps = values.get(2).and_then(|caps| caps.get::<gst::Caps>().ok());
+        let stream = caps.as_ref().and_then(|caps| caps.structure(0));
+        let wanted = stream.is_some_and(|stream| is_decodable(stream, &probes));
         let selected = wanted && !chosen.swap(true, Ordering::Relaxed);
         Some(selected.to_value())
     });
@@ -212,10 +210,7 @@ fn decode(
     }
     probes.decode_with(codec, &choice);
     probes.statistics().announced_rate(rate);
-    let frames = match choice.chain.converter {
-        Some(converter) => choice.place.launch_with(converter, false),
-        None => choice.place.launch(false),
-    };
+    let frames = choice.place.launch(choice.chain.converter, false);
     let values = [
         ("depay", codec.depay),
         ("parse", codec.parse),
