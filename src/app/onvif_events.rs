@@ -1,7 +1,7 @@
 //! The events of ONVIF cameras as signals of triggers: one subscription for each camera that has such triggers.
 //!
 //! ```text
-//!   camera ──watch_events──▶ OnvifUpdate ──▶ TriggerStates: pure ──▶ TriggerSender
+//!   camera ──watch_events──▶ OnvifUpdate ──▶ EventTrigger: pure ──▶ TriggerSender
 //!                                       └──▶ log, trouble
 //! ```
 
@@ -89,8 +89,13 @@ impl OnvifEvents {
         let (updates, received) = mpsc::channel(WAITING_MAX);
         let (shown, trouble) = watch::channel(None);
         let (camera, clock) = (wanted.camera.clone(), Arc::clone(&self.clock));
+        let trigger = |(id, selector): &(TriggerId, OnvifSelector)| EventTrigger {
+            id: id.clone(),
+            selector: selector.clone(),
+            active: BTreeSet::new(),
+        };
         let forwarder = Forwarder {
-            states: TriggerStates::new(&wanted.triggers),
+            triggers: wanted.triggers.iter().map(trigger).collect(),
             id,
             sender: self.sender.clone(),
             trouble: shown,
@@ -170,7 +175,7 @@ fn onvif_camera(camera: &CameraConfig) -> Option<OnvifCamera> {
 /// The task between a subscription and the triggers.
 struct Forwarder {
     id: CameraId,
-    states: TriggerStates,
+    triggers: Vec<EventTrigger>,
     sender: TriggerSender,
     trouble: watch::Sender<Option<String>>,
     /// Topics that no trigger wants.
@@ -180,51 +185,51 @@ struct Forwarder {
 impl Forwarder {
     async fn run(mut self, mut updates: mpsc::Receiver<OnvifUpdate>) {
         while let Some(update) = updates.recv().await {
-            self.on_update(update);
-        }
-    }
-
-    fn on_update(&mut self, update: OnvifUpdate) {
-        let camera = &self.id;
-        match update {
-            OnvifUpdate::Connected => {
-                tracing::info!(%camera, "ONVIF events arrive");
-                self.states.forget();
-                self.trouble.send_replace(None);
+            let camera = &self.id;
+            match update {
+                OnvifUpdate::Connected => {
+                    tracing::info!(%camera, "ONVIF events arrive");
+                    // What is active is unknown: the camera says it again.
+                    for trigger in &mut self.triggers {
+                        trigger.active.clear();
+                    }
+                    self.trouble.send_replace(None);
+                }
+                OnvifUpdate::Lost { reason } => {
+                    tracing::warn!(%camera, reason, "no ONVIF events, so their triggers do not become active; trying again");
+                    self.trouble.send_replace(Some(reason));
+                }
+                OnvifUpdate::Message(message) => self.on_message(&message),
             }
-            OnvifUpdate::Lost { reason } => {
-                tracing::warn!(%camera, reason, "no ONVIF events, so their triggers do not become active; trying again");
-                self.trouble.send_replace(Some(reason));
-            }
-            OnvifUpdate::Message(message) => self.on_message(&message),
         }
     }
 
     fn on_message(&mut self, message: &OnvifMessage) {
-        if !self.states.is_wanted(message) {
-            let topic = message.topic.as_str();
-            if self.seen.len() < REMEMBERED_MAX && self.seen.insert(topic.to_owned()) {
-                let camera = &self.id;
-                tracing::debug!(%camera, topic, "no trigger has this ONVIF topic; ignoring its messages");
-            }
-            return;
+        let (camera, topic) = (&self.id, message.topic.as_str());
+        let triggers = self.triggers.iter_mut();
+        let mut wanting = triggers
+            .filter(|it| it.selector.accepts(message))
+            .peekable();
+        if wanting.peek().is_none()
+            && self.seen.len() < REMEMBERED_MAX
+            && self.seen.insert(topic.to_owned())
+        {
+            tracing::debug!(%camera, topic, "no trigger has this ONVIF topic; ignoring its messages");
         }
-        for (trigger, signal) in self.states.on_message(message) {
-            self.sender.send(TriggerCall {
-                camera: self.id.clone(),
-                trigger,
-                signal,
-            });
+        for trigger in wanting {
+            if let Some(signal) = trigger.signal(message) {
+                self.sender.send(TriggerCall {
+                    camera: camera.clone(),
+                    trigger: trigger.id.clone(),
+                    signal,
+                });
+            }
         }
     }
 }
 
-/// What the messages of a camera mean for its triggers. A trigger is on while any of the camera's rules is: one message that a rule is
-/// over does not end it. Pure.
-struct TriggerStates {
-    triggers: Vec<EventTrigger>,
-}
-
+/// What the messages of a camera mean for one of its triggers, which is on while any of the camera's rules is: one message that a rule
+/// is over does not end it. Pure.
 struct EventTrigger {
     id: TriggerId,
     selector: OnvifSelector,
@@ -232,46 +237,11 @@ struct EventTrigger {
     active: BTreeSet<String>,
 }
 
-impl TriggerStates {
-    fn new(triggers: &[(TriggerId, OnvifSelector)]) -> Self {
-        let trigger = |(id, selector): &(TriggerId, OnvifSelector)| EventTrigger {
-            id: id.clone(),
-            selector: selector.clone(),
-            active: BTreeSet::new(),
-        };
-        Self {
-            triggers: triggers.iter().map(trigger).collect(),
-        }
-    }
-
-    fn is_wanted(&self, message: &OnvifMessage) -> bool {
-        let mut triggers = self.triggers.iter();
-        triggers.any(|trigger| trigger.selector.accepts(message))
-    }
-
-    /// What is active is unknown: the camera says it again.
-    fn forget(&mut self) {
-        for trigger in &mut self.triggers {
-            trigger.active.clear();
-        }
-    }
-
-    fn on_message(&mut self, message: &OnvifMessage) -> Vec<(TriggerId, TriggerSignal)> {
-        let triggers = self.triggers.iter_mut();
-        let wanting = triggers.filter(|trigger| trigger.selector.accepts(message));
-        wanting
-            .filter_map(|trigger| Some((trigger.id.clone(), trigger.signal(message)?)))
-            .collect()
-    }
-}
-
 impl EventTrigger {
     fn signal(&mut self, message: &OnvifMessage) -> Option<TriggerSignal> {
         let source = message.source.iter();
         let source = source.map(|item| format!(" {}={}", item.name, item.value));
-        let rule: String = std::iter::once(message.topic.as_str().to_owned())
-            .chain(source)
-            .collect();
+        let rule = message.topic.as_str().to_owned() + &source.collect::<String>();
         match self.selector.state(message) {
             Some(true) => {
                 if self.active.len() < REMEMBERED_MAX {
@@ -354,10 +324,15 @@ mod tests {
     #[test]
     fn trigger_is_on_while_any_rule_of_the_camera_is() {
         let id = TriggerId::new("m").unwrap();
-        let mut states = TriggerStates::new(&[(id, OnvifSelector::new("motion").unwrap())]);
+        let mut trigger = EventTrigger {
+            id,
+            selector: OnvifSelector::new("motion").unwrap(),
+            active: BTreeSet::new(),
+        };
         let mut signal = |rule: &str, data: &[(&str, &str)], operation| {
-            let signals = states.on_message(&message(rule, data, operation));
-            signals.first().map(|(_, signal)| *signal)
+            let message = message(rule, data, operation);
+            assert!(trigger.selector.accepts(&message));
+            trigger.signal(&message)
         };
         let (on, off) = (&[("IsMotion", "true")][..], &[("IsMotion", "false")][..]);
         let changed = PropertyOperation::Changed;
