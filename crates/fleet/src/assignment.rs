@@ -126,15 +126,9 @@ impl<'a> CameraPlacement<'a> {
         }
     }
 
-    /// Its load if it had this much more work.
+    /// Its load if it had this much more work; of a node that lives.
     fn load_with(&self, node: &NodeId, more_hz: f64) -> f64 {
-        let work = self.work_hz.get(node).copied().unwrap_or_default();
-        let capacity = self
-            .view
-            .nodes
-            .get(node)
-            .map_or(0.0, |offer| offer.capacity_hz);
-        (work + more_hz) / capacity
+        (self.work_hz[node] + more_hz) / self.view.nodes[node].capacity_hz
     }
 
     fn put(&mut self, camera: &'a CameraId, node: &'a NodeId) {
@@ -177,19 +171,16 @@ impl<'a> CameraPlacement<'a> {
         let Some(node) = self.view.owners.get(camera) else {
             return false;
         };
-        let has_room = need.priority == self.highest_priority
-            || self.load_with(node, need.work_hz) <= FULL_LOAD_TO_LEAVE;
-        has_room && self.view.may_have(node, camera, need)
+        self.view.may_have(node, camera, need)
+            && (need.priority == self.highest_priority
+                || self.load_with(node, need.work_hz) <= FULL_LOAD_TO_LEAVE)
     }
 
     fn place(&self, camera: &CameraId, need: &CameraNeed) -> Option<&'a NodeId> {
         let nodes = self.view.nodes.iter();
         let allowed = nodes.filter(|(_, offer)| offer.allows(camera, need));
         let allowed: Vec<(&'a NodeId, &'a NodeOffer, f64)> = allowed
-            .map(|(node, offer)| {
-                let work = self.work_hz.get(node).copied().unwrap_or_default();
-                (node, offer, (work + need.work_hz) / offer.capacity_hz)
-            })
+            .map(|(node, offer)| (node, offer, self.load_with(node, need.work_hz)))
             .collect();
         let preferred = (self.mean_load * ABOVE_MEAN).min(self.most_load(need));
         let preferred = allowed.iter().filter(|(.., load)| *load <= preferred);
@@ -260,11 +251,8 @@ impl<'a> CameraPlacement<'a> {
         let is_left = |camera: &&CameraId| !self.owners.contains_key(camera);
         let left = self.view.cameras.keys().filter(is_left);
         let without: f64 = left.map(|camera| self.view.cameras[camera].work_hz).sum();
-        let capacity = |node: &NodeId| self.view.nodes.get(node).map_or(0.0, |n| n.capacity_hz);
-        let beyond = self
-            .work_hz
-            .iter()
-            .map(|(node, work)| (work - capacity(node)).max(0.0));
+        let work = self.work_hz.iter();
+        let beyond = work.map(|(node, work)| (work - self.view.nodes[*node].capacity_hz).max(0.0));
         // The sum of nothing is -0.0.
         let missing_hz = beyond.fold(0.0 + without, |sum, hz| sum + hz);
         let owned = self.owners.into_iter();

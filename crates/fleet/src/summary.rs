@@ -45,18 +45,13 @@ impl FleetState {
             Some((camera.clone(), owner))
         });
         let owners: BTreeMap<CameraId, NodeId> = owned.collect();
-        let has_living_owner = |camera: &&CameraId| {
-            owners
-                .get(*camera)
-                .is_some_and(|owner| self.is_living(owner, now))
+        let is_unowned = |camera: &&CameraId| {
+            let owner = owners.get(*camera);
+            owner.is_none_or(|owner| !self.is_living(owner, now))
         };
-        let cameras = self.cameras.keys();
-        let unowned = cameras.filter(|camera| !has_living_owner(camera));
-        let unowned = unowned.cloned().collect();
-        let nodes = self.nodes.iter().map(|(node, seen)| NodeSummary {
-            is_living: self.is_living(node, now),
-            ..self.node_summary(node, &seen.heartbeat)
-        });
+        let unowned = self.cameras.keys().filter(is_unowned).cloned().collect();
+        let nodes = self.nodes.iter();
+        let nodes = nodes.map(|(node, seen)| self.node_summary(node, &seen.heartbeat, now));
         FleetSummary {
             nodes: nodes.collect(),
             missing_hz: self.assignment(now).missing_hz,
@@ -65,15 +60,12 @@ impl FleetState {
         }
     }
 
-    fn node_summary(&self, node: &NodeId, heartbeat: &Heartbeat) -> NodeSummary {
-        let owned = self
-            .owners
-            .iter()
-            .filter(|(_, ownership)| ownership.owner.as_ref() == Some(node));
-        let cameras: Vec<&CameraId> = owned.map(|(camera, _)| camera).collect();
-        let listed = cameras
-            .iter()
-            .filter_map(|camera| self.cameras.get(*camera));
+    fn node_summary(&self, node: &NodeId, heartbeat: &Heartbeat, now: Mono) -> NodeSummary {
+        let owners = self.owners.iter();
+        let owned = owners.filter(|(_, ownership)| ownership.owner.as_ref() == Some(node));
+        let listed = owned
+            .clone()
+            .filter_map(|(camera, _)| self.cameras.get(camera));
         NodeSummary {
             node: node.clone(),
             version: heartbeat.version.clone(),
@@ -81,9 +73,9 @@ impl FleetState {
             capacity_hz: heartbeat.capacity_hz,
             // The sum of nothing is -0.0.
             work_hz: listed.fold(0.0, |sum, need| sum + need.work_hz),
-            cameras: cameras.len(),
+            cameras: owned.count(),
             refused: heartbeat.refused.len(),
-            is_living: false,
+            is_living: self.is_living(node, now),
             is_leaving: heartbeat.is_leaving,
             list_revision: heartbeat.list_revision,
         }

@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use super::form::Form;
 use spotter_core::{
-    ID_MAX_CHARS, IdError, NodeId, PROMPT_TEXT_MAX_CHARS, PromptText, WeeklySchedule,
+    ID_MAX_CHARS, IdError, NodeId, PROMPT_TEXT_MAX_CHARS, PromptText, WeeklySchedule, nearest,
 };
 
 /// The longest topic, in bytes, by the MQTT specification.
@@ -56,6 +56,15 @@ pub(crate) fn prompt_words() -> Form<'static, PromptText> {
 pub(crate) fn schedule() -> Form<'static, WeeklySchedule> {
     let form = "`\"DAYS FROM-TO ZONE\"`: days Mon to Sun, times 00:00 to 24:00, IANA time zone";
     text(form, WeeklySchedule::new)
+}
+
+/// What is wrong with a name that is none of those that are known, which are of this `kind`.
+pub(crate) fn not_known(name: &str, kind: &str, known: &[&str]) -> String {
+    match (nearest(name, known.iter().copied()), known) {
+        (Some(near), _) => format!("{name:?} is not a {kind}; did you mean {near:?}?"),
+        (None, []) => format!("{name:?} is not a {kind}; has: none"),
+        (None, _) => format!("{name:?} is not a {kind}; has: {}", known.join(", ")),
+    }
 }
 
 /// Any text with a character that can be seen.

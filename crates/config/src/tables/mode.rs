@@ -1,7 +1,7 @@
 //! `[mode.*]`: values that replace those of cameras and prompts while the mode is active. They are those that a command may change.
 
 use crate::{forms::prelude::*, read::prelude::*};
-use spotter_core::{CameraId, ModeId, NO_MODE, PromptId, Setting, WeeklySchedule, nearest};
+use spotter_core::{CameraId, ModeId, NO_MODE, PromptId, Setting, WeeklySchedule};
 
 /// A named set of values that replace those of the cameras while it is active.
 #[derive(Clone, Debug, PartialEq)]
@@ -114,8 +114,5 @@ fn check_known(table: &Reader<'_>, name: &str, kind: &str, known: &[&str]) {
     if known.contains(&name) {
         return;
     }
-    table.error(match nearest(name, known.iter().copied()) {
-        Some(near) => format!("is not a {kind}; did you mean {near:?}?"),
-        None => format!("is not a {kind}; has: {}", known.join(", ")),
-    });
+    table.error(not_known(name, kind, known));
 }

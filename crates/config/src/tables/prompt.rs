@@ -290,19 +290,12 @@ fn known<'f, T, I: Clone + Display + 'f>(
 ) -> Form<'f, I> {
     Form::new(format!("{kind} names of this camera"), move |value| {
         let name = value.text()?;
-        let mut ids = known.iter().map(id);
-        let found = ids.find(|known| known.to_string() == name);
-        if found.is_none() {
-            let names: Vec<_> = known.iter().map(|known| id(known).to_string()).collect();
-            let has = match names.is_empty() {
-                true => "none".to_owned(),
-                false => names.join(", "),
-            };
-            value.error(format!(
-                "{name:?} is not a {kind} of this camera; has: {has}"
-            ));
-        }
-        found.cloned()
+        let names: Vec<_> = known.iter().map(|known| id(known).to_string()).collect();
+        let found = names.iter().position(|known| known == name);
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        let wrong = || not_known(name, &format!("{kind} of this camera"), &names);
+        let found = value.checked(found.ok_or_else(wrong))?;
+        Some(id(&known[found]).clone())
     })
 }
 
@@ -329,8 +322,7 @@ fn dwell<'f>(named: &'f [ZoneId], zones: &'f [ZoneConfig]) -> Form<'f, BTreeMap<
             let name = name.get_ref().as_ref();
             let Some(&zone) = counted.iter().find(|zone| zone.as_str() == name) else {
                 let names: Vec<_> = counted.iter().map(|zone| zone.as_str()).collect();
-                let has = names.join(", ");
-                value.error(format!("{name:?} is not a zone of this prompt; has: {has}"));
+                value.error(not_known(name, "zone of this prompt", &names));
                 continue;
             };
             times.extend(time.read(&value).map(|time| (zone.clone(), time)));

@@ -41,7 +41,7 @@ fn mistakes_of_dwell_are_reported_at_their_places() {
         ("dwell = \"25h\"", "8:9 KEY: 25h is above 24h"),
         (
             "dwell = { drve = \"5s\" }",
-            "8:18 KEY.drve: \"drve\" is not a zone of this prompt; has: drive, door",
+            "8:18 KEY.drve: \"drve\" is not a zone of this prompt; did you mean \"drive\"?",
         ),
         (
             "dwell = { drive = \"5\" }",

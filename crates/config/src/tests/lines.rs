@@ -100,7 +100,7 @@ fn prompt_names_lines_that_exist() {
     let misspelt = counted(LINE).replace("lines = [\"door\"]", "lines = [\"dor\"]");
     let unused = "3:1 camera.gate: warning: no prompt counts at line door; add lines = [\"door\"] to a prompt";
     let unknown =
-        "8:10 camera.gate.prompt.person.lines: \"dor\" is not a line of this camera; has: door";
+        "8:10 camera.gate.prompt.person.lines: \"dor\" is not a line of this camera; did you mean \"door\"?";
     assert_eq!(said(&misspelt), [unused, unknown]);
     assert_eq!(said(&person(LINE)), [unused]);
     let question = counted(LINE).replace("detect = \"person\"", "query = \"Is it open?\"");

@@ -40,15 +40,15 @@ fn mistakes_of_modes_are_reported_with_line_and_column() {
     for (extra, line) in [
         (
             "[mode.night.camera.gat]\nrate = 2",
-            "8:1 mode.night.camera.gat: is not a camera of this file; did you mean \"gate\"?",
+            "8:1 mode.night.camera.gat: \"gat\" is not a camera of this file; did you mean \"gate\"?",
         ),
         (
             "[mode.night.camera.yard.prompt.car]\nenabled = true",
-            "8:20 mode.night.camera.yard: is not a camera of this file; has: gate",
+            "8:20 mode.night.camera.yard: \"yard\" is not a camera of this file; has: gate",
         ),
         (
             "[mode.night.camera.gate.prompt.dog]\nenabled = true",
-            "8:1 mode.night.camera.gate.prompt.dog: is not a prompt of camera gate; has: person",
+            "8:1 mode.night.camera.gate.prompt.dog: \"dog\" is not a prompt of camera gate; has: person",
         ),
         (
             "[mode.night.camera.gate]\nrate = 60",

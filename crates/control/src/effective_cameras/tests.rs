@@ -269,7 +269,7 @@ fn with_drive() -> CameraConfig {
 fn added_prompt_with_mistakes_is_refused_with_all_of_them() {
     let wrong = hat(json!({"detect": "hat", "crops": 13, "zones": ["driv"]}));
     let refused = of_file(vec![with_drive()]).execute(&add(wrong), at(0));
-    let text = "prompt.crops: 13 is above 12; prompt.zones: \"driv\" is not a zone of this camera; has: drive";
+    let text = "prompt.crops: 13 is above 12; prompt.zones: \"driv\" is not a zone of this camera; did you mean \"drive\"?";
     assert_eq!(refused, Err(Refusal::new(RefusalCode::BadValue, text)));
 }
 

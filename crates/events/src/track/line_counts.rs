@@ -49,13 +49,6 @@ impl LineCount {
     fn named(&self) -> impl Iterator<Item = (&DirectionId, u64)> {
         self.directions.iter().zip(self.counts)
     }
-
-    /// Continues with counts by their names.
-    fn continue_with(&mut self, count_of: impl Fn(&DirectionId) -> Option<u64>, since: WallTime) {
-        let counts = self.directions.each_ref().map(count_of);
-        self.counts = counts.map(Option::unwrap_or_default);
-        self.since = since;
-    }
 }
 
 impl LineCounts {
@@ -121,18 +114,9 @@ impl LineCounts {
 
     /// Replaces the lines. One of the same name keeps its counts.
     pub fn change(&mut self, camera: &CameraConfig, prompt: &PromptConfig) {
-        let before = std::mem::replace(self, Self::new(camera, prompt)).0;
-        for own in &mut self.0 {
-            if let Some(known) = before.iter().find(|known| known.line.id == own.line.id) {
-                let count_of = |name: &DirectionId| {
-                    let mut named = known.named();
-                    named
-                        .find(|(known, _)| *known == name)
-                        .map(|(_, count)| count)
-                };
-                own.continue_with(count_of, known.since);
-            }
-        }
+        let records: Vec<_> = self.records(&camera.id, &prompt.id).collect();
+        *self = Self::new(camera, prompt);
+        records.iter().for_each(|record| self.restore(record));
     }
 
     pub fn records<'a>(
@@ -155,7 +139,9 @@ impl LineCounts {
     /// Continues with the counts of an earlier run.
     pub fn restore(&mut self, record: &LineCountRecord) {
         if let Some(own) = self.0.iter_mut().find(|own| own.line.id == record.line) {
-            own.continue_with(|name| record.counts.get(name).copied(), record.since);
+            let count = |name| record.counts.get(name).copied().unwrap_or_default();
+            own.counts = own.directions.each_ref().map(count);
+            own.since = record.since;
         }
     }
 }

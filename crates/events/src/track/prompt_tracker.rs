@@ -318,9 +318,7 @@ impl PromptTracker {
         self.filter = filter;
         self.prompt = prompt.clone();
         self.view = camera.view_of(prompt);
-        let after = self.states();
-        let mut states = removed_zones(&before, &after);
-        states.extend(changed(&before, after));
+        let states = changed(&before, self.states());
         change.then(self.change(states, Vec::new()))
     }
 
@@ -422,25 +420,6 @@ impl PromptTracker {
 fn changed(before: &[PromptState], mut after: Vec<PromptState>) -> Vec<PromptState> {
     after.retain(|state| !before.contains(state));
     after
-}
-
-/// The counts of zones that are in `before` alone become unknown.
-fn removed_zones(before: &[PromptState], after: &[PromptState]) -> Vec<PromptState> {
-    let stays = |zone: &ZoneId| {
-        let is = |state: &PromptState| matches!(state, PromptState::ZoneCount { zone: other, .. } if other == zone);
-        after.iter().any(is)
-    };
-    let unknown = |state: &PromptState| match state {
-        PromptState::ZoneCount {
-            zone,
-            count: Some(_),
-        } if !stays(zone) => Some(PromptState::ZoneCount {
-            zone: zone.clone(),
-            count: None,
-        }),
-        _ => None,
-    };
-    before.iter().filter_map(unknown).collect()
 }
 
 fn choices(task: &Task) -> &[String] {

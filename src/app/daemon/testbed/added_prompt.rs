@@ -34,7 +34,7 @@ async fn added() {
         assert_eq!(
             reply["error"],
             json!({"code": "bad_value",
-                "text": "prompt.lines: \"dor\" is not a line of this camera; has: door"})
+                "text": "prompt.lines: \"dor\" is not a line of this camera; did you mean \"door\"?"})
         );
         hat["lines"] = json!(["door"]);
         add(&hat);
