@@ -34,19 +34,27 @@ pub(crate) fn memory() -> Form<'static, u64> {
 
 /// `250ms`, `5s`, `1.5m`, `24h`.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    let plain = |c: char| c.is_ascii_digit() || c == '.';
-    let (number, unit) = text.split_at(text.len() - text.trim_start_matches(plain).len());
-    let amount: Option<f64> = number.parse().ok();
-    let unit_ms = UNITS_MS.iter().find(|(name, _)| *name == unit);
-    match (amount, unit_ms) {
-        (Some(amount), Some((_, ms))) => {
-            Ok(Duration::from_micros((amount * ms * 1e3).round() as u64))
+    match amount(text, &UNITS_MS) {
+        Some(ms) => Ok(Duration::from_micros((ms * 1e3).round() as u64)),
+        None if !text.is_empty() && text.chars().all(is_of_number) => {
+            Err(no_unit(&format!("{text:?}")))
         }
-        (Some(_), None) if unit.is_empty() => Err(no_unit(&format!("{text:?}"))),
-        _ => Err(format!(
+        None => Err(format!(
             "{text:?} is not a duration; write \"5s\", \"500ms\", \"1m\" or \"24h\""
         )),
     }
+}
+
+fn is_of_number(c: char) -> bool {
+    c.is_ascii_digit() || c == '.'
+}
+
+/// A number with one of these units.
+fn amount(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    let unit = text.trim_start_matches(is_of_number);
+    let number: f64 = text[..text.len() - unit.len()].parse().ok()?;
+    let (_, size) = units.iter().find(|(name, _)| *name == unit)?;
+    Some(number * size)
 }
 
 /// The message about a duration that is a bare number, written `shown` in the file.
@@ -61,16 +69,8 @@ pub(crate) fn duration_text(duration: Duration) -> String {
 
 /// `6GiB`, `5.5GiB`, `900MiB`: bytes.
 fn size(text: &str) -> Result<u64, String> {
-    let parsed = UNITS_BYTES.iter().find_map(|(unit, bytes)| {
-        let number = text.strip_suffix(unit)?;
-        let is_plain = |c: char| c.is_ascii_digit() || c == '.';
-        let amount: f64 = number
-            .chars()
-            .all(is_plain)
-            .then(|| number.parse().ok())??;
-        Some((amount * bytes).round() as u64)
-    });
-    parsed.ok_or_else(|| format!("{text:?} is not a size; write \"6GiB\" or \"5500MiB\""))
+    let bytes = amount(text, &UNITS_BYTES).map(|bytes| bytes.round() as u64);
+    bytes.ok_or_else(|| format!("{text:?} is not a size; write \"6GiB\" or \"5500MiB\""))
 }
 
 /// A size as `model.memory` has it: parsed, and in the range of that key.

@@ -99,8 +99,7 @@ fn mistakes_of_a_line_are_reported_at_their_places() {
 fn prompt_names_lines_that_exist() {
     let misspelt = counted(LINE).replace("lines = [\"door\"]", "lines = [\"dor\"]");
     let unused = "3:1 camera.gate: warning: no prompt counts at line door; add lines = [\"door\"] to a prompt";
-    let unknown =
-        "8:10 camera.gate.prompt.person.lines: \"dor\" is not a line of this camera; did you mean \"door\"?";
+    let unknown = "8:10 camera.gate.prompt.person.lines: \"dor\" is not a line of this camera; did you mean \"door\"?";
     assert_eq!(said(&misspelt), [unused, unknown]);
     assert_eq!(said(&person(LINE)), [unused]);
     let question = counted(LINE).replace("detect = \"person\"", "query = \"Is it open?\"");

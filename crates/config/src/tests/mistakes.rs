@@ -133,8 +133,7 @@ fn zones() {
     }
     let unknown =
         "zones = [\"driv\"]\n[camera.gate.zone.drive]\npolygon = [[0, 0], [1, 0], [1, 1]]";
-    let line =
-        "8:10 camera.gate.prompt.person.zones: \"driv\" is not a zone of this camera; did you mean \"drive\"?";
+    let line = "8:10 camera.gate.prompt.person.zones: \"driv\" is not a zone of this camera; did you mean \"drive\"?";
     assert_eq!(said(&person(unknown)), [line]);
 }
 

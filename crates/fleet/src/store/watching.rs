@@ -121,48 +121,37 @@ fn event_of(entry: &kv::Entry, epochs: EpochBase) -> Result<Option<StoreEvent>, 
     let bucket = entry.bucket.rsplit('-').next().unwrap_or_default();
     let is_put = entry.operation == Operation::Put;
     let (bytes, most) = (entry.value.len(), most_bytes(bucket));
-    let length = match bytes > most {
-        true => Err(format!("{bytes} bytes, limit {most}")),
-        false => Ok(()),
-    };
+    let camera = || CameraId::new(&entry.key).ok();
+    if bucket == "owners" {
+        let value = Some(&entry.value).filter(|_| bytes <= most);
+        let owner = value.and_then(|value| OwnerValue::of_json(value).owner);
+        let epoch = epochs.epoch(entry.revision);
+        let ownership = Ownership { owner, epoch };
+        return Ok(camera().map(|camera| StoreEvent::Owned(camera, ownership)));
+    }
+    if bytes > most {
+        return Err(format!("{bytes} bytes, limit {most}"));
+    }
     let text = || String::from_utf8_lossy(&entry.value).into_owned();
-    Ok(match bucket {
-        "list" if is_put => {
-            length?;
-            Some(StoreEvent::List(ListRevision {
-                revision: entry.revision,
-                text: text(),
+    let revision = entry.revision;
+    Ok(match (bucket, NodeId::new(&entry.key)) {
+        ("list", _) => is_put.then(|| {
+            let text = text();
+            StoreEvent::List(ListRevision { revision, text })
+        }),
+        ("nodes", Ok(node)) if is_put => {
+            let heartbeat = serde_json::from_slice(&entry.value);
+            Some(StoreEvent::Heartbeat(HeartbeatEntry {
+                node,
+                heartbeat: heartbeat.map_err(|error| error.to_string())?,
+                revision,
             }))
         }
-        "nodes" => match NodeId::new(&entry.key) {
-            Ok(node) if is_put => {
-                length?;
-                let heartbeat = serde_json::from_slice(&entry.value);
-                Some(StoreEvent::Heartbeat(HeartbeatEntry {
-                    node,
-                    heartbeat: heartbeat.map_err(|error| error.to_string())?,
-                    revision: entry.revision,
-                }))
-            }
-            Ok(node) => Some(StoreEvent::Stopped(node)),
-            Err(_) => None,
-        },
-        "owners" => CameraId::new(&entry.key).ok().map(|camera| {
-            let owner = match length {
-                Ok(()) => OwnerValue::of_json(&entry.value).owner,
-                Err(_) => None,
-            };
-            let epoch = epochs.epoch(entry.revision);
-            StoreEvent::Owned(camera, Ownership { owner, epoch })
+        ("nodes", Ok(node)) => Some(StoreEvent::Stopped(node)),
+        ("settings", _) => camera().map(|camera| {
+            let text = is_put.then(text);
+            StoreEvent::Settings { camera, text }
         }),
-        "settings" => match CameraId::new(&entry.key) {
-            Ok(camera) => {
-                length?;
-                let text = is_put.then(text);
-                Some(StoreEvent::Settings { camera, text })
-            }
-            Err(_) => None,
-        },
         _ => None,
     })
 }
