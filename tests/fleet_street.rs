@@ -231,7 +231,6 @@ fn serve(seed: u64, truth: &Truth) -> RtspStreet {
         size: SIZE,
         fps: FPS,
         bitrate_kbps: 1000,
-        login: None,
     };
     let street = Street::new(seed);
     let truth = Truth { ..*truth };

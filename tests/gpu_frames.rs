@@ -58,7 +58,6 @@ async fn watch_a_camera(reported: &str) {
         size: (320, 180),
         fps: 20,
         bitrate_kbps: 1000,
-        login: None,
     };
     let grey = |_| vec![128; 320 * 180 * 3 / 2];
     let street = RtspStreet::start(options, clock.clone(), grey).expect("a camera");

@@ -155,7 +155,6 @@ fn start_street(
         size: STREET_SIZE,
         fps: STREET_FPS,
         bitrate_kbps: STREET_KBIT_PER_S,
-        login: None,
     };
     let draw = move |wall: WallTime| {
         let shown = WallTime::from_unix_nanos(wall.unix_nanos().saturating_add(ahead_ns));

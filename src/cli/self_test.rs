@@ -51,7 +51,6 @@ fn video() -> anyhow::Result<()> {
         size: STREET_SIZE,
         fps: STREET_FPS,
         bitrate_kbps: STREET_KBIT_PER_S,
-        login: None,
     };
     let street = Street::new(STREET_SEED);
     let drawn = move |wall| draw_i420(&street.at(wall), width, height);

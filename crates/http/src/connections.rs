@@ -15,22 +15,9 @@ const CONNECTIONS_MAX: usize = 256;
 /// before it.
 const NETWORK_CONNECTIONS_MAX: usize = 96;
 
-/// Counts connections. Clones share the counts.
+/// Counts connections by network. Clones share the counts.
 #[derive(Clone, Debug, Default)]
-pub struct OpenConnections(Arc<Mutex<ConnectionCounts>>);
-
-#[derive(Debug, Default)]
-struct ConnectionCounts {
-    networks: HashMap<ClientNetwork, usize>,
-    totals: ConnectionTotals,
-}
-
-/// Since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ConnectionTotals {
-    pub accepted: u64,
-    pub refused: u64,
-}
+pub struct OpenConnections(Arc<Mutex<HashMap<ClientNetwork, usize>>>);
 
 /// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,55 +39,37 @@ impl OpenConnections {
     /// Counts a connection from `address`, or refuses it. Programs on this machine, such as health checks, are not kept out by others.
     pub fn admit(&self, address: IpAddr) -> Result<OpenConnection, RefusedConnection> {
         let network = ClientNetwork::of(address);
-        let mut counts = self.lock();
-        if let Some(refusal) = counts.refusal(network) {
-            counts.totals.refused += 1;
-            return Err(refusal);
+        let mut networks = self.lock();
+        let others = networks
+            .iter()
+            .filter(|(other, _)| **other != ClientNetwork::Loopback);
+        let remote: usize = others.map(|(_, connections)| connections).sum();
+        let of_network = networks.get(&network).copied().unwrap_or_default();
+        if of_network >= NETWORK_CONNECTIONS_MAX {
+            return Err(RefusedConnection::NetworkFull(network));
         }
-        counts.totals.accepted += 1;
-        *counts.networks.entry(network).or_default() += 1;
+        if network != ClientNetwork::Loopback && remote >= CONNECTIONS_MAX {
+            return Err(RefusedConnection::Full);
+        }
+        networks.insert(network, of_network + 1);
         Ok(OpenConnection {
             connections: self.clone(),
             network,
         })
     }
 
-    pub fn totals(&self) -> ConnectionTotals {
-        self.lock().totals
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ConnectionCounts> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ClientNetwork, usize>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl ConnectionCounts {
-    /// Connections of other machines.
-    fn remote(&self) -> usize {
-        let networks = self.networks.iter();
-        let remote = networks.filter(|(network, _)| **network != ClientNetwork::Loopback);
-        remote.map(|(_, connections)| connections).sum()
-    }
-
-    fn refusal(&self, network: ClientNetwork) -> Option<RefusedConnection> {
-        let of_network = self.networks.get(&network).copied().unwrap_or_default();
-        if of_network >= NETWORK_CONNECTIONS_MAX {
-            return Some(RefusedConnection::NetworkFull(network));
-        }
-        let is_full = network != ClientNetwork::Loopback && self.remote() >= CONNECTIONS_MAX;
-        is_full.then_some(RefusedConnection::Full)
     }
 }
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        let mut counts = self.connections.lock();
-        if let Some(count) = counts.networks.get_mut(&self.network) {
-            *count = count.saturating_sub(1);
-            if *count == 0 {
-                counts.networks.remove(&self.network);
-            }
+        let mut networks = self.connections.lock();
+        if let Some(connections) = networks.get_mut(&self.network) {
+            *connections -= 1;
         }
+        networks.retain(|_, connections| *connections > 0);
     }
 }
 
@@ -127,11 +96,6 @@ mod tests {
         assert_eq!(held.len(), NETWORK_CONNECTIONS_MAX);
         let other = connections.admit("2001:db8:0:1::1".parse().unwrap());
         assert!(other.is_ok());
-        let totals = ConnectionTotals {
-            accepted: NETWORK_CONNECTIONS_MAX as u64 + 1,
-            refused: 500 - NETWORK_CONNECTIONS_MAX as u64,
-        };
-        assert_eq!(connections.totals(), totals);
         drop(held);
         assert!(connections.admit("2001:db8::1".parse().unwrap()).is_ok());
     }
@@ -147,7 +111,6 @@ mod tests {
         let probe = connections.admit("127.0.0.1".parse().unwrap());
         assert!(probe.is_ok(), "a health check of this machine");
         drop(held);
-        assert_eq!(connections.lock().networks.len(), 1, "only the probe's");
-        assert_eq!(connections.lock().remote(), 0);
+        assert_eq!(connections.lock().len(), 1, "only the probe's");
     }
 }

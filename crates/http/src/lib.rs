@@ -27,7 +27,6 @@ mod pace;
 mod stream;
 
 pub use body::{BodyError, BodyMemory, HeldBody, read_body};
-pub use connections::ConnectionTotals;
 pub use listener::{BoundListener, ClientAddress, ServedListener};
 pub use names::{HostNames, is_loopback_name};
 pub use network::ClientNetwork;

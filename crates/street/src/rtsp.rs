@@ -17,8 +17,8 @@ use tracing::error;
 
 use spotter_core::{Clock, WallTime};
 
-/// Settings of the camera. Not printable, because it contains a password.
-#[derive(Clone)]
+/// Settings of the camera.
+#[derive(Clone, Debug)]
 pub struct StreetOptions {
     /// Where it listens; port 0 lets the system choose.
     pub listen: SocketAddr,
@@ -29,8 +29,6 @@ pub struct StreetOptions {
     pub fps: u32,
     /// Bits of the encoded video, thousands a second.
     pub bitrate_kbps: u32,
-    /// User and password that a viewer needs.
-    pub login: Option<(String, String)>,
 }
 
 /// Why the camera cannot be started.
@@ -95,9 +93,6 @@ impl RtspStreet {
         server.set_address(&options.listen.ip().to_string());
         server.set_service(&options.listen.port().to_string());
         let factory = factory(&options, content, clock, draw);
-        if let Some((user, password)) = &options.login {
-            demand_login(&server, &factory, user, password);
-        }
         let mounts = server
             .mount_points()
             .ok_or_else(|| glib::bool_error!("the server has no mount points"))?;
@@ -290,27 +285,6 @@ fn report_capture_times(media: &rtsp_server::RTSPMedia) {
     }
 }
 
-fn demand_login(
-    server: &rtsp_server::RTSPServer,
-    factory: &rtsp_server::RTSPMediaFactory,
-    user: &str,
-    password: &str,
-) {
-    let auth = rtsp_server::RTSPAuth::new();
-    let token = rtsp_server::RTSPToken::builder()
-        .field("media.factory.role", user)
-        .build();
-    let basic = rtsp_server::RTSPAuth::make_basic(user, password);
-    auth.add_basic(basic.as_str(), &token);
-    server.set_auth(Some(&auth));
-    factory.add_role_from_structure(
-        &gst::Structure::builder(user)
-            .field("media.factory.access", true)
-            .field("media.factory.construct", true)
-            .build(),
-    );
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -326,7 +300,6 @@ mod tests {
                 size: (64, 48),
                 fps: 5,
                 bitrate_kbps: 100,
-                login: None,
             };
             let clock = Arc::new(SystemClock::new());
             let street = RtspStreet::start(options, clock, |_| vec![0; 64 * 48 * 3 / 2]).unwrap();

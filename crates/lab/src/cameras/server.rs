@@ -75,7 +75,6 @@ pub fn serve_cameras(cameras: usize) -> anyhow::Result<()> {
             size: (STREAM.width as u32, STREAM.height as u32),
             fps: STREAM.fps,
             bitrate_kbps: STREAM.kbit_per_s,
-            login: None,
         };
         let mut next = tape.player(number);
         let street = RtspStreet::play(options, Arc::clone(&clock), move |_| next())?;

@@ -57,7 +57,6 @@ fn street_options() -> StreetOptions {
         size: (320, 180),
         fps: 20,
         bitrate_kbps: 2000,
-        login: None,
     }
 }
 
