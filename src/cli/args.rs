@@ -24,57 +24,37 @@ use url::Url;
 /// What the service runs with (systemd/spotter.service).
 pub const SERVICE_CONFIG: &str = "/etc/spotter/spotter.toml";
 
-/// A word that an option accepts, its help and its value.
-type OptionWord<T> = (&'static str, &'static str, T);
+/// The words that an option accepts, with their values.
+type OptionWords<T> = &'static [(&'static str, T)];
 
-const DEVICES: [OptionWord<DevicePreference>; 3] = [
-    (
-        "auto",
-        "The GPU if it works, else the CPU",
-        DevicePreference::Auto,
-    ),
-    ("cpu", "The CPU", DevicePreference::Cpu),
-    ("cuda", "The GPU; fail without one", DevicePreference::Cuda),
+const DEVICES: OptionWords<DevicePreference> = &[
+    ("auto", DevicePreference::Auto),
+    ("cpu", DevicePreference::Cpu),
+    ("cuda", DevicePreference::Cuda),
 ];
 /// What `eval --against` takes for right; on a CPU it is f32.
-const AGAINST: [OptionWord<GpuPrecision>; 1] = [("bf16", "bfloat16", GpuPrecision::Bf16)];
+const AGAINST: OptionWords<GpuPrecision> = &[("bf16", GpuPrecision::Bf16)];
 
-pub const PRECISIONS: [OptionWord<PrecisionSetting>; 5] = [
-    (
-        "auto",
-        "The fastest on the GPU that fits into its memory",
-        None,
-    ),
-    ("bf16", "bfloat16", Some(GpuPrecision::Bf16)),
-    (
-        "fp8",
-        "8-bit floating point in large matrix products",
-        Some(GpuPrecision::Fp8),
-    ),
-    (
-        "int8",
-        "8-bit integers in large matrix products",
-        Some(GpuPrecision::Int8),
-    ),
-    (
-        "int4",
-        "The same with 4-bit experts, for models that have some",
-        Some(GpuPrecision::Int4),
-    ),
+pub const PRECISIONS: OptionWords<PrecisionSetting> = &[
+    ("auto", None),
+    ("bf16", Some(GpuPrecision::Bf16)),
+    ("fp8", Some(GpuPrecision::Fp8)),
+    ("int8", Some(GpuPrecision::Int8)),
+    ("int4", Some(GpuPrecision::Int4)),
 ];
-const LENGTHS: [OptionWord<CaptionLength>; 3] = [
-    ("short", "A few words", CaptionLength::Short),
-    ("normal", "A sentence", CaptionLength::Normal),
-    ("long", "Several sentences", CaptionLength::Long),
+const LENGTHS: OptionWords<CaptionLength> = &[
+    ("short", CaptionLength::Short),
+    ("normal", CaptionLength::Normal),
+    ("long", CaptionLength::Long),
 ];
 
-pub fn one_of<T: Copy + Send + Sync + 'static, const N: usize>(
-    words: [OptionWord<T>; N],
+pub fn one_of<T: Copy + Send + Sync + 'static>(
+    words: OptionWords<T>,
 ) -> impl TypedValueParser<Value = T> {
-    let possible = words.map(|(word, help, _)| PossibleValue::new(word).help(help));
-    PossibleValuesParser::new(possible).try_map(move |given| {
-        let found = words.iter().find(|(word, ..)| *word == given);
-        found.map(|(.., value)| *value).ok_or("unknown word")
+    let possible = words.iter().map(|(word, _)| *word);
+    PossibleValuesParser::new(possible).try_map(|given| {
+        let found = words.iter().find(|(word, _)| *word == given);
+        found.map(|(_, value)| *value).ok_or("unknown word")
     })
 }
 
@@ -340,11 +320,12 @@ pub struct ModelArgs {
     /// `spotter model get` fetched, else the embedded demonstration model
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
-    /// Device; auto uses the GPU if it works, else the CPU
+    /// Device; auto uses the GPU if it works, else the CPU; cuda fails without a GPU
     #[arg(long, value_parser = one_of(DEVICES), default_value = "auto")]
     pub device: DevicePreference,
-    /// Arithmetic on a GPU, and with int8 on the CPU; int4 is for models with experts; fp8 needs compute capability 8.9 or later (Ada, Hopper). Others than bf16 are
-    /// faster and can change answers
+    /// Arithmetic on a GPU, and with int8 on the CPU. auto: the fastest that fits into the GPU's memory; bf16: bfloat16; fp8 and int8: 8 bits
+    /// in large matrix products, fp8 with compute capability 8.9 or later (Ada, Hopper); int4: the same with 4-bit experts, for models that
+    /// have some. Others than bf16 are faster and can change answers
     #[arg(long, value_parser = one_of(PRECISIONS), default_value = "bf16")]
     pub precision: PrecisionSetting,
     /// The most memory of the GPU; with less, steps have fewer images
@@ -686,7 +667,7 @@ pub struct SegmentArgs {
 pub struct CaptionArgs {
     #[command(flatten)]
     pub picture: PictureArgs,
-    /// How long the caption may be
+    /// How long the caption may be: a few words, a sentence, several sentences
     #[arg(long, value_parser = one_of(LENGTHS), default_value = "normal")]
     pub length: CaptionLength,
 }

@@ -8,6 +8,7 @@ use std::{fmt, sync::Arc, thread, time::Duration};
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
+use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::{
@@ -78,7 +79,7 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
         decoder: decoder.ok(),
     };
     match args.json {
-        true => say(serde_json::to_string(&report.with_cameras())?),
+        true => say(report.json()?),
         false => say(&report),
     }
 }
@@ -326,16 +327,6 @@ enum CapacityLimit {
     Cores,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize)]
-struct CapacityResult<'a> {
-    #[serde(flatten)]
-    report: &'a CapacityReport,
-    cameras_by_engine: u64,
-    cameras_by_decoder: Option<u64>,
-    cameras: u64,
-    limit: CapacityLimit,
-}
-
 impl CapacityReport {
     fn cameras_by_engine(&self) -> f64 {
         self.looks_per_s / self.rate_hz
@@ -354,15 +345,16 @@ impl CapacityReport {
         }
     }
 
-    fn with_cameras(&self) -> CapacityResult<'_> {
+    /// The report, the numbers of cameras and the limit.
+    fn json(&self) -> serde_json::Result<Value> {
         let (cameras, limit) = self.cameras();
-        CapacityResult {
-            report: self,
-            cameras_by_engine: self.cameras_by_engine() as u64,
-            cameras_by_decoder: self.decoder.as_ref().map(|d| d.cameras() as u64),
-            cameras: cameras as u64,
-            limit,
-        }
+        let mut json = serde_json::to_value(self)?;
+        json["cameras_by_engine"] = (self.cameras_by_engine() as u64).into();
+        let by_decoder = self.decoder.as_ref().map(|d| d.cameras() as u64);
+        json["cameras_by_decoder"] = by_decoder.into();
+        json["cameras"] = (cameras as u64).into();
+        json["limit"] = serde_json::to_value(limit)?;
+        Ok(json)
     }
 }
 
@@ -462,7 +454,7 @@ mod tests {
 
     #[test]
     fn json_report_names_cameras_and_limit() {
-        let json = serde_json::to_value(report(true, 20.0).with_cameras()).unwrap();
+        let json = report(true, 20.0).json().unwrap();
         assert_eq!(json["cameras"], 20);
         assert_eq!(json["cameras_by_engine"], 40);
         assert_eq!(json["limit"], "decoder");

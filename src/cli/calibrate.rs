@@ -27,8 +27,9 @@ const SHOWN: usize = 5;
 /// Blocks for minutes with a Moondream 2.
 pub fn calibrate(args: &ModelCalibrateArgs) -> anyhow::Result<()> {
     let directory = directory(args)?;
-    let paths = spread(pictures_in(&args.pictures)?, PICTURES_MAX);
-    let pictures = paths.iter().map(|path| ask::load(path));
+    let paths = pictures_in(&args.pictures)?;
+    let pictures = spread(&paths, PICTURES_MAX).into_iter();
+    let pictures = pictures.map(|path| ask::load(path));
     let pictures: Vec<Picture> = pictures.collect::<anyhow::Result<_>>()?;
     let LoadedModel {
         name,

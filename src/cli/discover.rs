@@ -8,14 +8,7 @@
 mod site;
 
 use std::{
-    fmt,
-    fs::OpenOptions,
-    io::Write as _,
-    net::{Ipv4Addr, SocketAddrV4},
-    path::Path,
-    sync::Arc,
-    thread,
-    time::Duration,
+    fs::OpenOptions, io::Write as _, net::Ipv4Addr, path::Path, sync::Arc, thread, time::Duration,
 };
 
 use anyhow::{Context as _, anyhow, bail};
@@ -65,7 +58,13 @@ pub fn discover(args: &DiscoverArgs) -> anyhow::Result<()> {
     let asks = login.is_some() || args.write.is_some() || !args.address.is_empty();
     let cameras = match asks {
         true => ask_all(cameras, login.as_ref(), args.insecure),
-        false => cameras.into_iter().map(unasked).collect(),
+        false => cameras
+            .into_iter()
+            .map(|camera| FoundCamera {
+                camera,
+                answer: None,
+            })
+            .collect(),
     };
     match args.json {
         true => say(report(&cameras))?,
@@ -116,13 +115,6 @@ fn named(address: &url::Url) -> DiscoveredCamera {
     }
 }
 
-fn unasked(camera: DiscoveredCamera) -> FoundCamera {
-    FoundCamera {
-        camera,
-        answer: None,
-    }
-}
-
 fn search(args: &DiscoverArgs) -> anyhow::Result<Vec<DiscoveredCamera>> {
     let to = args.ask.unwrap_or(DISCOVERY_GROUP);
     let interfaces = match (&args.interface[..], args.ask) {
@@ -137,9 +129,10 @@ fn search(args: &DiscoverArgs) -> anyhow::Result<Vec<DiscoveredCamera>> {
         );
     }
     let wait = args.wait;
+    let listed: Vec<String> = interfaces.iter().map(ToString::to_string).collect();
     remark(format_args!(
         "searching for {wait:?} on {}",
-        list(&interfaces)
+        listed.join(", ")
     ));
     let options = DiscoveryOptions {
         interfaces: interfaces.clone(),
@@ -156,33 +149,14 @@ fn search(args: &DiscoverArgs) -> anyhow::Result<Vec<DiscoveredCamera>> {
         ));
     }
     if found.cameras.is_empty() {
-        bail!("{}", NothingFound { wait, to });
-    }
-    Ok(found.cameras)
-}
-
-fn list(addresses: &[Ipv4Addr]) -> String {
-    let texts: Vec<String> = addresses.iter().map(ToString::to_string).collect();
-    texts.join(", ")
-}
-
-/// What an operator can do when no camera answers.
-struct NothingFound {
-    wait: Duration,
-    to: SocketAddrV4,
-}
-
-impl fmt::Display for NothingFound {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { wait, to } = self;
-        write!(
-            f,
+        bail!(
             "no ONVIF camera answered at {to} within {wait:?}. Check that\n  \
              - ONVIF is switched on in the camera (often under Network, Integration or Platform access)\n  \
              - the camera is in the same network or VLAN: routers do not pass the search; try --ask IP or --address http://IP\n  \
              - multicast and UDP reach this machine: not in a container without the host's network, and no firewall drops answers from port 3702"
-        )
+        );
     }
+    Ok(found.cameras)
 }
 
 /// Asks all cameras at the same time, because each may be slow.

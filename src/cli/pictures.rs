@@ -35,15 +35,9 @@ pub fn pictures_in(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// At most `most` of them, spread evenly.
-pub fn spread(mut pictures: Vec<PathBuf>, most: usize) -> Vec<PathBuf> {
-    let all = pictures.len();
-    let mut nth = 0;
-    pictures.retain(|_| {
-        nth += 1;
-        // The place among those that stay grows here.
-        all <= most || nth * most / all > (nth - 1) * most / all
-    });
-    pictures
+pub fn spread(pictures: &[PathBuf], most: usize) -> Vec<&PathBuf> {
+    let (all, taken) = (pictures.len(), pictures.len().min(most));
+    (0..taken).map(|nth| &pictures[nth * all / taken]).collect()
 }
 
 #[cfg(test)]
@@ -69,9 +63,9 @@ mod tests {
             names.iter().map(|name| name.to_string().into()).collect()
         };
         let few = paths(&[1, 2, 3]);
-        assert_eq!(spread(few.clone(), 3), few);
-        assert_eq!(spread(paths(&[1, 2, 3, 4, 5, 6, 7]), 3), paths(&[3, 5, 7]));
-        let hundred: Vec<usize> = (0..100).collect();
-        assert_eq!(spread(paths(&hundred), 32).len(), 32);
+        assert_eq!(spread(&few, 3), few.iter().collect::<Vec<_>>());
+        let seven = paths(&[1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(spread(&seven, 3), [&seven[0], &seven[2], &seven[4]]);
+        assert!(spread(&[], 3).is_empty());
     }
 }

@@ -8,8 +8,8 @@ use spotter_config::Secret;
 use spotter_core::{Mono, duration_from_secs};
 use spotter_http::ClientNetwork;
 
-/// Networks whose rate is remembered; of those beyond, none may ask until one is forgotten. Clients with a token are not among them.
-const NETWORKS_MAX: usize = 4096;
+/// Clients whose rate is remembered; of networks beyond, none may ask until one is forgotten. Clients with a token always may.
+const CLIENTS_MAX: usize = 4096;
 
 /// Whose rate is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,9 +58,7 @@ fn hash(token: &str) -> [u8; 32] {
 #[derive(Debug)]
 pub struct RequestRates {
     rate_hz: f64,
-    /// As many as the configuration has: strangers take none of these places.
-    tokens: HashMap<usize, RequestAllowance>,
-    networks: HashMap<ClientNetwork, RequestAllowance>,
+    clients: HashMap<ApiClient, RequestAllowance>,
 }
 
 /// Requests that a client may send at once; it grows with time.
@@ -75,8 +73,7 @@ impl RequestRates {
     pub fn new(rate_hz: f64) -> Self {
         Self {
             rate_hz,
-            tokens: HashMap::new(),
-            networks: HashMap::new(),
+            clients: HashMap::new(),
         }
     }
 
@@ -87,13 +84,11 @@ impl RequestRates {
             requests: most,
             at: now,
         };
-        let allowance = match client {
-            ApiClient::Token(index) => self.tokens.entry(index).or_insert(full),
-            ApiClient::Network(network) => {
-                self.make_room(network, now)?;
-                self.networks.entry(network).or_insert(full)
-            }
-        };
+        // Tokens are as many as the configuration has: strangers take none of their places.
+        if let ApiClient::Network(_) = client {
+            self.make_room(client, now)?;
+        }
+        let allowance = self.clients.entry(client).or_insert(full);
         let grown = allowance.grown(rate_hz, now).min(most);
         if grown < 1.0 {
             return Err(duration_from_secs((1.0 - grown) / rate_hz));
@@ -106,17 +101,17 @@ impl RequestRates {
     }
 
     /// Forgets networks whose allowance is full again, when a new one needs the place.
-    fn make_room(&mut self, network: ClientNetwork, now: Mono) -> Result<(), Duration> {
-        let has_place = |this: &Self| {
-            this.networks.len() < NETWORKS_MAX || this.networks.contains_key(&network)
+    fn make_room(&mut self, network: ApiClient, now: Mono) -> Result<(), Duration> {
+        let has_place = |clients: &HashMap<ApiClient, _>| {
+            clients.len() < CLIENTS_MAX || clients.contains_key(&network)
         };
-        if has_place(self) {
+        if has_place(&self.clients) {
             return Ok(());
         }
         let (most, rate_hz) = (self.most(), self.rate_hz);
-        self.networks
+        self.clients
             .retain(|_, allowance| allowance.grown(rate_hz, now) < most);
-        match has_place(self) {
+        match has_place(&self.clients) {
             true => Ok(()),
             false => Err(Duration::from_secs(1)),
         }
@@ -189,9 +184,9 @@ mod tests {
     fn many_strangers_do_not_fill_the_memory() {
         let mut rates = RequestRates::new(1.0);
         let admitted = (0..5000).filter(|&n| rates.admit(stranger(n), at(0)).is_ok());
-        assert_eq!(admitted.count(), NETWORKS_MAX);
+        assert_eq!(admitted.count(), CLIENTS_MAX);
         assert!(rates.admit(stranger(9_999), at(2_000)).is_ok());
-        assert_eq!(rates.networks.len(), 1);
+        assert_eq!(rates.clients.len(), 1);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! A connection whose client has to read what is written to it, at a minimum speed.
 
 use std::{
-    io::{Error, ErrorKind, IoSlice, Result},
+    io::{Error, ErrorKind, Result},
     pin::Pin,
     task::{Context, Poll},
 };
@@ -81,19 +81,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for PacedStream<S> {
     ) -> Poll<Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.paced(context, written)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[IoSlice<'_>],
-    ) -> Poll<Result<usize>> {
-        let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
-        self.paced(context, written)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {

@@ -13,11 +13,7 @@ use ureq::{
 };
 use url::Url;
 
-use crate::{
-    error::HubError,
-    hash::{FileHasher, RemoteHash},
-    patience::Patience,
-};
+use crate::{error::HubError, hash::RemoteHash, patience::Patience};
 use spotter_config::{Secret, is_loopback};
 use spotter_core::plain_line;
 use spotter_outbound::{PROXY_LOGIN_REQUIRED, agent, tls_config};
@@ -177,26 +173,13 @@ impl HubClient {
         RepositoryRecord::parse(&text, &url)
     }
 
-    /// A short file as a text, with its SHA-256, after a comparison with the hub's record. Repeated like [`Self::record`].
+    /// A short file as a text. Repeated like [`Self::record`].
     pub fn text(
         &self,
         file: &FileAddress<'_>,
-        content: &RecordedContent,
         repeated: impl FnMut(&str, Duration),
-    ) -> Result<(String, String), HubError> {
-        let url = self.url(file);
-        let text = self.answer(&url, file.repository, TEXT_MAX_BYTES, repeated)?;
-        let mut hasher = FileHasher::like(&content.hash, content.size);
-        hasher.update(text.as_bytes());
-        let found = hasher.finish();
-        if found.remote != content.hash {
-            return Err(HubError::WrongHash {
-                url,
-                expected: content.hash.to_string(),
-                found: found.remote.to_string(),
-            });
-        }
-        Ok((text, found.sha256))
+    ) -> Result<String, HubError> {
+        self.answer(&self.url(file), file.repository, TEXT_MAX_BYTES, repeated)
     }
 
     /// The whole text at `url`, of at most so many bytes.

@@ -4,6 +4,7 @@ use crate::{
     client::HubClient,
     error::HubError,
     fetch::{FetchNews, FetchRequest, Listener, RepositoryAtCommit},
+    hash::sha256,
 };
 use spotter_core::{AcceptedLicence, ModelRecord};
 
@@ -53,14 +54,16 @@ pub(crate) fn accepted_licences(
             repository: repository.to_owned(),
             page: format!("{}/{repository}", client.endpoint()),
         })?;
-        let (address, content) = (at_commit.address(file), at_commit.content(file)?);
-        let (text, sha256) = client.text(&address, content, |reason, pause| {
+        let address = at_commit.address(file);
+        let text = client.text(&address, |reason, pause| {
             listener(&FetchNews::Repeated {
                 file,
                 reason,
                 pause,
             });
         })?;
+        // The file itself is compared with the hub's record when it is fetched.
+        let sha256 = sha256(text.as_bytes());
         let known = earlier.iter().find(|known| known.repository == repository);
         if let Some(known) = known.filter(|known| known.sha256 == sha256) {
             licences.push(known.clone());
