@@ -4,23 +4,18 @@
 
 pub mod args;
 mod ask;
-mod bench;
-mod calibrate;
 mod check;
 mod discover;
-mod eval;
 mod fleet;
-mod labels;
 mod licence;
 mod model;
 mod model_remove;
 pub mod out;
-mod pictures;
 mod proxy;
-mod score_fit;
 mod self_test;
 mod state;
 pub mod table;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -56,15 +51,15 @@ pub fn main() -> ExitCode {
         CliCommand::Check(check) => check::check(&check),
         CliCommand::Model(model) => model::model(&model.command),
         CliCommand::SelfTest(test) => self_test::self_test(&test),
-        CliCommand::Bench(bench) => bench::bench(&bench),
+        CliCommand::Bench(bench) => tools::bench(&bench),
         CliCommand::Fleet(fleet) => fleet::fleet(&fleet.command),
         CliCommand::State(state) => state::state(&state.command),
-        CliCommand::Eval(args) => eval::eval(&args),
+        CliCommand::Eval(args) => tools::eval(&args),
         CliCommand::Compare(args) => {
             out::remark(
                 "spotter compare is spotter eval --against bf16 now; the name compare will be an error",
             );
-            eval::eval(&args::EvalPicturesArgs {
+            tools::eval(&args::EvalPicturesArgs {
                 against: Some(GpuPrecision::Bf16),
                 ..args
             })

@@ -10,10 +10,10 @@ use anyhow::{Context as _, bail};
 
 use super::{
     args::{ModelCommand, ModelGetArgs},
-    calibrate::calibrate,
     licence::accept,
     model_remove::remove,
     out::{remark, say},
+    tools::calibrate,
 };
 use spotter_config::{Environment, ModelSource, has_model};
 use spotter_core::{Clock as _, ModelRecord, Mono, SystemClock, WallTime};

@@ -11,12 +11,14 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::{
-    args::BenchArgs,
-    out::{counted, remark, say},
-    table::{TextTable, known},
+use crate::{
+    cli::{
+        args::BenchArgs,
+        out::{counted, remark, say},
+        table::{TextTable, known},
+    },
+    ops::{machine::Machine, process},
 };
-use crate::ops::{machine::Machine, process};
 use spotter_cameras::ingest;
 use spotter_config as config;
 use spotter_core::{CameraId, Clock, Look, Picture, SystemClock, Task, WallTime};

@@ -15,7 +15,7 @@ use spotter_core::{
 use spotter_engine::open::ModelCard;
 use spotter_street::score::{Calibration, CalibrationBin};
 
-use super::out::remark;
+use crate::cli::out::remark;
 
 /// Parts into which the pictures are divided: the map of all but one is tested on that one.
 const PARTS: usize = 5;

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 
-use super::{
+use super::pictures::{pictures_in, spread};
+use crate::cli::{
     args::ModelCalibrateArgs,
     ask,
     out::{remark, say},
-    pictures::{pictures_in, spread},
 };
 use spotter_config::{Environment, ModelSource};
 use spotter_core::Picture;

@@ -25,11 +25,13 @@ use spotter_street::score::{
 };
 
 use super::{
+    labels::{LabelledPictures, PictureLabels},
+    score_fit::{ScoreFit, ScoredAnswers, model_directory, write_maps},
+};
+use crate::cli::{
     args::{EvalPicturesArgs, ModelArgs},
     ask,
-    labels::{LabelledPictures, PictureLabels},
     out::{remark, say},
-    score_fit::{ScoreFit, ScoredAnswers, model_directory, write_maps},
     table::{TextTable, known},
 };
 
