@@ -1,5 +1,7 @@
 //! The routes through the live street: what passes where, how often and how fast.
 
+use std::sync::LazyLock;
+
 use rand::RngExt;
 use rand_pcg::Pcg32;
 
@@ -18,10 +20,10 @@ pub(super) enum Motion {
 #[derive(Debug)]
 pub(super) struct Route {
     /// What may pass, each with the same probability.
-    pub classes: &'static [Class],
+    classes: Vec<Class>,
     /// The shape, or any of the class's (of a person: any but the rider).
-    pub variant: Option<u8>,
-    pub motion: Motion,
+    variant: Option<u8>,
+    motion: Motion,
     /// At most one thing passes in this time, seconds.
     pub slot_s: f64,
     /// Probability that one passes.
@@ -29,170 +31,18 @@ pub(super) struct Route {
     /// How long it is there, seconds; below `slot_s`.
     pub takes_s: (f64, f64),
     /// Where it touches the ground, canvas units.
-    pub foot_y: (f32, f32),
+    foot_y: (f32, f32),
     /// Height above the ground, metres.
-    pub lift_m: (f32, f32),
+    lift_m: (f32, f32),
     /// Steps, wing beats, bounces or turns a second.
-    pub beat_hz: f32,
-    /// True when a person rides on it.
-    pub ridden: bool,
+    beat_hz: f32,
 }
 
-const BASE: Route = Route {
-    classes: &[],
-    variant: None,
-    motion: Motion::Stay(60.0, CANVAS_WIDTH - 60.0),
-    slot_s: 60.0,
-    chance: 0.5,
-    takes_s: (20.0, 30.0),
-    foot_y: (300.0, 320.0),
-    lift_m: (0.0, 0.0),
-    beat_hz: 0.0,
-    ridden: false,
-};
-
-const fn across(classes: &'static [Class], facing: Facing, foot_y: (f32, f32)) -> Route {
-    Route {
-        classes,
-        motion: Motion::Across(facing),
-        foot_y,
-        ..BASE
-    }
-}
-
-/// Each stays in a strip of its own, so that they do not overlap.
-const fn stay(classes: &'static [Class], variant: u8, x: (f32, f32), foot_y: (f32, f32)) -> Route {
-    Route {
-        classes,
-        variant: Some(variant),
-        motion: Motion::Stay(x.0, x.1),
-        foot_y,
-        ..BASE
-    }
-}
-
-const TRAFFIC: &[Class] = &[
-    Class::Car,
-    Class::Car,
-    Class::Car,
-    Class::Car,
-    Class::Truck,
-    Class::Bus,
-];
-
-/// Speeds are those of a real street seen by this camera: a car crosses the picture in 5 to 8 s, a walker in 11 to 25 s.
-pub(super) const ROUTES: &[Route] = &[
-    Route {
-        slot_s: 12.0,
-        chance: 0.75,
-        takes_s: (8.0, 11.0),
-        ..across(TRAFFIC, Facing::Left, (210.0, 214.0))
-    },
-    Route {
-        slot_s: 14.0,
-        chance: 0.65,
-        takes_s: (8.0, 11.0),
-        ..across(TRAFFIC, Facing::Right, (266.0, 270.0))
-    },
-    Route {
-        slot_s: 24.0,
-        chance: 0.8,
-        takes_s: (13.0, 18.0),
-        beat_hz: 0.9,
-        ..across(&[Class::Person], Facing::Right, (308.0, 318.0))
-    },
-    Route {
-        slot_s: 28.0,
-        chance: 0.7,
-        takes_s: (13.0, 19.0),
-        beat_hz: 0.9,
-        ..across(&[Class::Person], Facing::Left, (332.0, 342.0))
-    },
-    Route {
-        slot_s: 32.0,
-        chance: 0.6,
-        takes_s: (23.0, 28.0),
-        beat_hz: 0.9,
-        ..across(&[Class::Person], Facing::Left, (165.0, 168.0))
-    },
-    Route {
-        slot_s: 26.0,
-        chance: 0.55,
-        takes_s: (8.0, 11.0),
-        beat_hz: 1.1,
-        ridden: true,
-        ..across(&[Class::Bicycle], Facing::Right, (282.0, 287.0))
-    },
-    Route {
-        variant: Some(0),
-        slot_s: 30.0,
-        chance: 0.5,
-        takes_s: (6.0, 8.0),
-        beat_hz: 2.4,
-        ..across(&[Class::Dog], Facing::Right, (322.0, 328.0))
-    },
-    Route {
-        variant: Some(0),
-        slot_s: 48.0,
-        chance: 0.45,
-        takes_s: (16.0, 21.0),
-        beat_hz: 1.6,
-        ..across(&[Class::Cat], Facing::Left, (299.0, 304.0))
-    },
-    Route {
-        variant: Some(0),
-        slot_s: 18.0,
-        chance: 0.6,
-        takes_s: (6.0, 8.0),
-        lift_m: (2.2, 3.4),
-        beat_hz: 2.2,
-        ..across(&[Class::Bird], Facing::Right, (225.0, 250.0))
-    },
-    Route {
-        slot_s: 36.0,
-        chance: 0.5,
-        takes_s: (7.0, 10.0),
-        lift_m: (0.5, 1.1),
-        beat_hz: 0.8,
-        ..across(&[Class::Ball], Facing::Left, (344.0, 350.0))
-    },
-    Route {
-        slot_s: 75.0,
-        chance: 0.7,
-        takes_s: (25.0, 45.0),
-        ..stay(&[Class::Parcel], 0, (430.0, 490.0), (304.0, 352.0))
-    },
-    Route {
-        slot_s: 130.0,
-        chance: 0.6,
-        takes_s: (70.0, 110.0),
-        ..stay(&[Class::Bicycle], 0, (340.0, 380.0), (300.0, 304.0))
-    },
-    Route {
-        slot_s: 55.0,
-        chance: 0.5,
-        takes_s: (20.0, 35.0),
-        ..stay(&[Class::Person], 1, (190.0, 230.0), (346.0, 354.0))
-    },
-    Route {
-        slot_s: 42.0,
-        chance: 0.4,
-        takes_s: (10.0, 20.0),
-        ..stay(&[Class::Bird], 1, (270.0, 300.0), (306.0, 350.0))
-    },
-    Route {
-        slot_s: 64.0,
-        chance: 0.4,
-        takes_s: (20.0, 40.0),
-        ..stay(&[Class::Cat], 1, (40.0, 130.0), (310.0, 345.0))
-    },
-    Route {
-        slot_s: 70.0,
-        chance: 0.4,
-        takes_s: (20.0, 40.0),
-        ..stay(&[Class::Dog], 1, (545.0, 610.0), (312.0, 350.0))
-    },
-];
+pub(super) static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
+    let lines = include_str!("routes.txt").lines();
+    let lines = lines.filter(|line| !line.starts_with('#'));
+    lines.filter_map(Route::read).collect()
+});
 
 /// A moment of a passage.
 pub(super) struct PassageMoment {
@@ -205,6 +55,54 @@ pub(super) struct PassageMoment {
 }
 
 impl Route {
+    /// From a line of `routes.txt`; `None` when it is none.
+    fn read(line: &str) -> Option<Self> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [classes, variant, way, figures @ ..] = &words[..] else {
+            return None;
+        };
+        let class = |name| Class::ALL.into_iter().find(|class| class.name() == name);
+        let motion = match (*way, way.split_once("..")) {
+            ("left", _) => Motion::Across(Facing::Left),
+            ("right", _) => Motion::Across(Facing::Right),
+            (_, between) => {
+                let (from, to) = between?;
+                Motion::Stay(from.parse().ok()?, to.parse().ok()?)
+            }
+        };
+        let figures: Option<Vec<f64>> = figures.iter().map(|number| number.parse().ok()).collect();
+        let [
+            slot_s,
+            chance,
+            takes_0,
+            takes_1,
+            foot_0,
+            foot_1,
+            lift_0,
+            lift_1,
+            beat_hz,
+        ] = figures?[..]
+        else {
+            return None;
+        };
+        Some(Self {
+            classes: classes.split(',').map(class).collect::<Option<_>>()?,
+            variant: variant.parse().ok(),
+            motion,
+            slot_s,
+            chance,
+            takes_s: (takes_0, takes_1),
+            foot_y: (foot_0 as f32, foot_1 as f32),
+            lift_m: (lift_0 as f32, lift_1 as f32),
+            beat_hz: beat_hz as f32,
+        })
+    }
+
+    /// A person rides on what passes.
+    pub fn is_ridden(&self) -> bool {
+        self.classes == [Class::Bicycle] && matches!(self.motion, Motion::Across(_))
+    }
+
     /// The thing at `moment`. `rng` is at the same state for every moment of one passage.
     pub fn object(&self, rng: &mut Pcg32, moment: &PassageMoment) -> SceneObject {
         let class = self.classes[rng.random_range(0..self.classes.len())];
@@ -284,5 +182,13 @@ pub(super) fn any_weather(rng: &mut Pcg32) -> Weather {
         5 | 6 => Weather::Overcast,
         7 | 8 => Weather::Rain,
         _ => Weather::Fog,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn each_line_of_the_routes_is_understood() {
+        assert_eq!(super::ROUTES.len(), 16);
     }
 }

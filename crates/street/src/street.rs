@@ -114,7 +114,7 @@ impl Street {
         };
         let object = route.object(&mut rng, &moment);
         let mut objects = vec![object];
-        if route.ridden {
+        if route.is_ridden() {
             objects.push(rider(identity(true), &object, &mut rng));
         }
         objects

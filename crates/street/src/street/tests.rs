@@ -81,7 +81,7 @@ fn the_street_is_neither_empty_nor_crowded() {
 
 #[test]
 fn no_passage_is_longer_than_its_slot() {
-    for route in ROUTES {
+    for route in ROUTES.iter() {
         let (least_s, most_s) = route.takes_s;
         assert!(least_s < most_s && most_s < route.slot_s, "{route:?}");
     }
