@@ -232,7 +232,8 @@ fn modules_of(folder: &Path) -> ModuleFiles {
         let parts: Vec<String> = parts
             .filter(|part| part != "mod" && part != "lib")
             .collect();
-        if !parts.iter().any(|part| part.starts_with("test")) {
+        let is_test = |part: &String| ["tests", "testbed", "test_support"].contains(&part.as_str());
+        if !parts.iter().any(is_test) {
             let text = fs::read_to_string(&path);
             let text = text.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
             files.insert(parts, shipped(&text));

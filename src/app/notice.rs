@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use spotter_api::TriggerRequest;
 use spotter_config::LoadedConfig;
-use spotter_core::{CameraId, LineId, LookNews, TriggeredLooks};
+use spotter_core::{CameraId, LineId, LookNews, TriggerId, TriggerSignal, TriggeredLooks};
 use spotter_mqtt::{Inbound, ReplyTo, RequestHead, SentDetection};
 use spotter_webhook::WebhookPicture;
 
@@ -24,6 +24,8 @@ pub enum Notice {
     Received(Inbound),
     /// HTTP API: a call for a trigger, until a stage takes it. Fleet, triggers.
     TriggerCalled(Option<TriggerRequest>),
+    /// ONVIF events: the source of a trigger says something. Triggers.
+    Signalled(TriggerCall),
     /// Triggers: a camera is looked at from now on, or not. Cameras.
     LookSwitched(LookSwitch),
     /// Cameras: one is on or off. Answers.
@@ -122,4 +124,12 @@ pub enum FoundFile {
     Restart(Box<LoadedConfig>),
     /// The file has these errors; the running configuration stays active.
     Rejected(Vec<String>),
+}
+
+/// A signal of a source that runs beside the daemon's loop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TriggerCall {
+    pub camera: CameraId,
+    pub trigger: TriggerId,
+    pub signal: TriggerSignal,
 }

@@ -1,7 +1,7 @@
 //! The events of ONVIF cameras as signals of triggers: one subscription for each camera that has such triggers.
 //!
 //! ```text
-//!   camera ──watch_events──▶ OnvifUpdate ──▶ EventTrigger: pure ──▶ TriggerSender
+//!   camera ──watch_events──▶ OnvifUpdate ──▶ EventTrigger: pure ──▶ TriggerCall
 //!                                       └──▶ log, trouble
 //! ```
 
@@ -18,7 +18,10 @@ use tokio::{
 };
 use url::Url;
 
-use super::triggers::{TriggerCall, TriggerSender};
+use super::{
+    notice::{Notice, TriggerCall},
+    stage::{Stage, StageContext, Work},
+};
 use spotter_config::{CameraConfig, CameraTls, ConfigChange, SourceConfig, TriggerSource};
 use spotter_core::{CameraId, Clock, TriggerId, TriggerSignal};
 use spotter_onvif::{
@@ -36,7 +39,9 @@ const STOP_WITHIN: Duration = Duration::from_secs(3);
 /// See the module's documentation.
 pub struct OnvifEvents {
     cameras: BTreeMap<CameraId, SubscribedCamera>,
-    sender: TriggerSender,
+    /// Never waits: a source with an end repeats what it says, and a signal of a moment among 64 others that wait changes nothing.
+    sender: mpsc::Sender<TriggerCall>,
+    calls: mpsc::Receiver<TriggerCall>,
     clock: Arc<dyn Clock>,
 }
 
@@ -57,18 +62,20 @@ struct WantedEvents {
 }
 
 impl OnvifEvents {
-    pub fn start(cameras: &[CameraConfig], sender: TriggerSender, clock: Arc<dyn Clock>) -> Self {
+    pub fn start(cameras: &[CameraConfig], clock: Arc<dyn Clock>) -> Self {
+        let (sender, calls) = mpsc::channel(WAITING_MAX);
         let mut events = Self {
             cameras: BTreeMap::new(),
             sender,
+            calls,
             clock,
         };
-        events.apply(&ConfigChange::between(&[], cameras));
+        events.change(&ConfigChange::between(&[], cameras));
         events
     }
 
     /// A camera keeps its subscription unless its login, its address or its triggers have changed.
-    pub fn apply(&mut self, change: &ConfigChange) {
+    fn change(&mut self, change: &ConfigChange) {
         for (id, change) in change.cameras() {
             let wanted = change.camera().and_then(wanted_events);
             let subscribed = self.cameras.get(id).map(|camera| &camera.wanted);
@@ -110,28 +117,48 @@ impl OnvifEvents {
     }
 
     /// One line for each camera that does not send events.
-    pub fn troubles(&self) -> Vec<String> {
+    fn troubles(&self) -> Vec<String> {
         let troubles = self.cameras.iter().filter_map(|(id, camera)| {
             let reason = camera.trouble.borrow().clone()?;
             Some(format!("camera {id}: no ONVIF events: {reason}"))
         });
         troubles.collect()
     }
+}
+
+impl Stage for OnvifEvents {
+    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+        Box::pin(async {
+            let call = self.calls.recv().await;
+            call.map(Notice::Signalled).into_iter().collect()
+        })
+    }
+
+    fn apply(&mut self, change: &ConfigChange, _context: &mut StageContext<'_>) {
+        self.change(change);
+    }
+
+    fn tick(&mut self, context: &mut StageContext<'_>) {
+        context.status.troubles.extend(self.troubles());
+    }
 
     /// Ends the subscriptions at the cameras.
-    pub async fn stop(&mut self) {
+    fn close(&mut self, _is_restart: bool) -> Work<'_, Vec<Notice>> {
         let cameras = std::mem::take(&mut self.cameras);
         for camera in cameras.values() {
             camera.forwarder.abort();
         }
-        let all = async {
-            for camera in cameras.into_values() {
-                // It panicked, and the log says so.
-                _ = camera.subscription.await;
-            }
-        };
-        // What remains expires by itself.
-        _ = timeout(STOP_WITHIN, all).await;
+        Box::pin(async {
+            let all = async {
+                for camera in cameras.into_values() {
+                    // It panicked, and the log says so.
+                    _ = camera.subscription.await;
+                }
+            };
+            // What remains expires by itself.
+            _ = timeout(STOP_WITHIN, all).await;
+            Vec::new()
+        })
     }
 }
 
@@ -176,7 +203,7 @@ fn onvif_camera(camera: &CameraConfig) -> Option<OnvifCamera> {
 struct Forwarder {
     id: CameraId,
     triggers: Vec<EventTrigger>,
-    sender: TriggerSender,
+    sender: mpsc::Sender<TriggerCall>,
     trouble: watch::Sender<Option<String>>,
     /// Topics that no trigger wants.
     seen: BTreeSet<String>,
@@ -218,11 +245,14 @@ impl Forwarder {
         }
         for trigger in wanting {
             if let Some(signal) = trigger.signal(message) {
-                self.sender.send(TriggerCall {
+                let call = TriggerCall {
                     camera: camera.clone(),
                     trigger: trigger.id.clone(),
                     signal,
-                });
+                };
+                if let Err(error) = self.sender.try_send(call) {
+                    tracing::warn!(%error, "signal of a trigger dropped");
+                }
             }
         }
     }
@@ -381,28 +411,26 @@ mod tests {
                 scripted.address()
             )
         };
-        let (sender, mut calls) = mpsc::channel(16);
-        let sender = TriggerSender::new(sender);
         let clock = Arc::new(SystemClock::new());
         let [right, wrong] = ["p", "wrong"].map(|password| [camera(&lines(password))]);
-        let mut events = OnvifEvents::start(&right, sender, clock);
+        let mut events = OnvifEvents::start(&right, clock);
         until("a request for messages", || {
             scripted.count("PullMessages") > 0
         })
         .await;
         let mut faster = right.clone();
         faster[0].rate = rate(7.0);
-        events.apply(&ConfigChange::between(&right, &faster));
+        events.change(&ConfigChange::between(&right, &faster));
         for (is_active, expected) in [(true, TriggerSignal::On), (false, TriggerSignal::Off)] {
             scripted.notify(CameraNotice::motion(is_active));
             for trigger in ["m", "t"] {
-                let call = calls.recv().await.unwrap();
+                let call = events.calls.recv().await.unwrap();
                 assert_eq!((call.trigger.as_str(), call.signal), (trigger, expected));
             }
         }
         assert_eq!(scripted.count("CreatePullPointSubscription"), 1);
         assert_eq!(events.troubles(), [""; 0]);
-        events.apply(&ConfigChange::between(&right, &wrong));
+        events.change(&ConfigChange::between(&right, &wrong));
         until("the reason", || !events.troubles().is_empty()).await;
         let trouble = &events.troubles()[0];
         assert!(
@@ -411,6 +439,6 @@ mod tests {
         );
         assert!(trouble.contains("rejected the login"), "{trouble}");
         until("the end of the first one", || scripted.subscriptions() == 0).await;
-        events.stop().await;
+        events.close(false).await;
     }
 }

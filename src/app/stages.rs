@@ -20,6 +20,7 @@ use super::{
     lines::Lines,
     logging::Logging,
     node_reporter::{NodeReporter, expected_looks, longest_look, node_info},
+    onvif_events::OnvifEvents,
     reload::{Reload, log_advice},
     report::RunReport,
     snapshot,
@@ -60,6 +61,7 @@ pub struct Stages {
     /// `None`: a box with its own cameras.
     pub fleet: Option<FleetMembership>,
     pub triggers: Triggers,
+    pub onvif: OnvifEvents,
     pub broker: BrokerLink,
     pub webhooks: EventPoster,
     pub reload: Reload,
@@ -100,6 +102,7 @@ impl Stages {
         }
         all.extend([
             &mut self.triggers as &mut dyn Stage,
+            &mut self.onvif,
             &mut self.broker,
             &mut self.webhooks,
             &mut self.reload,
@@ -239,6 +242,7 @@ impl PreparedStages {
             commands: CommandHandler::new(reporter, context.logging.clone(), shared()),
             fleet,
             triggers,
+            onvif: OnvifEvents::start(config.cameras(), Arc::clone(&handles.clock)),
             broker,
             webhooks,
             console: context.console.then_some(Console),

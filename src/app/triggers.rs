@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   broker: topics of other programs ──▶ on_message ─┐
-//!   the camera's ONVIF events ──TriggerSender──next──┼─▶ TriggerSet ──▶ follow ──▶ sampler, CameraSupervisor, tracker
+//!   the camera's ONVIF events ───────▶ Signalled ────┼─▶ TriggerSet ──▶ follow ──▶ sampler, CameraSupervisor, tracker
 //!   calls of the local API ──────────▶ called ───────┤   (pure)    └──▶ topic `trigger`, page, metrics
 //!   commands `look` and `snapshot` ──▶ look, look_once ─┘
 //! ```
@@ -14,60 +14,28 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     future::pending,
-    sync::Arc,
     time::Duration,
 };
 
-use tokio::{sync::mpsc, time::sleep};
+use tokio::time::sleep;
 
 use super::{
-    notice::{LookSwitch, Notice},
-    onvif_events::OnvifEvents,
+    notice::{LookSwitch, Notice, TriggerCall},
     stage::{Handles, Stage, StageContext, Work},
 };
 use spotter_api::RefusedCall;
 use spotter_config::{CameraConfig, ConfigChange, MqttTrigger, TriggerSource};
-use spotter_core::{CameraId, LookNews, Mono, TriggerId, TriggerSignal, TriggeredLooks};
+use spotter_core::{CameraId, LookNews, Mono, TriggerId, TriggeredLooks};
 use spotter_events::triggers::{TriggerSet, UnknownTrigger};
 use spotter_mqtt::{Inbound, Update, trigger_signal};
 
-/// Signals that wait for the daemon's loop; beyond this number they are dropped.
-const WAITING_MAX: usize = 64;
 /// A look of a camera without frames is not requested longer than that.
 const ONE_LOOK_LIMIT: Duration = Duration::from_secs(30);
-
-/// A signal of a source that runs beside the daemon's loop.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TriggerCall {
-    pub camera: CameraId,
-    pub trigger: TriggerId,
-    pub signal: TriggerSignal,
-}
-
-/// Where such a source sends its signals. It never waits: a source with an end repeats what it says, and a signal of a moment among 64
-/// others that wait changes nothing.
-#[derive(Clone, Debug)]
-pub struct TriggerSender(mpsc::Sender<TriggerCall>);
-
-impl TriggerSender {
-    pub fn new(sender: mpsc::Sender<TriggerCall>) -> Self {
-        Self(sender)
-    }
-
-    /// Drops the signal and logs it when too many wait.
-    pub fn send(&self, call: TriggerCall) {
-        if let Err(error) = self.0.try_send(call) {
-            tracing::warn!(%error, "signal of a trigger dropped");
-        }
-    }
-}
 
 /// The triggers of all cameras that this node watches.
 pub struct Triggers {
     set: TriggerSet,
     handles: Handles,
-    onvif: OnvifEvents,
-    calls: mpsc::Receiver<TriggerCall>,
     /// As published.
     shown: BTreeMap<(CameraId, TriggerId), bool>,
     /// Of the cameras with triggers, as the stages know it.
@@ -78,15 +46,11 @@ pub struct Triggers {
 }
 
 impl Triggers {
-    /// Subscribes to the topics and at the cameras. Nothing is active yet, and nothing is published before [`follow`](Self::follow).
+    /// Subscribes to the topics. Nothing is active yet, and nothing is published before [`follow`](Self::follow).
     pub fn start(cameras: &[CameraConfig], handles: Handles) -> Self {
-        let (sender, calls) = mpsc::channel(WAITING_MAX);
-        let sender = TriggerSender::new(sender);
         let triggers = Self {
             set: TriggerSet::new(cameras),
-            onvif: OnvifEvents::start(cameras, sender, Arc::clone(&handles.clock)),
             handles,
-            calls,
             shown: BTreeMap::new(),
             followed: BTreeMap::new(),
             followed_at: Mono::default(),
@@ -96,20 +60,12 @@ impl Triggers {
         triggers
     }
 
-    /// Waits for the next signal of a source that runs beside the daemon's loop; `None` when a trigger or requested looks end before. Dropping
-    /// the future loses nothing.
-    async fn next_call(&mut self, now: Mono) -> Option<TriggerCall> {
+    /// Waits until a trigger or requested looks end. Dropping the future loses nothing.
+    async fn next_end(&self, now: Mono) {
         // The loop may have been busy at an end, which is then past.
-        let end = self.set.next_end(self.followed_at);
-        let ended = async {
-            match end {
-                Some(end) => sleep(end.since(now)).await,
-                None => pending().await,
-            }
-        };
-        tokio::select! {
-            Some(call) = self.calls.recv() => Some(call),
-            () = ended => None,
+        match self.set.next_end(self.followed_at) {
+            Some(end) => sleep(end.since(now)).await,
+            None => pending().await,
         }
     }
 
@@ -122,7 +78,6 @@ impl Triggers {
             TriggerSource::Onvif(_) | TriggerSource::Http => None,
         });
         let again = again.collect();
-        self.onvif.apply(change);
         for (camera, _) in change.cameras() {
             self.shown.retain(|(of, _), _| of != camera);
             self.followed.remove(camera);
@@ -243,7 +198,7 @@ impl Triggers {
         switches
     }
 
-    /// One line for each topic that the broker does not let this node read, and for each camera that does not send its events.
+    /// One line for each topic that the broker does not let this node read.
     fn troubles(&self) -> Vec<String> {
         let rejected = self.handles.publisher.rejected_filters();
         let is_rejected = |mqtt: &MqttTrigger| rejected.contains(&mqtt.topic);
@@ -253,20 +208,15 @@ impl Triggers {
                 let topic = &mqtt.topic;
                 format!("camera {camera}: trigger {trigger}: the broker rejected the subscription to {topic}; allow this client to read it")
             });
-        topics.chain(self.onvif.troubles()).collect()
+        topics.collect()
     }
 }
 
 impl Stage for Triggers {
     fn next(&mut self) -> Work<'_, Vec<Notice>> {
         Box::pin(async {
-            let call = self.next_call(self.handles.clock.now()).await;
-            let now = self.handles.clock.now();
-            if let Some(Err(error)) = call.map(|call| self.signal(&call, now)) {
-                // It may have been removed meanwhile.
-                tracing::debug!(%error, "signal of a trigger ignored");
-            }
-            self.follow(now)
+            self.next_end(self.handles.clock.now()).await;
+            self.follow(self.handles.clock.now())
         })
     }
 
@@ -280,6 +230,8 @@ impl Stage for Triggers {
                 ended > 0
             }
             Notice::Received(message) => self.on_message(message, now),
+            // The trigger may have been removed meanwhile.
+            Notice::Signalled(call) => self.signal(call, now).is_ok(),
             Notice::LooksAsked(camera, lasting) => {
                 self.set.request_looks(camera, now.after(*lasting));
                 true
@@ -321,14 +273,6 @@ impl Stage for Triggers {
             }
         }
         context.status.troubles.extend(self.troubles());
-    }
-
-    /// Ends the subscriptions at the cameras.
-    fn close(&mut self, _is_restart: bool) -> Work<'_, Vec<Notice>> {
-        Box::pin(async {
-            self.onvif.stop().await;
-            Vec::new()
-        })
     }
 }
 

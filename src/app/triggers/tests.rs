@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::*;
 use crate::app::test_support;
-use spotter_core::{Clock, Look, ManualClock, Outcome, Task};
+use spotter_core::{Clock, Look, ManualClock, Outcome, Task, TriggerSignal};
 
 const CAMERAS: &str = "node.name = \"edge1\"\nmqtt.url = \"mqtt://127.0.0.1:1\"\n[api]\n\
     [camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n\
@@ -84,7 +84,7 @@ async fn end_of_a_trigger_wakes_the_loop_at_its_time() {
     let is_awake = async |triggers: &mut Triggers, now: Mono| {
         tokio::select! {
             biased;
-            call = triggers.next_call(now) => call.is_none(),
+            () = triggers.next_end(now) => true,
             () = sleep(Duration::from_millis(50)) => false,
         }
     };

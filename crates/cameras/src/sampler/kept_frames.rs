@@ -19,7 +19,7 @@ use super::mask::Mask;
 use spotter_config::{CameraConfig, PromptConfig};
 use spotter_core::{
     ColourMatrix, ColourRange, Drawing, Mono, Picture, PixelFormat, PromptId, PromptRegion,
-    PromptView, RegionBox, StripShape, Task, shrunk,
+    PromptView, StripShape, Task, shrunk,
 };
 
 /// Copies beyond those of a strip: frames arrive while a look waits for the engine.
