@@ -93,15 +93,18 @@ pub enum CliCommand {
     /// Try Spotter on this machine: a drawn street as camera, a broker, detections on the terminal
     Demo(DemoOptions),
     /// Fetch, list, check and calibrate models
-    Model(ModelCommandArgs),
+    #[command(subcommand)]
+    Model(ModelCommand),
     /// Test what Spotter needs of this machine: video over RTSP, a decoder, the model on its device
-    SelfTest(SelfTestArgs),
+    SelfTest(ModelArgs),
     /// Measure how many cameras this machine can watch
     Bench(BenchArgs),
     /// Show the nodes of a broker; read and write the list of cameras that nodes share
-    Fleet(FleetCommandArgs),
+    #[command(subcommand)]
+    Fleet(FleetCommand),
     /// Copy what survives a restart: settings, counts, lists
-    State(StateCommandArgs),
+    #[command(subcommand)]
+    State(StateCommand),
     /// Measure how right a model is about your own labelled pictures, and calibrate its scores
     Eval(EvalPicturesArgs),
     /// The earlier name of `eval --against bf16`
@@ -119,7 +122,11 @@ pub enum CliCommand {
     Caption(CaptionArgs),
     /// An engine in a separate process; started by `run` and `demo`
     #[command(hide = true)]
-    Engine(EngineProcessArgs),
+    Engine {
+        /// Log more (twice: everything); RUST_LOG overrides
+        #[arg(short, long, action = clap::ArgAction::Count)]
+        verbose: u8,
+    },
 }
 
 impl CliCommand {
@@ -141,14 +148,6 @@ pub struct RunArgs {
     /// Print each published JSON message as a line {"topic":…,"payload":…}; the log is on stderr
     #[arg(long)]
     pub json: bool,
-    /// Log more (twice: everything); RUST_LOG overrides
-    #[arg(short, long, action = clap::ArgAction::Count)]
-    pub verbose: u8,
-}
-
-/// `spotter engine`
-#[derive(Debug, Args)]
-pub struct EngineProcessArgs {
     /// Log more (twice: everything); RUST_LOG overrides
     #[arg(short, long, action = clap::ArgAction::Count)]
     pub verbose: u8,
@@ -213,13 +212,6 @@ fn asked_address(text: &str) -> Result<SocketAddrV4, String> {
     address.ok_or_else(|| "must be an IPv4 address, like 192.0.2.7 or 192.0.2.7:3702".into())
 }
 
-/// `spotter model`
-#[derive(Debug, Args)]
-pub struct ModelCommandArgs {
-    #[command(subcommand)]
-    pub command: ModelCommand,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum ModelCommand {
     /// Fetch a model from the Hugging Face hub (HF_ENDPOINT, HF_TOKEN, HTTPS_PROXY); continues a download that was cut
@@ -229,7 +221,11 @@ pub enum ModelCommand {
     /// Delete the files of a fetched model that no configuration uses
     Remove(ModelRemoveArgs),
     /// Compare the files of a model directory with its model.toml
-    Check(ModelCheckArgs),
+    Check {
+        /// A model directory
+        #[arg(value_name = "DIR")]
+        dir: PathBuf,
+    },
     /// Measure on your own pictures how large the model's values are and which layers int8 would disturb, for the scales of fp8 and the
     /// layers of int8
     Calibrate(ModelCalibrateArgs),
@@ -263,14 +259,6 @@ pub struct ModelRemoveArgs {
     pub config: Vec<PathBuf>,
 }
 
-/// `spotter model check`
-#[derive(Debug, Args)]
-pub struct ModelCheckArgs {
-    /// A model directory
-    #[arg(value_name = "DIR")]
-    pub dir: PathBuf,
-}
-
 /// `spotter model calibrate`
 #[derive(Debug, Args)]
 pub struct ModelCalibrateArgs {
@@ -290,28 +278,17 @@ fn known_model() -> impl TypedValueParser<Value = &'static KnownModel> {
         .try_map(|name| KnownModel::named(&name).ok_or("unknown model"))
 }
 
-/// `spotter state`
-#[derive(Debug, Args)]
-pub struct StateCommandArgs {
-    #[command(subcommand)]
-    pub command: StateCommand,
-}
-
 #[derive(Debug, Subcommand)]
 pub enum StateCommand {
     /// Copy state.db to a new file, also while the service uses it
-    Backup(StateBackupArgs),
-}
-
-/// `spotter state backup`
-#[derive(Debug, Args)]
-pub struct StateBackupArgs {
-    /// The new file; a file that exists is not replaced
-    #[arg(value_name = "FILE")]
-    pub target: PathBuf,
-    /// `node.state_dir` of the configuration; the default is the service's
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/spotter")]
-    pub state_dir: PathBuf,
+    Backup {
+        /// The new file; a file that exists is not replaced
+        #[arg(value_name = "FILE")]
+        target: PathBuf,
+        /// `node.state_dir` of the configuration; the default is the service's
+        #[arg(long, value_name = "DIR", default_value = "/var/lib/spotter")]
+        state_dir: PathBuf,
+    },
 }
 
 #[derive(Clone, Debug, Args)]
@@ -351,20 +328,6 @@ impl ModelArgs {
             ..model
         }
     }
-}
-
-/// `spotter self-test`
-#[derive(Debug, Args)]
-pub struct SelfTestArgs {
-    #[command(flatten)]
-    pub model: ModelArgs,
-}
-
-/// `spotter fleet`
-#[derive(Debug, Args)]
-pub struct FleetCommandArgs {
-    #[command(subcommand)]
-    pub command: FleetCommand,
 }
 
 #[derive(Debug, Subcommand)]

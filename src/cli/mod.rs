@@ -49,11 +49,11 @@ pub fn main() -> ExitCode {
         CliCommand::Demo(demo) => app::demo(&demo),
         CliCommand::Discover(args) => discover::discover(&args),
         CliCommand::Check(check) => check::check(&check),
-        CliCommand::Model(model) => model::model(&model.command),
+        CliCommand::Model(model) => model::model(&model),
         CliCommand::SelfTest(test) => self_test::self_test(&test),
         CliCommand::Bench(bench) => tools::bench(&bench),
-        CliCommand::Fleet(fleet) => fleet::fleet(&fleet.command),
-        CliCommand::State(state) => state::state(&state.command),
+        CliCommand::Fleet(fleet) => fleet::fleet(&fleet),
+        CliCommand::State(state) => state::state(&state),
         CliCommand::Eval(args) => tools::eval(&args),
         CliCommand::Compare(args) => {
             out::remark(
@@ -69,7 +69,7 @@ pub fn main() -> ExitCode {
         CliCommand::Query(ask) => ask::query(&ask),
         CliCommand::Segment(segment) => ask::segment(&segment),
         CliCommand::Caption(caption) => ask::caption(&caption),
-        CliCommand::Engine(engine) => app::serve(engine.verbose),
+        CliCommand::Engine { verbose } => app::serve(verbose),
     };
     end(result)
 }

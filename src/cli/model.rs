@@ -19,7 +19,7 @@ use spotter_config::{Environment, ModelSource, has_model};
 use spotter_core::{Clock as _, ModelRecord, Mono, SystemClock, WallTime};
 use spotter_engine::model;
 use spotter_hub::{
-    FetchNews, FetchRequest, FileState, HubClient, HubError, HubSettings, KNOWN_MODELS, KnownModel,
+    FetchNews, FetchRequest, HubClient, HubError, HubSettings, KNOWN_MODELS, KnownModel,
     check_directory, fetch, is_root, model_files,
 };
 
@@ -33,7 +33,7 @@ pub fn model(command: &ModelCommand) -> anyhow::Result<()> {
         ModelCommand::Get(args) => get(args),
         ModelCommand::List => list(),
         ModelCommand::Remove(args) => remove(args),
-        ModelCommand::Check(args) => check(&args.dir),
+        ModelCommand::Check { dir } => check(dir),
         ModelCommand::Calibrate(args) => calibrate(args),
     }
 }
@@ -222,8 +222,8 @@ fn check(directory: &Path) -> anyhow::Result<()> {
     let mut wrong = Vec::new();
     for (name, state) in states {
         match state {
-            FileState::Good => say(format_args!("{name}: good"))?,
-            FileState::Wrong(why) => wrong.push(why),
+            Ok(()) => say(format_args!("{name}: good"))?,
+            Err(why) => wrong.push(why),
         }
     }
     let (model, path) = (&record.model, directory.display());

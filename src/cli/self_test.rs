@@ -7,11 +7,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use super::{
-    args::{ModelArgs, SelfTestArgs},
-    ask, check,
-    out::say,
-};
+use super::{args::ModelArgs, ask, check, out::say};
 use crate::app;
 use spotter_cameras::ingest;
 use spotter_config::{self as config, Environment, ModelSource};
@@ -33,11 +29,11 @@ const STREET_FPS: u32 = 15;
 const STREET_KBIT_PER_S: u32 = 1000;
 
 /// Prints a line for each part that works; fails at the first that does not. Blocks for some seconds.
-pub fn self_test(args: &SelfTestArgs) -> anyhow::Result<()> {
+pub fn self_test(args: &ModelArgs) -> anyhow::Result<()> {
     video().context(
         "the test of video over RTSP failed; it needs GStreamer's base, good, bad and ugly plugins, and libav or a hardware decoder",
     )?;
-    model(&args.model).context("the test of the model failed")?;
+    model(args).context("the test of the model failed")?;
     say("self-test passed")
 }
 

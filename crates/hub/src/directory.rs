@@ -12,38 +12,27 @@ use spotter_core::{FileReaders, ModelRecord, OpenFolder};
 /// What Spotter writes beside the files of a model.
 const WRITTEN_BESIDE: [&str; 2] = [ModelRecord::FILE, "calibration.toml"];
 
-/// What has become of a recorded file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FileState {
-    /// Size and hash are the recorded ones.
-    Good,
-    /// The text says why not.
-    Wrong(String),
-}
-
-/// Compares all files of a directory with their record, by their hashes. Blocks; `seen` gets each file's name and the bytes
-/// that were read of it.
+/// Compares all files of a directory with their record, by their hashes. An error says why a file is not the
+/// recorded one. Blocks; `seen` gets each file's name and the bytes that were read of it.
 pub fn check_directory(
     directory: &Path,
     record: &ModelRecord,
     mut seen: impl FnMut(&str, u64),
-) -> Vec<(String, FileState)> {
+) -> Vec<(String, Result<(), String>)> {
     let state = |name: &str, seen: &mut dyn FnMut(u64)| {
         let path = directory.join(name);
         let size = match path.metadata() {
             Ok(found) => found.len(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return FileState::Wrong(format!("{name} is missing"));
+                return Err(format!("{name} is missing"));
             }
-            Err(error) => return FileState::Wrong(format!("{name} cannot be read: {error}")),
+            Err(error) => return Err(format!("{name} cannot be read: {error}")),
         };
-        let compared = record.check_size(name, size).map_err(|e| e.to_string());
-        let compared = compared.and_then(|()| {
-            let sha256 = sha256(&path, seen).map_err(|e| format!("{name} cannot be read: {e}"))?;
-            let same = record.check_sha256(name, &sha256);
-            same.map_err(|mismatch| mismatch.to_string())
-        });
-        compared.map_or_else(FileState::Wrong, |()| FileState::Good)
+        record.check_size(name, size).map_err(|e| e.to_string())?;
+        let sha256 = sha256(&path, seen).map_err(|e| format!("{name} cannot be read: {e}"))?;
+        record
+            .check_sha256(name, &sha256)
+            .map_err(|e| e.to_string())
     };
     let files = record.files.iter().map(|file| {
         let state = state(&file.name, &mut |bytes| seen(&file.name, bytes));

@@ -22,7 +22,7 @@ mod patience;
 
 pub use catalogue::{KNOWN_MODELS, KnownModel, ModelSourceRepository, WantedFile};
 pub use client::{HubClient, HubSettings};
-pub use directory::{FileState, check_directory, free_bytes, is_root, model_files, remove_files};
+pub use directory::{check_directory, free_bytes, is_root, model_files, remove_files};
 pub use error::HubError;
 pub use fetch::{FetchNews, FetchRequest, fetch};
 pub use licence::LicenceText;

@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     catalogue::WantedFile,
     client::HubSettings,
-    directory::{FileState, check_directory, model_files, remove_files},
+    directory::{check_directory, model_files, remove_files},
 };
 use spotter_scripted::hub::{
     HubFault::{self, CutAfter, Status, WholeFile, WrongByte, WrongRange},
@@ -132,7 +132,7 @@ fn assert_complete(directory: &Path, record: &ModelRecord) {
     assert_eq!(found["tokenizer.json"], b"the right one");
     assert_eq!(ModelRecord::read(directory).unwrap().as_ref(), Some(record));
     let states = check_directory(directory, record, |_, _| {});
-    assert!(states.iter().all(|(_, state)| *state == FileState::Good));
+    assert!(states.iter().all(|(_, state)| *state == Ok(())));
 }
 
 #[test]
