@@ -58,46 +58,26 @@ impl OnvifTopic {
 
 /// The usual kinds of events, as in [`ONVIF_KINDS`]: last names of topics, and of the data of topics that are about several kinds. Topics
 /// of ONVIF and those of several makers.
-const NAMES: [(&str, &[&str]); ONVIF_KINDS.len()] = [
-    ("motion", &["Motion", "MotionAlarm", "IsMotion"]),
+const NAMES: [(&str, &str); ONVIF_KINDS.len()] = [
+    ("motion", "Motion MotionAlarm IsMotion"),
     (
         "person",
-        &[
-            "People",
-            "PeopleDetect",
-            "HumanShapeDetect",
-            "HumanDetect",
-            "IsPeople",
-        ],
+        "People PeopleDetect HumanShapeDetect HumanDetect IsPeople",
     ),
-    ("vehicle", &["VehicleDetect", "Vehicle", "IsVehicle"]),
-    ("animal", &["DogCatDetect", "Pet", "IsPet"]),
-    ("face", &["FaceDetect", "Face"]),
-    ("visitor", &["Visitor"]),
-    ("package", &["Package"]),
+    ("vehicle", "VehicleDetect Vehicle IsVehicle"),
+    ("animal", "DogCatDetect Pet IsPet"),
+    ("face", "FaceDetect Face"),
+    ("visitor", "Visitor"),
+    ("package", "Package"),
     (
         "area",
-        &[
-            "ObjectsInside",
-            "Intrusion",
-            "IsIntrusion",
-            "Crossed",
-            "LineCross",
-            "IsLineCross",
-        ],
+        "ObjectsInside Intrusion IsIntrusion Crossed LineCross IsLineCross",
     ),
-    ("input", &["DigitalInput"]),
-    ("sound", &["DetectedSound", "IsSoundDetected"]),
+    ("input", "DigitalInput"),
+    ("sound", "DetectedSound IsSoundDetected"),
     (
         "tamper",
-        &[
-            "Tamper",
-            "IsTamper",
-            "GlobalSceneChange",
-            "ImageTooDark",
-            "ImageTooBlurry",
-            "SignalLoss",
-        ],
+        "Tamper IsTamper GlobalSceneChange ImageTooDark ImageTooBlurry SignalLoss",
     ),
 ];
 
@@ -109,7 +89,8 @@ const STATES: [&str; 4] = ["State", "LogicalState", "IsInside", "Active"];
 
 /// The usual kind with this name, which cameras have different names for.
 fn kind_of(name: &str) -> Option<&'static str> {
-    let found = NAMES.iter().find(|(_, names)| names.contains(&name));
+    let is_it = |names: &str| names.split(' ').any(|known| known == name);
+    let found = NAMES.iter().find(|(_, names)| is_it(names));
     found.map(|(kind, _)| *kind)
 }
 

@@ -300,12 +300,11 @@ impl FrameSlot {
         }
         let ready = (self.once).extract_if(.., |once| is_ready(&once.prompt.view));
         prompts.extend(ready.map(|once| once.prompt));
-        if prompts.is_empty() && is_still {
-            self.let_go(FrameEnd::Gated, now);
-            return TakenLook::default();
-        }
         if prompts.is_empty() {
-            self.counters.end(FrameEnd::Skipped);
+            match is_still {
+                true => self.let_go(FrameEnd::Gated, now),
+                false => self.counters.end(FrameEnd::Skipped),
+            }
             return TakenLook::default();
         }
         let skipped = self.waiting.take();

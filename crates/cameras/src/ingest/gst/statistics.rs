@@ -164,12 +164,7 @@ impl StreamStatistics {
     /// It is not to be decoded. It is not whole or builds on what is not there: decoded, it would be smeared. Or the decoder is
     /// not fast enough for all of them. `None` before the first key frame: joining a stream in the middle breaks nothing.
     pub fn encoded(&mut self, frame: EncodedFrame, now: Mono) -> Result<(), Option<Gap>> {
-        let EncodedFrame {
-            pts,
-            key,
-            lost,
-            is_begun,
-        } = frame;
+        let (pts, key) = (frame.pts, frame.key);
         if key && let Some(pts) = pts {
             let distance = self.last_key.and_then(|last| pts.checked_sub(last));
             if let Some(distance) = distance.filter(|distance| !distance.is_zero()) {
@@ -183,9 +178,9 @@ impl StreamStatistics {
         }
         let found = self.arrivals.mark_key(pts, key);
         // What is marked as following a gap may be a key frame that is whole, if its packets were seen.
-        let lost = lost && !(key && found.is_some());
+        let lost = frame.lost && !(key && found.is_some());
         let found = found.unwrap_or_default();
-        if !is_begun {
+        if !frame.is_begun {
             // Its beginning came as a frame of its own, of which this is the rest.
             self.arrivals.hurt_at(pts);
         }
@@ -194,7 +189,7 @@ impl StreamStatistics {
         }
         let waited = self.arrivals.waited(&found, now);
         let late = self.backlog.is_late(key, waited, self.gop(), now);
-        let gap = (lost || found.hurt || !is_begun)
+        let gap = (lost || found.hurt || !frame.is_begun)
             .then_some(Gap::Lost)
             .or(late.then_some(Gap::Late));
         let passes = self.to_decode.pass(key, gap, self.gop(), now);

@@ -41,20 +41,6 @@ const CANCELLED: Duration = Duration::from_millis(20);
 const TOO_MANY_CONNECTIONS: &str = "the camera's connections ended too often, and Spotter makes at most ten a minute; check the camera \
      and the network";
 
-/// Why a conversation ended.
-#[derive(Debug)]
-enum RelayEnd {
-    /// rtspsrc closed its connection.
-    ByClient,
-    Failed(Failure),
-}
-
-impl From<Failure> for RelayEnd {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
 pub struct RelaySettings {
     pub rtsp: RtspConfig,
     /// A camera that is not reached in this time is unreachable.
@@ -150,8 +136,8 @@ async fn converse(settings: &RelaySettings, relay_url: &str, listener: TcpListen
     // Before rtspsrc notices the end of its connection, and reports that instead.
     match ended {
         Ok(never) => match never {},
-        Err(RelayEnd::ByClient) => {}
-        Err(RelayEnd::Failed(failure)) => (settings.ended)(failure),
+        Err(None) => {}
+        Err(Some(failure)) => (settings.ended)(failure),
     }
     drop(client);
 }
@@ -179,7 +165,8 @@ async fn accept(
     }
 }
 
-type RelayResult<T> = Result<T, RelayEnd>;
+/// `Err(None)`: rtspsrc closed its connection.
+type RelayResult<T> = Result<T, Option<Failure>>;
 
 struct RelayedSession<'a> {
     settings: &'a RelaySettings,
@@ -222,7 +209,7 @@ impl RelayedSession<'_> {
             match client.next().await {
                 Ok(Some(RtspItem::Packets(packets))) => self.to_camera(packets).await,
                 Ok(Some(RtspItem::Message(message))) => self.on_client_message(message).await?,
-                Ok(None) | Err(NotRtsp) => return Err(RelayEnd::ByClient),
+                Ok(None) | Err(NotRtsp) => return Err(None),
             }
         }
     }
@@ -340,7 +327,7 @@ impl RelayedSession<'_> {
         let written = client.write_all_future(bytes, glib::Priority::DEFAULT);
         match written.await {
             Ok((_, _, None)) => Ok(()),
-            _ => Err(RelayEnd::ByClient),
+            _ => Err(None),
         }
     }
 }
