@@ -20,7 +20,7 @@ use tokio::{runtime::Runtime, task::JoinHandle, time::sleep};
 use spotter_config::{self as config, Config, Environment};
 use spotter_core::{Clock, SystemClock};
 use spotter_mqtt::{Announcer, Identity, Publisher, Update};
-use spotter_state::{Document, StateStore};
+use spotter_state::{Document, OpenedEvents, StateStore};
 
 const TWO: &str = "[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n\
                    [camera.yard]\nurl = \"test://\"\nprompt.car.detect = \"car\"\n";
@@ -47,7 +47,12 @@ impl Run {
         let _entered = runtime.enter();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let identity = Identity::of_this_machine(config.node.name.clone());
-        let started = Publisher::start(&config.mqtt, None, &identity, Arc::clone(&clock));
+        let started = Publisher::start(
+            &config.mqtt,
+            &OpenedEvents::default(),
+            &identity,
+            Arc::clone(&clock),
+        );
         let (publisher, broker_task) = started.expect("no TLS files to read");
         let state = StateStore::open(state_dir, Arc::clone(&clock)).expect("a state database");
         let stored = state.get(Document::RetainedTopics);

@@ -17,7 +17,6 @@ use spotter_core::{
 };
 use spotter_events::track::{PromptChange, TrackedAnswer, Tracker};
 use spotter_mqtt::Update;
-use spotter_webhook::WebhookPicture;
 
 /// Owns the tracker, and so all states of all prompts. No call waits.
 pub struct AnswerRouter {
@@ -158,14 +157,13 @@ impl AnswerRouter {
         changes
     }
 
-    /// Publishes a snapshot, or logs why there is none. Returns it if it is that of an event.
-    fn publish_snapshot(&self, snapshot: FinishedSnapshot) -> Option<WebhookPicture> {
+    /// Publishes a snapshot, or logs why there is none. Tells of it if it is that of an event.
+    fn publish_snapshot(&self, snapshot: FinishedSnapshot) -> Option<Notice> {
         let (update, track) = self.snapshots.update(snapshot)?;
         let picture = match (&update, track) {
-            (Update::Snapshot { jpeg, .. }, Some(track)) => Some(WebhookPicture {
-                track,
-                jpeg: Arc::clone(jpeg),
-            }),
+            (Update::Snapshot { jpeg, .. }, Some(track)) => {
+                Some(Notice::PictureTaken(track, Arc::clone(jpeg)))
+            }
             _ => None,
         };
         self.handles.publisher.publish(update);
@@ -256,8 +254,7 @@ impl Stage for AnswerRouter {
     fn next(&mut self) -> Work<'_, Vec<Notice>> {
         Box::pin(async {
             let snapshot = self.snapshots.next().await;
-            let picture = self.publish_snapshot(snapshot);
-            picture.map(Notice::PictureTaken).into_iter().collect()
+            self.publish_snapshot(snapshot).into_iter().collect()
         })
     }
 

@@ -73,7 +73,6 @@ impl BrokerLink {
             puback_p95_ms: publisher.puback_p95().map(|time| time.as_secs_f64() * 1e3),
             inbound_dropped: messages.inbound_dropped,
             inbound_retained: messages.inbound_retained,
-            feed_dropped: messages.feed_dropped,
             ..status::broker(&publisher.state().borrow(), now)
         }
     }
@@ -102,7 +101,6 @@ impl Stage for BrokerLink {
         let trouble = self.publisher.state().borrow().trouble().map(str::to_owned);
         let troubles = &mut context.status.troubles;
         troubles.extend(trouble.map(|trouble| format!("broker: {trouble}")));
-        troubles.extend(self.publisher.spool_trouble());
         context.status.broker = self.status(context.config.file(), context.now);
         if let Some(systemd) = &mut self.systemd {
             systemd.tick(self.publisher.progress(), context.now);

@@ -14,7 +14,6 @@
 //! | [`fleet_membership`], [`fleet_record`] | the node's part in a fleet: which cameras are its own, the order of a hand-over |
 //! | [`command_handler`], [`pending_questions`] | commands over MQTT, repeats, replies |
 //! | [`answer_router`], [`snapshots`], [`snapshot`] | the way of answers to the publisher; pictures of events and of the page |
-//! | [`event_poster`] | the webhooks: events and their pictures to receivers over HTTP |
 //! | [`line_counts`] | the counts at lines on the disk |
 //! | [`node_reporter`] | information, settings, configuration report, Home Assistant discovery |
 //! | [`loop_turns`] | how long each turn of the loop takes |
@@ -41,7 +40,6 @@ mod engine_launch;
 pub mod engine_slot;
 mod engine_supervisor;
 mod engine_usage;
-mod event_poster;
 mod fleet_membership;
 mod fleet_record;
 mod housekeeping;
@@ -67,6 +65,7 @@ mod status;
 pub(crate) mod test_support;
 mod triggers;
 mod watchdogs;
+mod webhooks;
 
 use std::{path::Path, time::Duration};
 

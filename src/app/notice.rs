@@ -1,12 +1,11 @@
 //! What the stages of the daemon say to each other.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use spotter_api::TriggerRequest;
 use spotter_config::LoadedConfig;
-use spotter_core::{CameraId, LineId, LookNews, TriggerId, TriggerSignal, TriggeredLooks};
+use spotter_core::{CameraId, LineId, LookNews, TrackId, TriggerId, TriggerSignal, TriggeredLooks};
 use spotter_mqtt::{Inbound, ReplyTo, RequestHead, SentDetection};
-use spotter_webhook::WebhookPicture;
 
 /// What a stage says; the comments name who says it, and who acts on it.
 pub enum Notice {
@@ -30,8 +29,8 @@ pub enum Notice {
     LookSwitched(LookSwitch),
     /// Cameras: one is on or off. Answers.
     CameraSwitched(CameraSwitch),
-    /// Answers: the picture of an event. Webhooks.
-    PictureTaken(WebhookPicture),
+    /// Answers: the picture of the event of a track, a JPEG. Webhooks.
+    PictureTaken(TrackId, Arc<[u8]>),
     /// Commands: connect again. Cameras.
     ReconnectAsked(CameraId),
     /// Commands: set the counts at a line to 0. Answers.

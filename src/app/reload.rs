@@ -9,7 +9,6 @@ use tokio::task::spawn_blocking;
 
 use super::{
     config_store::{adapters_fit, read_file, restart_reasons},
-    event_poster::EventPoster,
     logging::remember_secrets,
     notice::{FoundFile, Notice, ReadFile, Requester, RunEnd},
     stage::{Stage, StageContext, Work},
@@ -22,6 +21,7 @@ use spotter_config::{
 use spotter_engine::model::check_model;
 use spotter_mqtt::{Publisher, discovery::collisions};
 use spotter_page::ServedPage;
+use spotter_webhook::Webhooks;
 
 const REJECTED: &str = "new configuration rejected; the running configuration stays active";
 
@@ -158,7 +158,7 @@ async fn read(
     if *new == running {
         return Ok(FoundFile::Unchanged);
     }
-    EventPoster::check(&new.webhooks)?;
+    Webhooks::check(&new.webhooks)?;
     let mut reasons = restart_reasons(&running, new);
     if reasons.is_empty() && engines.would_grow(new) {
         reasons.push("a camera for another GPU of model.gpus");

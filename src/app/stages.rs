@@ -13,7 +13,6 @@ use super::{
     console::Console,
     costs::CostBasis,
     engine_supervisor::{EnginePlan, EngineSupervisor, OpenEngines, OpenedEngines},
-    event_poster::EventPoster,
     fleet_membership::{FleetMembership, FleetParts, FleetStart},
     housekeeping::{Housekeeping, named},
     http_servers::HttpServers,
@@ -36,9 +35,10 @@ use spotter_engine::{
     model::{ModelConfig, model_config},
     open::ModelCard,
 };
-use spotter_mqtt::{Identity, Publisher};
+use spotter_mqtt::{Identity, Publisher, event_payload};
 use spotter_page::{Board, BoardParts, PromptCosts, Readiness};
-use spotter_state::StateStore;
+use spotter_state::{OpenedEvents, StateStore};
+use spotter_webhook::Webhooks;
 
 /// What belongs to the process and survives a restart inside it.
 #[derive(Clone)]
@@ -63,7 +63,7 @@ pub struct Stages {
     pub triggers: Triggers,
     pub onvif: OnvifEvents,
     pub broker: BrokerLink,
-    pub webhooks: EventPoster,
+    pub webhooks: Webhooks,
     pub reload: Reload,
     /// `None`: detections are not printed for people.
     pub console: Option<Console>,
@@ -74,6 +74,7 @@ pub struct Stages {
 pub struct PreparedStages {
     pub config: ConfigStore,
     pub state: StateStore,
+    pub events: OpenedEvents,
     pub engines: EngineSupervisor,
     pub costs: Option<CostBasis>,
     pub card: ModelCard,
@@ -139,8 +140,9 @@ impl Stages {
 impl PreparedStages {
     /// Does first what can fail: nothing is published and no camera is connected before the rest runs.
     async fn prepare(file: Config, context: &ProcessContext) -> anyhow::Result<Self> {
-        EventPoster::check(&file.webhooks)?;
+        Webhooks::check(&file.webhooks)?;
         let state = StateStore::open(&file.node.state_dir, Arc::clone(&context.clock))?;
+        let events = OpenedEvents::of(&state);
         let fleet = match &file.fleet {
             Some(fleet) => Some(FleetStart::read(fleet, &file, state.clone()).await),
             None => None,
@@ -169,6 +171,7 @@ impl PreparedStages {
         Ok(Self {
             config,
             state,
+            events,
             engines,
             costs,
             card,
@@ -270,11 +273,16 @@ impl PreparedStages {
         context: &ProcessContext,
     ) -> anyhow::Result<PublishingStages> {
         let (file, clock) = (self.config.file(), &context.clock);
-        let state_dir = Some(file.node.state_dir.as_path());
-        let started = Publisher::start(&file.mqtt, state_dir, identity, Arc::clone(clock));
+        // Before the publisher, which ends the tracks of an earlier run.
+        let webhooks = Webhooks::start(
+            &file.webhooks,
+            &self.events,
+            event_payload,
+            Arc::clone(clock),
+        );
+        let started = Publisher::start(&file.mqtt, &self.events, identity, Arc::clone(clock));
         let (publisher, task) = started.context("mqtt")?;
         let broker = BrokerLink::new(publisher.clone(), task, file, clock.now());
-        let events = publisher.take_events();
         if let Some(lines) = &context.lines {
             lines.print(publisher.lines());
         }
@@ -283,11 +291,7 @@ impl PreparedStages {
         });
         Ok(PublishingStages {
             broker: broker.context("mqtt: the messages of the broker are already read")?,
-            webhooks: EventPoster::start(
-                events.context("webhook: the events are already read")?,
-                file,
-                clock,
-            ),
+            webhooks,
             handles: Handles {
                 publisher,
                 sampler: Arc::clone(self.engines.sampler()),
@@ -308,7 +312,7 @@ impl PreparedStages {
 struct PublishingStages {
     handles: Handles,
     broker: BrokerLink,
-    webhooks: EventPoster,
+    webhooks: Webhooks,
 }
 
 /// The page shows the daemon, and the engines answer requests of the API.

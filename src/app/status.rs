@@ -75,13 +75,12 @@ fn seconds_until(at: Mono, now: Mono) -> Option<f64> {
 }
 
 pub fn webhook(status: &WebhookStatus, now: Mono) -> WebhookLine {
-    let (state, of_receiver, retry_at) = match &status.state {
+    let (state, reason, retry_at) = match &status.state {
         WebhookState::Unused => ("no event yet", None, None),
         WebhookState::Accepting => ("accepting", None, None),
         WebhookState::Refusing { reason } => ("refusing", Some(reason), None),
         WebhookState::Failing { reason, retry_at } => ("failing", Some(reason), Some(*retry_at)),
     };
-    let reason = of_receiver.or(status.disk_trouble.as_ref());
     WebhookLine {
         name: status.id.to_string(),
         address: status.address.clone(),
@@ -206,18 +205,16 @@ mod tests {
         let now = Mono::default();
         let reason = || "flows:443 answered with HTTP 503".to_owned();
         let retry_at = now.after(Duration::from_secs(30));
-        let disk = || Some("cannot keep events".to_owned());
         let refusing = WebhookState::Refusing { reason: reason() };
         let failing = WebhookState::Failing {
             reason: reason(),
             retry_at,
         };
-        for (state, disk_trouble, mood, word) in [
-            (WebhookState::Unused, None, Mood::Good, "no event yet"),
-            (WebhookState::Accepting, None, Mood::Good, "accepting"),
-            (WebhookState::Accepting, disk(), Mood::Bad, "accepting"),
-            (refusing, None, Mood::Bad, "refusing"),
-            (failing, None, Mood::Bad, "failing"),
+        for (state, mood, word) in [
+            (WebhookState::Unused, Mood::Good, "no event yet"),
+            (WebhookState::Accepting, Mood::Good, "accepting"),
+            (refusing, Mood::Bad, "refusing"),
+            (failing, Mood::Bad, "failing"),
         ] {
             let status = WebhookStatus {
                 id: WebhookId::new("door").unwrap(),
@@ -225,7 +222,6 @@ mod tests {
                 state,
                 counters: WebhookCounters::default(),
                 waiting: 2,
-                disk_trouble,
             };
             let line = webhook(&status, now);
             assert_eq!((line.mood, line.state, line.waiting), (mood, word, 2));

@@ -14,7 +14,7 @@ use spotter_engine::{
 };
 use spotter_mqtt::{Identity, Publisher};
 use spotter_page::{Board, BoardParts};
-use spotter_state::StateStore;
+use spotter_state::{OpenedEvents, StateStore};
 
 /// Parses `text`; the state directory does not exist, so nothing of an earlier run is found.
 pub fn config(text: &str) -> Config {
@@ -35,7 +35,12 @@ pub fn state() -> StateStore {
 /// What stages share, without a broker.
 pub fn handles(config: &Config, clock: &Arc<dyn Clock>) -> Handles {
     let identity = Identity::of_this_machine(config.node.name.clone());
-    let started = Publisher::start(&config.mqtt, None, &identity, Arc::clone(clock));
+    let started = Publisher::start(
+        &config.mqtt,
+        &OpenedEvents::default(),
+        &identity,
+        Arc::clone(clock),
+    );
     Handles {
         publisher: started.unwrap().0,
         sampler: Sampler::new(&config.cameras, Arc::clone(clock)),

@@ -22,7 +22,7 @@ pub mod retained;
 
 pub use announcer::Announcer;
 pub use contract::*;
-pub use delivery::{MessageCounters, PublishedEvent, SentDetection};
+pub use delivery::{MessageCounters, SentDetection};
 pub use link::{BrokerState, Identity, ReadError, TlsError, TopicReader};
 pub use publisher::Publisher;
 

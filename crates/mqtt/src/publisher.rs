@@ -2,29 +2,25 @@
 
 use std::{
     collections::BTreeSet,
-    io,
-    path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use tokio::{
-    sync::{broadcast, mpsc, oneshot, watch},
+    sync::{broadcast, mpsc, watch},
     task::JoinHandle,
+    time::timeout,
 };
 
 use super::{
     BrokerState, Identity, Inbound, JsonLine, MessageCounters, SentDetection, Topics, Update,
     contract::message::{Message, Rank},
-    delivery::{
-        Outbox, PublishedEvent, Shared,
-        event_feed::{EventFeed, FeedReader, take_reader},
-        spool::{self, Folder, FoundEvents, Journal, SpoolWriter, time_left},
-    },
+    delivery::{Outbox, Shared},
     link::{BrokerTask, TlsError, Trust, WantedFilters, target::ConnectionTarget},
 };
-use spotter_config::{MqttConfig, SpoolConfig};
+use spotter_config::MqttConfig;
 use spotter_core::{CameraId, Clock, EndReason, Event, EventStep};
+use spotter_state::{EventReceiver, FoundEvents, OpenedEvents};
 
 /// A receiver of [`SentDetection`] that is slower loses the oldest beyond this number.
 const SENT_KEPT: usize = 64;
@@ -32,6 +28,8 @@ const SENT_KEPT: usize = 64;
 const LINES_KEPT: usize = 1024;
 /// Inbound messages that wait; beyond this number they are dropped and counted.
 const INBOX_KEPT: usize = 64;
+/// The connection does not wait longer for the disk.
+const WRITE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Takes updates from any thread. Clones share one connection.
 #[derive(Clone)]
@@ -46,57 +44,40 @@ pub struct Publisher {
     stop: watch::Sender<bool>,
     filters: watch::Sender<WantedFilters>,
     inbox: Arc<Mutex<Option<mpsc::Receiver<Inbound>>>>,
-    feed: FeedReader,
 }
 
 impl Publisher {
     /// Starts the tasks on the current tokio runtime, whether the broker is available or not. They end some seconds after
-    /// [`stop`](Self::stop), or when the last handle is dropped; then all events are on disk.
+    /// [`stop`](Self::stop), or when the last handle is dropped.
     ///
-    /// Events that an earlier run left in `state_dir` are sent first, and events that were open at its end get the end
-    /// `restart`. Without a directory, or when the disk fails, events are kept in memory only.
+    /// Events that an earlier run left are sent first, and those that were open at its end get the end `restart`.
     ///
-    /// Fails only when the TLS files cannot be used. Blocks on the disk to read them and the spool.
+    /// Fails only when the TLS files cannot be used. Blocks on the disk to read them.
     pub fn start(
         mqtt: &MqttConfig,
-        state_dir: Option<&Path>,
+        events: &OpenedEvents,
         identity: &Identity,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, JoinHandle<()>), TlsError> {
         let target = ConnectionTarget::new(mqtt, identity)?;
-        Ok(Self::start_on(target, state_dir, clock))
+        Ok(Self::start_on(target, events, clock))
     }
 
     pub(super) fn start_on(
         target: ConnectionTarget,
-        state_dir: Option<&Path>,
+        events: &OpenedEvents,
         clock: Arc<dyn Clock>,
     ) -> (Self, JoinHandle<()>) {
         let target = Arc::new(target);
         let (topics, spool) = (&target.topics, target.mqtt.spool);
         let boot = Arc::clone(&target.identity.boot);
-        let mut outbox = Outbox::new(spool, boot, target.identity.seed);
+        let log = events.log.clone();
+        let mut outbox = Outbox::new(spool, log.clone(), boot, target.identity.seed);
         if let Some(fleet) = &target.identity.fleet {
             outbox = outbox.in_fleet(Arc::clone(&fleet.rights));
         }
-        let (feed, reader) = EventFeed::new();
-        outbox.events.feed = feed;
         outbox.push(Message::node_status(topics, true), clock.now());
-        let mut journal = None;
-        if let Some(path) = state_dir.map(|state| state.join("spool")) {
-            match open_spool(&path, &spool) {
-                Ok((mut opened, found)) => {
-                    queue_found(&found, topics, &mut outbox, &*clock);
-                    write(&mut opened, &mut outbox, &*clock);
-                    journal = Some((opened, path));
-                }
-                Err(error) => {
-                    let trouble = spool::trouble(&path, &error);
-                    spool::log_trouble(&trouble);
-                    outbox.events.spool_trouble = Some(trouble);
-                }
-            }
-        }
+        queue_found(&events.found, topics, &mut outbox, &*clock);
         let shared = Arc::new(Shared::new(outbox));
         let (state_sender, state) = watch::channel(BrokerState::Connecting);
         let (again_sender, again) = watch::channel(());
@@ -117,12 +98,6 @@ impl Publisher {
             again,
             stop,
         };
-        let writer = journal.map(|(journal, path)| SpoolWriter {
-            journal,
-            path,
-            shared: Arc::clone(&shared),
-            clock: Arc::clone(&clock),
-        });
         let publisher = Self {
             target,
             shared,
@@ -134,17 +109,11 @@ impl Publisher {
             stop: stop_sender,
             filters,
             inbox: Arc::new(Mutex::new(Some(inbound))),
-            feed: reader,
         };
         let all = async move {
-            let (end, ended) = oneshot::channel();
-            let keeping = writer.map(|writer| tokio::spawn(writer.run(ended)));
+            // The next run would send an end that was sent and not written again, with another id.
+            _ = timeout(WRITE_WITHIN, log.written()).await;
             task.run().await;
-            drop(end);
-            if let Some(keeping) = keeping {
-                // A panic logs itself.
-                _ = keeping.await;
-            }
         };
         (publisher, tokio::spawn(all))
     }
@@ -159,7 +128,6 @@ impl Publisher {
     /// the limits of docs/mqtt.md section 1, and is counted. In a fleet, so are updates of a camera that this node may not publish; a new owner
     /// publishes [`Update::Owner`] and then all states of the camera.
     pub fn publish(&self, update: Update) {
-        let is_event = matches!(update, Update::Event(_));
         let (topics, now) = (&self.target.topics, self.clock.now());
         match topics.fleet() {
             None => {
@@ -170,9 +138,6 @@ impl Publisher {
             Some(_) => self.shared.outbox().push_of_fleet(topics, update, now),
         }
         self.shared.wake();
-        if is_event {
-            self.shared.event_pushed.notify_one();
-        }
     }
 
     /// A message of the camera waits or is not acknowledged; not one that the broker rejected.
@@ -247,11 +212,6 @@ impl Publisher {
         inbox.take()
     }
 
-    /// Every event that this node publishes, in order, whether the broker is available or not; those that ended with an earlier run too. Returned once; events beyond its capacity are dropped and counted.
-    pub fn take_events(&self) -> Option<mpsc::Receiver<PublishedEvent>> {
-        take_reader(&self.feed)
-    }
-
     /// Counts a retained command, which is not executed.
     pub fn ignore_retained(&self) {
         self.shared.outbox().counters.inbound_retained += 1;
@@ -264,11 +224,6 @@ impl Publisher {
     /// `spool_msgs`: events that the broker has not acknowledged, on disk or in memory.
     pub fn spool_msgs(&self) -> u64 {
         self.shared.outbox().events.len() as u64
-    }
-
-    /// Why events are in memory only; `None` = they are on disk, or there is no state directory.
-    pub fn spool_trouble(&self) -> Option<String> {
-        self.shared.outbox().events.spool_trouble.clone()
     }
 
     /// 95th percentile of hand-over to acknowledgement over the last acknowledged messages.
@@ -288,28 +243,6 @@ impl Publisher {
     }
 }
 
-fn open_spool(path: &Path, spool: &SpoolConfig) -> io::Result<(Journal<Folder>, FoundEvents)> {
-    let (journal, found) = Journal::open(Folder::open(path)?, spool.max_mb * 1_000_000)?;
-    let (waiting, open) = (found.waiting.len(), found.open.len());
-    if waiting + open > 0 {
-        tracing::info!(waiting, open, "undelivered events of an earlier run loaded");
-    }
-    let (torn, unreadable) = (found.torn, found.unreadable);
-    if torn + unreadable > 0 {
-        tracing::warn!(path = %path.display(), torn, unreadable, "spool file is damaged; the records after the damage are lost");
-    }
-    Ok((journal, found))
-}
-
-/// Writes immediately: the next run would publish an end that was sent and not written again, with another id.
-fn write(journal: &mut Journal<Folder>, outbox: &mut Outbox, clock: &dyn Clock) {
-    let batch = outbox.events.unwritten(clock.now());
-    if journal.write(&batch, clock.now(), clock.wall()).is_err() {
-        // The writer tries again and reports the error.
-        outbox.events.still_unwritten(batch);
-    }
-}
-
 /// Queues the undelivered events of an earlier run, then the end of each event that was open at the end of that run.
 pub(super) fn queue_found(
     found: &FoundEvents,
@@ -319,11 +252,15 @@ pub(super) fn queue_found(
 ) {
     let (now, wall) = (clock.now(), clock.wall());
     let events = &mut outbox.events;
-    events.keep_on_disk(found.first_number);
-    for (kept, expires_ms) in &found.waiting {
-        let topic = topics.of_event(&kept.event);
-        let left = time_left(*expires_ms, wall, events.bounds.max_age);
-        events.restore(&topic, Arc::clone(kept), left, now);
+    for waiting in found.waiting_for(&EventReceiver::broker()) {
+        let logged = Arc::clone(&waiting.logged);
+        let topic = topics.of_event(&logged.event);
+        let left = logged.time_left(events.bounds.max_age, wall);
+        events.restore(&topic, logged, left, now);
+    }
+    let (waiting, open) = (events.len(), found.open.len());
+    if waiting + open > 0 {
+        tracing::info!(waiting, open, "undelivered events of an earlier run loaded");
     }
     for last in &found.open {
         let end = Event {
@@ -334,12 +271,8 @@ pub(super) fn queue_found(
             ..last.event.clone()
         };
         let topic = topics.of_event(&end);
-        events.push(
-            &topic,
-            end,
-            last.epoch.filter(|_| topics.fleet().is_some()),
-            now,
-        );
+        let epoch = last.epoch.filter(|_| topics.fleet().is_some());
+        events.push(&topic, end, epoch, now);
     }
 }
 

@@ -3,18 +3,20 @@
 use std::{
     fs,
     net::{Ipv4Addr, TcpListener},
+    path::Path,
     time::Duration,
 };
 
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 
 use super::*;
 use crate::{
     contract::event::tests::event,
     testing::{happened, identity},
 };
-use spotter_config::MqttConfig;
+use spotter_config::{MqttConfig, SpoolConfig};
 use spotter_core::SystemClock;
+use spotter_state::StateStore;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -31,104 +33,108 @@ fn nowhere(events: usize) -> MqttConfig {
     }
 }
 
-fn start(mqtt: &MqttConfig, state: &Path) -> (Publisher, JoinHandle<()>) {
-    let clock = Arc::new(SystemClock::new());
-    Publisher::start(mqtt, Some(state), &identity(), clock).unwrap()
+/// A run of the process.
+struct Run {
+    state: StateStore,
+    publisher: Publisher,
+    task: JoinHandle<()>,
 }
 
-fn say(publisher: &Publisher, number: u64, step: EventStep) {
-    publisher.publish(happened(event("gate", number, step)));
-}
-
-async fn stop(publisher: Publisher, task: JoinHandle<()>) {
-    publisher.stop();
-    timeout(PATIENCE, task).await.unwrap().unwrap();
-}
-
-/// Waits until the spool folder is free. A publisher that stops waits only two seconds for the disk.
-async fn let_go(state: &Path) {
-    let free = async {
-        while Folder::open(&state.join("spool")).is_err() {
-            sleep(Duration::from_millis(20)).await;
+impl Run {
+    fn start(mqtt: &MqttConfig, folder: &Path) -> Self {
+        let clock = Arc::new(SystemClock::new());
+        let state = StateStore::open(folder, clock.clone()).unwrap();
+        let (publisher, task) =
+            Publisher::start(mqtt, &OpenedEvents::of(&state), &identity(), clock).unwrap();
+        Self {
+            state,
+            publisher,
+            task,
         }
-    };
-    timeout(PATIENCE, free).await.unwrap();
+    }
+
+    /// An event of now: its age counts over restarts.
+    fn say(&self, number: u64, step: EventStep) {
+        let now = SystemClock::new().wall();
+        let event = event("gate", number, step);
+        self.publisher.publish(happened(Event {
+            last_seen: now,
+            ended: event.ended.map(|_| now),
+            ..event
+        }));
+    }
+
+    async fn stop(self) {
+        self.publisher.stop();
+        timeout(PATIENCE, self.task).await.unwrap().unwrap();
+        self.state.close().await;
+    }
 }
 
 async fn an_outage_over_three_lives() {
     let state = tempfile::tempdir().unwrap();
     let mqtt = nowhere(100);
-    let (publisher, task) = start(&mqtt, state.path());
+    let run = Run::start(&mqtt, state.path());
     for number in 1..=3 {
-        say(&publisher, number, EventStep::New);
+        run.say(number, EventStep::New);
     }
-    say(&publisher, 2, EventStep::End(EndReason::Left));
-    assert_eq!(publisher.spool_msgs(), 4);
-    assert_eq!(publisher.spool_trouble(), None);
-    stop(publisher, task).await;
-    let_go(state.path()).await;
+    run.say(2, EventStep::End(EndReason::Left));
+    assert_eq!(run.publisher.spool_msgs(), 4);
+    assert!(run.state.troubles().is_empty());
+    run.stop().await;
 
     // Tracks 1 and 3 had not ended: the first restart adds one event for each, the second none.
     for _ in 0..2 {
-        let (publisher, task) = start(&mqtt, state.path());
-        assert_eq!(publisher.spool_msgs(), 4 + 2);
-        assert_eq!(publisher.counters().dropped(), 0);
-        stop(publisher, task).await;
-        let_go(state.path()).await;
+        let run = Run::start(&mqtt, state.path());
+        assert_eq!(run.publisher.spool_msgs(), 4 + 2);
+        assert_eq!(run.publisher.counters().dropped(), 0);
+        run.stop().await;
     }
 
     // Another configuration allows fewer events: the newest stay, the dropped ones are counted.
-    let (publisher, task) = start(&nowhere(5), state.path());
-    assert_eq!(publisher.spool_msgs(), 5);
-    assert_eq!(publisher.counters().spool_dropped(), 1);
-    stop(publisher, task).await;
+    let run = Run::start(&nowhere(5), state.path());
+    assert_eq!(run.publisher.spool_msgs(), 5);
+    assert_eq!(run.publisher.counters().spool_dropped(), 1);
+    run.stop().await;
 }
 
 async fn killed_without_a_word() {
     let state = tempfile::tempdir().unwrap();
     let mqtt = nowhere(100);
-    let (publisher, task) = start(&mqtt, state.path());
-    say(&publisher, 1, EventStep::New);
-    let spool = state.path().join("spool");
-    let files = || fs::read_dir(&spool).unwrap().flatten();
-    let written = async {
-        while files().all(|file| file.metadata().map_or(0, |data| data.len()) == 0) {
-            sleep(Duration::from_millis(5)).await;
-        }
-    };
-    timeout(PATIENCE, written).await.unwrap();
+    let run = Run::start(&mqtt, state.path());
+    run.say(1, EventStep::New);
+    run.state.pending().finished().await;
     // A copy of the files of a running process is what a killed process leaves.
     let left = tempfile::tempdir().unwrap();
-    let copy = left.path().join("spool");
-    fs::create_dir(&copy).unwrap();
-    for file in files() {
-        fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+    for file in ["state.db", "state.db-wal"] {
+        fs::copy(state.path().join(file), left.path().join(file)).unwrap();
     }
-    let (second, second_task) = start(&mqtt, left.path());
+    let second = Run::start(&mqtt, left.path());
     // The start of the track and its end by the restart.
-    assert_eq!(second.spool_msgs(), 2);
-    stop(second, second_task).await;
-    stop(publisher, task).await;
+    assert_eq!(second.publisher.spool_msgs(), 2);
+    second.stop().await;
+    run.stop().await;
 }
 
 async fn a_directory_in_use_is_said_and_events_stay_in_memory() {
     let state = tempfile::tempdir().unwrap();
     let mqtt = nowhere(100);
-    let (first, first_task) = start(&mqtt, state.path());
-    let (second, second_task) = start(&mqtt, state.path());
-    say(&second, 1, EventStep::New);
-    assert_eq!(second.spool_msgs(), 1);
-    let trouble = second.spool_trouble().unwrap();
-    assert!(trouble.contains("another process"), "{trouble}");
-    stop(second, second_task).await;
-    stop(first, first_task).await;
+    let first = Run::start(&mqtt, state.path());
+    let second = Run::start(&mqtt, state.path());
+    second.say(1, EventStep::New);
+    assert_eq!(second.publisher.spool_msgs(), 1);
+    let troubles = second.state.troubles().concat();
+    assert!(troubles.contains("cannot keep events in"), "{troubles}");
+    assert!(troubles.contains("another process"), "{troubles}");
+    second.stop().await;
+    first.stop().await;
 
     let file = state.path().join("a file");
     fs::write(&file, "").unwrap();
-    let (third, third_task) = start(&mqtt, &file);
-    say(&third, 1, EventStep::New);
-    assert!(third.spool_msgs() == 1 && third.spool_trouble().is_some());
-    stop(third, third_task).await;
+    let third = Run::start(&mqtt, &file);
+    third.say(1, EventStep::New);
+    assert!(third.publisher.spool_msgs() == 1 && !third.state.troubles().is_empty());
+    third.stop().await;
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use crate::{
         crossing::tests::crossing,
         detection::tests::{payload_of_a_fleet, payloads},
         discovery::tests::{SITE, config},
-        event::tests::event,
+        event::tests::{event, logged},
         report::{to_json, to_json_of},
     },
     testing::{camera, camera_status, health_of, identity, info, prompt, state, topics},
@@ -190,8 +190,9 @@ fn events() -> Vec<Vec<u8>> {
     let id = "01K37Q8Z7M2T9C4F0RXB6D1A5E";
     let all = on_a_box.iter().chain(&on_a_point);
     let payload = |epoch| {
+        let logged = move |event: &Event| logged(event.clone(), id, epoch);
         all.clone()
-            .map(move |event| event::to_json(event, id, epoch, event.ended.is_some()))
+            .map(move |event| event::to_json(&logged(event), event.ended.is_some(), None))
     };
     payload(None).chain(payload(Some(Epoch(17)))).collect()
 }
@@ -206,7 +207,7 @@ fn crossings() -> Vec<Vec<u8>> {
     on_a_point.crossing.as_mut().unwrap().speed = None;
     let id = "01K37Q8Z7M2T9C4F0RXB6D1A5E";
     let all = [(on_a_box, None), (on_a_point, Some(Epoch(17)))];
-    all.map(|(event, epoch)| event::to_json(&event, id, epoch, epoch.is_some()))
+    all.map(|(event, epoch)| event::to_json(&logged(event, id, epoch), epoch.is_some(), None))
         .into()
 }
 

@@ -84,8 +84,7 @@ status_metrics!(OF_NODE of Status {
     Counter "publish_inbound_dropped", "Received commands and other messages that were dropped because the queue was full",
         |status| status.broker.inbound_dropped;
     Counter "publish_inbound_retained", "Commands ignored because they were retained", |status| status.broker.inbound_retained;
-    Counter "publish_feed_dropped", "Events that no webhook got because the daemon was too busy to read them",
-        |status| status.broker.feed_dropped;
+    Counter "publish_feed_dropped", "Always 0: webhooks get events from the event log", |_| 0;
     Counter "app_lines_lost", "Lines of run --json that were dropped because standard output was read too slowly",
         |status| status.node.lines_lost;
 });

@@ -395,9 +395,6 @@ pub struct BrokerStatus {
     /// Retained commands, which are never executed.
     #[serde(skip)]
     pub inbound_retained: u64,
-    /// Events that webhooks did not get because the daemon read them too slowly.
-    #[serde(skip)]
-    pub feed_dropped: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

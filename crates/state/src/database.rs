@@ -16,7 +16,7 @@ use spotter_core::{FileReaders, OpenFolder, WallTime};
 use crate::{
     document::{self, Documents},
     file_system::JournalKind,
-    schema,
+    former_events, schema,
 };
 
 pub(crate) const FILE: &str = "state.db";
@@ -28,6 +28,8 @@ const NEXT: &str = "state.db.next";
 /// The file that a copy replaces, until the copy has its name.
 const REPLACED: &str = "state.db.replaced";
 const DAMAGED: &str = "state.db.damaged-";
+/// Of damaged files, the newest are kept: a disk that fails again and again must not fill up with them.
+const DAMAGED_KEPT: usize = 2;
 /// The daemon that ran before may still write its last values.
 const LOCK_WITHIN: Duration = Duration::from_secs(3);
 const LOCK_AGAIN: Duration = Duration::from_millis(20);
@@ -115,6 +117,7 @@ impl Database {
             opened => opened?,
         };
         document::move_files(state_dir, &folder, &mut connection)?;
+        former_events::move_files(state_dir, &folder, &mut connection)?;
         let documents = document::read_all(&connection);
         Ok(Self {
             connection,
@@ -347,6 +350,13 @@ fn set_aside(folder: &OpenFolder, path: &Path, wall: WallTime) -> io::Result<Str
         if fs::exists(beside(path, end))? {
             let (from, to) = (format!("{FILE}{end}"), format!("{aside}{end}"));
             folder.rename(OsStr::new(&from), OsStr::new(&to))?;
+        }
+    }
+    let mut damaged = path.parent().map(damaged_files).unwrap_or_default();
+    damaged.sort_unstable();
+    for old in damaged.iter().rev().skip(DAMAGED_KEPT) {
+        for end in [&SIDECARS[..], &[""]].concat() {
+            remove(folder, &format!("{}{end}", old.to_string_lossy()))?;
         }
     }
     folder.sync()?;

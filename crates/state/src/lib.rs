@@ -8,19 +8,27 @@
 //! A caller on the daemon's loop never waits for the disk: [`StateStore::put`] replaces the text in memory and returns. The reply of a
 //! command waits for its [`PendingWrite`]. While the disk fails, the newest texts are in memory and are tried again.
 //!
-//! Belongs here: the file, its tables, its faults, the event log with its cursors. Does not belong here: what a document means. Its owner
+//! Events go from [`EventLog`] to the queues of their receivers in memory, and by the same thread to a table of the database.
+//!
+//! Belongs here: the file, its tables, its faults, the event log. Does not belong here: what a document means. Its owner
 //! checks the text, because the file is a border: a user can write to it.
 
 mod backup;
 mod database;
 mod document;
 mod event_log;
+mod event_table;
 mod file_system;
+mod former_events;
 mod schema;
 mod store;
+#[cfg(any(test, feature = "testing"))]
+#[allow(clippy::unwrap_used, reason = "test helpers panic with what is wrong")]
+pub mod testing;
 
 pub use backup::{BackupError, back_up};
 pub use database::OpenError;
 pub use document::Document;
-pub use event_log::{EventChanges, EventReceiver, FoundLog, LogLimits, LoggedEvent, LostEvents};
-pub use store::{PendingWrite, StateStore, StoredEvent};
+pub use event_log::{EventLog, OfferEvent, OpenedEvents};
+pub use event_table::{EventReceiver, FoundEvent, FoundEvents, LoggedEvent};
+pub use store::{PendingWrite, StateStore};

@@ -3,16 +3,16 @@
 use rusqlite::Connection;
 
 /// The steps from each version of the tables to the next; `PRAGMA user_version` is the number of those that were taken.
-pub(crate) const STEPS: &[&str] = &["
-    -- Texts in JSON, each replaced as a whole.
-    CREATE TABLE document (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT;
-    -- Events that a receiver still needs, and the last one of each track that has not ended.
-    CREATE TABLE event (number INTEGER PRIMARY KEY, expires_ms INTEGER NOT NULL, body TEXT NOT NULL) STRICT;
-    CREATE TABLE event_picture (number INTEGER PRIMARY KEY, jpeg BLOB NOT NULL) STRICT;
-    -- A receiver is done with the events up to `done_to`, and with those in `done_beyond`: '7-9,12'.
-    CREATE TABLE cursor (receiver TEXT PRIMARY KEY, done_to INTEGER NOT NULL, done_beyond TEXT NOT NULL) STRICT, WITHOUT ROWID;
-"];
-
+pub(crate) const STEPS: &[&str] = &[
+    // Texts in JSON, each replaced as a whole. No release had the other tables of this version, which had no rows.
+    "CREATE TABLE document (name TEXT PRIMARY KEY, body TEXT NOT NULL) STRICT;",
+    "DROP TABLE IF EXISTS event;
+    DROP TABLE IF EXISTS event_picture;
+    DROP TABLE IF EXISTS cursor;
+    -- Events for which a receiver waits, and the last one of each track that has not ended. `waiting`: the receivers, such as 'mqtt webhook/door'.
+    CREATE TABLE event (number INTEGER PRIMARY KEY, waiting TEXT NOT NULL, body TEXT NOT NULL) STRICT;
+    CREATE TABLE event_picture (number INTEGER PRIMARY KEY, jpeg BLOB NOT NULL) STRICT;",
+];
 pub(crate) fn version(connection: &Connection) -> rusqlite::Result<u32> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }

@@ -14,9 +14,7 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     database::{Database, OpenError, damaged_files, read_only},
     document::{Document, Documents},
-    event_log::{
-        EventChanges, EventLog, EventReceiver, FoundLog, LogLimits, LoggedEvent, LostEvents,
-    },
+    event_table::{self, EventChanges, EventTable, FoundEvents},
 };
 use spotter_core::Clock;
 
@@ -35,6 +33,7 @@ pub struct StateStore(Arc<StoreHandle>);
 
 #[derive(Debug)]
 struct StoreHandle {
+    folder: PathBuf,
     shared: Arc<StoreShared>,
     ended: watch::Receiver<bool>,
 }
@@ -53,32 +52,16 @@ struct SharedState {
     /// A batch was taken and is not on the disk yet.
     is_writing: bool,
     waiting: Vec<oneshot::Sender<()>>,
+    /// What earlier runs left, until it is taken.
+    found: FoundEvents,
     events: EventChanges,
-    /// Of events, in the order of the calls.
-    requests: Vec<EventRequest>,
-    lost: LostEvents,
+    /// Pictures to read, by the numbers of their events.
+    requests: Vec<(u64, oneshot::Sender<Option<Vec<u8>>>)>,
     /// Why values are in memory only.
-    disk_trouble: Option<String>,
+    disk_trouble: Option<OpenError>,
     damage: Option<String>,
     is_closing: bool,
 }
-
-/// A call about events that needs the disk.
-#[derive(Debug)]
-enum EventRequest {
-    Open {
-        receivers: Vec<EventReceiver>,
-        limits: LogLimits,
-        found: oneshot::Sender<FoundLog>,
-    },
-    Read {
-        number: u64,
-        found: oneshot::Sender<StoredEvent>,
-    },
-}
-
-/// An event with its picture; `None`: it left the log, or the disk fails.
-pub type StoredEvent = Option<(LoggedEvent, Option<Vec<u8>>)>;
 
 /// Values on their way to the disk.
 #[derive(Debug)]
@@ -103,20 +86,26 @@ impl StateStore {
         let shared = Arc::new(StoreShared::default());
         let mut writer = Writer::new(state_dir, Arc::clone(&shared), clock);
         match writer.open(&StateBatch::default()) {
-            Ok(()) => {}
+            Ok(found) => shared.lock().found = found,
             Err(error @ OpenError::Newer { .. }) => return Err(error),
             Err(error) => {
-                writer.failed(&error);
+                writer.failed(error);
                 shared.lock().documents = read_only(state_dir);
             }
         }
+        writer.number_events();
         let (running, ended) = watch::channel(false);
         let body = move || {
             writer.run();
             running.send_replace(true);
         };
         thread::Builder::new().name("state".into()).spawn(body)?;
-        Ok(Self(Arc::new(StoreHandle { shared, ended })))
+        let folder = state_dir.to_owned();
+        Ok(Self(Arc::new(StoreHandle {
+            folder,
+            shared,
+            ended,
+        })))
     }
 
     /// The newest text, written or not. Its owner checks it: users can write to the file.
@@ -145,44 +134,22 @@ impl StateStore {
         }
     }
 
-    /// Opens the event log for these receivers, or for others than before: what it has for them. A new receiver gets the events from now on.
-    /// `None`: the disk fails; ask again later. Until then, [`write_events`](Self::write_events) collects in memory.
-    pub async fn open_events(
-        &self,
-        receivers: Vec<EventReceiver>,
-        limits: LogLimits,
-    ) -> Option<FoundLog> {
-        let (found, answer) = oneshot::channel();
-        self.request(EventRequest::Open {
-            receivers,
-            limits,
-            found,
-        });
-        answer.await.ok()
+    /// What earlier runs left, once.
+    pub(crate) fn take_found(&self) -> FoundEvents {
+        mem::take(&mut self.0.shared.lock().found)
     }
 
     /// Never waits for the disk. The first changes after a pause are written at once, those that follow within 200 ms together.
-    /// [`pending`](Self::pending) waits until they are stored.
-    pub fn write_events(&self, changes: EventChanges) {
-        let mut state = self.0.shared.lock();
-        state.events.merge(changes);
+    pub(crate) fn write_events(&self, changes: EventChanges) {
+        self.0.shared.lock().events.merge(changes);
         self.0.shared.changed.notify_one();
     }
 
-    pub async fn read_event(&self, number: u64) -> StoredEvent {
+    pub(crate) async fn event_picture(&self, number: u64) -> Option<Vec<u8>> {
         let (found, answer) = oneshot::channel();
-        self.request(EventRequest::Read { number, found });
-        answer.await.ok().flatten()
-    }
-
-    /// Events that left the log before a receiver had them, since the last call.
-    pub fn take_lost_events(&self) -> LostEvents {
-        mem::take(&mut self.0.shared.lock().lost)
-    }
-
-    fn request(&self, request: EventRequest) {
-        self.0.shared.lock().requests.push(request);
+        self.0.shared.lock().requests.push((number, found));
         self.0.shared.changed.notify_one();
+        answer.await.ok().flatten()
     }
 
     /// All that was put until now.
@@ -201,8 +168,12 @@ impl StateStore {
     /// Why values do not survive a restart, and which damaged file was found.
     pub fn troubles(&self) -> Vec<String> {
         let state = self.0.shared.lock();
-        let both = state.disk_trouble.iter().chain(&state.damage);
-        both.cloned().collect()
+        let folder = self.0.folder.display();
+        let of_disk = state.disk_trouble.iter();
+        let of_disk = of_disk.flat_map(|error| {
+            ["settings", "events"].map(|what| format!("cannot keep {what} in {folder}: {error}"))
+        });
+        of_disk.chain(state.damage.clone()).collect()
     }
 
     /// Writes what is new and frees the file, within two seconds.
@@ -279,10 +250,8 @@ struct Writer {
     state_dir: PathBuf,
     /// `None`: it cannot be opened.
     database: Option<Database>,
-    /// `None`: no caller asked for it, or it is to be read again after an error.
-    log: Option<EventLog>,
-    receivers: Vec<EventReceiver>,
-    limits: LogLimits,
+    /// `None`: it is to be read again, because a write failed.
+    events: Option<EventTable>,
     shared: Arc<StoreShared>,
     clock: Arc<dyn Clock>,
 }
@@ -292,9 +261,7 @@ impl Writer {
         Self {
             state_dir: state_dir.to_owned(),
             database: None,
-            log: None,
-            receivers: Vec::new(),
-            limits: LogLimits::default(),
+            events: None,
             shared,
             clock,
         }
@@ -322,12 +289,10 @@ impl Writer {
                 // A caller that stopped waiting needs no answer.
                 _ = waiting.send(());
             }
-            // Without an answer, the caller knows that the disk fails.
-            for request in requests {
-                if let Err(error) = self.answer(request) {
-                    self.log = None;
-                    self.failed(&error);
-                    pace = WritePace::Failing;
+            for (number, found) in requests {
+                // Without an answer, the event is posted without its picture.
+                if let Some(picture) = self.picture(number) {
+                    _ = found.send(Some(picture));
                 }
             }
             if is_closing {
@@ -338,18 +303,18 @@ impl Writer {
 
     /// Writes a batch; what was not written is put back.
     fn turn(&mut self, mut batch: StateBatch) -> Result<(), ()> {
-        let written = self.write(&mut batch);
+        let (written, mut is_damaged) = (self.write(&mut batch), false);
         match &written {
             Ok(()) => self.works(),
-            Err(error) => self.failed(error),
+            Err(error) => is_damaged = error.is_damage(),
         }
+        let written = written.map_err(|error| self.failed(error));
         let damage = damage(&self.state_dir);
-        let is_damaged = matches!(&written, Err(error) if error.is_damage());
         let mut state = self.shared.lock();
         state.unwritten.extend(batch.documents.into_keys());
         if is_damaged {
             // The next turn opens it again, renames it, and writes all that is in memory to a new file.
-            (self.database, self.log) = (None, None);
+            (self.database, self.events) = (None, None);
             let known: Vec<Document> = state.documents.keys().copied().collect();
             state.unwritten.extend(known);
         }
@@ -357,12 +322,13 @@ impl Writer {
         state.events.merge(newer);
         state.damage = damage;
         state.is_writing = false;
-        written.map_err(drop)
+        written
     }
 
     /// Takes out of the batch what is written.
     fn write(&mut self, batch: &mut StateBatch) -> Result<(), OpenError> {
         if self.database.is_none() {
+            // What was found now is for the next run.
             self.open(batch)?;
         }
         while let Some((document, text)) = batch.documents.first_key_value() {
@@ -370,24 +336,18 @@ impl Writer {
             document.write(&database.connection, text.as_deref())?;
             batch.documents.pop_first();
         }
-        // Without receivers, no one has asked for the log yet.
-        if batch.events.is_empty() || self.receivers.is_empty() {
+        if batch.events.is_empty() {
             return Ok(());
         }
-        if self.log.is_none() {
-            self.open_log()?;
-        }
-        let wall = self.clock.wall();
-        self.with_short_log()?;
-        if let (Some(database), Some(log)) = (&mut self.database, &mut self.log) {
-            match log.write(&mut database.connection, &batch.events, wall) {
-                Ok(lost) => self.shared.lock().lost.add(lost),
-                Err(error) => {
-                    self.log = None;
-                    return Err(error.into());
-                }
-            }
-        }
+        // An error leaves none behind.
+        let events = self.events.take();
+        let database = self.with_short_log()?;
+        let mut events = match events {
+            Some(events) => events,
+            None => EventTable::open(&database.connection)?.0,
+        };
+        events.write(&mut database.connection, &batch.events)?;
+        self.events = Some(events);
         batch.events = EventChanges::default();
         Ok(())
     }
@@ -406,38 +366,26 @@ impl Writer {
             .ok_or_else(|| io::Error::other("the database is closed").into())
     }
 
-    fn open_log(&mut self) -> Result<FoundLog, OpenError> {
-        let Some(database) = &mut self.database else {
-            return Err(io::Error::other("the database is closed").into());
-        };
-        let (log, found) = EventLog::open(&mut database.connection, &self.receivers, self.limits)?;
-        self.log = Some(log);
-        Ok(found)
+    /// One that is not written yet, or from the disk.
+    fn picture(&mut self, number: u64) -> Option<Vec<u8>> {
+        if let Some(jpeg) = self.shared.lock().events.pictures.get(&number) {
+            return Some(jpeg.to_vec());
+        }
+        let connection = &self.database.as_ref()?.connection;
+        event_table::picture(connection, number).ok().flatten()
     }
 
-    fn answer(&mut self, request: EventRequest) -> Result<(), OpenError> {
-        match request {
-            EventRequest::Open {
-                receivers,
-                limits,
-                found,
-            } => {
-                (self.receivers, self.limits) = (receivers, limits);
-                // A caller that stopped waiting needs no answer.
-                _ = found.send(self.open_log()?);
-            }
-            EventRequest::Read { number, found } => {
-                if let (Some(database), Some(log)) = (&self.database, &self.log) {
-                    _ = found.send(log.read(&database.connection, number)?);
-                }
-            }
-        }
-        Ok(())
+    /// After all events of earlier runs, also of those that cannot be read now.
+    fn number_events(&self) {
+        let first = (self.clock.wall().unix_millis().max(0) as u64) << 20;
+        let found = &mut self.shared.lock().found;
+        found.next_number = found.next_number.max(first);
     }
 
     /// What was put before, also in `batch`, is newer than what is on the disk.
-    fn open(&mut self, batch: &StateBatch) -> Result<(), OpenError> {
+    fn open(&mut self, batch: &StateBatch) -> Result<FoundEvents, OpenError> {
         let mut database = Database::open(&self.state_dir, self.clock.wall())?;
+        let (events, found_events) = EventTable::open(&database.connection)?;
         let found = mem::take(&mut database.documents);
         let damage = damage(&self.state_dir);
         // No disk is read or written under the lock: callers are on the daemon's loop.
@@ -449,25 +397,24 @@ impl Writer {
         }
         state.damage = damage;
         drop(state);
-        self.database = Some(database);
-        Ok(())
+        (self.database, self.events) = (Some(database), Some(events));
+        Ok(found_events)
     }
 
     fn works(&self) {
         if self.shared.lock().disk_trouble.take().is_some() {
-            tracing::info!(path = %self.state_dir.display(), "settings are written to disk again");
+            tracing::info!(path = %self.state_dir.display(), "settings and events are written to disk again");
         }
     }
 
     /// Logs the beginning of a failure; `/healthz` shows it while it lasts.
-    fn failed(&self, error: &OpenError) {
-        let folder = self.state_dir.display();
-        let trouble = format!("cannot keep settings in {folder}: {error}");
-        let before = self.shared.lock().disk_trouble.replace(trouble.clone());
-        if before.is_none() {
+    fn failed(&self, error: OpenError) {
+        let (path, text) = (self.state_dir.display(), error.to_string());
+        if self.shared.lock().disk_trouble.replace(error).is_none() {
             tracing::error!(
-                trouble,
-                "settings, counts and lists are in memory only; a restart would lose what changed"
+                %path,
+                error = text,
+                "settings, counts, lists and events are in memory only; a restart would lose what changed"
             );
         }
     }
@@ -481,7 +428,8 @@ impl SharedState {
     /// A caller waits for the disk.
     fn is_urgent(&self) -> bool {
         let waits = !self.waiting.is_empty() || !self.requests.is_empty();
-        waits || !self.unwritten.is_empty()
+        // Pictures are large.
+        waits || !self.unwritten.is_empty() || !self.events.pictures.is_empty()
     }
 
     fn take_batch(&mut self) -> StateBatch {

@@ -13,16 +13,24 @@ use ureq::{
 
 use crate::signature::{ID, SIGNATURE, SignedRequest, TIMESTAMP, signature};
 use spotter_config::{WebhookConfig, signing_key};
-use spotter_core::plain_line;
+use spotter_core::{WebhookId, plain_line};
 use spotter_outbound::{PROXY_LOGIN_REQUIRED, agent, tls_config};
 
 /// A certificate authority that cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum WebhookTlsError {
+pub(crate) enum WebhookTlsError {
     #[error("cannot read {path}: {error}; check the path of ca and who may read it")]
     File { path: String, error: std::io::Error },
     #[error("{path} has no usable certificate ({error}); give it as PEM")]
     Pem { path: String, error: String },
+}
+
+/// A webhook that cannot be used as it is configured.
+#[derive(Debug, thiserror::Error)]
+#[error("webhook.{id}: {error}")]
+pub struct UnusableWebhook {
+    pub(crate) id: WebhookId,
+    pub(crate) error: WebhookTlsError,
 }
 
 /// The result of a request.
@@ -81,6 +89,11 @@ impl WebhookClient {
             key,
             config,
         })
+    }
+
+    /// It was made for this configuration.
+    pub(crate) fn is_of(&self, config: &Arc<WebhookConfig>) -> bool {
+        Arc::ptr_eq(&self.config, config)
     }
 
     pub(crate) fn post(&self, request: &PostRequest) -> PostOutcome {

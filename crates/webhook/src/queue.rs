@@ -3,33 +3,54 @@
 //! The oldest event is posted until the receiver accepts or refuses it; then the next one. So events arrive in order, and a receiver
 //! that fails gets one request at a time, with growing pauses.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crate::{
-    client::PostOutcome, status::WebhookCounters, status::WebhookState, timing::WebhookTiming,
+    client::PostOutcome,
+    status::{WebhookCounters, WebhookState, WebhookStatus},
+    timing::WebhookTiming,
 };
-use spotter_config::SpoolConfig;
-use spotter_core::{Mono, TrackId};
+use spotter_config::WebhookConfig;
+use spotter_core::{EventStep, Mono, TrackId, UpdateReason};
+use spotter_state::LoggedEvent;
 
 /// Pauses vary by up to a fifth, so that webhooks that failed together do not all try at the same moments.
 const VARIATION: f64 = 0.2;
+/// While more pictures wait, all are stored.
+const PICTURES_IN_MEMORY: usize = 16;
 
-/// An event on the disk that the receiver has not accepted.
+/// The picture that is posted with an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum PostPicture {
+    None,
+    /// The event is not posted before it is there, or this time.
+    Awaited(Mono),
+    /// A receiver that accepts the event at once needs no write of the disk.
+    InMemory(Arc<[u8]>),
+    Stored {
+        bytes: u64,
+    },
+}
+
+/// An event that the receiver has not accepted.
 #[derive(Clone, Debug)]
 pub(crate) struct QueuedPost {
-    pub(crate) bytes: u64,
+    pub(crate) logged: Arc<LoggedEvent>,
     /// `None`: of an earlier run.
     pub(crate) since: Option<Mono>,
     pub(crate) expires: Mono,
-    pub(crate) picture: Option<AwaitedPicture>,
+    pub(crate) picture: PostPicture,
 }
 
-/// The event is not posted before its picture is there.
-#[derive(Clone, Debug)]
-pub(crate) struct AwaitedPicture {
-    pub(crate) track: TrackId,
-    /// From then on it is posted without.
-    pub(crate) until: Mono,
+impl QueuedPost {
+    fn bytes(&self) -> u64 {
+        let of_picture = match &self.picture {
+            PostPicture::InMemory(jpeg) => jpeg.len() as u64,
+            PostPicture::Stored { bytes } => *bytes,
+            PostPicture::None | PostPicture::Awaited(_) => 0,
+        };
+        self.logged.bytes + of_picture
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,126 +65,129 @@ pub(crate) enum NextPost {
     Nothing,
 }
 
+/// What is to be written to the event log.
+#[derive(Debug, Default)]
+pub(crate) struct PostChanges {
+    /// Accepted, refused or dropped.
+    pub(crate) done: Vec<u64>,
+    pub(crate) pictures: Vec<(u64, Arc<[u8]>)>,
+}
+
 /// See the module's documentation.
 #[derive(Debug)]
 pub(crate) struct PostQueue {
-    bounds: SpoolConfig,
+    pub(crate) config: Arc<WebhookConfig>,
     timing: WebhookTiming,
     posts: BTreeMap<u64, QueuedPost>,
     bytes: u64,
-    next_number: u64,
     in_flight: Option<u64>,
     failures: u32,
     retry_at: Mono,
+    /// The daemon stops: until then, the last events are posted if the receiver answers.
+    stop_at: Option<Mono>,
+    done: Vec<u64>,
     pub(crate) state: WebhookState,
     pub(crate) counters: WebhookCounters,
 }
 
 impl PostQueue {
-    pub(crate) fn new(bounds: SpoolConfig, timing: WebhookTiming) -> Self {
+    pub(crate) fn new(config: Arc<WebhookConfig>, timing: WebhookTiming) -> Self {
         Self {
-            bounds,
+            config,
             timing,
             posts: BTreeMap::new(),
             bytes: 0,
-            next_number: 1,
             in_flight: None,
             failures: 0,
             retry_at: Mono::default(),
+            stop_at: None,
+            done: Vec::new(),
             state: WebhookState::default(),
             counters: WebhookCounters::default(),
         }
     }
 
-    pub(crate) fn set_bounds(&mut self, bounds: SpoolConfig) {
-        self.bounds = bounds;
+    pub(crate) fn status(&self) -> WebhookStatus {
+        WebhookStatus {
+            id: self.config.id.clone(),
+            address: self.config.address.clone(),
+            state: self.state.clone(),
+            counters: self.counters,
+            waiting: self.posts.len() as u64,
+        }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.posts.len()
-    }
-
-    pub(crate) fn next_number(&self) -> u64 {
-        self.next_number
-    }
-
-    pub(crate) fn is_posting(&self) -> bool {
-        self.in_flight.is_some()
+    /// Adds a new event, if the receiver wants it.
+    pub(crate) fn offer(&mut self, logged: &Arc<LoggedEvent>, now: Mono) -> bool {
+        let event = &logged.event;
+        if !self.config.filter.accepts(event) {
+            return false;
+        }
+        // A picture was begun for this step of the event. After a better score it may also be one that was begun before.
+        let has_picture = event.snapshot
+            && matches!(
+                event.step,
+                EventStep::New | EventStep::Update(UpdateReason::Better)
+            );
+        self.push(QueuedPost {
+            logged: Arc::clone(logged),
+            since: Some(now),
+            expires: now.after(self.config.spool.max_age),
+            picture: match has_picture && self.config.snapshot {
+                true => PostPicture::Awaited(now.after(self.timing.picture_within)),
+                false => PostPicture::None,
+            },
+        });
+        self.drop_excess(now);
+        true
     }
 
     /// Adds an event behind all others.
-    pub(crate) fn push(&mut self, number: u64, post: QueuedPost) {
-        self.next_number = self.next_number.max(number + 1);
-        self.bytes += post.bytes;
-        self.posts.insert(number, post);
+    pub(crate) fn push(&mut self, post: QueuedPost) {
+        self.bytes += post.bytes();
+        self.posts.insert(post.logged.number, post);
     }
 
-    /// The event that waits for a picture of this track.
-    pub(crate) fn awaiting(&self, track: &TrackId) -> Option<u64> {
-        let awaits = |post: &QueuedPost| {
-            let picture = post.picture.as_ref();
-            picture.is_some_and(|picture| picture.track == *track)
-        };
-        let mut posts = self.posts.iter();
-        let (number, _) =
-            posts.find(|(number, post)| awaits(post) && self.in_flight != Some(**number))?;
-        Some(*number)
-    }
-
-    /// The picture of an event is on the disk.
-    pub(crate) fn has_picture(&mut self, number: u64, bytes: u64) {
-        if let Some(post) = self.posts.get_mut(&number) {
-            self.bytes = self.bytes - post.bytes + bytes;
-            (post.bytes, post.picture) = (bytes, None);
+    /// The picture of an event that was offered before, unless it comes too late.
+    pub(crate) fn add_picture(&mut self, track: &TrackId, jpeg: &Arc<[u8]>, now: Mono) {
+        let mut posts = self.posts.iter_mut();
+        let awaiting = posts.find(|(number, post)| {
+            let is_of_track = post.logged.event.track == *track;
+            let is_awaited = matches!(post.picture, PostPicture::Awaited(_));
+            is_of_track && is_awaited && self.in_flight != Some(**number)
+        });
+        if let Some((_, post)) = awaiting {
+            post.picture = PostPicture::InMemory(Arc::clone(jpeg));
+            self.bytes += jpeg.len() as u64;
+            self.drop_excess(now);
         }
     }
 
-    /// The oldest events beyond the bounds, which are counted and not in the queue any more. The event in flight stays.
-    pub(crate) fn drop_excess(&mut self, now: Mono) -> Vec<u64> {
-        let is_over = |queue: &Self| {
-            let max_bytes = queue.bounds.max_mb * 1_000_000;
-            queue.posts.len() > queue.bounds.events || queue.bytes > max_bytes
-        };
-        let mut dropped = Vec::new();
+    /// Drops and counts the oldest events beyond the bounds, except the one in flight.
+    pub(crate) fn drop_excess(&mut self, now: Mono) {
+        let in_flight = self.in_flight;
         let old = self.posts.iter();
-        let old =
-            old.filter(|(number, post)| post.expires <= now && self.in_flight != Some(**number));
+        let old = old.filter(|(number, post)| post.expires <= now && in_flight != Some(**number));
         for number in old.map(|(number, _)| *number).collect::<Vec<_>>() {
             self.remove(number);
             self.counters.too_old += 1;
-            dropped.push(number);
         }
-        while is_over(self) {
-            let mut oldest = self.posts.keys();
-            let Some(&number) = oldest.find(|number| self.in_flight != Some(**number)) else {
+        let bounds = self.config.spool;
+        while self.posts.len() > bounds.events || self.bytes > bounds.max_mb * 1_000_000 {
+            let mut oldest = self.posts.keys().copied();
+            let Some(number) = oldest.find(|number| in_flight != Some(*number)) else {
                 break;
             };
             self.remove(number);
             self.counters.over_bound += 1;
-            dropped.push(number);
-        }
-        dropped
-    }
-
-    /// An event is lost, because the disk fails: it was the oldest of too many in memory, or its file cannot be read.
-    pub(crate) fn lose(&mut self, number: u64, is_unreadable: bool) {
-        if self.remove(number) {
-            match is_unreadable {
-                true => self.counters.unreadable += 1,
-                false => self.counters.over_bound += 1,
-            }
         }
     }
 
-    fn remove(&mut self, number: u64) -> bool {
-        let removed = self.posts.remove(&number);
-        if let Some(post) = &removed {
-            self.bytes -= post.bytes;
+    fn remove(&mut self, number: u64) {
+        if let Some(post) = self.posts.remove(&number) {
+            self.bytes -= post.bytes();
+            self.done.push(number);
         }
-        if self.in_flight == Some(number) {
-            self.in_flight = None;
-        }
-        removed.is_some()
     }
 
     pub(crate) fn next(&self, now: Mono) -> NextPost {
@@ -176,8 +200,8 @@ impl PostQueue {
         if self.failures > 0 && self.retry_at > now {
             return NextPost::At(self.retry_at);
         }
-        match &post.picture {
-            Some(picture) if picture.until > now => NextPost::At(picture.until),
+        match post.picture {
+            PostPicture::Awaited(until) if until > now => NextPost::At(until),
             _ => NextPost::Post {
                 number,
                 is_delayed: post
@@ -188,14 +212,18 @@ impl PostQueue {
     }
 
     /// The event is being posted.
-    pub(crate) fn begin(&mut self, number: u64) {
+    pub(crate) fn begin(&mut self, number: u64) -> Option<QueuedPost> {
+        let post = self.posts.get(&number)?;
         self.in_flight = Some(number);
         self.counters.retried += u64::from(self.failures > 0);
+        Some(post.clone())
     }
 
-    /// The request is over. `random` is in 0..1. Returns the event whose file is not needed any more.
-    pub(crate) fn finish(&mut self, outcome: PostOutcome, now: Mono, random: f64) -> Option<u64> {
-        let number = self.in_flight.take()?;
+    /// The request is over. `random` is in 0..1.
+    pub(crate) fn finish(&mut self, outcome: PostOutcome, now: Mono, random: f64) {
+        let Some(number) = self.in_flight.take() else {
+            return;
+        };
         match outcome {
             PostOutcome::Accepted => {
                 self.counters.posted += 1;
@@ -211,17 +239,54 @@ impl PostQueue {
                 self.failures += 1;
                 let retry_at = self.retry_at;
                 self.state = WebhookState::Failing { reason, retry_at };
-                return None;
+                return;
             }
         }
         self.failures = 0;
         self.remove(number);
-        Some(number)
     }
 
     /// Ends a pause.
     pub(crate) fn try_again(&mut self) {
         self.retry_at = Mono::default();
+    }
+
+    pub(crate) fn stop(&mut self, now: Mono) {
+        self.stop_at = Some(now.after(self.timing.stop_within));
+    }
+
+    pub(crate) fn stop_at(&self) -> Option<Mono> {
+        self.stop_at
+    }
+
+    /// The daemon stops, and no request is under way or its time is over.
+    pub(crate) fn is_over(&self, now: Mono) -> bool {
+        let is_over = |at: Mono| at <= now || self.in_flight.is_none();
+        self.stop_at.is_some_and(is_over)
+    }
+
+    /// What is to be written since the last call. Pictures are stored when their events have to wait.
+    pub(crate) fn take_changes(&mut self) -> PostChanges {
+        let waits = matches!(self.state, WebhookState::Failing { .. }) || self.stop_at.is_some();
+        let mut pictures = Vec::new();
+        for (number, post) in &self.posts {
+            if let PostPicture::InMemory(jpeg) = &post.picture {
+                pictures.push((*number, Arc::clone(jpeg)));
+            }
+        }
+        if !waits && pictures.len() <= PICTURES_IN_MEMORY {
+            pictures.clear();
+        }
+        for (number, jpeg) in &pictures {
+            if let Some(post) = self.posts.get_mut(number) {
+                let bytes = jpeg.len() as u64;
+                post.picture = PostPicture::Stored { bytes };
+            }
+        }
+        PostChanges {
+            done: std::mem::take(&mut self.done),
+            pictures,
+        }
     }
 
     /// `after`: what the receiver asks for.
@@ -242,30 +307,35 @@ impl PostQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{bounds, failed, ms, track};
+    use crate::testing::{bounds, config, failed, logged, ms, track};
+    use spotter_config::SpoolConfig;
     use spotter_core::duration_from_secs;
 
     const REFUSED: fn() -> PostOutcome = || PostOutcome::Refused {
         reason: "HTTP 400".into(),
     };
 
+    fn queue_within(spool: SpoolConfig) -> PostQueue {
+        let config = WebhookConfig {
+            spool,
+            ..config("door", "http://receiver")
+        };
+        PostQueue::new(Arc::new(config), WebhookTiming::default())
+    }
+
     fn queue() -> PostQueue {
-        PostQueue::new(bounds(100), WebhookTiming::default())
+        queue_within(bounds(100))
     }
 
-    fn post(at: Mono) -> QueuedPost {
-        QueuedPost {
-            bytes: 1000,
-            since: Some(at),
-            expires: at.after(Duration::from_secs(3600)),
-            picture: None,
-        }
+    fn push(queue: &mut PostQueue, number: u64, at: Mono) {
+        assert!(queue.offer(&Arc::new(logged(number, EventStep::New)), at));
     }
 
-    fn push(queue: &mut PostQueue, at: Mono) -> u64 {
-        let number = queue.next_number();
-        queue.push(number, post(at));
-        number
+    /// Its picture follows.
+    fn push_pictured(queue: &mut PostQueue, number: u64, at: Mono) {
+        let mut logged = logged(number, EventStep::New);
+        logged.event.snapshot = true;
+        assert!(queue.offer(&Arc::new(logged), at));
     }
 
     fn next(queue: &PostQueue, now: Mono) -> u64 {
@@ -275,11 +345,15 @@ mod tests {
         }
     }
 
+    fn jpeg() -> Arc<[u8]> {
+        vec![7; 5000].into()
+    }
+
     #[test]
     fn one_event_at_a_time_is_posted_in_order() {
         let mut queue = queue();
-        for _ in 0..3 {
-            push(&mut queue, ms(0));
+        for number in 1..=3 {
+            push(&mut queue, number, ms(0));
         }
         for number in 1..=3 {
             assert_eq!(next(&queue, ms(1)), number);
@@ -289,7 +363,8 @@ mod tests {
                 2 => REFUSED(),
                 _ => PostOutcome::Accepted,
             };
-            assert_eq!(queue.finish(outcome, ms(2), 0.5), Some(number));
+            queue.finish(outcome, ms(2), 0.5);
+            assert_eq!(queue.take_changes().done, [number]);
         }
         assert_eq!(queue.next(ms(9)), NextPost::Nothing);
         let counters = queue.counters;
@@ -302,12 +377,13 @@ mod tests {
     #[test]
     fn failed_event_is_retried_first_with_growing_pauses() {
         let mut queue = queue();
-        push(&mut queue, ms(0));
-        push(&mut queue, ms(0));
+        push(&mut queue, 1, ms(0));
+        push(&mut queue, 2, ms(0));
         let (mut now, mut pauses) = (ms(0), Vec::new());
         for _ in 0..9 {
             queue.begin(next(&queue, now));
-            assert_eq!(queue.finish(failed(None), now, 0.5), None);
+            queue.finish(failed(None), now, 0.5);
+            assert!(queue.take_changes().done.is_empty());
             let NextPost::At(at) = queue.next(now) else {
                 panic!("{:?}", queue.next(now));
             };
@@ -326,14 +402,14 @@ mod tests {
     fn receiver_may_ask_for_a_pause_within_the_longest() {
         for (after, expected) in [(7, 7.0), (3600, 60.0), (0, 0.8)] {
             let mut queue = queue();
-            let number = push(&mut queue, ms(0));
-            queue.begin(number);
+            push(&mut queue, 1, ms(0));
+            queue.begin(1);
             let after = Duration::from_secs(after);
             queue.finish(failed(Some(after)), ms(0), 0.0);
             let at = ms(0).after(duration_from_secs(expected));
             assert_eq!(queue.next(ms(0)), NextPost::At(at));
             queue.try_again();
-            assert_eq!(next(&queue, ms(0)), number);
+            assert_eq!(next(&queue, ms(0)), 1);
         }
     }
 
@@ -341,23 +417,14 @@ mod tests {
     fn event_waits_for_its_picture_and_not_for_ever() {
         let mut queue = queue();
         for number in 1..=2 {
-            let picture = AwaitedPicture {
-                track: track(number),
-                until: ms(3000),
-            };
-            let picture = Some(picture);
-            queue.push(
-                number,
-                QueuedPost {
-                    picture,
-                    ..post(ms(0))
-                },
-            );
+            push_pictured(&mut queue, number, ms(0));
         }
         assert_eq!(queue.next(ms(10)), NextPost::At(ms(3000)));
-        assert_eq!(queue.awaiting(&track(1)), Some(1));
-        queue.has_picture(1, 5000);
-        assert_eq!((queue.awaiting(&track(1)), queue.bytes), (None, 6000));
+        for _ in 0..2 {
+            // The second one comes too late.
+            queue.add_picture(&track(1), &jpeg(), ms(10));
+            assert_eq!(queue.bytes, 7000);
+        }
         assert_eq!(next(&queue, ms(10)), 1);
         queue.begin(1);
         queue.finish(PostOutcome::Accepted, ms(11), 0.5);
@@ -366,25 +433,62 @@ mod tests {
     }
 
     #[test]
-    fn oldest_beyond_the_bounds_are_dropped_except_in_flight() {
-        let mut queue = PostQueue::new(bounds(3), WebhookTiming::default());
-        for number in 1..=5 {
-            push(&mut queue, ms(number));
+    fn picture_is_stored_only_when_its_event_has_to_wait() {
+        let stored = |queue: &mut PostQueue| {
+            let pictures = queue.take_changes().pictures.into_iter();
+            pictures.map(|(number, _)| number).collect::<Vec<_>>()
+        };
+        for why in ["failure", "stop", "many"] {
+            let mut queue = queue();
+            let last = if why == "many" { 17 } else { 2 };
+            for number in 1..=last {
+                push_pictured(&mut queue, number, ms(0));
+                assert_eq!(stored(&mut queue), [0; 0]);
+                queue.add_picture(&track(number), &jpeg(), ms(1));
+            }
+            let bytes = queue.bytes;
+            match why {
+                "failure" => {
+                    queue.begin(1);
+                    queue.finish(failed(None), ms(2), 0.5);
+                }
+                "stop" => queue.stop(ms(2)),
+                _ => {}
+            }
+            assert_eq!(stored(&mut queue), Vec::from_iter(1..=last), "{why}");
+            assert_eq!(stored(&mut queue), [0; 0], "{why}: once");
+            assert_eq!(queue.bytes, bytes);
         }
-        queue.begin(1);
-        assert_eq!(queue.drop_excess(ms(6)), [2, 3]);
-        queue.set_bounds(SpoolConfig {
-            max_mb: 0,
+    }
+
+    #[test]
+    fn oldest_beyond_the_bounds_are_dropped_except_in_flight() {
+        let mut queue = queue_within(SpoolConfig {
+            max_age: Duration::from_secs(3600),
             ..bounds(3)
         });
-        assert_eq!(queue.drop_excess(ms(6)), [4, 5]);
-        assert_eq!((queue.len(), queue.counters.over_bound), (1, 4));
+        for number in 1..=3 {
+            push(&mut queue, number, ms(number));
+        }
+        queue.begin(1);
+        for number in 4..=5 {
+            push(&mut queue, number, ms(number));
+        }
+        assert_eq!(queue.take_changes().done, [2, 3]);
+        let mut config = (*queue.config).clone();
+        config.spool.max_mb = 0;
+        queue.config = Arc::new(config);
+        queue.drop_excess(ms(6));
+        assert_eq!(queue.take_changes().done, [4, 5]);
+        assert_eq!((queue.posts.len(), queue.counters.over_bound), (1, 4));
         let hour = ms(3_600_001);
-        assert_eq!(queue.drop_excess(hour), [0; 0], "it is in flight");
+        queue.drop_excess(hour);
+        assert!(queue.take_changes().done.is_empty(), "it is in flight");
         queue.finish(failed(None), hour, 0.5);
-        assert_eq!(queue.drop_excess(hour), [1]);
+        queue.drop_excess(hour);
+        assert_eq!(queue.take_changes().done, [1]);
         assert_eq!(
-            (queue.len(), queue.bytes, queue.counters.too_old),
+            (queue.posts.len(), queue.bytes, queue.counters.too_old),
             (0, 0, 1)
         );
     }
@@ -397,13 +501,12 @@ mod tests {
             (None, ms(0), true),
         ] {
             let mut queue = queue();
-            queue.push(
-                7,
-                QueuedPost {
-                    since,
-                    ..post(ms(0))
-                },
-            );
+            queue.push(QueuedPost {
+                logged: Arc::new(logged(7, EventStep::New)),
+                since,
+                expires: ms(9999),
+                picture: PostPicture::None,
+            });
             let NextPost::Post { is_delayed, .. } = queue.next(now) else {
                 panic!("{:?}", queue.next(now));
             };

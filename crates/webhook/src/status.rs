@@ -12,8 +12,6 @@ pub struct WebhookStatus {
     pub counters: WebhookCounters,
     /// Events that the receiver has not accepted.
     pub waiting: u64,
-    /// Why events are in memory only.
-    pub disk_trouble: Option<String>,
 }
 
 /// The result of the last request.
@@ -43,11 +41,11 @@ pub struct WebhookCounters {
     pub retried: u64,
     /// Dropped: the receiver refused them.
     pub refused: u64,
-    /// Dropped: more, or more bytes, were waiting than the configuration keeps, or the disk was too slow.
+    /// Dropped: more, or more bytes, were waiting than the configuration keeps.
     pub over_bound: u64,
     /// Dropped: older than the configuration keeps them.
     pub too_old: u64,
-    /// Dropped: their file could not be read.
+    /// Lost: the log of an earlier run could not be read.
     pub unreadable: u64,
 }
 
@@ -72,14 +70,15 @@ impl WebhookStatus {
     /// What is wrong, and what the program does; never contains the URL or a secret.
     pub fn trouble(&self) -> Option<String> {
         let id = &self.id;
-        let of_receiver = match &self.state {
+        match &self.state {
             WebhookState::Unused | WebhookState::Accepting => None,
-            WebhookState::Refusing { reason } => Some(format!("{reason}; the event is dropped")),
-            WebhookState::Failing { reason, .. } => {
-                Some(format!("{reason}; waiting events: {}", self.waiting))
+            WebhookState::Refusing { reason } => {
+                Some(format!("webhook {id}: {reason}; the event is dropped"))
             }
-        };
-        let text = of_receiver.or_else(|| self.disk_trouble.clone())?;
-        Some(format!("webhook {id}: {text}"))
+            WebhookState::Failing { reason, .. } => {
+                let waiting = self.waiting;
+                Some(format!("webhook {id}: {reason}; waiting events: {waiting}"))
+            }
+        }
     }
 }

@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use crate::{client::PostOutcome, webhook_event::WebhookEvent};
-use spotter_config::SpoolConfig;
+use crate::client::PostOutcome;
+use spotter_config::{EventFilter, Secret, SpoolConfig, WebhookConfig};
 use spotter_core::{
-    CameraId, Event, EventStep, Location, Mono, NormPoint, PromptId, ScoreSource, TrackId, WallTime,
+    CameraId, Event, EventStep, Location, Mono, NormPoint, PromptId, ScoreSource, TrackId,
+    WallTime, WebhookId,
 };
+use spotter_state::LoggedEvent;
 
 pub(crate) fn ms(ms: u64) -> Mono {
     Mono::default().after(Duration::from_millis(ms))
@@ -15,7 +17,7 @@ pub(crate) fn ms(ms: u64) -> Mono {
 pub(crate) fn bounds(events: usize) -> SpoolConfig {
     SpoolConfig {
         events,
-        max_age: Duration::from_secs(3600),
+        max_age: Duration::from_secs(3600 * 24 * 365 * 100),
         max_mb: 10,
     }
 }
@@ -31,10 +33,10 @@ pub(crate) fn failed(after: Option<Duration>) -> PostOutcome {
     }
 }
 
-/// An event of `gate` and `person` with this number; it awaits no picture.
-pub(crate) fn event(number: u64, step: EventStep) -> WebhookEvent {
+/// An event of `gate` and `person` with this number.
+pub(crate) fn event(number: u64, step: EventStep) -> Event {
     let at = WallTime::from_unix_millis(1_787_393_729_900);
-    let event = Event {
+    Event {
         description: None,
         crossing: None,
         dwell: Vec::new(),
@@ -56,8 +58,39 @@ pub(crate) fn event(number: u64, step: EventStep) -> WebhookEvent {
         still: false,
         snapshot: false,
         camera_size: (2560, 1440),
-    };
-    let id = format!("01K37Q{number:020}");
-    let json = serde_json::json!({"v": 1, "id": id, "event": event.track, "score": 0.83, "delayed": false});
-    WebhookEvent::new(&id, &event, json.to_string().as_bytes()).unwrap()
+    }
+}
+
+/// Its id in the log.
+pub(crate) fn id(number: u64) -> String {
+    format!("01K37Q{number:020}")
+}
+
+/// Of 1,000 bytes.
+pub(crate) fn logged(number: u64, step: EventStep) -> LoggedEvent {
+    LoggedEvent {
+        number,
+        bytes: 1000,
+        id: id(number),
+        event: event(number, step),
+        epoch: None,
+    }
+}
+
+pub(crate) const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
+
+pub(crate) fn config(id: &str, url: &str) -> WebhookConfig {
+    WebhookConfig {
+        id: WebhookId::new(id).unwrap(),
+        url: Secret::new(url.to_owned()),
+        is_url_secret: false,
+        address: "receiver".into(),
+        ca: None,
+        secret: Some(Secret::new(SECRET.to_owned())),
+        bearer: None,
+        filter: EventFilter::default(),
+        snapshot: true,
+        timeout: Duration::from_secs(60),
+        spool: bounds(100),
+    }
 }

@@ -2,18 +2,19 @@
 
 use std::{collections::BTreeSet, fs, sync::Arc, time::Duration};
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::time::sleep;
 
 use crate::{
-    WebhookEvent, WebhookPicture, WebhookState, WebhookStatus, Webhooks,
+    WebhookState, WebhookStatus, Webhooks,
     signature::{SignedRequest, signature},
-    testing::{bounds, event, track},
+    testing::{SECRET, config, event, id, track},
     timing::WebhookTiming,
 };
-use spotter_config::{EventFilter, EventKind, Secret, WebhookConfig, signing_key};
-use spotter_core::{EndReason, EventStep, SystemClock, WebhookId};
+use spotter_config::{EventKind, Secret, WebhookConfig, signing_key};
+use spotter_core::{EndReason, Event, EventStep, SystemClock, WebhookId};
 use spotter_scripted::{
     receiver::{
         ReceivedRequest,
@@ -22,25 +23,9 @@ use spotter_scripted::{
     },
     tls::{certificates, tls_server},
 };
+use spotter_state::{EventLog, EventReceiver, LoggedEvent, OpenedEvents, StateStore};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
-
-fn config(id: &str, url: &str) -> WebhookConfig {
-    WebhookConfig {
-        id: WebhookId::new(id).unwrap(),
-        url: Secret::new(url.to_owned()),
-        is_url_secret: false,
-        address: "receiver".into(),
-        ca: None,
-        secret: Some(Secret::new(SECRET.to_owned())),
-        bearer: None,
-        filter: EventFilter::default(),
-        snapshot: true,
-        timeout: PATIENCE,
-        spool: bounds(100),
-    }
-}
 
 /// Pauses of milliseconds; a picture is waited for as long as the test waits.
 fn quick() -> WebhookTiming {
@@ -53,37 +38,86 @@ fn quick() -> WebhookTiming {
     }
 }
 
+/// A state directory and the webhooks of one run.
 struct Site {
-    state: TempDir,
+    folder: TempDir,
+    store: StateStore,
+    log: EventLog,
+    webhooks: Webhooks,
+}
+
+/// As `spotter_mqtt` writes it, but shorter.
+fn payload(logged: &LoggedEvent, delayed: bool, jpeg: Option<&[u8]>) -> Vec<u8> {
+    let event = &logged.event;
+    let mut body = serde_json::json!({"v": 1, "id": logged.id, "event": event.track, "score": event.score, "delayed": delayed});
+    if let Some(jpeg) = jpeg {
+        body["snapshot_jpeg"] = BASE64_STANDARD.encode(jpeg).into();
+    }
+    body.to_string().into_bytes()
 }
 
 impl Site {
-    fn new() -> Self {
+    fn start(configs: &[WebhookConfig]) -> Self {
+        Self::start_in(tempfile::tempdir().unwrap(), configs)
+    }
+
+    fn start_in(folder: TempDir, configs: &[WebhookConfig]) -> Self {
+        let clock = Arc::new(SystemClock::new());
+        let store = StateStore::open(folder.path(), clock).unwrap();
+        let OpenedEvents { log, found } = OpenedEvents::of(&store);
+        let mut webhooks = Webhooks::with_timing(&log, quick(), payload);
+        webhooks.begin_all(configs, &found);
         Self {
-            state: tempfile::tempdir().unwrap(),
+            folder,
+            store,
+            log,
+            webhooks,
         }
     }
 
-    fn start(&self, configs: &[WebhookConfig]) -> Webhooks {
-        let clock = Arc::new(SystemClock::new());
-        Webhooks::start_with(configs, self.state.path(), clock, quick())
+    fn post(&self, number: u64, event: Event) {
+        let logged = self.log.append(id(number), event, None);
+        self.log.done(&EventReceiver::broker(), [logged.number]);
     }
 
-    fn files(&self, id: &str) -> usize {
-        let folder = fs::read_dir(self.state.path().join("webhooks").join(id));
-        folder.map_or(0, Iterator::count)
+    /// The events with these numbers begin.
+    fn begin(&self, numbers: impl IntoIterator<Item = u64>) {
+        for number in numbers {
+            self.post(number, event(number, EventStep::New));
+        }
     }
 
-    fn has_on_disk(&self, id: &str, event: &str) -> bool {
-        let folder = fs::read_dir(self.state.path().join("webhooks").join(id));
-        let mut files = folder.into_iter().flatten().flatten();
-        files.any(|file| {
-            let name = file.file_name();
-            let is_whole = name.to_str().is_some_and(|name| name.ends_with(".json"));
-            let text = fs::read_to_string(file.path()).unwrap_or_default();
-            is_whole && text.contains(event)
-        })
+    /// An event begins, with its picture.
+    fn begin_pictured(&self, number: u64) {
+        let mut event = event(number, EventStep::New);
+        event.snapshot = true;
+        self.post(number, event);
+        let jpeg = Arc::from([0xff, 0xd8, 7]);
+        self.webhooks.add_picture(&track(number), &jpeg);
     }
+
+    async fn stop(mut self) -> TempDir {
+        self.webhooks.stop().await;
+        self.store.close().await;
+        self.folder
+    }
+
+    /// As the end of the process does.
+    async fn kill(self) -> TempDir {
+        drop(self.webhooks);
+        self.store.close().await;
+        self.folder
+    }
+}
+
+/// The number of events that wait for the webhook on the disk.
+async fn waiting(folder: &TempDir, id: &str) -> usize {
+    let clock = Arc::new(SystemClock::new());
+    let store = StateStore::open(folder.path(), clock).unwrap();
+    let found = OpenedEvents::of(&store).found;
+    let receiver = EventReceiver::webhook(&WebhookId::new(id).unwrap());
+    store.close().await;
+    found.waiting_for(&receiver).count()
 }
 
 async fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
@@ -103,25 +137,14 @@ async fn received(receiver: &ScriptedReceiver, count: usize) -> Vec<ReceivedRequ
     until(&what, all).await
 }
 
-async fn status(webhooks: &Webhooks, wanted: impl Fn(&WebhookStatus) -> bool) -> WebhookStatus {
+async fn status(site: &Site, wanted: impl Fn(&WebhookStatus) -> bool) -> WebhookStatus {
     until("the state of a webhook", || {
-        webhooks
+        site.webhooks
             .statuses()
             .into_iter()
             .find(|status| wanted(status))
     })
     .await
-}
-
-fn begins(number: u64) -> WebhookEvent {
-    event(number, EventStep::New)
-}
-
-/// With `snapshot`: its picture follows.
-fn pictured(number: u64) -> WebhookEvent {
-    let mut event = begins(number);
-    event.event.snapshot = true;
-    event
 }
 
 fn body(request: &ReceivedRequest) -> Value {
@@ -142,15 +165,11 @@ fn numbers(requests: &[ReceivedRequest]) -> Vec<u64> {
 
 #[tokio::test]
 async fn request_is_signed_json_with_id_time_and_picture() {
-    let (site, receiver) = (Site::new(), ScriptedReceiver::start());
+    let receiver = ScriptedReceiver::start();
     let mut door = config("door", &receiver.url());
     door.bearer = Some(Secret::new("canary".into()));
-    let mut webhooks = site.start(&[door]);
-    webhooks.post(pictured(1));
-    webhooks.add_picture(&WebhookPicture {
-        track: track(1),
-        jpeg: Arc::from([0xff, 0xd8, 7]),
-    });
+    let site = Site::start(&[door]);
+    site.begin_pictured(1);
     let request = received(&receiver, 1).await.remove(0);
     assert_eq!(request.path, "/hook");
     let header = |name: &str| request.headers[name].as_str();
@@ -172,46 +191,41 @@ async fn request_is_signed_json_with_id_time_and_picture() {
         (&"/9gH".into(), &false.into())
     );
     assert_eq!(body["score"], 0.83);
-    let status = status(&webhooks, |status| status.counters.posted == 1).await;
+    let status = status(&site, |status| status.counters.posted == 1).await;
     assert_eq!((status.waiting, status.trouble()), (0, None));
-    webhooks.stop().await;
-    assert_eq!(site.files("door"), 0);
+    assert_eq!(waiting(&site.stop().await, "door").await, 0);
 }
 
 #[tokio::test]
 async fn failures_are_retried_in_order_with_the_same_id() {
-    let (site, receiver) = (Site::new(), ScriptedReceiver::start());
+    let receiver = ScriptedReceiver::start();
     let busy = Status(503, "Retry-After: 0\r\n");
     receiver.will([Status(500, ""), Close, busy, Status(429, "")]);
-    let mut webhooks = site.start(&[config("door", &receiver.url())]);
-    for number in 1..=3 {
-        webhooks.post(begins(number));
-    }
+    let site = Site::start(&[config("door", &receiver.url())]);
+    site.begin(1..=3);
     let requests = received(&receiver, 7).await;
     assert_eq!(numbers(&requests), [1, 1, 1, 1, 1, 2, 3]);
-    let status = status(&webhooks, |status| status.counters.posted == 3).await;
+    let status = status(&site, |status| status.counters.posted == 3).await;
     assert_eq!((status.counters.retried, status.counters.dropped()), (4, 0));
     assert_eq!(status.state, WebhookState::Accepting);
 }
 
 #[tokio::test]
 async fn refused_event_is_dropped_and_the_next_is_posted() {
-    let (site, receiver) = (Site::new(), ScriptedReceiver::start());
+    let receiver = ScriptedReceiver::start();
     let elsewhere = ScriptedReceiver::start();
     let location = format!("Location: {}\r\n", elsewhere.url());
     receiver.will([Status(400, ""), Status(307, location.leak())]);
-    let mut webhooks = site.start(&[config("door", &receiver.url())]);
-    for number in 1..=2 {
-        webhooks.post(begins(number));
-    }
-    let refusing = status(&webhooks, |status| status.counters.refused == 2).await;
+    let site = Site::start(&[config("door", &receiver.url())]);
+    site.begin(1..=2);
+    let refusing = status(&site, |status| status.counters.refused == 2).await;
     let trouble = refusing.trouble().unwrap();
     assert!(
         trouble.contains("webhook door: receiver answered with HTTP 307"),
         "{trouble}"
     );
-    webhooks.post(begins(3));
-    let accepting = status(&webhooks, |status| status.counters.posted == 1).await;
+    site.begin([3]);
+    let accepting = status(&site, |status| status.counters.posted == 1).await;
     assert_eq!(accepting.trouble(), None);
     assert_eq!(numbers(&receiver.requests()), [1, 2, 3]);
     assert!(elsewhere.requests().is_empty(), "a redirect was followed");
@@ -219,115 +233,81 @@ async fn refused_event_is_dropped_and_the_next_is_posted() {
 
 #[tokio::test]
 async fn silent_receiver_delays_no_other_webhook_and_no_stop() {
-    let (site, silent, door) = (
-        Site::new(),
-        ScriptedReceiver::start(),
-        ScriptedReceiver::start(),
-    );
+    let (silent, door) = (ScriptedReceiver::start(), ScriptedReceiver::start());
     silent.will([Silence]);
-    let configs = [config("silent", &silent.url()), config("door", &door.url())];
-    let mut webhooks = site.start(&configs);
-    webhooks.post(begins(1));
+    let site = Site::start(&[config("silent", &silent.url()), config("door", &door.url())]);
+    site.begin([1]);
     received(&silent, 1).await;
-    for number in 2..=4 {
-        webhooks.post(begins(number));
-    }
+    site.begin(2..=4);
     assert_eq!(numbers(&received(&door, 4).await), [1, 2, 3, 4]);
-    status(&webhooks, |status| {
+    status(&site, |status| {
         status.id.as_str() == "silent" && status.waiting == 4
     })
     .await;
-    webhooks.stop().await;
-    assert_eq!((site.files("silent"), site.files("door")), (4, 0));
+    status(&site, |status| status.counters.posted == 4).await;
+    let folder = site.stop().await;
+    assert_eq!(waiting(&folder, "silent").await, 4);
+    assert_eq!(waiting(&folder, "door").await, 0);
 }
 
 #[tokio::test]
 async fn request_without_an_answer_in_time_is_repeated() {
-    let (site, receiver) = (Site::new(), ScriptedReceiver::start());
+    let receiver = ScriptedReceiver::start();
     receiver.will([Silence]);
     let mut door = config("door", &receiver.url());
     door.timeout = Duration::from_millis(50);
-    let mut webhooks = site.start(&[door]);
-    webhooks.post(begins(1));
+    let site = Site::start(&[door]);
+    site.begin([1]);
     assert_eq!(numbers(&received(&receiver, 2).await), [1, 1]);
 }
 
 #[tokio::test]
 async fn events_of_an_earlier_run_are_posted_first_as_delayed() {
-    let (site, receiver) = (Site::new(), ScriptedReceiver::start());
+    let receiver = ScriptedReceiver::start();
     let failing: Vec<ReceiverFault> = vec![Status(500, ""); 1000];
     receiver.will(failing);
-    let mut webhooks = site.start(&[config("door", &receiver.url())]);
-    webhooks.post(pictured(1));
-    let jpeg = Arc::from([0xff, 0xd8, 7]);
-    let picture = WebhookPicture {
-        track: track(1),
-        jpeg,
-    };
-    webhooks.add_picture(&picture);
-    webhooks.post(begins(2));
-    status(&webhooks, |status| {
+    let site = Site::start(&[config("door", &receiver.url())]);
+    site.begin_pictured(1);
+    site.begin([2]);
+    status(&site, |status| {
         status.waiting == 2 && status.counters.retried > 0
     })
     .await;
-    webhooks.stop().await;
+    let folder = site.stop().await;
 
     let receiver = ScriptedReceiver::start();
-    let mut webhooks = site.start(&[config("door", &receiver.url())]);
-    webhooks.post(begins(3));
+    let site = Site::start_in(folder, &[config("door", &receiver.url())]);
+    site.begin([3]);
     let requests = received(&receiver, 3).await;
     assert_eq!(numbers(&requests), [1, 2, 3]);
     let bodies: Vec<Value> = requests.iter().map(body).collect();
     let delayed: Vec<&Value> = bodies.iter().map(|body| &body["delayed"]).collect();
     assert_eq!(delayed, [true, true, false]);
     assert_eq!(bodies[0]["snapshot_jpeg"], "/9gH");
-    assert_eq!(bodies[0]["id"], begins(1).id.as_str());
-}
-
-#[tokio::test]
-async fn damaged_file_is_counted_and_the_next_event_posted() {
-    let (site, receiver) = (Site::new(), ScriptedReceiver::start());
-    let folder = site.state.path().join("webhooks/door");
-    fs::create_dir_all(&folder).unwrap();
-    let later = 4_000_000_000_000_i64;
-    fs::write(folder.join(format!("000000000001-{later}.json")), "").unwrap();
-    let (event, id) = (begins(2), begins(2).id);
-    let post = serde_json::json!({"id": id, "body": event.body});
-    let whole = folder.join(format!("000000000002-{later}.json"));
-    fs::write(whole, post.to_string()).unwrap();
-    let webhooks = site.start(&[config("door", &receiver.url())]);
-    let status = status(&webhooks, |status| status.counters.posted == 1).await;
-    assert_eq!((status.counters.unreadable, status.waiting), (1, 0));
-    assert_eq!(numbers(&receiver.requests()), [2]);
-    assert_eq!(site.files("door"), 0);
+    assert_eq!(bodies[0]["id"], id(1));
 }
 
 #[tokio::test]
 async fn faults_and_kills_lose_no_event_and_keep_the_order() {
-    let (site, receiver) = (Site::new(), ScriptedReceiver::start());
+    let receiver = ScriptedReceiver::start();
+    let mut folder = tempfile::tempdir().unwrap();
     let mut random = fastrand::Rng::with_seed(7);
     let mut last = 0;
     for life in 0..12 {
         let faults = [Status(500, ""), Close, Status(429, "")];
         receiver.will((0..random.usize(..8)).map(|_| faults[random.usize(..3)].clone()));
-        let mut webhooks = site.start(&[config("door", &receiver.url())]);
-        for _ in 0..random.usize(1..9) {
-            last += 1;
-            webhooks.post(begins(last));
-        }
-        // All are on the disk or posted when the last one is.
-        let is_posted = || numbers(&receiver.requests()).contains(&last);
-        until("the last event", || {
-            (is_posted() || site.has_on_disk("door", &begins(last).id)).then_some(())
-        })
-        .await;
-        match life % 4 {
-            0 => webhooks.stop().await,
-            _ => webhooks.kill(),
-        }
+        let site = Site::start_in(folder, &[config("door", &receiver.url())]);
+        let first = last + 1;
+        last += random.u64(1..9);
+        site.begin(first..=last);
+        site.log.written().await;
+        folder = match life % 4 {
+            0 => site.stop().await,
+            _ => site.kill().await,
+        };
     }
-    let webhooks = site.start(&[config("door", &receiver.url())]);
-    status(&webhooks, |_| {
+    let site = Site::start_in(folder, &[config("door", &receiver.url())]);
+    status(&site, |_| {
         numbers(&receiver.requests()).last() == Some(&last)
     })
     .await;
@@ -340,7 +320,6 @@ async fn faults_and_kills_lose_no_event_and_keep_the_order() {
 
 #[tokio::test]
 async fn reload_changes_adds_and_removes_webhooks_alone() {
-    let site = Site::new();
     let [silent, old, new] = std::array::from_fn(|_| ScriptedReceiver::start());
     silent.will([Silence]);
     old.will(vec![Status(500, ""); 1000]);
@@ -352,23 +331,22 @@ async fn reload_changes_adds_and_removes_webhooks_alone() {
         ]
         .map(|(id, url)| config(id, &url))
     };
-    let mut webhooks = site.start(&configs(&old.url(), "third")[..2]);
-    webhooks.post(begins(1));
-    webhooks.post(begins(2));
-    status(&webhooks, |status| {
+    let mut site = Site::start(&configs(&old.url(), "third")[..2]);
+    site.begin(1..=2);
+    status(&site, |status| {
         status.id.as_str() == "door" && status.waiting == 2
     })
     .await;
     received(&silent, 1).await;
 
-    webhooks.change(&configs(&new.url(), "third"));
+    site.webhooks.change(&configs(&new.url(), "third"));
     let requests = received(&new, 2).await;
     assert_eq!(
         numbers(&requests),
         [1, 2],
         "what waited goes to the new URL"
     );
-    webhooks.post(begins(3));
+    site.begin([3]);
     assert_eq!(
         received(&new, 4).await.len(),
         4,
@@ -376,32 +354,38 @@ async fn reload_changes_adds_and_removes_webhooks_alone() {
     );
     assert_eq!(silent.requests().len(), 1, "an unchanged request goes on");
 
-    webhooks.change(&configs(&new.url(), "third")[1..2]);
-    assert_eq!((webhooks.statuses().len(), site.files("silent")), (1, 0));
-    assert!(!site.state.path().join("webhooks/silent").exists());
-    webhooks.stop().await;
-    // Removed while the daemon was stopped.
-    let folder = site.state.path().join("webhooks/gone");
-    fs::create_dir_all(&folder).unwrap();
-    drop(site.start(&[]));
-    assert!(!folder.exists());
+    site.webhooks.change(&configs(&new.url(), "third")[1..2]);
+    assert_eq!(site.webhooks.statuses().len(), 1);
+    let folder = site.stop().await;
+    assert_eq!(waiting(&folder, "silent").await, 0);
+}
+
+#[tokio::test]
+async fn events_of_a_webhook_removed_while_stopped_are_removed() {
+    let receiver = ScriptedReceiver::start();
+    receiver.will(vec![Status(500, ""); 1000]);
+    let site = Site::start(&[config("gone", &receiver.url())]);
+    site.begin([1]);
+    let folder = site.stop().await;
+    assert_eq!(waiting(&folder, "gone").await, 1);
+    let folder = Site::start_in(folder, &[]).stop().await;
+    assert_eq!(waiting(&folder, "gone").await, 0);
 }
 
 #[tokio::test]
 async fn webhook_gets_the_events_that_it_wants() {
-    let (site, receiver) = (Site::new(), ScriptedReceiver::start());
+    let receiver = ScriptedReceiver::start();
     let mut door = config("door", &receiver.url());
     door.filter.kinds = vec![EventKind::End];
-    let mut webhooks = site.start(&[door]);
-    assert!(!webhooks.is_wanted(&begins(1).event));
-    webhooks.post(begins(1));
-    webhooks.post(event(2, EventStep::End(EndReason::Left)));
+    let site = Site::start(&[door]);
+    site.begin([1]);
+    site.post(2, event(2, EventStep::End(EndReason::Left)));
     assert_eq!(numbers(&received(&receiver, 1).await), [2]);
 }
 
 #[tokio::test]
 async fn tls_accepts_its_authority_only_and_reads_it_again() {
-    let (site, folder) = (Site::new(), tempfile::tempdir().unwrap());
+    let folder = tempfile::tempdir().unwrap();
     certificates(folder.path());
     let receiver = ScriptedReceiver::start_with(tls_server(folder.path()));
     let ca = folder.path().join("chosen.pem");
@@ -409,10 +393,10 @@ async fn tls_accepts_its_authority_only_and_reads_it_again() {
     let url = format!("https://localhost:{}/hook", receiver.address().port());
     let mut door = config("door", &url);
     door.ca = Some(ca.clone());
-    Webhooks::check(&door).unwrap();
-    let mut webhooks = site.start(&[door]);
-    webhooks.post(begins(1));
-    let failing = status(&webhooks, |status| status.trouble().is_some()).await;
+    Webhooks::check(&[door.clone()]).unwrap();
+    let site = Site::start(&[door]);
+    site.begin([1]);
+    let failing = status(&site, |status| status.trouble().is_some()).await;
     let trouble = failing.trouble().unwrap();
     assert!(
         trouble.contains("certificate") && trouble.contains("check ca"),

@@ -1,242 +1,180 @@
 //! All webhooks of the daemon: one task each, which a reload starts, changes or ends without touching the others.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc};
 
-use tokio::{
-    sync::{mpsc, watch},
-    task::JoinHandle,
-    time::timeout,
-};
+use tokio::task::JoinSet;
 
 use crate::{
-    client::{WebhookTlsError, check_authorities},
-    status::{WebhookCounters, WebhookState, WebhookStatus},
-    store::remove_folder,
-    task::{self, WebhookInput, WebhookTaskParts},
+    client::{UnusableWebhook, check_authorities},
+    queue::{PostPicture, PostQueue, QueuedPost},
+    status::WebhookStatus,
+    task::{self, SharedWebhook},
     timing::WebhookTiming,
-    webhook_event::{WebhookEvent, WebhookPicture},
 };
 use spotter_config::WebhookConfig;
-use spotter_core::{Clock, Event, WebhookId};
+use spotter_core::{Clock, TrackId, WebhookId};
+use spotter_state::{EventLog, EventReceiver, FoundEvents, LoggedEvent, OfferEvent, OpenedEvents};
 
-/// Below the state directory.
-const FOLDER: &str = "webhooks";
-/// Inputs that wait while the disk is slow; after a crash, each open track ends at once.
-const INBOX: usize = 8192;
-/// While this many inputs wait, pictures are left out: they are large.
-const INBOX_WITH_PICTURES: usize = 16;
-/// A task whose disk hangs is not waited for longer than this.
-const END_LIMIT: Duration = Duration::from_secs(3);
+/// Writes the body of a request: of an event, whether it is delayed, and its picture.
+pub type EventPayload = fn(&LoggedEvent, bool, Option<&[u8]>) -> Vec<u8>;
 
-/// See the module's documentation.
+/// See the module's documentation. Dropping it ends all tasks at once.
 pub struct Webhooks {
     running: BTreeMap<WebhookId, RunningWebhook>,
-    folder: PathBuf,
+    log: EventLog,
+    payload: EventPayload,
     timing: WebhookTiming,
     clock: Arc<dyn Clock>,
 }
 
 struct RunningWebhook {
-    config: Arc<WebhookConfig>,
-    inbox: mpsc::Sender<WebhookInput>,
-    status: watch::Receiver<WebhookStatus>,
-    /// Events dropped because the inbox was full.
-    overflowed: u64,
-    task: JoinHandle<()>,
+    shared: Arc<SharedWebhook>,
+    /// Of one task, which ends with it.
+    task: JoinSet<()>,
 }
 
 impl Webhooks {
-    /// Finds out whether the certificate authority can be used. Blocks on the disk.
-    pub fn check(config: &WebhookConfig) -> Result<(), WebhookTlsError> {
-        let ca = config.ca.as_ref();
-        ca.map_or(Ok(()), |path| check_authorities(path))
+    /// Finds out whether the certificate authorities can be used. Blocks on the disk.
+    pub fn check(configs: &[WebhookConfig]) -> Result<(), UnusableWebhook> {
+        for config in configs {
+            let ca = config.ca.as_ref();
+            let checked = ca.map_or(Ok(()), |path| check_authorities(path));
+            checked.map_err(|error| UnusableWebhook {
+                id: config.id.clone(),
+                error,
+            })?;
+        }
+        Ok(())
     }
 
-    /// Starts the tasks on the current tokio runtime. Events that an earlier run left in `state_dir` are posted first; those of webhooks
-    /// that are not configured any more are removed. Blocks on the disk.
-    pub fn start(configs: &[WebhookConfig], state_dir: &Path, clock: Arc<dyn Clock>) -> Self {
-        Self::start_with(configs, state_dir, clock, WebhookTiming::default())
-    }
-
-    pub(crate) fn start_with(
+    /// Starts the tasks on the current tokio runtime. Events that an earlier run left are posted first; those of webhooks that are not
+    /// configured any more are removed.
+    pub fn start(
         configs: &[WebhookConfig],
-        state_dir: &Path,
+        events: &OpenedEvents,
+        payload: EventPayload,
         clock: Arc<dyn Clock>,
-        timing: WebhookTiming,
     ) -> Self {
         let mut webhooks = Self {
             running: BTreeMap::new(),
-            folder: state_dir.join(FOLDER),
-            timing,
+            log: events.log.clone(),
+            payload,
+            timing: WebhookTiming::default(),
             clock,
         };
-        webhooks.remove_unconfigured(configs);
-        for config in configs {
-            webhooks.begin(config);
-        }
+        webhooks.begin_all(configs, &events.found);
         webhooks
     }
 
-    fn remove_unconfigured(&self, configs: &[WebhookConfig]) {
-        let Ok(entries) = fs::read_dir(&self.folder) else {
-            return; // There is none yet; a task reports what is wrong with its own.
-        };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let is_configured = configs.iter().any(|config| name == config.id.as_str());
-            if !is_configured && entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                remove_folder(&entry.path());
-            }
+    #[cfg(test)]
+    pub(crate) fn with_timing(
+        log: &EventLog,
+        timing: WebhookTiming,
+        payload: EventPayload,
+    ) -> Self {
+        Self {
+            running: BTreeMap::new(),
+            log: log.clone(),
+            payload,
+            timing,
+            clock: Arc::new(spotter_core::SystemClock::new()),
         }
     }
 
-    fn begin(&mut self, config: &WebhookConfig) {
-        let config = Arc::new(config.clone());
-        let (inbox, inputs) = mpsc::channel(INBOX);
-        let (status, seen) = watch::channel(WebhookStatus {
-            id: config.id.clone(),
-            address: config.address.clone(),
-            state: WebhookState::default(),
-            counters: WebhookCounters::default(),
-            waiting: 0,
-            disk_trouble: None,
-        });
-        let task = tokio::spawn(task::run(WebhookTaskParts {
-            config: Arc::clone(&config),
-            timing: self.timing,
-            folder: self.folder.join(config.id.as_str()),
-            inbox: inputs,
-            status,
-            clock: Arc::clone(&self.clock),
-        }));
-        let running = RunningWebhook {
-            inbox,
-            status: seen,
-            overflowed: 0,
-            task,
-            config,
-        };
-        self.running.insert(running.config.id.clone(), running);
-    }
-
-    /// Applies a new configuration: an unchanged webhook goes on, a changed one keeps its waiting events, those of a removed one are
-    /// removed.
-    pub fn change(&mut self, configs: &[WebhookConfig]) {
-        let is_kept = |id: &WebhookId| configs.iter().any(|config| config.id == *id);
-        let removed = self.running.extract_if(.., |id, _| !is_kept(id));
-        for (_, webhook) in removed.collect::<Vec<_>>() {
-            drop(tokio::spawn(webhook.end_with(WebhookInput::Remove)));
-        }
+    pub(crate) fn begin_all(&mut self, configs: &[WebhookConfig], found: &FoundEvents) {
         for config in configs {
-            match self.running.get_mut(&config.id) {
-                Some(webhook) if *webhook.config == *config => webhook.send(WebhookInput::TryAgain),
-                Some(webhook) => webhook.configure(config),
-                None => self.begin(config),
-            }
+            self.begin(config, found);
         }
+        self.subscribe();
     }
 
-    /// A webhook wants this event.
-    pub fn is_wanted(&self, event: &Event) -> bool {
-        let mut all = self.running.values();
-        all.any(|webhook| webhook.config.filter.accepts(event))
+    fn begin(&mut self, config: &WebhookConfig, found: &FoundEvents) {
+        let (now, wall) = (self.clock.now(), self.clock.wall());
+        let receiver = EventReceiver::webhook(&config.id);
+        let mut queue = PostQueue::new(Arc::new(config.clone()), self.timing);
+        queue.counters.unreadable = found.unreadable.get(&receiver).copied().unwrap_or(0);
+        for waiting in found.waiting_for(&receiver) {
+            let left = waiting.logged.time_left(config.spool.max_age, wall);
+            queue.push(QueuedPost {
+                logged: Arc::clone(&waiting.logged),
+                since: None,
+                expires: now.after(left),
+                picture: match waiting.picture_bytes {
+                    0 => PostPicture::None,
+                    bytes => PostPicture::Stored { bytes },
+                },
+            });
+        }
+        let events = queue.status().waiting;
+        if events > 0 {
+            let webhook = config.id.as_str();
+            tracing::info!(
+                webhook,
+                events,
+                "events of an earlier run wait for the receiver"
+            );
+        }
+        let (log, clock) = (self.log.clone(), Arc::clone(&self.clock));
+        let shared = Arc::new(SharedWebhook::new(queue, log, self.payload, clock));
+        let mut task = JoinSet::new();
+        task.spawn(task::run(Arc::clone(&shared)));
+        let running = RunningWebhook { shared, task };
+        self.running.insert(config.id.clone(), running);
     }
 
-    /// Gives an event to the webhooks that want it. Never waits.
-    pub fn post(&mut self, event: WebhookEvent) {
-        let event = Arc::new(event);
-        for webhook in self.running.values_mut() {
-            if webhook.config.filter.accepts(&event.event) {
-                webhook.send(WebhookInput::Event(Arc::clone(&event)));
+    /// From now on, the log has events for these webhooks and no others.
+    fn subscribe(&self) {
+        let running = self.running.values().map(|webhook| &webhook.shared);
+        let offers = running.map(|shared| {
+            let (receiver, shared) = (shared.receiver.clone(), Arc::clone(shared));
+            let offer: OfferEvent =
+                Arc::new(move |logged| shared.change(|queue, now| queue.offer(logged, now)));
+            (receiver, offer)
+        });
+        self.log.set_webhooks(offers.collect());
+    }
+
+    /// Applies a new configuration: an unchanged webhook goes on and ends its pause, a changed one keeps its waiting events, those of a removed
+    /// one are removed.
+    pub fn change(&mut self, configs: &[WebhookConfig]) {
+        self.running
+            .retain(|id, _| configs.iter().any(|config| config.id == *id));
+        for config in configs {
+            match self.running.get(&config.id) {
+                Some(webhook) => webhook.shared.change(|queue, _| {
+                    queue.try_again();
+                    if *queue.config != *config {
+                        queue.config = Arc::new(config.clone());
+                    }
+                }),
+                None => self.begin(config, &FoundEvents::default()),
             }
         }
+        self.subscribe();
     }
 
     /// Gives the picture of an event, after the event. Never waits.
-    pub fn add_picture(&mut self, picture: &WebhookPicture) {
-        for webhook in self.running.values_mut() {
-            let waiting = webhook.inbox.max_capacity() - webhook.inbox.capacity();
-            if webhook.config.snapshot && waiting < INBOX_WITH_PICTURES {
-                webhook.send(WebhookInput::Picture(picture.clone()));
-            }
+    pub fn add_picture(&self, track: &TrackId, jpeg: &Arc<[u8]>) {
+        for webhook in self.running.values() {
+            let add = |queue: &mut PostQueue, now| queue.add_picture(track, jpeg, now);
+            webhook.shared.change(add);
         }
     }
 
     /// All webhooks now, by name.
     pub fn statuses(&self) -> Vec<WebhookStatus> {
         let all = self.running.values();
-        all.map(RunningWebhook::status).collect()
+        all.map(|webhook| webhook.shared.queue().status()).collect()
     }
 
-    /// Ends all tasks at once, as the end of the process does.
-    #[cfg(test)]
-    pub(crate) fn kill(self) {
-        for webhook in self.running.values() {
-            webhook.task.abort();
-        }
-    }
-
-    /// Posts the last events if the receivers answer in time, and writes the others to the disk. Ends within some seconds.
+    /// Posts the last events if the receivers answer in time; the others stay in the log.
     pub async fn stop(&mut self) {
-        let all = std::mem::take(&mut self.running).into_values();
-        let ends: Vec<_> = all
-            .map(|webhook| tokio::spawn(webhook.end_with(WebhookInput::Stop)))
-            .collect();
-        for end in ends {
+        for webhook in self.running.values() {
+            webhook.shared.change(PostQueue::stop);
+        }
+        for webhook in std::mem::take(&mut self.running).values_mut() {
             // A panic logs itself.
-            _ = end.await;
-        }
-    }
-}
-
-impl RunningWebhook {
-    fn send(&mut self, input: WebhookInput) {
-        let is_event = matches!(input, WebhookInput::Event(_));
-        if self.inbox.try_send(input).is_err() {
-            self.overflowed += u64::from(is_event);
-        }
-    }
-
-    fn configure(&mut self, config: &WebhookConfig) {
-        self.config = Arc::new(config.clone());
-        let changed = WebhookInput::Config(Arc::clone(&self.config));
-        if self.inbox.try_send(changed).is_err() {
-            let webhook = config.id.as_str();
-            tracing::error!(
-                webhook,
-                "the disk does not finish; the webhook keeps its earlier configuration until the next reload"
-            );
-        }
-    }
-
-    fn status(&self) -> WebhookStatus {
-        let mut status = self.status.borrow().clone();
-        status.counters.over_bound += self.overflowed;
-        status
-    }
-
-    async fn end_with(self, last: WebhookInput) {
-        let Self {
-            config,
-            inbox,
-            mut task,
-            ..
-        } = self;
-        let end = async {
-            // An error means that the task has ended.
-            _ = inbox.send(last).await;
-            _ = (&mut task).await;
-        };
-        if timeout(END_LIMIT, end).await.is_err() {
-            let webhook = config.id.as_str();
-            tracing::warn!(webhook, "disk did not finish in time; events may be lost");
-            task.abort();
+            _ = webhook.task.join_next().await;
         }
     }
 }

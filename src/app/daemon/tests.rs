@@ -35,6 +35,7 @@ use spotter_scripted::{
         tape::{CameraTape, Recording, TapeCodec},
     },
 };
+use spotter_state::OpenedEvents;
 
 /// Two cameras that deliver test pictures as fast as looks are taken.
 const CONFIG: &str = r#"
@@ -76,6 +77,7 @@ async fn daemon_with(config: Config, steps: &[usize], open_engines: Arc<OpenEngi
     let state = test_support::state();
     let prepared = PreparedStages {
         costs: None,
+        events: OpenedEvents::of(&state),
         config: open_config(config, &state, &*clock),
         state,
         engines,

@@ -572,7 +572,7 @@ mod tests {
         }
         let right = spotter_core::NormBox::from_corners(0.5, 0.0, 1.0, 0.5);
         let view = PromptView {
-            region: PromptRegion::Fixed(RegionBox::new(right)),
+            region: PromptRegion::Fixed(spotter_core::RegionBox::new(right)),
             ..scene()
         };
         let strip = kept.strip(&view, &frame, at(4000)).unwrap().draw().unwrap();

@@ -25,6 +25,7 @@ use spotter_fleet::{
     testing::listed,
 };
 use spotter_mqtt::{Identity, Publisher, Update};
+use spotter_state::{OpenedEvents, StateStore};
 use tokio::{
     signal::unix,
     sync::mpsc,
@@ -71,10 +72,9 @@ pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
     let identity = Identity::of_this_machine(node.clone());
     let identity = identity.in_fleet(NodeId::new(FLEET)?, Arc::clone(&rights) as _);
     let mqtt = mqtt(args.broker);
-    let (publisher, publishing) =
-        Publisher::start(&mqtt, Some(&args.folder), &identity, Arc::clone(&clock))?;
-    // There are no webhooks.
-    drop(publisher.take_events());
+    let state = StateStore::open(&args.folder, Arc::clone(&clock))?;
+    let opened = OpenedEvents::of(&state);
+    let (publisher, publishing) = Publisher::start(&mqtt, &opened, &identity, Arc::clone(&clock))?;
     let member = Member::new(settings, store, Arc::clone(&clock), sender);
     let member = tokio::spawn(member.run(received));
     let mut this = FleetBox {
@@ -116,6 +116,7 @@ pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
     this.report()?;
     this.publisher.stop();
     publishing.await?;
+    state.close().await;
     Ok(())
 }
 

@@ -6,7 +6,8 @@
 use serde::Serialize;
 
 use super::detection::{SCHEMA, corners, pair, rounded};
-use spotter_core::{Epoch, Event, LineCrossing, Location};
+use spotter_core::{Epoch, LineCrossing, Location};
+use spotter_state::LoggedEvent;
 
 #[derive(Serialize)]
 struct CrossingPayload<'a> {
@@ -36,49 +37,35 @@ struct CrossingPromptPart<'a> {
     rev: u32,
 }
 
-/// What a message about a crossing is made of.
-pub(crate) struct CrossingMessage<'a> {
-    pub(crate) crossing: &'a LineCrossing,
-    /// The event of the track.
-    pub(crate) event: &'a Event,
-    /// The same each time the message is sent.
-    pub(crate) id: &'a str,
-    /// Of a fleet's camera.
-    pub(crate) epoch: Option<Epoch>,
-    /// It was not sent when it happened.
-    pub(crate) delayed: bool,
-}
-
-impl CrossingMessage<'_> {
-    pub(crate) fn to_json(&self) -> Vec<u8> {
-        let (crossing, event) = (self.crossing, self.event);
-        let (corners, point) = match event.location {
-            Location::Box(place) => (Some(corners(&place)), None),
-            Location::Point(point) => (None, Some(pair(point))),
-        };
-        let payload = CrossingPayload {
-            v: SCHEMA,
-            id: self.id,
-            event: event.track.as_str(),
-            cam: event.camera.as_str(),
-            epoch: self.epoch,
-            prompt: CrossingPromptPart {
-                id: event.prompt.as_str(),
-                rev: event.revision,
-            },
-            line: crossing.line.as_str(),
-            direction: crossing.direction.as_str(),
-            at_ms: crossing.at.unix_millis(),
-            speed: crossing.speed.map(|speed| rounded(speed, 3)),
-            count: crossing.count,
-            corners,
-            point,
-            score: rounded(event.score, 3),
-            delayed: self.delayed,
-        };
-        // Numbers, texts and lists under text keys always serialise.
-        serde_json::to_vec(&payload).unwrap_or_default()
-    }
+/// `delayed`: it is not sent when it happened.
+pub(super) fn to_json(logged: &LoggedEvent, crossing: &LineCrossing, delayed: bool) -> Vec<u8> {
+    let event = &logged.event;
+    let (corners, point) = match event.location {
+        Location::Box(place) => (Some(corners(&place)), None),
+        Location::Point(point) => (None, Some(pair(point))),
+    };
+    let payload = CrossingPayload {
+        v: SCHEMA,
+        id: &logged.id,
+        event: event.track.as_str(),
+        cam: event.camera.as_str(),
+        epoch: logged.epoch,
+        prompt: CrossingPromptPart {
+            id: event.prompt.as_str(),
+            rev: event.revision,
+        },
+        line: crossing.line.as_str(),
+        direction: crossing.direction.as_str(),
+        at_ms: crossing.at.unix_millis(),
+        speed: crossing.speed.map(|speed| rounded(speed, 3)),
+        count: crossing.count,
+        corners,
+        point,
+        score: rounded(event.score, 3),
+        delayed,
+    };
+    // Numbers, texts and lists under text keys always serialise.
+    serde_json::to_vec(&payload).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -86,8 +73,11 @@ pub(crate) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::contract::event::{self, tests::event};
-    use spotter_core::{DirectionId, EventStep, LineId, UpdateReason, WallTime};
+    use crate::contract::event::{
+        self,
+        tests::{event, logged},
+    };
+    use spotter_core::{DirectionId, Event, EventStep, LineId, UpdateReason, WallTime};
 
     /// The crossing of the track with this number.
     pub(crate) fn crossing(camera: &str, number: u64) -> Event {
@@ -106,7 +96,7 @@ pub(crate) mod tests {
 
     #[test]
     fn crossing_payload_equals_the_example_of_the_contract() {
-        let payload = event::to_json(&crossing("gate", 37), "01K37Q", None, false);
+        let payload = event::to_json(&logged(crossing("gate", 37), "01K37Q", None), false, None);
         let expected = json!({
             "v": 1, "id": "01K37Q", "event": "b7c1-gate-37", "cam": "gate", "prompt": {"id": "person", "rev": 3},
             "line": "door", "direction": "in", "at_ms": 1_787_393_730_023_i64, "speed": 0.08, "count": 12,

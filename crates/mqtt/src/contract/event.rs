@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde::Serialize;
 
 use super::{
-    crossing::CrossingMessage,
+    crossing,
     detection::{SCHEMA, corners, dwell_s, pair, rounded},
 };
-use spotter_core::{EndReason, Epoch, Event, EventStep, Location, UpdateReason, ZoneId};
+use spotter_core::{EndReason, Epoch, EventStep, Location, UpdateReason, ZoneId};
+use spotter_state::LoggedEvent;
 
 #[derive(Serialize)]
 struct EventPayload<'a> {
@@ -44,6 +46,9 @@ struct EventPayload<'a> {
     description: Option<&'a str>,
     delayed: bool,
     frame: EventFramePart,
+    /// For webhooks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    snapshot_jpeg: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -58,18 +63,11 @@ struct EventFramePart {
     h: u32,
 }
 
-/// The payload. `id` is the same each time the message is sent; `epoch` is that of a fleet's camera; `delayed`: the event was not
-/// sent when it happened.
-pub(crate) fn to_json(event: &Event, id: &str, epoch: Option<Epoch>, delayed: bool) -> Vec<u8> {
+/// The payload. `delayed`: the event is not sent when it happened. `jpeg`: a picture that is a part of it.
+pub fn to_json(logged: &LoggedEvent, delayed: bool, jpeg: Option<&[u8]>) -> Vec<u8> {
+    let event = &logged.event;
     if let Some(crossing) = &event.crossing {
-        let message = CrossingMessage {
-            crossing,
-            event,
-            id,
-            epoch,
-            delayed,
-        };
-        return message.to_json();
+        return crossing::to_json(logged, crossing, delayed);
     }
     let (kind, reason) = words(event.step);
     let dwelling = event.dwell.iter().filter(|dwell| dwell.is_dwelling);
@@ -79,11 +77,11 @@ pub(crate) fn to_json(event: &Event, id: &str, epoch: Option<Epoch>, delayed: bo
     };
     let payload = EventPayload {
         v: SCHEMA,
-        id,
+        id: &logged.id,
         kind,
         event: event.track.as_str(),
         cam: event.camera.as_str(),
-        epoch,
+        epoch: logged.epoch,
         prompt: EventPromptPart {
             id: event.prompt.as_str(),
             rev: event.revision,
@@ -110,6 +108,7 @@ pub(crate) fn to_json(event: &Event, id: &str, epoch: Option<Epoch>, delayed: bo
             w: event.camera_size.0,
             h: event.camera_size.1,
         },
+        snapshot_jpeg: jpeg.map(|jpeg| BASE64_STANDARD.encode(jpeg)),
     };
     // Numbers, texts and lists under text keys always serialise.
     serde_json::to_vec(&payload).unwrap_or_default()
@@ -148,7 +147,7 @@ pub(crate) mod tests {
 
     use super::*;
     use spotter_core::{
-        CameraId, NormBox, NormPoint, PromptId, ScoreSource, TrackId, WallTime, ZoneDwell,
+        CameraId, Event, NormBox, NormPoint, PromptId, ScoreSource, TrackId, WallTime, ZoneDwell,
     };
 
     /// An event of the track with this number.
@@ -189,8 +188,23 @@ pub(crate) mod tests {
         }
     }
 
+    pub(crate) fn logged(event: Event, id: &str, epoch: Option<Epoch>) -> LoggedEvent {
+        LoggedEvent {
+            number: 1,
+            bytes: 0,
+            id: id.into(),
+            event,
+            epoch,
+        }
+    }
+
     fn value(event: &Event, delayed: bool) -> Value {
-        serde_json::from_slice(&to_json(event, "01K37Q", None, delayed)).unwrap()
+        serde_json::from_slice(&to_json(
+            &logged(event.clone(), "01K37Q", None),
+            delayed,
+            None,
+        ))
+        .unwrap()
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod trigger;
 pub use command::{
     CommandRequest, InboundKind, Reply, ReplyValue, RequestHead, filters, parse_inbound,
 };
+pub use event::to_json as event_payload;
 pub use inbound::{Inbound, ReplyTo};
 pub use line::JsonLine;
 pub use message::{ClearedTopic, Update};

@@ -14,15 +14,10 @@ use std::{
 };
 
 use super::{DeliveryOptions, MessageIds, Outgoing, gate::Fate, rates::RateLimit};
-use crate::{
-    contract::{event, message::Body},
-    delivery::{
-        event_feed::EventFeed,
-        spool::{Batch, SpooledEvent},
-    },
-};
+use crate::contract::{event, message::Body};
 use spotter_config::SpoolConfig;
 use spotter_core::{CameraId, Epoch, Event, Mono};
+use spotter_state::{EventLog, EventReceiver, LoggedEvent};
 
 /// Events without an acknowledgement.
 const EVENTS_IN_FLIGHT_MAX: usize = 8;
@@ -48,7 +43,7 @@ enum EventPhase {
 #[derive(Debug)]
 struct QueuedEvent {
     topic: Arc<str>,
-    kept: Arc<SpooledEvent>,
+    logged: Arc<LoggedEvent>,
     bytes: u64,
     since: Mono,
     expires: Mono,
@@ -75,14 +70,10 @@ pub(crate) struct EventQueue {
     late_on: HashMap<Arc<str>, usize>,
     in_flight: usize,
     bytes: u64,
-    next_number: u64,
     rate: RateLimit,
     late_rate: RateLimit,
-    pub(crate) feed: EventFeed,
-    /// Changes for the disk; `None` = events are in memory only.
-    unwritten: Option<Batch>,
-    /// Why events are in memory only; `None` = they are on disk, or there is no state directory.
-    pub(crate) spool_trouble: Option<String>,
+    log: EventLog,
+    receiver: EventReceiver,
     /// Events that the broker refused.
     pub(super) declined: u64,
     /// Dropped: more than the bounds allow.
@@ -94,11 +85,11 @@ pub(crate) struct EventQueue {
 }
 
 impl EventQueue {
-    pub(super) fn new(bounds: SpoolConfig, ids: MessageIds) -> Self {
+    pub(super) fn new(bounds: SpoolConfig, log: EventLog, ids: MessageIds) -> Self {
         Self {
             bounds,
-            // The journal also contains records of delivered events, so the events have three quarters of its bytes.
-            max_bytes: bounds.max_mb * 1_000_000 / 4 * 3,
+            // On the disk, pages of the database take up to 1.6 times the bytes of their events.
+            max_bytes: bounds.max_mb * 1_000_000 / 5 * 3,
             ids,
             id_ms: 0,
             connected: false,
@@ -108,23 +99,15 @@ impl EventQueue {
             late_on: HashMap::new(),
             in_flight: 0,
             bytes: 0,
-            next_number: 1,
             rate: RateLimit::new(EVENTS_PER_S),
             late_rate: RateLimit::new(LATE_PER_S),
-            feed: EventFeed::default(),
-            unwritten: None,
-            spool_trouble: None,
+            log,
+            receiver: EventReceiver::broker(),
             declined: 0,
             over_bound: 0,
             too_old: 0,
             older_epoch: 0,
         }
-    }
-
-    /// Collects changes for the disk from now on. New events are numbered from `first_number` on.
-    pub(crate) fn keep_on_disk(&mut self, first_number: u64) {
-        self.next_number = self.next_number.max(first_number);
-        self.unwritten = Some(Batch::default());
     }
 
     /// Events that are not delivered.
@@ -138,77 +121,53 @@ impl EventQueue {
 
     /// `epoch`: of a fleet's camera.
     pub(crate) fn push(&mut self, topic: &str, event: Event, epoch: Option<Epoch>, now: Mono) {
-        let kept = self.record(event, epoch);
-        let expires = now.after(self.bounds.max_age);
-        if let Some(unwritten) = &mut self.unwritten {
-            unwritten.keep(Arc::clone(&kept), expires);
-        }
-        let topic: Arc<str> = topic.into();
-        self.feed.offer(&kept);
-        self.insert(topic, kept, now, expires);
-    }
-
-    fn record(&mut self, event: Event, epoch: Option<Epoch>) -> Arc<SpooledEvent> {
         let at = event.ended.unwrap_or(event.last_seen).unix_millis();
         self.id_ms = self.id_ms.max(u64::try_from(at).unwrap_or(0));
-        let (number, id) = (self.next_number, self.ids.next(self.id_ms));
-        Arc::new(SpooledEvent {
-            number,
-            id,
-            event,
-            epoch,
-        })
+        let id = self.ids.next(self.id_ms);
+        let logged = self.log.append(id, event, epoch);
+        self.insert(topic, logged, now, now.after(self.bounds.max_age));
     }
 
-    /// Ends the track of an event on the disk, so that the next run does not; nothing is sent.
-    pub(super) fn close_track(&mut self, end: Event, now: Mono) {
-        let kept = self.record(end, None);
-        self.next_number = kept.number + 1;
-        if let Some(unwritten) = &mut self.unwritten {
-            unwritten.done(kept.number);
-            unwritten.keep(kept, now);
-        }
+    /// Ends a track that the next run would end; nothing is sent.
+    pub(super) fn end_track(&self, end: Event) {
+        self.log.end_track(end);
     }
 
-    /// Queues an event that an earlier run did not deliver and that is on the disk; called in the order of their numbers,
-    /// before any push. It expires after `left`.
+    /// Queues an event that an earlier run did not deliver; called in the order of their numbers, before any push. It expires after `left`.
     pub(crate) fn restore(
         &mut self,
         topic: &str,
-        kept: Arc<SpooledEvent>,
+        logged: Arc<LoggedEvent>,
         left: Duration,
         now: Mono,
     ) {
-        self.insert(topic.into(), kept, now, now.after(left));
+        self.insert(topic, logged, now, now.after(left));
     }
 
     /// An event of the camera waits or is in flight.
     pub(super) fn is_waiting_of(&self, camera: &CameraId) -> bool {
         let mut of_camera = self.entries.values();
         of_camera.any(|entry| {
-            entry.kept.event.camera == *camera
+            entry.logged.event.camera == *camera
                 && matches!(entry.phase, EventPhase::Waiting | EventPhase::InFlight)
         })
     }
 
-    fn insert(&mut self, topic: Arc<str>, kept: Arc<SpooledEvent>, now: Mono, mut expires: Mono) {
-        let number = kept.number;
-        self.next_number = self.next_number.max(number + 1);
+    fn insert(&mut self, topic: &str, logged: Arc<LoggedEvent>, now: Mono, mut expires: Mono) {
+        let number = logged.number;
         // An event does not expire before an older one, although the machine's clock may have been set between them.
         if let Some((_, before)) = self.entries.last_key_value() {
             expires = expires.max(before.expires);
         }
-        // The length on disk. Numbers, texts and lists always serialise.
-        let encoded = serde_json::to_vec(&*kept).map_or(0, |json| json.len() as u64);
         let entry = QueuedEvent {
-            topic,
-            bytes: encoded + OVERHEAD_BYTES,
+            topic: topic.into(),
+            bytes: logged.bytes + OVERHEAD_BYTES,
             since: now,
             expires,
             late: !self.connected,
             declined: false,
             phase: EventPhase::Waiting,
-            kept,
+            logged,
         };
         self.bytes += entry.bytes;
         self.entries.insert(number, entry);
@@ -271,10 +230,10 @@ impl EventQueue {
             self.late_rate.count(now);
         }
         let delayed = entry.late || now.since(entry.since) > DELAYED_AFTER;
-        let payload = event::to_json(&entry.kept.event, &entry.kept.id, entry.kept.epoch, delayed);
+        let payload = event::to_json(&entry.logged, delayed, None);
         let delivery = DeliveryOptions {
             expiry: Some(entry.expires.since(now)),
-            epoch: entry.kept.epoch,
+            epoch: entry.logged.epoch,
             ..DeliveryOptions::default()
         };
         let outgoing = Outgoing {
@@ -326,7 +285,7 @@ impl EventQueue {
     ) -> Option<(u64, Fate)> {
         let mut next = numbers.iter().filter_map(|number| {
             let entry = self.entries.get(number).filter(|entry| is_free(entry))?;
-            let fate = fate(&entry.kept.event.camera, entry.kept.epoch);
+            let fate = fate(&entry.logged.event.camera, entry.logged.epoch);
             (fate != Fate::Wait).then_some((*number, fate))
         });
         next.next()
@@ -409,9 +368,7 @@ impl EventQueue {
         if gone.phase == EventPhase::InFlight {
             self.in_flight -= 1;
         }
-        if let Some(unwritten) = &mut self.unwritten {
-            unwritten.done(number);
-        }
+        self.log.done(&self.receiver, [number]);
     }
 
     fn wait(&mut self, number: u64) {
@@ -440,22 +397,6 @@ impl EventQueue {
             }
         }
     }
-
-    /// Takes the changes since the last write to the disk.
-    pub(crate) fn unwritten(&mut self, now: Mono) -> Batch {
-        self.expire(now);
-        self.unwritten
-            .as_mut()
-            .map(std::mem::take)
-            .unwrap_or_default()
-    }
-
-    /// A batch could not be written.
-    pub(crate) fn still_unwritten(&mut self, batch: Batch) {
-        if let Some(unwritten) = &mut self.unwritten {
-            unwritten.put_back(batch);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -472,7 +413,7 @@ mod tests {
 
     /// Keeps this number of events while there is no connection.
     fn offline(events: usize) -> EventQueue {
-        EventQueue::new(spool(events), MessageIds::new(7))
+        EventQueue::new(spool(events), EventLog::default(), MessageIds::new(7))
     }
 
     fn online() -> EventQueue {
@@ -622,22 +563,5 @@ mod tests {
             queue.retry_declined();
         }
         assert_eq!(queue.declined, 1);
-    }
-
-    #[test]
-    fn changes_for_the_disk_are_collected_until_they_are_taken() {
-        let mut queue = online();
-        queue.keep_on_disk(7);
-        push(&mut queue, "gate", 1, ms(0));
-        push(&mut queue, "gate", 2, ms(0));
-        let (number, _) = queue.take(ms(0), send).unwrap();
-        assert_eq!(number, 7, "numbers continue after those on the disk");
-        queue.acked(number);
-        let batch = queue.unwritten(ms(1));
-        queue.still_unwritten(batch);
-        let again = queue.unwritten(ms(2));
-        assert_eq!(again.keep.keys().collect::<Vec<_>>(), [&7, &8]);
-        assert_eq!(again.done, [7].into());
-        assert!(queue.unwritten(ms(3)).keep.is_empty());
     }
 }

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::{
-    tests::{drain, json, ms, outbox, status, text, ticket, topics_of},
+    tests::{drain, json, ms, outbox_on, status, text, ticket, topics_of},
     *,
 };
 use crate::{
@@ -12,14 +12,11 @@ use crate::{
         discovery::{self, tests::SITE},
         event::tests::event,
     },
-    delivery::{
-        event_feed::{EventFeed, take_reader},
-        spool::{Journal, memory::MemoryDisk},
-    },
     publisher::queue_found,
     testing::{TestRights, camera, count, detected, fleet_topics, happened, health_of, identity},
 };
-use spotter_core::{EndReason, Epoch, ManualClock};
+use spotter_core::{EndReason, Epoch, ManualClock, WebhookId};
+use spotter_state::{EventReceiver, LoggedEvent, OfferEvent, OpenedEvents, testing::MemoryLog};
 
 const OWNER: &str = "spotter/hall/cam/gate/owner";
 const COUNT: &str = "spotter/hall/cam/gate/count/person";
@@ -33,8 +30,12 @@ struct FleetOutbox {
 
 impl FleetOutbox {
     fn new() -> Self {
+        Self::on(EventLog::default())
+    }
+
+    fn on(log: EventLog) -> Self {
         let rights = Arc::new(TestRights::default());
-        let outbox = outbox().in_fleet(Arc::clone(&rights) as Arc<dyn CameraRights>);
+        let outbox = outbox_on(log, 7).in_fleet(Arc::clone(&rights) as Arc<dyn CameraRights>);
         Self { outbox, rights }
     }
 
@@ -272,46 +273,50 @@ fn released_camera_has_one_last_message() {
 }
 
 #[test]
-fn feed_has_events_without_a_broker_and_in_order() {
-    let mut fleet = FleetOutbox::owning();
-    let (feed, reader) = EventFeed::new();
-    fleet.outbox.events.feed = feed;
-    let mut events = take_reader(&reader).unwrap();
+fn webhook_gets_owned_events_without_a_broker_and_in_order() {
+    let log = EventLog::default();
+    let mut fleet = FleetOutbox::on(log.clone());
+    let (sender, events) = std::sync::mpsc::channel();
+    let offer: OfferEvent =
+        Arc::new(move |logged: &Arc<LoggedEvent>| sender.send(Arc::clone(logged)).is_ok());
+    let door = EventReceiver::webhook(&WebhookId::new("door").unwrap());
+    log.set_webhooks(BTreeMap::from([(door, offer)]));
+    fleet.own(17, ms(0));
     fleet.begins(1, ms(1));
     fleet.begins(2, ms(2));
     fleet.rights.silence(&camera("gate"), 18);
     fleet.begins(3, ms(3));
     fleet.connected();
     fleet.deliver(ms(700));
-    let fed = std::iter::from_fn(|| events.try_recv().ok());
-    let fed: Vec<String> = fed.map(|event| event.event().track.to_string()).collect();
-    assert_eq!(fed, ["b7c1-gate-1", "b7c1-gate-2"], "each once");
+    let got = events
+        .try_iter()
+        .map(|logged| logged.event.track.to_string());
+    assert_eq!(
+        got.collect::<Vec<_>>(),
+        ["b7c1-gate-1", "b7c1-gate-2"],
+        "each once"
+    );
 }
 
 /// A run of the process with its disk.
-struct Run {
+struct Run<'a> {
     fleet: FleetOutbox,
-    journal: Journal<MemoryDisk>,
-    clock: ManualClock,
+    log: EventLog,
+    disk: &'a mut MemoryLog,
 }
 
-impl Run {
-    fn start(disk: &MemoryDisk) -> Self {
-        let (journal, found) = Journal::open(disk.clone(), 20_000_000).unwrap();
-        let (mut fleet, clock) = (FleetOutbox::new(), ManualClock::default());
+impl<'a> Run<'a> {
+    fn start(disk: &'a mut MemoryLog) -> Self {
+        let OpenedEvents { log, found } = disk.open();
+        let mut fleet = FleetOutbox::on(log.clone());
+        let clock = ManualClock::default();
         queue_found(&found, &fleet_topics(), &mut fleet.outbox, &clock);
-        Self {
-            fleet,
-            journal,
-            clock,
-        }
+        Self { fleet, log, disk }
     }
 
     /// Writes to the disk and ends without a clean stop.
-    fn kill(mut self) {
-        let batch = self.fleet.outbox.events.unwritten(ms(0));
-        let wall = spotter_core::Clock::wall(&self.clock);
-        self.journal.write(&batch, ms(0), wall).unwrap();
+    fn kill(self) {
+        self.disk.write(&self.log);
     }
 }
 
@@ -323,15 +328,15 @@ fn events_of_an_earlier_run_wait_for_their_owner() {
         "b7c1-gate-2 \"restart\"",
     ];
     for (now_known, is_ours) in [("own 17", true), ("own 19", false), ("lost to 18", false)] {
-        let disk = MemoryDisk::default();
-        let mut run = Run::start(&disk);
+        let mut disk = MemoryLog::default();
+        let mut run = Run::start(&mut disk);
         run.fleet.own(17, ms(0));
         let end = EventStep::End(EndReason::Left);
         run.fleet.push(happened(event("gate", 1, end)), ms(1));
         run.fleet.begins(2, ms(1));
         run.kill();
 
-        let mut run = Run::start(&disk);
+        let mut run = Run::start(&mut disk);
         run.fleet.connected();
         assert!(run.fleet.deliver(ms(60_000)).is_empty(), "not known yet");
         match now_known {
@@ -347,7 +352,7 @@ fn events_of_an_earlier_run_wait_for_their_owner() {
         assert_eq!(counters.events_of_older_epoch, older, "{now_known}");
         run.kill();
         // Nothing is left for the next run.
-        let mut next = Run::start(&disk);
+        let mut next = Run::start(&mut disk);
         next.fleet.connected();
         next.fleet.own(20, ms(600));
         assert_eq!(topics_of(&next.fleet.deliver(ms(600))), [OWNER]);
@@ -356,8 +361,8 @@ fn events_of_an_earlier_run_wait_for_their_owner() {
 
 #[test]
 fn track_of_a_lost_camera_has_no_restart_end() {
-    let disk = MemoryDisk::default();
-    let mut run = Run::start(&disk);
+    let mut disk = MemoryLog::default();
+    let mut run = Run::start(&mut disk);
     run.fleet.own(17, ms(0));
     run.fleet.begins(1, ms(1));
     run.fleet.connected();
@@ -366,8 +371,7 @@ fn track_of_a_lost_camera_has_no_restart_end() {
     let end = happened(event("gate", 1, EventStep::End(EndReason::Disabled)));
     run.fleet.push(end, ms(700));
     run.kill();
-    let (_, found) = Journal::open(disk, 20_000_000).unwrap();
-    assert!(found.open.is_empty() && found.waiting.is_empty());
+    assert!(disk.open().found.events.is_empty());
 }
 
 /// One step of the property test; the camera is `gate`.

@@ -32,8 +32,6 @@ pub struct MessageCounters {
     pub events_too_old: u64,
     /// Events dropped: another node of the fleet is the owner of the camera, and perhaps was when they happened.
     pub events_of_older_epoch: u64,
-    /// Events that webhooks did not get because the daemon read them too slowly.
-    pub feed_dropped: u64,
     /// Updates of a fleet's cameras that this node does not own; they are not losses.
     pub not_owned: u64,
     /// Replies acknowledged by the broker.

@@ -3,7 +3,7 @@
 //! ```text
 //!                 ┌ ReplyQueue   until the connection ends
 //!   Message ─push─┼ StateQueue   newest per topic, by rank       ├─take─▶ Outgoing ──▶ broker
-//!                 ├ EventQueue   until acknowledged, on disk too │        acked, failed, declined
+//!                 ├ EventQueue   until acknowledged              │        acked, failed, declined
 //!                 └ StreamQueue  at most 5 s, within the rates   ┘
 //! ```
 //!
@@ -14,7 +14,7 @@
 //!   states.
 //! - Only streams wait for the rates; every message counts in them.
 //! - The final `offline` is a state that is sent when nothing else waits, so that no message follows it. Events that do
-//!   not fit in before it stay in the spool.
+//!   not fit in before it stay in the event log.
 //! - A message of a fleet's camera is sent with the epoch that the node may publish now. With an older one it is dropped; while the node is silent
 //!   about the camera, it waits. Messages of the node itself do not wait for that.
 //! - Messages that the broker refused are retried once a minute: a refused `status` must not leave the node unavailable for
@@ -23,7 +23,6 @@
 //! The client library's queue is not used for this: it loses unacknowledged messages when a session ends, and keeps the
 //! oldest.
 
-pub(crate) mod event_feed;
 mod event_queue;
 #[cfg(test)]
 mod event_tests;
@@ -39,7 +38,6 @@ mod outgoing;
 mod rates;
 mod reply_queue;
 mod shared;
-pub(crate) mod spool;
 mod state_queue;
 mod stream_queue;
 #[cfg(test)]
@@ -57,8 +55,8 @@ use crate::{
 };
 use spotter_config::SpoolConfig;
 use spotter_core::{CameraId, CameraRights, EventStep, Mono};
+use spotter_state::EventLog;
 
-pub use event_feed::PublishedEvent;
 use event_queue::EventQueue;
 use gate::CameraGate;
 pub use message_counters::MessageCounters;
@@ -140,12 +138,12 @@ pub(crate) struct Outbox {
 
 impl Outbox {
     /// `boot` names this run; `id_seed` is random, so that message ids of two runs differ.
-    pub(crate) fn new(spool: SpoolConfig, boot: Arc<str>, id_seed: u64) -> Self {
+    pub(crate) fn new(spool: SpoolConfig, log: EventLog, boot: Arc<str>, id_seed: u64) -> Self {
         Self {
             connected: false,
             replies: ReplyQueue::default(),
             states: StateQueue::default(),
-            events: EventQueue::new(spool, MessageIds::new(id_seed)),
+            events: EventQueue::new(spool, log, MessageIds::new(id_seed)),
             // Another seed, so that no event and detection have the same id.
             streams: StreamQueue::new(boot, MessageIds::new(!id_seed)),
             gate: CameraGate::new(None),
@@ -220,7 +218,7 @@ impl Outbox {
                 if let Update::Event(event) = update
                     && matches!(event.step, EventStep::End(_))
                 {
-                    self.events.close_track(*event, now);
+                    self.events.end_track(*event);
                 }
             }
         }
@@ -470,7 +468,6 @@ impl Outbox {
             events_over_bound: self.events.over_bound,
             events_too_old: self.events.too_old,
             events_of_older_epoch: self.events.older_epoch,
-            feed_dropped: self.events.feed.dropped,
             not_owned: own.not_owned + self.streams.counters.not_owned,
             replies_acked: own.replies_acked,
             replies_dropped: self.replies.dropped,

@@ -7,16 +7,16 @@ use rand::RngExt;
 use rand_pcg::Pcg32;
 
 use super::{
-    tests::{json, spool},
+    tests::{json, outbox_on},
     *,
 };
 use crate::{
     contract::event::tests::event,
-    delivery::spool::{Journal, memory::MemoryDisk},
     publisher::queue_found,
     testing::{happened, topics},
 };
 use spotter_core::{Clock, EndReason, EventStep, ManualClock, UpdateReason, WallTime};
+use spotter_state::{OpenedEvents, testing::MemoryLog};
 
 const OUTAGES: usize = 1000;
 const CAMERAS: [&str; 3] = ["dock", "gate", "yard"];
@@ -27,14 +27,14 @@ type PublishedStep = (String, String);
 /// One run of the process.
 struct Process {
     outbox: Outbox,
-    journal: Journal<MemoryDisk>,
+    log: EventLog,
 }
 
 /// What the broker received, and what it must receive.
 struct OutageModel {
     random: Pcg32,
     clock: ManualClock,
-    disk: MemoryDisk,
+    disk: MemoryLog,
     process: Process,
     lives: u64,
     /// The broker considers the connection open.
@@ -50,19 +50,18 @@ struct OutageModel {
     copies: usize,
 }
 
-fn start(disk: &MemoryDisk, clock: &ManualClock, life: u64) -> Process {
-    let (journal, found) = Journal::open(disk.clone(), 20_000_000).unwrap();
-    let boot = format!("{life:04x}").into();
-    let mut outbox = Outbox::new(spool(5000), boot, life);
+fn start(disk: &mut MemoryLog, clock: &ManualClock, life: u64) -> Process {
+    let OpenedEvents { log, found } = disk.open();
+    let mut outbox = outbox_on(log.clone(), life);
     queue_found(&found, &topics(), &mut outbox, clock);
-    Process { outbox, journal }
+    Process { outbox, log }
 }
 
 impl OutageModel {
     fn new(seed: u64) -> Self {
         let clock = ManualClock::at(WallTime::from_unix_millis(1_787_393_730_000));
-        let disk = MemoryDisk::default();
-        let process = start(&disk, &clock, 0);
+        let mut disk = MemoryLog::default();
+        let process = start(&mut disk, &clock, 0);
         Self {
             random: Pcg32::new(seed, 1),
             clock,
@@ -106,7 +105,7 @@ impl OutageModel {
         let message = Message::from_update(&topics(), happened(event.clone()), None);
         let topic = message.topic.clone();
         self.process.outbox.push(message, self.clock.now());
-        if self.write(3, 1500) {
+        if self.write(3) {
             let said = (event.track.to_string(), event.looks.to_string());
             self.owed.entry(topic).or_default().push(said);
         } else {
@@ -114,29 +113,25 @@ impl OutageModel {
         }
     }
 
-    /// The spool writer writes, and this `percent` of its writes are killed within `bytes`. False: the process was killed.
-    fn write(&mut self, percent: u32, bytes: usize) -> bool {
-        let now = self.clock.now();
-        let batch = self.process.outbox.events.unwritten(now);
-        if self.chance(percent) {
-            let bytes = self.random.random_range(0..bytes);
-            self.disk.medium().dies_after = Some(bytes);
+    /// The state thread writes. False: the process was killed before, which happens to this `percent` of the writes. One that is killed within a
+    /// transaction has not written it: the tests of `spotter_state` kill processes at any point.
+    fn write(&mut self, percent: u32) -> bool {
+        let is_written = !self.chance(percent);
+        if is_written {
+            self.disk.write(&self.process.log);
         }
-        let written = self.process.journal.write(&batch, now, self.clock.wall());
-        self.disk.medium().dies_after = None;
-        written.is_ok()
+        is_written
     }
 
     /// Kills and restarts the process. Open events end, and the ends must be delivered once written.
     fn die(&mut self) {
         loop {
-            self.disk.medium().read_only = false;
             self.lives += 1;
             self.reached = false;
             self.unacked.clear();
             self.open.clear();
-            self.process = start(&self.disk, &self.clock, self.lives);
-            if self.write(10, 800) {
+            self.process = start(&mut self.disk, &self.clock, self.lives);
+            if self.write(10) {
                 return;
             }
         }

@@ -1,4 +1,4 @@
-//! The outbox, shared between the stages that publish, the connection and the task of the disk.
+//! The outbox, shared between the stages that publish and the connection.
 
 use std::{
     collections::BTreeSet,
@@ -18,8 +18,6 @@ use super::Outbox;
 pub(crate) struct Shared {
     outbox: Mutex<Outbox>,
     changed: Notify,
-    /// Wakes the task that writes events to the disk.
-    pub(crate) event_pushed: Notify,
     turns: AtomicU64,
     /// Filters that the broker rejected on this connection.
     rejected: Mutex<BTreeSet<String>>,
@@ -30,7 +28,6 @@ impl Shared {
         Self {
             outbox: Mutex::new(outbox),
             changed: Notify::new(),
-            event_pushed: Notify::new(),
             turns: AtomicU64::new(0),
             rejected: Mutex::default(),
         }

@@ -24,7 +24,11 @@ pub(super) fn spool(events: usize) -> SpoolConfig {
 }
 
 pub(super) fn outbox() -> Outbox {
-    Outbox::new(spool(5000), "b7c1".into(), 7)
+    outbox_on(EventLog::default(), 7)
+}
+
+pub(super) fn outbox_on(log: EventLog, id_seed: u64) -> Outbox {
+    Outbox::new(spool(5000), log, "b7c1".into(), id_seed)
 }
 
 pub(super) fn online() -> Outbox {

@@ -21,6 +21,7 @@ use crate::{
 use spotter_config::{MqttConfig, MqttTls, MqttVersion, Secret, testing::mqtt};
 use spotter_core::{Clock, Presence, PromptState, SystemClock, WallTime};
 use spotter_scripted::tls::certificates;
+use spotter_state::OpenedEvents;
 
 mod again;
 mod delivery_audit;
@@ -52,7 +53,7 @@ fn start(mqtt: &MqttConfig) -> (Publisher, JoinHandle<()>) {
 }
 
 fn start_at(mqtt: &MqttConfig, clock: Arc<dyn Clock>) -> (Publisher, JoinHandle<()>) {
-    Publisher::start(mqtt, None, &identity(), clock).unwrap()
+    Publisher::start(mqtt, &OpenedEvents::default(), &identity(), clock).unwrap()
 }
 
 /// The connection of a publisher that makes the same decisions with shorter pauses and limits.
@@ -64,7 +65,7 @@ fn quick(mqtt: &MqttConfig) -> ConnectionTarget {
 }
 
 fn start_quick(mqtt: &MqttConfig, clock: Arc<dyn Clock>) -> (Publisher, JoinHandle<()>) {
-    Publisher::start_on(quick(mqtt), None, clock)
+    Publisher::start_on(quick(mqtt), &OpenedEvents::default(), clock)
 }
 
 async fn reach(publisher: &Publisher, wanted: impl FnMut(&BrokerState) -> bool) -> BrokerState {
@@ -272,7 +273,12 @@ async fn tls_accepts_its_authority_only_and_never_falls_back() {
     let (unchecked, _task) = start(&with("other.pem", true));
     online(&unchecked).await;
     let missing = with("nowhere.pem", false);
-    let refused = Publisher::start(&missing, None, &identity(), Arc::new(SystemClock::new()));
+    let refused = Publisher::start(
+        &missing,
+        &OpenedEvents::default(),
+        &identity(),
+        Arc::new(SystemClock::new()),
+    );
     assert!(refused.is_err_and(|error| error.to_string().contains("nowhere.pem")));
 }
 

@@ -3,7 +3,10 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 
 use super::*;
-use crate::Document;
+use crate::{
+    Document,
+    event_table::{self, EventTable},
+};
 
 const TEXT: &str = r#"{"v":1}"#;
 
@@ -76,6 +79,30 @@ fn damaged_file_is_renamed_and_readable_settings_are_copied() {
     }
 }
 
+#[test]
+fn of_damaged_files_the_two_newest_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    for second in 0..4 {
+        fs::write(folder.path().join(FILE), "no database".repeat(100)).unwrap();
+        fs::write(folder.path().join("state.db-journal"), "beside it").unwrap();
+        let wall = WallTime::from_unix_millis(wall().unix_millis() + 1000 * second);
+        Database::open(folder.path(), wall).unwrap();
+    }
+    let mut left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+    left.retain(|entry| {
+        let name = entry.as_ref().unwrap().file_name();
+        name.to_string_lossy().starts_with(DAMAGED)
+    });
+    let mut aside = damaged_files(folder.path());
+    aside.sort();
+    let newest = [
+        "state.db.damaged-20260822T101532Z",
+        "state.db.damaged-20260822T101533Z",
+    ];
+    assert_eq!(aside, newest);
+    assert!(left.len() <= 4, "{left:?}");
+}
+
 /// SQLite does not notice it: the page is read with zeros at its end.
 #[test]
 fn torn_last_page_loses_no_document_but_its_own() {
@@ -110,7 +137,7 @@ fn file_of_a_newer_version_is_refused_by_its_name() {
     drop(database);
     let error = Database::open(folder.path(), wall()).unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("state.db: written by a newer version of Spotter (its tables have version 7, this program knows 1)"), "{text}");
+    assert!(text.contains("state.db: written by a newer version of Spotter (its tables have version 7, this program knows 2)"), "{text}");
 }
 
 #[test]
@@ -120,12 +147,14 @@ fn tables_are_updated_in_one_transaction_after_a_copy() {
     let path = folder.path().join(FILE);
     let failing = [
         schema::STEPS[0],
+        schema::STEPS[1],
         "ALTER TABLE document ADD COLUMN extra TEXT; SELECT nonsense",
     ];
     update(&mut database.connection, &database.folder, &path, &failing).unwrap_err();
-    assert_eq!(schema::version(&database.connection).unwrap(), 1);
+    assert_eq!(schema::version(&database.connection).unwrap(), 2);
     let steps = [
         schema::STEPS[0],
+        schema::STEPS[1],
         "ALTER TABLE document ADD COLUMN extra TEXT",
         "UPDATE document SET extra = body",
     ];
@@ -140,10 +169,10 @@ fn tables_are_updated_in_one_transaction_after_a_copy() {
             extra.as_str(),
             schema::version(&database.connection).unwrap()
         ),
-        (TEXT, 3)
+        (TEXT, 4)
     );
-    let copy = Connection::open(folder.path().join("state.db.version-1")).unwrap();
-    assert_eq!(schema::version(&copy).unwrap(), 1);
+    let copy = Connection::open(folder.path().join("state.db.version-2")).unwrap();
+    assert_eq!(schema::version(&copy).unwrap(), 2);
     assert_eq!(document::read_all(&copy)[&Document::Overrides], TEXT);
 }
 
@@ -221,11 +250,20 @@ fn fixture(name: &str) -> tempfile::TempDir {
         .join("tests/fixtures/0.1.0")
         .join(name);
     let folder = tempfile::tempdir().unwrap();
-    for entry in fs::read_dir(fixture).unwrap() {
-        let path = entry.unwrap().path();
-        fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
-    }
+    copy_folder(&fixture, folder.path());
     folder
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        let to = to.join(path.file_name().unwrap());
+        match path.is_dir() {
+            true => copy_folder(&path, &to),
+            false => drop(fs::copy(&path, to).unwrap()),
+        }
+    }
 }
 
 #[test]
@@ -261,6 +299,85 @@ fn files_of_the_release_before_are_moved_once_and_renamed() {
         );
         assert!(!folder.path().join("retained.json").exists());
     }
+}
+
+/// Of a run that could reach neither the broker nor the webhook `door`: the event of `gate-1` was dropped and its track is open.
+#[test]
+fn events_of_the_release_before_are_moved_once_and_renamed() {
+    let folder = fixture("events");
+    let expected = [
+        ("00000001", "New", ""),
+        ("00000002", "New", "mqtt webhook/door"),
+        ("00000003", "Update(Better)", "mqtt webhook/door"),
+        ("00000004", "End(Left)", "mqtt webhook/door"),
+        ("00000005", "Update(Crossed)", "mqtt webhook/door"),
+    ];
+    for moved_before in [false, true] {
+        if moved_before {
+            // A crash between the move and the renaming.
+            for name in ["spool", "webhooks"] {
+                fs::rename(
+                    folder.path().join(format!("{name}.old")),
+                    folder.path().join(name),
+                )
+                .unwrap();
+            }
+        }
+        let database = open(folder.path());
+        let (_, found) = EventTable::open(&database.connection).unwrap();
+        let events = found.events.iter().map(|found| {
+            let waiting = event_table::names(&found.waiting);
+            let step = format!("{:?}", found.logged.event.step);
+            (found.logged.id[18..].to_owned(), step, waiting)
+        });
+        let expected = expected.map(|(id, step, waiting)| (id.into(), step.into(), waiting.into()));
+        assert_eq!(events.collect::<Vec<_>>(), expected);
+        let open: Vec<&str> = found
+            .open
+            .iter()
+            .map(|event| event.event.track.as_str())
+            .collect();
+        assert_eq!(open, ["b7c1-gate-1", "b7c1-gate-3"]);
+        let jpeg = event_table::picture(&database.connection, 2).unwrap();
+        assert_eq!(jpeg.unwrap(), [0xff, 0xd8, 7]);
+        for name in ["spool", "webhooks"] {
+            assert!(!folder.path().join(name).exists());
+            assert!(folder.path().join(format!("{name}.old")).is_dir());
+        }
+    }
+}
+
+/// The spool has what happened, the webhook the payload of it.
+#[test]
+fn event_of_a_webhook_equals_that_of_the_spool() {
+    let read = |removed: &str| {
+        let folder = fixture("events");
+        fs::remove_dir_all(folder.path().join(removed)).unwrap();
+        let found = EventTable::open(&open(folder.path()).connection).unwrap().1;
+        found
+            .events
+            .into_iter()
+            .map(|found| found.logged.event.clone())
+    };
+    let (of_spool, mut of_webhook) = (read("webhooks"), read("spool"));
+    for mut event in of_spool.skip(1) {
+        let mut of_payload = of_webhook.next().unwrap();
+        assert!((event.top_score - of_payload.top_score).abs() < 0.001 || event.crossing.is_some());
+        if event.crossing.is_some() {
+            // What the message of a crossing does not have.
+            (of_payload.started, of_payload.looks) = (event.started, event.looks);
+            (of_payload.zones, of_payload.entered_zones) =
+                (event.zones.clone(), event.entered_zones.clone());
+            of_payload.camera_size = event.camera_size;
+        }
+        for event in [&mut event, &mut of_payload] {
+            event.top_score = 0.0;
+            event.dwell.clear();
+            event.last_seen = WallTime::from_unix_millis(event.last_seen.unix_millis());
+        }
+        assert_eq!(of_payload, event);
+    }
+    assert!(of_webhook.next().is_none());
 }
 
 #[test]

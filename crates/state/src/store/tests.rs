@@ -3,8 +3,9 @@
 use std::fs;
 
 use super::*;
-use crate::event_log::tests::{broker, new_event, wall};
-use spotter_core::{ManualClock, WallTime};
+use crate::event_table::tests::{broker, ended, waiting};
+use crate::{EventLog, EventReceiver, LoggedEvent, OfferEvent, OpenedEvents};
+use spotter_core::{ManualClock, WallTime, WebhookId};
 
 fn clock() -> Arc<dyn Clock> {
     Arc::new(ManualClock::at(WallTime::from_unix_millis(
@@ -14,6 +15,12 @@ fn clock() -> Arc<dyn Clock> {
 
 fn open(folder: &Path) -> StateStore {
     StateStore::open(folder, clock()).unwrap()
+}
+
+/// A second later.
+fn open_later(folder: &Path) -> StateStore {
+    let later = WallTime::from_unix_millis(clock().wall().unix_millis() + 1000);
+    StateStore::open(folder, Arc::new(ManualClock::at(later))).unwrap()
 }
 
 async fn put(store: &StateStore, document: Document, text: &str) {
@@ -61,6 +68,7 @@ fn batch_that_is_being_written_is_still_pending() {
     let mut writer = Writer::new(folder.path(), Arc::clone(&shared), clock());
     let ended = watch::channel(false).1;
     let store = StateStore(Arc::new(StoreHandle {
+        folder: folder.path().to_owned(),
         shared: Arc::clone(&shared),
         ended,
     }));
@@ -144,81 +152,100 @@ fn newer_file_ends_the_start() {
     );
 }
 
-const LIMITS: LogLimits = LogLimits { bytes: 1_000_000 };
-
 /// Ends of tracks.
-fn appended(numbers: std::ops::Range<u64>) -> EventChanges {
-    let mut changes = EventChanges::default();
-    for number in numbers {
-        changes.append(
-            new_event(2 * number + 1, number),
-            wall(60),
-            [broker()].into(),
-        );
-    }
-    changes
+fn append(log: &EventLog, numbers: std::ops::RangeInclusive<u64>) -> Vec<u64> {
+    let append = |end: Arc<LoggedEvent>| log.append(end.id.clone(), end.event.clone(), None);
+    let appended = ended(numbers).into_iter().map(append);
+    appended.map(|logged| logged.number).collect()
 }
 
 #[tokio::test]
 async fn next_run_finds_events_with_their_ids() {
     let folder = tempfile::tempdir().unwrap();
     let store = open(folder.path());
-    let found = store.open_events(vec![broker()], LIMITS).await.unwrap();
-    assert_eq!((found.first_number, found.events.len()), (1, 0));
-    store.write_events(appended(0..3));
-    store.pending().finished().await;
-    let (event, picture) = store.read_event(3).await.unwrap();
-    assert_eq!((&event, picture), (&*new_event(3, 1), None));
-    assert_eq!(store.read_event(4).await, None);
+    let log = OpenedEvents::of(&store).log;
+    log.set_webhooks(BTreeMap::new());
+    let numbers = append(&log, 1..=3);
+    log.written().await;
+    log.add_picture(numbers[1], Arc::from([7]));
+    assert_eq!(log.picture(numbers[1]).await, Some(vec![7]));
+    assert_eq!(log.picture(numbers[2]).await, None);
     // Those that no caller waits for are written by the end.
-    let mut done = EventChanges::default();
-    done.done(&broker(), 1);
-    store.write_events(done);
-    store.write_events(appended(3..4));
+    log.done(&broker(), [numbers[0]]);
+    let last = append(&log, 4..=4);
+    store.close().await;
+    let found = OpenedEvents::of(&open(folder.path())).found;
+    let expected = [&numbers[1..], &last].concat();
+    assert_eq!(waiting(&found, &broker()), expected);
+    assert_eq!(found.events[2].logged.id, ended(4..=4)[0].id);
+    assert!(found.next_number > last[0]);
+}
+
+#[tokio::test]
+async fn webhook_gets_what_it_wants_and_waits_for_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let log = OpenedEvents::of(&store).log;
+    let door = EventReceiver::webhook(&WebhookId::new("door").unwrap());
+    let got = Arc::new(Mutex::new(Vec::new()));
+    let inbox = Arc::clone(&got);
+    let wants_second: OfferEvent = Arc::new(move |logged| {
+        let is_wanted = logged.event.track.as_str().ends_with("-2");
+        inbox
+            .lock()
+            .unwrap()
+            .extend(is_wanted.then_some(logged.number));
+        is_wanted
+    });
+    log.set_webhooks(BTreeMap::from([(door.clone(), wants_second)]));
+    let numbers = append(&log, 1..=3);
+    assert_eq!(*got.lock().unwrap(), [numbers[1]]);
     store.close().await;
     let store = open(folder.path());
-    let found = store.open_events(vec![broker()], LIMITS).await.unwrap();
-    assert_eq!(found.waiting[&broker()], [3, 5, 7]);
-    assert_eq!(found.events[&7], new_event(7, 3));
-    assert_eq!(found.first_number, 8);
+    let OpenedEvents { log, found } = OpenedEvents::of(&store);
+    assert_eq!(waiting(&found, &door), [numbers[1]]);
+    assert_eq!(waiting(&found, &broker()), numbers);
+    log.set_webhooks(BTreeMap::new());
+    store.close().await;
+    let found = OpenedEvents::of(&open(folder.path())).found;
+    assert!(waiting(&found, &door).is_empty());
 }
 
 #[tokio::test]
 async fn events_of_a_failing_disk_are_written_when_it_works() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("state");
-    fs::write(&path, "a file in the way").unwrap();
     let store = open(&path);
-    assert!(store.open_events(vec![broker()], LIMITS).await.is_none());
-    store.write_events(appended(0..3));
-    assert!(!store.troubles().is_empty());
+    append(&OpenedEvents::of(&store).log, 1..=1);
+    store.close().await;
+    // A damaged folder: nothing of the earlier run can be read.
+    let aside = folder.path().join("aside");
+    fs::rename(&path, &aside).unwrap();
+    fs::write(&path, "a file in the way").unwrap();
+    let store = open_later(&path);
+    let OpenedEvents { log, found } = OpenedEvents::of(&store);
+    assert_eq!(found.events.len(), 0);
+    append(&log, 2..=4);
+    assert!(store.troubles()[1].contains("cannot keep events in"));
     fs::remove_file(&path).unwrap();
-    let opened = async {
-        loop {
-            if let Some(found) = store.open_events(vec![broker()], LIMITS).await {
-                return found;
-            }
+    fs::rename(&aside, &path).unwrap();
+    let mended = async {
+        while !store.troubles().is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), opened)
+    tokio::time::timeout(Duration::from_secs(60), mended)
         .await
         .unwrap();
     store.close().await;
-    let store = open(&path);
-    let found = store.open_events(vec![broker()], LIMITS).await.unwrap();
-    assert_eq!(found.waiting[&broker()], [1, 3, 5]);
-}
-
-#[tokio::test]
-async fn events_beyond_the_limit_are_reported_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = open(folder.path());
-    let limits = LogLimits { bytes: 1 };
-    store.open_events(vec![broker()], limits).await.unwrap();
-    store.write_events(appended(0..2));
-    store.pending().finished().await;
-    assert_eq!(store.take_lost_events().over_bound[&broker()], [1, 3]);
-    assert_eq!(store.take_lost_events(), LostEvents::default());
+    let found = OpenedEvents::of(&open(&path)).found;
+    let ids: Vec<_> = found
+        .events
+        .iter()
+        .map(|found| found.logged.id.clone())
+        .collect();
+    let expected: Vec<_> = ended(1..=4).iter().map(|event| event.id.clone()).collect();
+    assert_eq!(ids, expected);
 }
 
 #[test]

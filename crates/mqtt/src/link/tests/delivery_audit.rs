@@ -17,6 +17,7 @@ use crate::{
 };
 use spotter_config::SpoolConfig;
 use spotter_core::{Clock, Event, EventStep, Mono, SystemClock, TrackId, WallTime};
+use spotter_state::{OpenedEvents, StateStore};
 
 const EVENTS: &str = "spotter/edge1/cam/+/event/+";
 
@@ -40,7 +41,7 @@ impl Clock for AdjustableClock {
 pub(super) struct DeliveryAudit {
     publisher: Publisher,
     clock: Arc<AdjustableClock>,
-    /// The state directory with the spool.
+    /// The state directory with the event log.
     _state: tempfile::TempDir,
     consumer: PersistentConsumer,
     /// Number of the last track.
@@ -65,8 +66,9 @@ impl DeliveryAudit {
             max_age: Duration::from_secs(3600),
             max_mb: 1,
         };
-        let (publisher, _) =
-            Publisher::start_on(quick(&settings), Some(state.path()), clock.clone());
+        let store = StateStore::open(state.path(), clock.clone()).unwrap();
+        let events = OpenedEvents::of(&store);
+        let (publisher, _) = Publisher::start_on(quick(&settings), &events, clock.clone());
         let mut audit = Self {
             publisher,
             clock,

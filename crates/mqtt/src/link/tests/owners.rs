@@ -22,6 +22,7 @@ use spotter_core::{
     CameraRights as _, Clock, EventStep, ManualClock, MayPublish, SystemClock, WallTime,
 };
 use spotter_scripted::broker::codec::ClientPacket;
+use spotter_state::OpenedEvents;
 
 const OWNER: &str = "spotter/hall/cam/gate/owner";
 const COUNT: &str = "spotter/hall/cam/gate/count/person";
@@ -33,7 +34,7 @@ fn start(port: u16, clock: Arc<dyn Clock>) -> (Publisher, Arc<TestRights>) {
         timing: ConnectionTiming::quick(),
         ..ConnectionTarget::new(&mqtt(port), &fleet_identity(&rights)).unwrap()
     };
-    let (publisher, _) = Publisher::start_on(target, None, clock);
+    let (publisher, _) = Publisher::start_on(target, &OpenedEvents::default(), clock);
     rights.grant(&camera("gate"), 17);
     publisher.publish(Update::Owner {
         camera: camera("gate"),

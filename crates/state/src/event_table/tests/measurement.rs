@@ -1,6 +1,6 @@
 //! What docs/state.md says about the event log: bytes written, time, `kill -9`, lost power, a full disk.
 //!
-//! `cargo test -p spotter-state --lib event_log -- --include-ignored --nocapture --test-threads=1`
+//! `cargo test -p spotter-state --lib event_table -- --include-ignored --nocapture --test-threads=1`
 
 use std::{
     collections::BTreeSet,
@@ -47,7 +47,7 @@ impl Grouping {
                 Self::One | Self::Ten => marks(first.saturating_sub(size).max(1)..first),
             };
             for number in first..first + size {
-                changes.append(new_event(number, number / 2), wall(60), [broker()].into());
+                changes.merge(appended(new_event(number, number / 2), [broker()]));
             }
             batches.push(changes);
             if matches!(self, Self::Two) {
@@ -60,7 +60,7 @@ impl Grouping {
 
 fn marks(numbers: std::ops::Range<u64>) -> EventChanges {
     let mut changes = EventChanges::default();
-    numbers.for_each(|number| changes.done(&broker(), number));
+    numbers.for_each(|number| changes.merge(done(&broker(), &[number])));
     changes
 }
 
@@ -70,14 +70,13 @@ fn marks(numbers: std::ops::Range<u64>) -> EventChanges {
 fn bytes_and_time_of_an_event() {
     for grouping in [Grouping::One, Grouping::Two, Grouping::Ten] {
         let folder = tempfile::tempdir().unwrap();
-        let (mut database, mut log, _) = log_in(folder.path());
+        let (mut database, mut table, _) = table_in(folder.path());
         let batches = grouping.batches();
         let mut times = Vec::with_capacity(batches.len());
         let before = write_bytes();
         for changes in &batches {
             let start = Instant::now();
-            log.write(&mut database.connection, changes, wall(0))
-                .unwrap();
+            table.write(&mut database.connection, changes).unwrap();
             if !changes.appended.is_empty() {
                 times.push(start.elapsed());
             }
@@ -105,21 +104,20 @@ fn child_that_is_killed() {
     let Some(folder) = env::var_os(CHILD_FOLDER) else {
         return;
     };
-    let (mut database, mut log, found) = log_in(Path::new(&folder));
-    let mut number = found.first_number;
+    let (mut database, mut table, found) = table_in(Path::new(&folder));
+    let mut number = found.next_number;
     loop {
         let mut changes = EventChanges::default();
         let last = number + u64::from(fastrand::u8(1..4));
         for number in number..last {
-            changes.append(new_event(number, number / 2), wall(60), [broker()].into());
+            changes.merge(appended(new_event(number, number / 2), [broker()]));
         }
         let is_delivered = number > 1 && fastrand::bool();
         if is_delivered {
-            changes.done(&broker(), number - 1);
+            changes.merge(done(&broker(), &[number - 1]));
             println!("done {}", number - 1);
         }
-        log.write(&mut database.connection, &changes, wall(0))
-            .unwrap();
+        table.write(&mut database.connection, &changes).unwrap();
         println!("kept {number} {last}");
         number = last;
     }
@@ -132,7 +130,7 @@ fn kill_children(times: usize) {
         let mut child = Command::new(env::current_exe().unwrap())
             .args([
                 "--exact",
-                "event_log::tests::measurement::child_that_is_killed",
+                "event_table::tests::measurement::child_that_is_killed",
             ])
             .args(["--ignored", "--nocapture"])
             .env(CHILD_FOLDER, folder.path())
@@ -163,8 +161,8 @@ fn kill_children(times: usize) {
         for line in lines {
             note(line);
         }
-        let (_, _, found) = log_in(folder.path());
-        let waiting: BTreeSet<u64> = found.waiting[&broker()].iter().copied().collect();
+        let (_, _, found) = table_in(folder.path());
+        let waiting: BTreeSet<u64> = waiting(&found, &broker()).into_iter().collect();
         for number in &kept {
             // A mark that was on its way may be on the disk or not.
             assert!(
@@ -173,9 +171,10 @@ fn kill_children(times: usize) {
             );
         }
         let newest = kept.last().copied().unwrap_or(0);
-        assert!(found.first_number > newest, "no number is used twice");
-        for (number, event) in &found.events {
-            assert_eq!(event.id, new_event(*number, number / 2).id);
+        assert!(found.next_number > newest, "no number is used twice");
+        for found in &found.events {
+            let number = found.logged.number;
+            assert_eq!(found.logged.id, new_event(number, number / 2).id);
         }
         kept.retain(|number| waiting.contains(number));
         done.retain(|number| kept.contains(number));
@@ -214,10 +213,10 @@ impl DiskImage {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("state.db"), &self.file).unwrap();
         fs::write(folder.path().join("state.db-wal"), &self.log).unwrap();
-        let (_, _, found) = log_in(folder.path());
+        let (_, _, found) = table_in(folder.path());
         let damaged = crate::database::damaged_files(folder.path());
         assert!(damaged.is_empty(), "{scene}: damaged");
-        found.waiting[&broker()].clone()
+        waiting(&found, &broker())
     }
 }
 
@@ -243,7 +242,7 @@ const LOG_HEADER_BYTES: usize = 32;
 /// prefix of any length, or any sectors. A checkpoint writes the file while the log is whole.
 fn lose_power(commits: u64, tries: usize) {
     let folder = tempfile::tempdir().unwrap();
-    let (mut database, mut log, _) = log_in(folder.path());
+    let (mut database, mut table, _) = table_in(folder.path());
     // Short, so that the log begins again several times.
     database
         .connection
@@ -253,12 +252,11 @@ fn lose_power(commits: u64, tries: usize) {
     let mut checkpoints = 0;
     for number in 1..=commits {
         let mut changes = EventChanges::default();
-        changes.append(new_event(number, number), wall(60), [broker()].into());
+        changes.merge(appended(new_event(number, number), [broker()]));
         if number % 3 == 0 {
-            changes.done(&broker(), number - 2);
+            changes.merge(done(&broker(), &[number - 2]));
         }
-        log.write(&mut database.connection, &changes, wall(0))
-            .unwrap();
+        table.write(&mut database.connection, &changes).unwrap();
         let after = DiskImage::of(folder.path());
         let is_checkpointed = before.file != after.file;
         checkpoints += usize::from(is_checkpointed);
@@ -322,7 +320,7 @@ fn lost_power_at_many_points_loses_nothing_confirmed() {
 #[test]
 fn full_disk_loses_nothing_that_was_written_and_mends() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut database, mut log, _) = log_in(folder.path());
+    let (mut database, mut table, _) = table_in(folder.path());
     database
         .connection
         .pragma_update(None, "max_page_count", 40)
@@ -331,8 +329,8 @@ fn full_disk_loses_nothing_that_was_written_and_mends() {
     let unwritten = loop {
         number += 1;
         let mut changes = EventChanges::default();
-        changes.append(new_event(number, number), wall(60), [broker()].into());
-        if let Err(error) = log.write(&mut database.connection, &changes, wall(0)) {
+        changes.merge(appended(new_event(number, number), [broker()]));
+        if let Err(error) = table.write(&mut database.connection, &changes) {
             assert_eq!(
                 error.sqlite_error_code(),
                 Some(rusqlite::ErrorCode::DiskFull)
@@ -341,19 +339,18 @@ fn full_disk_loses_nothing_that_was_written_and_mends() {
         }
     };
     drop(database);
-    let (mut database, mut log, found) = log_in(folder.path());
-    assert_eq!(found.waiting[&broker()], (1..number).collect::<Vec<_>>());
-    log.write(&mut database.connection, &unwritten, wall(0))
-        .unwrap();
+    let (mut database, mut table, found) = table_in(folder.path());
+    assert_eq!(waiting(&found, &broker()), (1..number).collect::<Vec<_>>());
+    table.write(&mut database.connection, &unwritten).unwrap();
     drop(database);
-    let (_, _, found) = log_in(folder.path());
-    assert_eq!(found.waiting[&broker()], (1..=number).collect::<Vec<_>>());
+    let (_, _, found) = table_in(folder.path());
+    assert_eq!(waiting(&found, &broker()), (1..=number).collect::<Vec<_>>());
 }
 
 #[test]
 fn second_process_is_refused_and_a_user_may_write() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut database, mut log, _) = log_in(folder.path());
+    let (mut database, mut table, _) = table_in(folder.path());
     let second = Database::open(folder.path(), wall(0)).unwrap_err();
     assert!(matches!(second, crate::OpenError::InUse), "{second}");
     // As sqlite3 does it, while the daemon writes.
@@ -363,9 +360,8 @@ fn second_process_is_refused_and_a_user_may_write() {
         let writer = scope.spawn(|| {
             for number in 1..200 {
                 let mut changes = EventChanges::default();
-                changes.append(new_event(number, number), wall(60), [broker()].into());
-                log.write(&mut database.connection, &changes, wall(0))
-                    .unwrap();
+                changes.merge(appended(new_event(number, number), [broker()]));
+                table.write(&mut database.connection, &changes).unwrap();
             }
         });
         for _ in 0..100 {
@@ -375,6 +371,6 @@ fn second_process_is_refused_and_a_user_may_write() {
         writer.join().unwrap();
     });
     drop((user, database));
-    let (_, _, found) = log_in(folder.path());
-    assert_eq!(found.waiting[&broker()].len(), 199);
+    let (_, _, found) = table_in(folder.path());
+    assert_eq!(waiting(&found, &broker()).len(), 199);
 }
