@@ -143,6 +143,20 @@ fn run_time_values_survive_a_restart_until_the_file_changes() {
     let seen = site.detection(from, "gate/det/ball", |json| json["prompt"]["rev"] == 2);
     assert_eq!(seen["prompt"]["text"], "round thing");
 
+    // A value causes three messages: the value, the number of overrides, the reply.
+    let from = site.consumer.now();
+    site.set("cam/gate/prompt/ball/min_score", "0.01");
+    let is_counted = |text: &str| text.contains("\"overrides\":2");
+    site.consumer.wait_after(from, "/info", is_counted);
+    site.next(from, "/reply");
+    let caused = ["ball/min_score", "/reply", "/info", "/config"];
+    let mut heard = site.consumer.after(from);
+    heard.retain(|heard| caused.iter().any(|topic| heard.topic.ends_with(topic)));
+    assert_eq!(heard.len(), 3, "{heard:#?}");
+    let from = site.consumer.now();
+    site.set("cam/gate/prompt/ball/min_score", "0");
+    site.next(from, "/reply");
+
     // An invalid value is rejected, and the state is published again so that a switch returns to it.
     let from = site.consumer.now();
     site.set("cam/gate/rate", "99");

@@ -18,7 +18,7 @@ use super::{
     config_store::store_overrides,
     logging::Logging,
     node_reporter::NodeReporter,
-    notice::{FoundFile, Notice, ReadFile, Requester},
+    notice::{FoundFile, Notice, ReadFile},
     pending_questions::{PendingQuestions, SettledQuestion},
     stage::{Handles, Stage, StageContext, Work},
     status,
@@ -31,8 +31,8 @@ use spotter_control::{
 use spotter_core::{CameraId, LineId, LogThrottle, Mono, PromptText};
 use spotter_mqtt as publish;
 use spotter_mqtt::{
-    CommandRequest, Inbound, InboundKind, Reply, ReplyTo, ReplyValue, RequestScope, Update,
-    discovery::birth_topic,
+    CommandRequest, Inbound, InboundKind, Reply, ReplyTo, ReplyValue, RequestScope, Requester,
+    Update, discovery::birth_topic,
 };
 use spotter_state::PendingWrite;
 
@@ -70,7 +70,7 @@ struct RequestKey {
 impl RequestKey {
     fn of(requester: &Requester) -> Option<Self> {
         Some(Self {
-            reply_topic: requester.to.as_ref().map(|to| to.topic.clone()),
+            reply_topic: requester.reply_to.as_ref().map(|to| to.topic.clone()),
             id: requester.head.id.clone()?,
             op: requester.head.op.clone(),
         })
@@ -225,10 +225,7 @@ impl CommandHandler {
         asked: CommandRequest,
         config: &ConfigStore,
     ) -> Option<(Requester, Command)> {
-        let requester = Requester {
-            head: asked.head,
-            to: asked.reply_to,
-        };
+        let requester = asked.requester;
         if let Some(topic) = asked.refused_reply_topic {
             let text = "response topic refused; the reply goes to the topic reply; allow the topic in mqtt.reply_topics";
             self.warn_of_topic(&topic, text);
@@ -238,7 +235,7 @@ impl CommandHandler {
                 RequestStatus::New => {}
                 RequestStatus::Running => return None,
                 RequestStatus::Answered(reply) => {
-                    self.send(&reply, requester.to);
+                    self.send(&reply, requester.reply_to);
                     return None;
                 }
             }
@@ -316,10 +313,10 @@ impl CommandHandler {
 
     fn reply(&mut self, requester: Requester, result: Result<ReplyValue, Refusal>) {
         let key = RequestKey::of(&requester);
-        let Requester { head, to } = requester;
+        let Requester { head, reply_to } = requester;
         let at = self.handles.clock.wall();
         let reply = Reply { head, result, at };
-        self.send(&reply, to);
+        self.send(&reply, reply_to);
         if let Some(key) = key {
             self.recent.answer(&key, reply);
         }
@@ -356,10 +353,15 @@ fn require_line(camera: &CameraConfig, line: &LineId) -> Result<(), Refusal> {
 /// A request to the whole fleet is for the node that has the camera; the others are silent.
 fn is_for_this_node(asked: &CommandRequest, config: &ConfigStore) -> bool {
     asked.scope == RequestScope::Node
-        || asked.head.camera.as_deref().is_some_and(|camera| {
-            let mut own = config.cameras().iter();
-            own.any(|known| known.id.as_str() == camera)
-        })
+        || asked
+            .requester
+            .head
+            .camera
+            .as_deref()
+            .is_some_and(|camera| {
+                let mut own = config.cameras().iter();
+                own.any(|known| known.id.as_str() == camera)
+            })
 }
 
 impl Stage for CommandHandler {

@@ -9,7 +9,7 @@ use std::path::Path;
 use spotter_config::{
     self as config, Config, ConfigProblems, Environment, LoadedConfig, OverridePersistence,
 };
-use spotter_control::{ConfigStore, DroppedRecord, ReadOverrides, StoredOverrides};
+use spotter_control::{ConfigStore, ReadOverrides, StoredOverrides};
 use spotter_core::Clock;
 use spotter_engine::open::check_adapters;
 use spotter_state::{Document, StateStore};
@@ -60,10 +60,10 @@ pub fn read_file(path: &Path, running: &Config) -> Result<LoadedConfig, ConfigPr
 }
 
 /// Records of a disk or a store that break the rules of the configuration file.
-pub fn log_dropped(records: &[DroppedRecord]) {
-    for DroppedRecord { record, reason } in records {
+pub fn log_dropped(records: &[String]) {
+    for reason in records {
         let text = "a stored setting is not allowed; the value of the configuration applies";
-        tracing::error!(record, reason, "{text}");
+        tracing::error!(reason, "{text}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use spotter_api::TriggerRequest;
 use spotter_config::LoadedConfig;
 use spotter_core::{CameraId, LineId, LookNews, TrackId, TriggerId, TriggerSignal, TriggeredLooks};
-use spotter_mqtt::{Inbound, ReplyTo, RequestHead, SentDetection};
+use spotter_mqtt::{Inbound, Requester, SentDetection};
 
 /// What a stage says; the comments name who says it, and who acts on it.
 pub enum Notice {
@@ -97,13 +97,6 @@ pub enum CameraSwitch {
 pub struct LookSwitch {
     pub camera: CameraId,
     pub looks: TriggeredLooks,
-}
-
-/// The sender of a command, and where it expects the reply.
-#[derive(Clone, Debug)]
-pub struct Requester {
-    pub head: RequestHead,
-    pub to: Option<ReplyTo>,
 }
 
 /// The file as it was read, and the commands that asked for it.

@@ -68,6 +68,10 @@ impl<T> PendingQuestions<T> {
 
     /// The questions that news of a look settle.
     pub fn look(&mut self, news: &LookNews) -> Vec<SettledQuestion<T>> {
+        // Nearly always: questions are rare.
+        if self.waiting.is_empty() {
+            return Vec::new();
+        }
         let refused = |code, text: &str| Err(Refusal::new(code, text));
         let (camera, prompts, result) = match news {
             LookNews::Answer { frame, answer, .. } => {

@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 use super::{
     config_store::{adapters_fit, read_file, restart_reasons},
     logging::remember_secrets,
-    notice::{FoundFile, Notice, ReadFile, Requester, RunEnd},
+    notice::{FoundFile, Notice, ReadFile, RunEnd},
     stage::{Stage, StageContext, Work},
 };
 use crate::ops::telemetry::SecretList;
@@ -19,7 +19,7 @@ use spotter_config::{
     self as config, Config, ConfigProblems, LoadedConfig, ModelSettings, Severity,
 };
 use spotter_engine::model::check_model;
-use spotter_mqtt::{Publisher, discovery::collisions};
+use spotter_mqtt::{Publisher, Requester, discovery::collisions};
 use spotter_page::ServedPage;
 use spotter_webhook::Webhooks;
 

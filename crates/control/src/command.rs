@@ -152,24 +152,6 @@ impl Command {
             Refusal::new(RefusalCode::UnknownOp, text)
         })
     }
-
-    /// The camera that it is about.
-    pub fn camera(&self) -> Option<&CameraId> {
-        match self {
-            Self::Set { camera, .. }
-            | Self::Snapshot { camera }
-            | Self::Reconnect { camera }
-            | Self::Look { camera, .. }
-            | Self::Ask { camera, .. }
-            | Self::AddPrompt { camera, .. }
-            | Self::RemovePrompt { camera, .. }
-            | Self::ResetLine { camera, .. } => Some(camera),
-            Self::ResetOverrides { camera } => camera.as_ref(),
-            Self::SetMode { .. } | Self::Reload {} | Self::Get { .. } | Self::LogLevel { .. } => {
-                None
-            }
-        }
-    }
 }
 
 /// Reads a value and checks it. An error of serde is a text: a refusal passes through it as JSON, for [`Command::of_request`].

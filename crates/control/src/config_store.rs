@@ -9,11 +9,13 @@ use std::collections::BTreeSet;
 
 use crate::{
     command::Command,
-    effective_cameras::{EffectiveCameras, find},
     modes::ModeSwitch,
-    override_set::{DiscardedOverride, Override},
-    refusal::Refusal,
+    override_set::{DiscardedOverride, Override, OverrideSet},
+    refusal::*,
+    revisions::Revisions,
+    settings::current_setting,
     stored_overrides::StoredOverrides,
+    temporary::{AddedPrompt, RateBoost},
 };
 use spotter_config::{CameraConfig, Config, ConfigChange, OverridePersistence};
 use spotter_core::{CameraId, ModeId, Mono, NO_MODE, PromptId, Setting, WallTime};
@@ -23,7 +25,12 @@ use spotter_core::{CameraId, ModeId, Mono, NO_MODE, PromptId, Setting, WallTime}
 pub struct ConfigStore {
     file: Config,
     modes: ModeSwitch,
-    overridden: EffectiveCameras,
+    /// The file's cameras with the values of the active mode.
+    base: Vec<CameraConfig>,
+    overrides: OverrideSet,
+    revisions: Revisions,
+    added: Vec<AddedPrompt>,
+    boosts: Vec<RateBoost>,
     /// `None`: the node watches all cameras of its file.
     own: Option<BTreeSet<CameraId>>,
     /// The effective cameras of this node.
@@ -37,14 +44,17 @@ pub struct ConfigStore {
 impl ConfigStore {
     /// Continues with what an earlier run stored.
     pub fn new(file: Config, stored: StoredOverrides, now: Mono, wall: WallTime) -> Self {
-        let mut modes =
-            ModeSwitch::new(file.modes.clone(), stored.mode.clone().unwrap_or_default());
+        let mut modes = ModeSwitch::new(file.modes.clone(), stored.mode.unwrap_or_default());
         let is_switched = modes.update(wall);
         let own = file.fleet.is_some().then(BTreeSet::new);
         let mut store = Self {
-            overridden: EffectiveCameras::new(stored),
             file,
             modes,
+            base: Vec::new(),
+            overrides: stored.overrides,
+            revisions: Revisions::from_records(stored.revisions),
+            added: Vec::new(),
+            boosts: Vec::new(),
             own,
             cameras: Vec::new(),
             applied: Vec::new(),
@@ -61,7 +71,7 @@ impl ConfigStore {
 
     /// The whole configuration with the overrides that are stored, in a fleet with all cameras of its list.
     pub fn effective(&self) -> Config {
-        self.file.with_cameras(self.overridden.stored_cameras())
+        self.file.with_cameras(self.overridden())
     }
 
     /// The effective cameras that this node watches and publishes.
@@ -75,8 +85,14 @@ impl ConfigStore {
 
     /// The node's cameras with the overrides that are stored, and without those that end by themselves.
     pub fn stored_cameras(&self) -> Vec<CameraConfig> {
-        let mut cameras = self.overridden.stored_cameras();
+        let mut cameras = self.overridden();
         cameras.retain(|camera| self.is_own(&camera.id));
+        cameras
+    }
+
+    fn overridden(&self) -> Vec<CameraConfig> {
+        let mut cameras = self.base.clone();
+        self.overrides.apply(&mut cameras);
         cameras
     }
 
@@ -87,7 +103,7 @@ impl ConfigStore {
 
     /// What commands set at the node's cameras.
     pub fn overrides(&self) -> impl Iterator<Item = &Override> {
-        let all = self.overridden.overrides().iter();
+        let all = self.overrides.as_slice().iter();
         all.filter(|change| self.is_own(&change.camera))
     }
 
@@ -108,10 +124,15 @@ impl ConfigStore {
     pub fn stored(&self) -> Option<StoredOverrides> {
         let is_kept = self.own.is_none() && self.keeps_overrides();
         is_kept.then(|| {
-            let mut stored = self.overridden.stored(None);
+            let mut stored = self.stored_of(None);
             stored.mode = Some(self.modes.stored().clone());
             stored
         })
+    }
+
+    /// Of one camera; `None` = of all.
+    fn stored_of(&self, camera: Option<&CameraId>) -> StoredOverrides {
+        StoredOverrides::new(self.overrides.of(camera), self.revisions.records(camera))
     }
 
     /// The own cameras whose overrides the fleet's store does not have as they are now. Each is returned once.
@@ -119,7 +140,7 @@ impl ConfigStore {
         let unstored = std::mem::take(&mut self.unstored).into_iter();
         let own = unstored.filter(|id| self.is_own(id));
         own.map(|id| {
-            let stored = self.overridden.stored(Some(&id));
+            let stored = self.stored_of(Some(&id));
             (id, stored)
         })
         .collect()
@@ -151,47 +172,106 @@ impl ConfigStore {
         is_news
     }
 
-    /// What commands changed at a camera, as the fleet's store has it. True when the effective cameras may be others now.
+    /// What commands changed at a camera, which may be unknown yet, as the fleet's store has it. True when the effective cameras may be others
+    /// now.
     pub fn set_stored_of(&mut self, camera: &CameraId, stored: StoredOverrides, now: Mono) -> bool {
-        let is_news = self.keeps_overrides() && self.overridden.stored(Some(camera)) != stored;
+        let is_news = self.keeps_overrides() && self.stored_of(Some(camera)) != stored;
         if is_news {
-            self.overridden.set_stored_of(camera, stored);
+            self.overrides.replace_camera(camera, &stored.overrides);
+            self.revisions.replace_camera(camera, stored.revisions);
+            if find(&self.base, camera).is_ok() {
+                // One that was set over another revision of the list.
+                self.overrides.rebase(&self.base);
+            }
             self.update(now);
         }
         is_news
     }
 
-    /// Executes a command that changes cameras. Returns the revision of a prompt whose text it set.
+    /// Executes a command that changes cameras; a refusal changes nothing. Returns the revision of a prompt whose text it set.
     pub fn execute(
         &mut self,
         command: &Command,
         now: Mono,
         wall: WallTime,
     ) -> Result<Option<u32>, Refusal> {
-        if let Some(camera) = command.camera() {
-            self.camera(camera)?;
-        }
         match command {
             Command::SetMode { mode } => {
-                if self.modes.choose(mode.as_ref(), wall)? {
+                let is_switched = self.modes.choose(mode.as_ref(), wall)?;
+                if is_switched {
                     self.change_base(true, now);
                 }
             }
+            Command::Set { camera, setting } => self.set(camera, setting)?,
             Command::ResetOverrides { camera } => {
+                camera.as_ref().map(|id| self.camera(id)).transpose()?;
                 let cameras = self.cameras.iter().map(|own| own.id.clone());
                 let reset = cameras.filter(|id| camera.as_ref().is_none_or(|only| id == only));
                 let reset: BTreeSet<CameraId> = reset.collect();
-                self.overridden.reset(|id| reset.contains(id));
+                self.overrides.reset(|id| reset.contains(id));
                 self.unstored.extend(reset);
             }
-            Command::Set { camera, .. } => {
-                self.overridden.execute(command, now)?;
-                self.unstored.insert(camera.clone());
+            Command::Look {
+                camera,
+                lasting,
+                rate,
+            } => {
+                self.camera(camera)?;
+                self.boosts.retain(|other| other.camera != *camera);
+                self.boosts.push(RateBoost {
+                    camera: camera.clone(),
+                    until: now.after(*lasting),
+                    rate: *rate,
+                });
             }
-            _ => self.overridden.execute(command, now)?,
+            Command::AddPrompt { camera, prompt } => {
+                let cameras = self.stored_cameras();
+                let camera = find(&cameras, camera)?;
+                let added = AddedPrompt::new(camera, prompt.clone(), &self.added)?;
+                self.added.push(added);
+            }
+            Command::RemovePrompt { camera, prompt } => {
+                let in_file = has_prompt(self.camera(camera)?, prompt);
+                let place = self.added.iter().position(|added| added.is(camera, prompt));
+                let place = place.ok_or_else(|| match in_file {
+                    true => Refusal::new(
+                        RefusalCode::Conflict,
+                        format!(
+                            "prompt {prompt} is the file's; it can be disabled, not taken away"
+                        ),
+                    ),
+                    false => Refusal::no_prompt(camera, prompt),
+                })?;
+                self.added.remove(place);
+            }
+            _ => {}
         }
         self.update(now);
         Ok(self.revision(command))
+    }
+
+    fn set(&mut self, id: &CameraId, setting: &Setting) -> Result<(), Refusal> {
+        self.camera(id)?;
+        let camera = find(&self.base, id)?;
+        if current_setting(camera, setting).is_some() {
+            self.overrides.set(camera, setting.clone());
+            self.unstored.insert(id.clone());
+            return Ok(());
+        }
+        // A camera has each value of its own.
+        let Some(prompt) = setting.prompt() else {
+            return Ok(());
+        };
+        if has_prompt(camera, prompt) {
+            let text = format!("prompt {prompt} is a caption, which has no text");
+            return Err(Refusal::bad_value(text));
+        }
+        if self.added.iter().any(|added| added.is(id, prompt)) {
+            let text =
+                format!("prompt {prompt} was added for a while; take it away and add another");
+            return Err(Refusal::new(RefusalCode::UnknownPrompt, text));
+        }
+        Err(Refusal::no_prompt(id, prompt))
     }
 
     fn revision(&self, command: &Command) -> Option<u32> {
@@ -212,7 +292,7 @@ impl ConfigStore {
         if self.modes.update(wall) {
             self.change_base(true, now);
         }
-        let is_due = self.overridden.next_at().is_some_and(|at| at <= now);
+        let is_due = self.boosts.iter().any(|boost| boost.until <= now);
         if is_due {
             self.update(now);
         }
@@ -228,7 +308,18 @@ impl ConfigStore {
     }
 
     fn update(&mut self, now: Mono) {
-        let mut cameras = self.overridden.cameras(now);
+        self.boosts.retain(|boost| now < boost.until);
+        let mut cameras = self.overridden();
+        for camera in &mut cameras {
+            let added = self.added.iter().filter(|added| added.camera == camera.id);
+            let added: Vec<_> = added.filter_map(|added| added.in_camera(camera)).collect();
+            camera.prompts.extend(added);
+            let mut boosts = self.boosts.iter();
+            if let Some(boost) = boosts.find(|boost| boost.camera == camera.id) {
+                boost.apply(camera);
+            }
+        }
+        self.revisions.number(&mut cameras);
         cameras.retain(|camera| self.is_own(&camera.id));
         self.cameras = cameras;
     }
@@ -239,23 +330,48 @@ impl ConfigStore {
         if is_switched {
             let mode = self.mode().map_or(NO_MODE, ModeId::as_str);
             tracing::info!(mode, "mode switched");
-            discarded = self.overridden.discard_named(self.modes.settings());
+            discarded = self.overrides.discard_named(self.modes.settings());
         }
-        let base = self.modes.cameras(&self.file.cameras);
-        discarded.extend(self.overridden.replace_file(base));
-        for DiscardedOverride { was, file } in discarded {
-            let (camera, field) = (&was.camera, was.now.field());
-            let prompt = was.now.prompt().map(PromptId::as_str);
-            let (discarded, file) = (&was.now, file.as_ref().map(tracing::field::debug));
-            match is_switched {
-                true => {
-                    tracing::info!(%camera, prompt, field, ?discarded, "mode switched; run-time override discarded");
-                }
-                false => {
-                    tracing::warn!(%camera, prompt, field, ?discarded, file, "configuration changed; run-time override discarded");
-                }
-            }
+        self.base = self.modes.cameras(&self.file.cameras);
+        discarded.extend(self.overrides.rebase(&self.base));
+        for discarded in &discarded {
+            log_discarded(discarded, is_switched);
         }
+        let base = &self.base;
+        // It stays if its camera stays, has the zones and lines that it names and no prompt of the same name.
+        self.added.retain(|added| {
+            find(base, &added.camera)
+                .is_ok_and(|camera| !added.is_in(camera) && added.in_camera(camera).is_some())
+        });
+        self.boosts
+            .retain(|boost| find(base, &boost.camera).is_ok());
         self.update(now);
     }
 }
+
+fn log_discarded(DiscardedOverride { was, file }: &DiscardedOverride, is_switched: bool) {
+    let (camera, field) = (&was.camera, was.now.field());
+    let prompt = was.now.prompt().map(PromptId::as_str);
+    let (discarded, file) = (&was.now, file.as_ref().map(tracing::field::debug));
+    match is_switched {
+        true => {
+            tracing::info!(%camera, prompt, field, ?discarded, "mode switched; run-time override discarded");
+        }
+        false => {
+            tracing::warn!(%camera, prompt, field, ?discarded, file, "configuration changed; run-time override discarded");
+        }
+    }
+}
+
+/// The camera that a command is about.
+fn find<'a>(cameras: &'a [CameraConfig], id: &CameraId) -> Result<&'a CameraConfig, Refusal> {
+    let known = cameras.iter().find(|camera| camera.id == *id);
+    known.ok_or_else(|| Refusal::no_camera(id))
+}
+
+fn has_prompt(camera: &CameraConfig, prompt: &PromptId) -> bool {
+    camera.prompts.iter().any(|known| known.id == *prompt)
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -10,7 +10,6 @@
 //! | --- | --- |
 //! | `command` | all commands |
 //! | `config_store` | the file, its active mode and what commands changed, as every stage sees it |
-//! | `effective_cameras` | the file's cameras with everything that commands changed |
 //! | `modes` | which mode is active, by command or schedule, and the file's cameras in it |
 //! | `override_set` | values that survive a restart, each with the file's value at that time |
 //! | `temporary` | prompts and rates that a command adds for a while |
@@ -25,7 +24,6 @@
 
 mod command;
 mod config_store;
-mod effective_cameras;
 mod modes;
 mod override_set;
 mod refusal;
@@ -37,8 +35,7 @@ mod temporary;
 
 pub use command::{Command, LogLevel, NewPrompt, RequestedInfo, camera_id, prompt_id};
 pub use config_store::ConfigStore;
-pub use effective_cameras::EffectiveCameras;
 pub use override_set::Override;
 pub use refusal::{Refusal, RefusalCode, shown};
 pub use request_history::{RequestHistory, RequestStatus};
-pub use stored_overrides::{DroppedRecord, ReadOverrides, StoredOverrides};
+pub use stored_overrides::{ReadOverrides, StoredOverrides};

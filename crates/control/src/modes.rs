@@ -24,18 +24,6 @@ pub struct StoredMode {
     pub choice: Option<ModeChoice>,
 }
 
-/// The active mode of these at `now`.
-pub fn active_mode<'a>(
-    modes: &'a [ModeConfig],
-    choice: Option<&ModeChoice>,
-    now: WallTime,
-) -> Option<&'a ModeConfig> {
-    match choice.filter(|choice| is_valid(choice, modes, now)) {
-        Some(choice) => find(modes, choice.mode.as_ref()?),
-        None => scheduled_mode(modes, now),
-    }
-}
-
 /// The first mode in the file whose schedule has `now`.
 fn scheduled_mode(modes: &[ModeConfig], now: WallTime) -> Option<&ModeConfig> {
     let is_due = |mode: &&ModeConfig| mode.schedule.as_ref().is_some_and(|s| s.covers(now));
@@ -78,8 +66,10 @@ impl ModeSwitch {
         self.now
             .choice
             .take_if(|choice| !is_valid(choice, &self.modes, now));
-        let active = active_mode(&self.modes, self.now.choice.as_ref(), now);
-        let active = active.map(|mode| mode.id.clone());
+        let active = match &self.now.choice {
+            Some(choice) => choice.mode.clone(),
+            None => scheduled_mode(&self.modes, now).map(|mode| mode.id.clone()),
+        };
         let before = std::mem::replace(&mut self.now.active, active);
         before != self.now.active
     }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use spotter_core::{CameraId, ValueError};
+use spotter_core::{CameraId, PromptId, ValueError};
 
 /// The kind of a refusal: its word in a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -68,6 +68,11 @@ impl Refusal {
     pub fn no_camera(camera: &CameraId) -> Self {
         let text = format!("there is no camera {camera}");
         Self::new(RefusalCode::UnknownCamera, text)
+    }
+
+    pub(crate) fn no_prompt(camera: &CameraId, prompt: &PromptId) -> Self {
+        let text = format!("camera {camera} has no prompt {prompt}");
+        Self::new(RefusalCode::UnknownPrompt, text)
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) fn put(camera: &mut CameraConfig, setting: &Setting) {
         Setting::MotionGate(on) => camera.motion.on = *on,
         Setting::Text(id, text) => {
             with_prompt(camera, id, |prompt| {
-                prompt.task = with_text(&prompt.task, text.as_str())
+                set_text(&mut prompt.task, text.as_str())
             });
         }
         Setting::PromptEnabled(id, on) => with_prompt(camera, id, |prompt| prompt.enabled = *on),
@@ -40,24 +40,16 @@ fn with_prompt(camera: &mut CameraConfig, id: &PromptId, change: impl FnOnce(&mu
     }
 }
 
-/// The same task with another text. A question keeps its choices; a caption has no text.
-fn with_text(task: &Task, text: &str) -> Task {
-    let object = text.to_owned();
+/// A question keeps its choices; a caption has no text.
+fn set_text(task: &mut Task, text: &str) {
     match task {
-        Task::Detect { .. } => Task::Detect { object },
-        Task::Point { .. } => Task::Point { object },
-        Task::Query {
-            choices, options, ..
-        } => Task::Query {
-            question: object,
-            choices: choices.clone(),
-            options: options.clone(),
-        },
-        Task::Segment { places, .. } => Task::Segment {
-            object,
-            places: places.clone(),
-        },
-        Task::Caption { length } => Task::Caption { length: *length },
+        Task::Detect { object: words }
+        | Task::Point { object: words }
+        | Task::Segment { object: words, .. }
+        | Task::Query {
+            question: words, ..
+        } => text.clone_into(words),
+        Task::Caption { .. } => {}
     }
 }
 

@@ -55,15 +55,8 @@ struct StoredText {
 #[derive(Debug, Default, PartialEq)]
 pub struct ReadOverrides {
     pub stored: StoredOverrides,
-    pub dropped: Vec<DroppedRecord>,
-}
-
-/// A stored record that breaks a rule of the configuration file. It has no effect.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DroppedRecord {
-    /// The begin of it.
-    pub record: String,
-    pub reason: String,
+    /// Why and which. They have no effect.
+    pub dropped: Vec<String>,
 }
 
 impl ReadOverrides {
@@ -90,20 +83,16 @@ impl ReadOverrides {
 /// The records that their types allow.
 fn checked<T: DeserializeOwned>(
     records: impl IntoIterator<Item = Value>,
-    dropped: &mut Vec<DroppedRecord>,
+    dropped: &mut Vec<String>,
 ) -> Vec<T> {
-    let mut check = |record: Value| {
-        let read = T::deserialize(&record);
-        let note = |error: serde_json::Error| DroppedRecord {
-            record: plain_line(&record.to_string()),
-            reason: plain_line(&error.to_string()),
-        };
-        read.map_err(|error| dropped.push(note(error))).ok()
+    let check = |record: Value| match T::deserialize(&record) {
+        Ok(allowed) => Some(allowed),
+        Err(error) => {
+            dropped.push(plain_line(&format!("{error}: {record}")));
+            None
+        }
     };
-    records
-        .into_iter()
-        .filter_map(|record| check(record))
-        .collect()
+    records.into_iter().filter_map(check).collect()
 }
 
 #[cfg(test)]
@@ -112,7 +101,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::EffectiveCameras;
+    use crate::config_store::tests::restarted;
     use spotter_config::testing::{camera, prompt};
     use spotter_core::{
         CameraId, LookRate, Mono, PROMPT_TEXT_MAX_CHARS, Setting, Share,
@@ -173,12 +162,11 @@ mod tests {
             let [dropped] = &dropped[..] else {
                 panic!("{now}: {dropped:?}")
             };
-            assert!(dropped.record.contains("gate"), "{dropped:?}");
-            assert!(dropped.record.contains(key), "{dropped:?}");
-            assert!(dropped.reason.contains(reason), "{dropped:?}");
+            for part in ["gate", key, reason] {
+                assert!(dropped.contains(part), "{dropped}");
+            }
             let site = vec![camera("gate", vec![prompt("person")])];
-            let mut effective = EffectiveCameras::new(stored);
-            effective.replace_file(site);
+            let effective = restarted(site, stored);
             let cameras = effective.stored_cameras();
             assert_eq!(cameras[0].prompts[0].min_score.get(), 0.5);
             assert_eq!(cameras[0].rate, rate(1.0));
@@ -198,10 +186,10 @@ mod tests {
         ] {
             let read = ReadOverrides::of_json(&stored(&[], &[wrong])).unwrap();
             assert_eq!(read.dropped.len(), 1);
-            assert!(read.dropped[0].record.contains("revision"));
+            assert!(read.dropped[0].contains("revision"));
         }
         let good = stored(&[], &[record(detect("person"), 2)]);
-        assert_eq!(ReadOverrides::of_json(&good).unwrap().dropped, []);
+        assert_eq!(ReadOverrides::of_json(&good).unwrap().dropped, [""; 0]);
     }
 
     #[test]
@@ -306,18 +294,16 @@ mod tests {
             }
             let gate = CameraId::new("gate").unwrap();
             let site = vec![camera("gate", vec![prompt("person"), prompt("dog")])];
-            let mut effective = EffectiveCameras::new(StoredOverrides::default());
-            effective.replace_file(site.clone());
-            effective.set_stored_of(&gate, read.stored.clone());
-            for camera in effective.cameras(Mono::default()) {
+            let mut effective = restarted(site.clone(), StoredOverrides::default());
+            effective.set_stored_of(&gate, read.stored.clone(), Mono::default());
+            for camera in effective.cameras() {
                 prop_assert!(LookRate::RANGE.contains(&camera.rate.hz()));
                 prop_assert!(camera.prompts.iter().all(|prompt| prompt.revision > 0));
             }
             // A second write and read lose nothing.
-            let mut again = EffectiveCameras::new(read.stored);
-            again.replace_file(site);
-            let again = again.stored(None).to_json().unwrap();
-            prop_assert_eq!(ReadOverrides::of_json(again.as_bytes()).unwrap().dropped, vec![]);
+            let again = restarted(site, read.stored);
+            let again = again.stored().unwrap().to_json().unwrap();
+            prop_assert_eq!(ReadOverrides::of_json(again.as_bytes()).unwrap().dropped, [""; 0]);
         }
 
         #[test]

@@ -55,6 +55,12 @@ impl AddedPrompt {
         self.camera == *camera && self.prompt.id == *prompt
     }
 
+    /// The file has a prompt of this name.
+    pub(super) fn is_in(&self, camera: &CameraConfig) -> bool {
+        let mut prompts = camera.prompts.iter();
+        prompts.any(|prompt| self.is(&camera.id, &prompt.id))
+    }
+
     /// As a prompt of its camera; `None` when the camera does not have the zones and lines any more that it names. The camera's rate may be lower
     /// than when it was added, and is the upper limit.
     pub(super) fn in_camera(&self, camera: &CameraConfig) -> Option<PromptConfig> {

@@ -97,11 +97,11 @@ fn same_id_of_two_clients_is_two_requests() {
             op: op.into(),
             ..publish::RequestHead::default()
         };
-        let to = topic.map(|topic| ReplyTo {
+        let reply_to = topic.map(|topic| ReplyTo {
             topic: topic.into(),
             correlation: None,
         });
-        RequestKey::of(&Requester { head, to }).unwrap()
+        RequestKey::of(&Requester { head, reply_to }).unwrap()
     };
     let mut recent = RequestHistory::default();
     let (now, desk) = (Mono::default(), Some("spotter/desk"));

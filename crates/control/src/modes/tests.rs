@@ -49,8 +49,11 @@ fn modes() -> Vec<ModeConfig> {
     ]
 }
 
-fn name(mode: Option<&ModeConfig>) -> &str {
-    mode.map_or("none", |mode| mode.id.as_str())
+fn active_of(modes: &[ModeConfig], choice: Option<ModeChoice>, now: WallTime) -> String {
+    let active = None;
+    let mut switch = ModeSwitch::new(modes.to_vec(), StoredMode { active, choice });
+    switch.update(now);
+    switch.active().map_or("none", ModeId::as_str).to_owned()
 }
 
 /// The active mode when `choice` was made on Monday at `hour`.
@@ -59,7 +62,7 @@ fn active(choice: Option<&str>, hour: i64, now: WallTime) -> String {
         mode: (mode != "none").then(|| id(mode)),
         at: at(0, hour),
     });
-    name(active_mode(&modes(), choice.as_ref(), now)).to_owned()
+    active_of(&modes(), choice, now)
 }
 
 #[test]
@@ -117,8 +120,7 @@ fn choice_without_schedules_is_active_for_ever() {
             mode: Some(id("away")),
             at: at(0, 12),
         };
-        let active = active_mode(alone, Some(&choice), at(4000, 0));
-        assert_eq!(name(active), "away");
+        assert_eq!(active_of(alone, Some(choice), at(4000, 0)), "away");
     }
 }
 
@@ -132,10 +134,10 @@ fn choice_ends_at_a_change_in_a_short_night() {
         at: now(90),
     };
     for (minute, expected) in [(90, "away"), (119, "away"), (120, "none"), (600, "none")] {
-        let active = active_mode(&modes, Some(&choice), now(minute));
-        assert_eq!(name(active), expected, "{minute}");
+        let active = active_of(&modes, Some(choice.clone()), now(minute));
+        assert_eq!(active, expected, "{minute}");
     }
-    assert_eq!(name(active_mode(&modes, None, now(119))), "late");
+    assert_eq!(active_of(&modes, None, now(119)), "late");
 }
 
 #[test]

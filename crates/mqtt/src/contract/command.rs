@@ -37,15 +37,21 @@ pub enum InboundKind {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct CommandRequest {
-    pub head: RequestHead,
+    pub requester: Requester,
     /// The command, or why the request is refused.
     pub command: Result<Command, Refusal>,
     /// A node that does not watch the camera is silent for [`RequestScope::Fleet`].
     pub scope: RequestScope,
-    /// Where the reply is published; `None` = the node's topic `reply`.
-    pub reply_to: Option<ReplyTo>,
     /// A response topic that the sender may not choose; the reply goes to the usual topic.
     pub refused_reply_topic: Option<String>,
+}
+
+/// The sender of a command, and where it expects the reply.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Requester {
+    pub head: RequestHead,
+    /// `None` = the node's topic `reply`.
+    pub reply_to: Option<ReplyTo>,
 }
 
 /// The part of a request that its reply repeats, as far as it is readable.
@@ -128,23 +134,22 @@ pub fn parse_inbound(topics: &Topics, ha_status: Option<&str>, message: &Inbound
             false => InboundKind::Old,
         };
     }
-    let wanted = message.reply_to.clone();
-    let (wanted, refused) = match wanted {
+    let (wanted, refused) = match message.reply_to.clone() {
         Some(to) if !topics.allows_reply_to(&to.topic) => (None, Some(plain_line(&to.topic))),
         wanted => (wanted, None),
     };
+    let of_fleet = topics.fleet_reply();
+    let usual = of_fleet.filter(|_| scope == RequestScope::Fleet);
+    let usual = usual.map(|topic| ReplyTo {
+        topic,
+        correlation: None,
+    });
+    let reply_to = wanted.or(usual);
     InboundKind::Request(Box::new(CommandRequest {
-        head,
+        requester: Requester { head, reply_to },
         command,
         scope,
         refused_reply_topic: refused,
-        reply_to: wanted.or_else(|| match scope {
-            RequestScope::Node => None,
-            RequestScope::Fleet => topics.fleet_reply().map(|topic| ReplyTo {
-                topic,
-                correlation: None,
-            }),
-        }),
     }))
 }
 

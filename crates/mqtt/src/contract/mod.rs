@@ -14,7 +14,7 @@ mod topic;
 mod trigger;
 
 pub use command::{
-    CommandRequest, InboundKind, Reply, ReplyValue, RequestHead, filters, parse_inbound,
+    CommandRequest, InboundKind, Reply, ReplyValue, RequestHead, Requester, filters, parse_inbound,
 };
 pub use event::to_json as event_payload;
 pub use inbound::{Inbound, ReplyTo};

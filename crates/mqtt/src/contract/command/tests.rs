@@ -72,7 +72,7 @@ fn line_is_reset_by_its_word_alone() {
     let line = LineId::new("door").unwrap();
     let camera = gate();
     assert_eq!(request.command, Ok(Command::ResetLine { camera, line }));
-    assert_eq!(request.head.op, "line_reset");
+    assert_eq!(request.requester.head.op, "line_reset");
     let code = |topic, payload| asked(topic, payload).command.unwrap_err().code;
     assert_eq!(code("cam/gate/line/door/set", "0"), RefusalCode::BadValue);
     assert_eq!(
@@ -88,7 +88,7 @@ fn mode_is_switched_by_its_name() {
     for (payload, mode) in [("night\n", Some(mode("night"))), ("none", None)] {
         assert_eq!(set(payload).command, Ok(Command::SetMode { mode }));
     }
-    assert_eq!(set("night").head.op, "mode_set");
+    assert_eq!(set("night").requester.head.op, "mode_set");
     for (payload, text) in [("Night", "no mode \"Night\""), ("", "no mode \"\"")] {
         let refusal = set(payload).command.unwrap_err();
         assert_eq!(refusal.code, RefusalCode::UnknownMode);
@@ -315,7 +315,7 @@ fn request_on_a_topic_of_the_fleet_is_marked() {
     ] {
         let found = match of(topic, payload) {
             InboundKind::Request(request) => {
-                let reply_to = request.reply_to.map(|to| to.topic);
+                let reply_to = request.requester.reply_to.map(|to| to.topic);
                 Some((request.scope, reply_to))
             }
             _ => None,
@@ -339,13 +339,15 @@ fn replies_repeat_the_request() {
     };
     let code = RefusalCode::TooLong;
     let refusal = Refusal::new(code, "prompt text has 240 characters, limit is 200");
-    let refused = reply(asked("cmd", &request).head, Err(refusal));
+    let refused = reply(asked("cmd", &request).requester.head, Err(refusal));
     let expected = json!({"v": 1, "id": "n1", "ok": false, "op": "ask", "cam": "gate",
         "error": {"code": "too_long", "text": "prompt text has 240 characters, limit is 200"},
         "at_ms": 1_787_393_740_000_i64});
     assert_eq!(refused, expected);
 
-    let head = asked("cam/gate/prompt/person/text/set", "dog").head;
+    let head = asked("cam/gate/prompt/person/text/set", "dog")
+        .requester
+        .head;
     let done = reply(head, Ok(ReplyValue::Revision(3)));
     let expected = json!({"v": 1, "id": null, "ok": true, "op": "prompt_set", "cam": "gate",
         "prompt": "person", "field": "text", "rev": 3, "error": null, "at_ms": 1_787_393_740_000_i64});
@@ -451,7 +453,7 @@ fn foreign_response_topic_is_replaced_by_the_usual_one() {
             ..message("", r#"{"op": "reload"}"#)
         };
         match parse_inbound(topics, None, &message) {
-            InboundKind::Request(asked) => (asked.reply_to, asked.refused_reply_topic),
+            InboundKind::Request(asked) => (asked.requester.reply_to, asked.refused_reply_topic),
             other => panic!("{other:?}"),
         }
     };

@@ -7,13 +7,15 @@ use serde_json::json;
 use super::*;
 use crate::{NewPrompt, ReadOverrides};
 use spotter_config::{
-    LineConfig, ZoneConfig, ZonePoint,
+    Environment, LineConfig, ZoneConfig, ZonePoint, of_text,
     testing::{camera, prompt},
 };
 use spotter_core::{
     CaptionLength, LineId, NormBox, PromptId, PromptRegion, RegionBox, Task, ZoneId,
     testing::{prompt_text, rate},
 };
+
+const WALL: WallTime = WallTime::from_unix_millis(0);
 
 fn at(seconds: u64) -> Mono {
     Mono::default().after(Duration::from_secs(seconds))
@@ -24,24 +26,30 @@ fn site() -> Vec<CameraConfig> {
     site.into()
 }
 
-/// The cameras of a file with what an earlier run stored, and the overrides that the file discards.
-fn restarted(
-    file: Vec<CameraConfig>,
-    stored: StoredOverrides,
-) -> (EffectiveCameras, Vec<DiscardedOverride>) {
-    let mut effective = EffectiveCameras::new(stored);
-    let discarded = effective.replace_file(file);
-    effective.cameras(at(0));
-    (effective, discarded)
+/// The cameras of a file with what an earlier run stored.
+pub(crate) fn restarted(cameras: Vec<CameraConfig>, stored: StoredOverrides) -> ConfigStore {
+    let text = "mqtt.url = \"mqtt://broker\"\n[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n";
+    let loaded = of_text("site.toml", text, &Environment::new("box", |_| None));
+    let file = loaded.unwrap().config.with_cameras(cameras);
+    ConfigStore::new(file, stored, at(0), WALL)
 }
 
 /// The cameras of a file without overrides.
-fn of_file(file: Vec<CameraConfig>) -> EffectiveCameras {
-    restarted(file, StoredOverrides::default()).0
+fn of_file(file: Vec<CameraConfig>) -> ConfigStore {
+    restarted(file, StoredOverrides::default())
 }
 
-fn fresh() -> EffectiveCameras {
+fn fresh() -> ConfigStore {
     of_file(site())
+}
+
+fn cameras(store: &mut ConfigStore, now: Mono) -> Vec<CameraConfig> {
+    store.tick(now, WALL);
+    store.cameras().to_vec()
+}
+
+fn execute(store: &mut ConfigStore, command: &Command, now: Mono) -> Result<(), Refusal> {
+    store.execute(command, now, WALL).map(|_| ())
 }
 
 fn code(refused: Result<(), Refusal>) -> RefusalCode {
@@ -56,9 +64,9 @@ fn person() -> PromptId {
     PromptId::new("person").unwrap()
 }
 
-fn set(effective: &mut EffectiveCameras, setting: Setting) -> Result<(), Refusal> {
+fn set(effective: &mut ConfigStore, setting: Setting) -> Result<(), Refusal> {
     let camera = gate();
-    effective.execute(&Command::Set { camera, setting }, at(0))
+    execute(effective, &Command::Set { camera, setting }, at(0))
 }
 
 fn text(words: &str) -> Setting {
@@ -66,32 +74,31 @@ fn text(words: &str) -> Setting {
 }
 
 /// Text and revision of the first prompt of camera `gate`, with all overrides.
-fn asked(effective: &mut EffectiveCameras) -> (String, u32) {
-    let cameras = effective.cameras(at(0));
-    let first = &cameras[0].prompts[0];
+fn asked(effective: &ConfigStore) -> (String, u32) {
+    let first = &effective.cameras()[0].prompts[0];
     (first.task.text().to_owned(), first.revision)
 }
 
 #[test]
 fn without_changes_the_file_is_in_force() {
-    assert_eq!(fresh().cameras(at(0)), site());
+    assert_eq!(fresh().cameras(), site());
 }
 
 #[test]
 fn words_change_with_their_revision_and_other_cameras_do_not() {
     let mut effective = fresh();
-    assert_eq!(asked(&mut effective), ("person".into(), 1));
+    assert_eq!(asked(&effective), ("person".into(), 1));
     set(&mut effective, text("red hat")).unwrap();
-    assert_eq!(asked(&mut effective), ("red hat".into(), 2));
+    assert_eq!(asked(&effective), ("red hat".into(), 2));
     // The same text again is no change.
     set(&mut effective, text(" red hat ")).unwrap();
-    assert_eq!(asked(&mut effective), ("red hat".into(), 2));
-    assert_eq!(effective.cameras(at(0))[1], site()[1]);
-    assert_eq!(effective.overrides().len(), 1);
+    assert_eq!(asked(&effective), ("red hat".into(), 2));
+    assert_eq!(cameras(&mut effective, at(0))[1], site()[1]);
+    assert_eq!(effective.overrides().count(), 1);
     // The file's own text removes the override, but the prompt has a new text, so its revision increases.
     set(&mut effective, text("person")).unwrap();
-    assert_eq!(asked(&mut effective), ("person".into(), 3));
-    assert!(effective.overrides().is_empty());
+    assert_eq!(asked(&effective), ("person".into(), 3));
+    assert_eq!(effective.overrides().count(), 0);
 }
 
 #[test]
@@ -112,9 +119,9 @@ fn invalid_change_is_rejected_and_changes_nothing() {
     );
     let camera = CameraId::new("roof").unwrap();
     let setting = Setting::Enabled(false);
-    let nowhere = effective.execute(&Command::Set { camera, setting }, at(0));
+    let nowhere = execute(&mut effective, &Command::Set { camera, setting }, at(0));
     assert_eq!(code(nowhere), RefusalCode::UnknownCamera);
-    assert_eq!(effective.cameras(at(0)), site());
+    assert_eq!(cameras(&mut effective, at(0)), site());
 }
 
 #[test]
@@ -122,47 +129,46 @@ fn overrides_survive_a_restart_and_end_with_a_file_edit() {
     let mut effective = fresh();
     set(&mut effective, text("red hat")).unwrap();
     set(&mut effective, Setting::Rate(rate(2.0))).unwrap();
-    effective.cameras(at(0));
-    let text = effective.stored(None).to_json().unwrap();
+    let text = effective.stored_of(None).to_json().unwrap();
 
     let stored = ReadOverrides::of_json(text.as_bytes()).unwrap().stored;
-    let (mut again, discarded) = restarted(site(), stored.clone());
-    assert_eq!(discarded, []);
-    assert_eq!(again.cameras(at(0)), effective.cameras(at(0)));
-    assert_eq!(asked(&mut again), ("red hat".into(), 2));
+    let again = restarted(site(), stored.clone());
+    assert_eq!(again.overrides().count(), 2);
+    assert_eq!(again.cameras(), effective.cameras());
+    assert_eq!(asked(&again), ("red hat".into(), 2));
 
     let mut edited = site();
     edited[0].rate = rate(5.0);
-    let (mut after, discarded) = restarted(edited, stored);
+    let discarded = stored.overrides.clone().rebase(&edited);
     let [DiscardedOverride { was, file }] = &discarded[..] else {
         panic!("{discarded:?}");
     };
     assert_eq!(was.now, Setting::Rate(rate(2.0)));
     assert_eq!(file, &Some(Setting::Rate(rate(5.0))));
-    assert_eq!(after.cameras(at(0))[0].rate, rate(5.0));
+    let after = restarted(edited, stored);
+    assert_eq!(after.cameras()[0].rate, rate(5.0));
     // The operator did not edit the text.
-    assert_eq!(asked(&mut after).0, "red hat");
+    assert_eq!(asked(&after).0, "red hat");
 }
 
 #[test]
 fn overrides_of_one_camera_move_to_another_node() {
     let mut effective = fresh();
     set(&mut effective, text("red hat")).unwrap();
-    effective.cameras(at(0));
     let id = &site()[0].id;
-    let moved = effective.stored(Some(id)).to_json().unwrap();
+    let moved = effective.stored_of(Some(id)).to_json().unwrap();
     let moved = ReadOverrides::of_json(moved.as_bytes()).unwrap().stored;
-    assert!(effective.stored(Some(&site()[1].id)).is_empty());
+    assert!(effective.stored_of(Some(&site()[1].id)).is_empty());
 
     let mut other = of_file(Vec::new());
     // Before and after the list: what is stored may arrive first.
-    other.set_stored_of(id, moved.clone());
-    other.replace_file(site());
-    assert_eq!(asked(&mut other), ("red hat".into(), 2));
-    other.set_stored_of(id, StoredOverrides::default());
-    assert_eq!(asked(&mut other).0, asked(&mut fresh()).0);
-    other.set_stored_of(id, moved);
-    assert_eq!(asked(&mut other).0, "red hat");
+    other.set_stored_of(id, moved.clone(), at(0));
+    other.replace_list(site(), at(0));
+    assert_eq!(asked(&other), ("red hat".into(), 2));
+    other.set_stored_of(id, StoredOverrides::default(), at(0));
+    assert_eq!(asked(&other).0, asked(&fresh()).0);
+    other.set_stored_of(id, moved, at(0));
+    assert_eq!(asked(&other).0, "red hat");
 }
 
 #[test]
@@ -179,11 +185,12 @@ fn resetting_takes_back_one_camera_or_all() {
     set(&mut effective, Setting::Enabled(false)).unwrap();
     let (camera, setting) = (yard.clone(), Setting::MotionGate(true));
     let set = Command::Set { camera, setting };
-    effective.execute(&set, at(0)).unwrap();
-    effective.reset(|id| *id == yard);
-    assert_eq!(effective.overrides().len(), 1);
-    effective.reset(|_| true);
-    assert_eq!(effective.cameras(at(0)), site());
+    execute(&mut effective, &set, at(0)).unwrap();
+    let reset = |camera| Command::ResetOverrides { camera };
+    execute(&mut effective, &reset(Some(yard)), at(0)).unwrap();
+    assert_eq!(effective.overrides().count(), 1);
+    execute(&mut effective, &reset(None), at(0)).unwrap();
+    assert_eq!(cameras(&mut effective, at(0)), site());
 }
 
 /// A prompt `hat` with these keys.
@@ -203,43 +210,43 @@ fn add(prompt: NewPrompt) -> Command {
 fn prompts_added_at_run_time_can_be_removed_others_not() {
     let mut effective = fresh();
     let of = |object: &str| hat(json!({"detect": object}));
-    effective.execute(&add(of("hat")), at(0)).unwrap();
-    assert_eq!(effective.cameras(at(0))[0].prompts[2], prompt("hat"));
+    execute(&mut effective, &add(of("hat")), at(0)).unwrap();
+    assert_eq!(cameras(&mut effective, at(0))[0].prompts[2], prompt("hat"));
     let with_name = |id| NewPrompt { id, ..of("hat") };
     for taken in [of("hat"), with_name(person())] {
-        let refused = effective.execute(&add(taken), at(0));
+        let refused = execute(&mut effective, &add(taken), at(0));
         assert_eq!(code(refused), RefusalCode::Conflict);
     }
     // An added prompt is not stored.
-    assert!(effective.overrides().is_empty());
+    assert_eq!(effective.overrides().count(), 0);
 
     let remove = |prompt| Command::RemovePrompt {
         camera: gate(),
         prompt,
     };
-    let refused = effective.execute(&remove(person()), at(0));
+    let refused = execute(&mut effective, &remove(person()), at(0));
     assert_eq!(code(refused), RefusalCode::Conflict);
-    effective.execute(&remove(of("hat").id), at(0)).unwrap();
-    assert_eq!(effective.cameras(at(0)), site());
+    execute(&mut effective, &remove(of("hat").id), at(0)).unwrap();
+    assert_eq!(cameras(&mut effective, at(0)), site());
     // The same name with another text gets a new revision, so that an answer to the old text is not taken for the new one.
-    effective.execute(&add(of("cap")), at(0)).unwrap();
-    assert_eq!(effective.cameras(at(0))[0].prompts[2].revision, 2);
-    effective.replace_file(site().split_off(1));
-    assert_eq!(effective.cameras(at(0)), &site()[1..]);
+    execute(&mut effective, &add(of("cap")), at(0)).unwrap();
+    assert_eq!(cameras(&mut effective, at(0))[0].prompts[2].revision, 2);
+    effective.replace_list(site().split_off(1), at(0));
+    assert_eq!(cameras(&mut effective, at(0)), &site()[1..]);
 }
 
 #[test]
 fn added_prompt_is_as_fast_as_its_camera_at_most() {
     let mut effective = fresh();
     let fast = || add(hat(json!({"detect": "hat", "rate": 3})));
-    let refused = effective.execute(&fast(), at(0)).unwrap_err();
+    let refused = execute(&mut effective, &fast(), at(0)).unwrap_err();
     let text = "prompt.rate: 3 is above the camera's 1; the camera rate is the ceiling";
     assert_eq!(refused, Refusal::new(RefusalCode::BadValue, text));
     set(&mut effective, Setting::Rate(rate(4.0))).unwrap();
-    effective.execute(&fast(), at(0)).unwrap();
+    execute(&mut effective, &fast(), at(0)).unwrap();
     for (camera_hz, expected_hz) in [(4.0, 3.0), (2.0, 2.0), (5.0, 3.0)] {
         set(&mut effective, Setting::Rate(rate(camera_hz))).unwrap();
-        let added = &effective.cameras(at(0))[0].prompts[2];
+        let added = &cameras(&mut effective, at(0))[0].prompts[2];
         assert_eq!(added.rate, rate(expected_hz));
     }
 }
@@ -268,7 +275,7 @@ fn with_drive() -> CameraConfig {
 #[test]
 fn added_prompt_with_mistakes_is_refused_with_all_of_them() {
     let wrong = hat(json!({"detect": "hat", "crops": 13, "zones": ["driv"]}));
-    let refused = of_file(vec![with_drive()]).execute(&add(wrong), at(0));
+    let refused = execute(&mut of_file(vec![with_drive()]), &add(wrong), at(0));
     let text = "prompt.crops: 13 is above 12; prompt.zones: \"driv\" is not a zone of this camera; did you mean \"drive\"?";
     assert_eq!(refused, Err(Refusal::new(RefusalCode::BadValue, text)));
 }
@@ -284,18 +291,21 @@ fn added_prompt_ends_with_a_zone_or_line_it_names() {
         let mut keys = keys;
         keys["detect"] = json!("hat");
         let mut effective = of_file(vec![with_drive()]);
-        effective.execute(&add(hat(keys)), at(0)).unwrap();
+        execute(&mut effective, &add(hat(keys)), at(0)).unwrap();
         let mut file = with_drive();
         file.zones[0].polygon[0] = (0.0, 0.4);
-        effective.replace_file(vec![file.clone()]);
-        let added = effective.cameras(at(0))[0].prompts[1].clone();
+        effective.replace_list(vec![file.clone()], at(0));
+        let added = cameras(&mut effective, at(0))[0].prompts[1].clone();
         if let PromptRegion::Fixed(region) = added.region {
             let expected = NormBox::from_corners(0.0, 0.35, 0.44, 0.95);
             assert_eq!(region, RegionBox::new(expected), "it follows its zone");
         }
         (file.zones, file.lines) = (Vec::new(), Vec::new());
-        effective.replace_file(vec![file.clone()]);
-        assert_eq!(effective.cameras(at(0))[0].prompts.len() == 2, is_left);
+        effective.replace_list(vec![file.clone()], at(0));
+        assert_eq!(
+            cameras(&mut effective, at(0))[0].prompts.len() == 2,
+            is_left
+        );
     }
 }
 
@@ -309,11 +319,11 @@ fn boost_raises_the_look_rate_and_opens_the_gate() {
         lasting: Duration::from_secs(seconds),
         rate: Some(rate(rate_hz)),
     };
-    effective.execute(&look(5.0, 10), at(100)).unwrap();
-    let during = &effective.cameras(at(105))[0];
+    execute(&mut effective, &look(5.0, 10), at(100)).unwrap();
+    let during = &cameras(&mut effective, at(105))[0];
     assert_eq!((during.rate, during.motion.on), (rate(5.0), false));
     assert!(during.prompts.iter().all(|prompt| prompt.rate == rate(5.0)));
-    assert_eq!(effective.next_at(), Some(at(110)));
-    assert_eq!(effective.cameras(at(110)), file);
-    assert_eq!(effective.next_at(), None);
+    assert!(!effective.tick(at(109), WALL));
+    assert!(effective.tick(at(110), WALL));
+    assert_eq!(cameras(&mut effective, at(110)), file);
 }
