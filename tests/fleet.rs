@@ -79,12 +79,14 @@ fn fleet_status_shows_daemon_and_offline_node_until_broker_stops() {
     let camera = json!([{"camera": "gate", "state": "streaming", "reason": null}]);
     assert_eq!(of(0, "cameras"), camera);
     assert!(of(0, "figures")["time_ms"].is_i64(), "{report:#}");
-    let errors = json!({"kind": "config_rejected", "errors": ["site.toml:1:1 x: unknown key"]});
-    assert_eq!(
-        of(1, "problems"),
-        json!([{"kind": "offline", "last_ms": null}, errors])
+    let problem = |kind: &str, text: &str| json!({"kind": kind, "text": text});
+    let offline = problem("offline", "offline");
+    let errors = problem(
+        "config_rejected",
+        "configuration rejected, the previous one is active: site.toml:1:1 x: unknown key",
     );
-    let down = json!({"kind": "owner_down", "camera": "dock", "node": "edge2", "state": "offline"});
+    assert_eq!(of(1, "problems"), json!([offline, errors]));
+    let down = problem("owner_down", "camera dock: its box edge2 is offline");
     assert_eq!(report["fleets"][0]["problems"], json!([down]));
 
     daemon.terminate().expect(DONE);

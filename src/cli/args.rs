@@ -6,7 +6,6 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, bail};
 use clap::{
     Args, Parser, Subcommand,
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser},
@@ -16,7 +15,7 @@ use crate::app::DemoOptions;
 use spotter_config::{
     self as config, DevicePreference, Environment, ModelSource, PrecisionSetting,
 };
-use spotter_core::{AdapterId, CaptionLength, GpuPrecision, IdError, NodeId, SpatialReference};
+use spotter_core::{CaptionLength, GpuPrecision, IdError, NodeId, SpatialReference};
 use spotter_hub::{KNOWN_MODELS, KnownModel};
 use spotter_onvif::DISCOVERY_GROUP;
 use url::Url;
@@ -548,45 +547,6 @@ pub struct QueryArgs {
     pub reasoning: bool,
 }
 
-/// With which adapter a picture is looked at
-#[derive(Clone, Debug, Args)]
-pub struct AdapterArgs {
-    /// An adapter of the model: the name of an [adapter] table, or a file
-    #[arg(long, value_name = "NAME")]
-    pub adapter: Option<String>,
-    /// The configuration that has the table
-    #[arg(long, value_name = "FILE", default_value = SERVICE_CONFIG, requires = "adapter")]
-    pub config: PathBuf,
-}
-
-impl AdapterArgs {
-    /// Blocks on the disk.
-    pub fn adapter(&self) -> anyhow::Result<Option<config::AdapterConfig>> {
-        let Some(name) = &self.adapter else {
-            return Ok(None);
-        };
-        // The name of a table has neither dot nor slash.
-        let Ok(id) = AdapterId::new(name) else {
-            let id = AdapterId::new("file")?;
-            let path = PathBuf::from(name);
-            return Ok(Some(config::AdapterConfig { id, path }));
-        };
-        let loaded = config::check(&self.config, &Environment::process())
-            .context("--adapter with a name reads the configuration; name a file, or --config")?;
-        let adapters = loaded.config.model.adapters;
-        let names: Vec<String> = adapters.iter().map(|one| one.id.to_string()).collect();
-        match adapters.into_iter().find(|adapter| adapter.id == id) {
-            Some(adapter) => Ok(Some(adapter)),
-            None if names.is_empty() => bail!("{} has no [adapter] table", self.config.display()),
-            None => bail!(
-                "{} has no adapter {name}; it has: {}",
-                self.config.display(),
-                names.join(", ")
-            ),
-        }
-    }
-}
-
 /// A picture, and what answers about it.
 #[derive(Debug, Args)]
 pub struct PictureArgs {
@@ -596,8 +556,9 @@ pub struct PictureArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    #[command(flatten)]
-    pub adapter: AdapterArgs,
+    /// The file of an adapter of the model, which answers then
+    #[arg(long, value_name = "FILE")]
+    pub adapter: Option<PathBuf>,
     #[command(flatten)]
     pub model: ModelArgs,
 }

@@ -24,14 +24,9 @@ use spotter_engine::{
 };
 use spotter_pictures::{PictureFileError, RgbPixels, png_file};
 
-pub fn detect(args: &AskArgs) -> anyhow::Result<()> {
-    let object = words(args)?;
-    ask(args, Task::Detect { object })
-}
-
-pub fn point(args: &AskArgs) -> anyhow::Result<()> {
-    let object = words(args)?;
-    ask(args, Task::Point { object })
+/// `task` asks for an object.
+pub fn find(args: &AskArgs, task: fn(String) -> Task) -> anyhow::Result<()> {
+    ask(args, task(words(args)?))
 }
 
 pub fn query(args: &QueryArgs) -> anyhow::Result<()> {
@@ -85,10 +80,15 @@ fn choices(given: &[String]) -> anyhow::Result<Vec<String>> {
 fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
     let (picture, answer) = printed_answer(&args.picture, task)?;
     if let Some(path) = &args.draw {
-        let drawn = match &answer.body {
-            AnswerBody::Outline(outline) => draw_outline(path, &picture, outline),
-            body => draw(path, &picture, places(body).into_iter().enumerate()),
-        };
+        let drawn = draw(path, &picture, |canvas| match &answer.body {
+            AnswerBody::Outline(outline) if !outline.polygons.is_empty() => {
+                canvas.fill(0, &outline.polygons);
+            }
+            body => {
+                let places = places(body).into_iter().enumerate();
+                places.for_each(|(colour, place)| canvas.mark(colour, place));
+            }
+        });
         drawn.with_context(|| format!("writing {}", path.display()))?;
         remark(format_args!("drawn: {}", path.display()));
     }
@@ -102,8 +102,13 @@ pub fn open(args: &ModelArgs) -> anyhow::Result<(Engine, ModelCard)> {
 
 /// The same with an adapter, which must fit.
 fn open_with(args: &PictureArgs) -> anyhow::Result<(Engine, Option<AdapterId>)> {
-    let adapter = args.adapter.adapter()?;
-    let id = adapter.as_ref().map(|adapter| adapter.id.clone());
+    let id = args
+        .adapter
+        .as_ref()
+        .map(|_| AdapterId::new("file"))
+        .transpose()?;
+    let adapter = id.clone().zip(args.adapter.clone());
+    let adapter = adapter.map(|(id, path)| config::AdapterConfig { id, path });
     let settings = config::ModelSettings {
         adapters: adapter.into_iter().collect(),
         ..args.model.settings()
@@ -316,40 +321,13 @@ pub fn places(answer: &AnswerBody) -> Vec<Location> {
     }
 }
 
-/// Writes `picture` as a PNG file with places in it, each in the colour of a number.
-pub fn draw(
-    path: &Path,
-    picture: &Picture,
-    places: impl IntoIterator<Item = (usize, Location)>,
-) -> anyhow::Result<()> {
-    let mut canvas = canvas(picture)?;
-    for (colour, place) in places {
-        canvas.mark(colour, place);
-    }
-    save(path, picture, canvas)
-}
-
-/// The same with an outline in it, and its box when there is no outline.
-fn draw_outline(path: &Path, picture: &Picture, outline: &Outline) -> anyhow::Result<()> {
-    let mut canvas = canvas(picture)?;
-    match outline.polygons.is_empty() {
-        true => (outline.bounds.iter()).for_each(|bounds| canvas.mark(0, Location::Box(*bounds))),
-        false => canvas.fill(0, &outline.polygons),
-    }
-    save(path, picture, canvas)
-}
-
-fn canvas(picture: &Picture) -> anyhow::Result<Canvas> {
-    let rgb = model::rgb_from_picture(picture);
-    let canvas = Canvas::new(&rgb, picture.width(), picture.height());
-    canvas.context("the picture is too large to draw on")
-}
-
-fn save(path: &Path, picture: &Picture, canvas: Canvas) -> anyhow::Result<()> {
-    let file = png_file(RgbPixels {
-        rgb: &canvas.into_rgb(),
-        width: picture.width(),
-        height: picture.height(),
-    })?;
+/// Writes `picture` as a PNG file with what `mark` draws into it.
+pub fn draw(path: &Path, picture: &Picture, mark: impl FnOnce(&mut Canvas)) -> anyhow::Result<()> {
+    let (width, height) = (picture.width(), picture.height());
+    let canvas = Canvas::new(&model::rgb_from_picture(picture), width, height);
+    let mut canvas = canvas.context("the picture is too large to draw on")?;
+    mark(&mut canvas);
+    let rgb = &canvas.into_rgb();
+    let file = png_file(RgbPixels { rgb, width, height })?;
     Ok(std::fs::write(path, file)?)
 }

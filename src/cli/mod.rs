@@ -24,7 +24,7 @@ use args::CliCommand;
 use clap::Parser as _;
 
 use crate::app;
-use spotter_core::GpuPrecision;
+use spotter_core::{GpuPrecision, Task};
 use spotter_state::OpenError;
 
 pub const EXIT_DONE: u8 = 0;
@@ -64,8 +64,8 @@ pub fn main() -> ExitCode {
                 ..args
             })
         }
-        CliCommand::Detect(ask) => ask::detect(&ask),
-        CliCommand::Point(ask) => ask::point(&ask),
+        CliCommand::Detect(ask) => ask::find(&ask, |object| Task::Detect { object }),
+        CliCommand::Point(ask) => ask::find(&ask, |object| Task::Point { object }),
         CliCommand::Query(ask) => ask::query(&ask),
         CliCommand::Segment(segment) => ask::segment(&segment),
         CliCommand::Caption(caption) => ask::caption(&caption),

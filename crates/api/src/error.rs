@@ -39,22 +39,13 @@ impl ApiError {
         }
     }
 
-    /// OpenAI's name of the reason, where it has one.
-    fn code(&self) -> Option<&'static str> {
+    /// OpenAI's word for it, and its name of the reason, where it has one.
+    fn words(&self) -> (&'static str, Option<&'static str>) {
         match self.status {
-            StatusCode::UNAUTHORIZED => Some("invalid_api_key"),
-            StatusCode::TOO_MANY_REQUESTS => Some("rate_limit_exceeded"),
-            _ => None,
-        }
-    }
-
-    /// OpenAI's word for it.
-    fn kind(&self) -> &'static str {
-        match self.status {
-            StatusCode::UNAUTHORIZED => "authentication_error",
-            StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
-            status if status.is_server_error() => "server_error",
-            _ => "invalid_request_error",
+            StatusCode::UNAUTHORIZED => ("authentication_error", Some("invalid_api_key")),
+            StatusCode::TOO_MANY_REQUESTS => ("rate_limit_error", Some("rate_limit_exceeded")),
+            status if status.is_server_error() => ("server_error", None),
+            _ => ("invalid_request_error", None),
         }
     }
 }
@@ -82,14 +73,8 @@ impl From<UnansweredRequest> for ApiError {
 impl ApiError {
     /// The body of a response, or an event.
     pub fn json(&self) -> Value {
-        json!({
-            "error": {
-                "message": self.message,
-                "type": self.kind(),
-                "param": null,
-                "code": self.code(),
-            }
-        })
+        let (kind, code) = self.words();
+        json!({"error": {"message": self.message, "type": kind, "param": null, "code": code}})
     }
 }
 

@@ -99,14 +99,16 @@ impl HubSettings {
         let wrong = |text: &str| Err(HubError::Settings(text.into()));
         let endpoint = endpoint.unwrap_or(PUBLIC_HUB).trim_end_matches('/');
         // Not shown: it may have a password.
-        let Ok(url) = Url::parse(endpoint) else {
-            return wrong("HF_ENDPOINT is not a URL; write it like https://huggingface.co");
+        let is_of_hub = |url: &Url| {
+            let has_login = !url.username().is_empty() || url.password().is_some();
+            let is_web = matches!(url.scheme(), "http" | "https") && url.has_host();
+            is_web && !has_login && url.query().is_none()
         };
-        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
-            return wrong("HF_ENDPOINT must begin with https:// or http:// and name a host");
-        }
-        if !url.username().is_empty() || url.password().is_some() || url.query().is_some() {
-            return wrong("HF_ENDPOINT must have no login and no query; HF_TOKEN is for the login");
+        if !Url::parse(endpoint).is_ok_and(|url| is_of_hub(&url)) {
+            return wrong(
+                "HF_ENDPOINT must be the address of a hub like https://huggingface.co, with https:// or http:// and without a login or query; \
+                 HF_TOKEN is for the login",
+            );
         }
         let token = token.map(|token| token.trim().to_owned());
         if token

@@ -124,14 +124,6 @@ pub enum SceneLayout {
 }
 
 impl SceneLayout {
-    pub const ALL: [Self; 5] = [
-        Self::Street,
-        Self::Avenue,
-        Self::Park,
-        Self::CarPark,
-        Self::Square,
-    ];
-
     /// Its name without an article, as in "a dog in a park".
     pub fn place(self) -> &'static str {
         match self {
@@ -205,10 +197,6 @@ pub enum Weather {
     Fog,
 }
 
-impl Weather {
-    pub const ALL: [Self; 4] = [Self::Clear, Self::Overcast, Self::Rain, Self::Fog];
-}
-
 /// How the camera changes the picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lens {
@@ -241,11 +229,4 @@ pub struct Scene {
     pub props: Vec<Prop>,
     /// Things of the classes, in no order, at most [`super::records::MAX_OBJECTS`].
     pub objects: Vec<SceneObject>,
-}
-
-impl Scene {
-    /// Time of the day in words.
-    pub fn light(&self) -> Daylight {
-        Daylight::from_darkness(self.darkness)
-    }
 }

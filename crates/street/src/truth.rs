@@ -127,7 +127,7 @@ pub fn truth(scene: &Scene) -> Truth {
     }
     Truth {
         layout: scene.backdrop.layout,
-        light: scene.light(),
+        light: Daylight::from_darkness(scene.darkness),
         weather,
         seen,
     }

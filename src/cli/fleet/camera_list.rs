@@ -41,13 +41,16 @@ pub async fn apply(args: &FleetApplyArgs) -> anyhow::Result<()> {
     // A list of a newer version may not be readable here: then all cameras are shown as added.
     let known = check_camera_list("the newest list", before_text, &environment);
     let changes = changes(&known.unwrap_or_default().cameras, &list.cameras);
-    for line in &changes.lines {
-        say(line)?;
+    for (sign, id) in &changes {
+        say(format_args!("{sign} {id}"))?;
     }
+    let count = |sign| changes.iter().filter(|(of, _)| *of == sign).count();
     let cameras = counted(list.cameras.len(), "camera");
     let summary = format!(
         "{cameras}: {} added, {} changed, {} removed",
-        changes.added, changes.changed, changes.removed
+        count('+'),
+        count('~'),
+        count('-')
     );
     if args.dry_run {
         return say(format_args!("{summary}; nothing was written (--dry-run)"));
@@ -109,40 +112,20 @@ pub async fn connect(args: &FleetStoreArgs) -> anyhow::Result<FleetStore> {
     Ok(store.await?)
 }
 
-#[derive(Default)]
-struct ListChanges {
-    lines: Vec<String>,
-    added: usize,
-    changed: usize,
-    removed: usize,
-}
-
-/// From one list to another, camera by camera; a change of `[defaults]` is one of each camera that uses them.
-fn changes(before: &[SharedCamera], after: &[SharedCamera]) -> ListChanges {
-    fn by_id(cameras: &[SharedCamera]) -> BTreeMap<&CameraId, &SharedCamera> {
+/// From one list to another, camera by camera, each with its sign; a change of `[defaults]` is one of each camera that uses them.
+fn changes(before: &[SharedCamera], after: &[SharedCamera]) -> Vec<(char, CameraId)> {
+    let by_id = |cameras: &[SharedCamera]| -> BTreeMap<CameraId, SharedCamera> {
+        let cameras = cameras.iter();
         cameras
-            .iter()
-            .map(|camera| (&camera.camera.id, camera))
+            .map(|camera| (camera.camera.id.clone(), camera.clone()))
             .collect()
-    }
+    };
     let (before, after) = (by_id(before), by_id(after));
-    let mut changes = ListChanges::default();
-    for (id, camera) in &after {
-        match before.get(id) {
-            None => {
-                changes.added += 1;
-                changes.lines.push(format!("+ {id}"));
-            }
-            Some(known) if known != camera => {
-                changes.changed += 1;
-                changes.lines.push(format!("~ {id}"));
-            }
-            Some(_) => {}
-        }
-    }
-    for id in before.keys().filter(|id| !after.contains_key(*id)) {
-        changes.removed += 1;
-        changes.lines.push(format!("- {id}"));
-    }
-    changes
+    let sign = |(id, camera): (&CameraId, &SharedCamera)| match before.get(id) {
+        None => Some(('+', id.clone())),
+        Some(known) => (known != camera).then(|| ('~', id.clone())),
+    };
+    let removed = before.keys().filter(|id| !after.contains_key(*id));
+    let removed = removed.map(|id| ('-', id.clone()));
+    after.iter().filter_map(sign).chain(removed).collect()
 }

@@ -455,7 +455,12 @@ fn draw_different(
         });
         fs::create_dir_all(folder)
             .map_err(anyhow::Error::new)
-            .and_then(|()| ask::draw(&to, &ask::load(picture)?, marks))
+            .and_then(|()| {
+                let picture = ask::load(picture)?;
+                ask::draw(&to, &picture, |canvas| {
+                    marks.for_each(|(colour, place)| canvas.mark(colour, place));
+                })
+            })
             .with_context(|| format!("writing {}", to.display()))?;
     }
     if !report.different.is_empty() {

@@ -109,53 +109,42 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    fn line(&mut self, line: &Line, Placement { at, narrow }: Placement) {
+    fn line(&mut self, line: &Line, placed: Placement) {
         let value = |term: &Term| term.factor * term.moves.map_or(1.0, |which| self.moves[which]);
         let numbers = line.numbers.iter();
         let numbers: Vec<f32> = numbers.map(|sum| sum.iter().map(value).sum()).collect();
-        let [word, others @ ..] = &line.words[..] else {
-            if let [half_width, depth] = numbers[..] {
-                self.figure.shadow(half_width, depth);
+        match (line.verb, &line.words[..], &numbers[..]) {
+            ("with", figure, placed) => {
+                let number = |nth: usize, usual| placed.get(nth).copied().unwrap_or(usual);
+                let (at, narrow) = ((number(0, 0.0), number(1, 0.0)), number(2, 1.0));
+                self.draw(&figure.join(" "), Placement { at, narrow });
             }
-            return;
-        };
+            ("part", ["body"], []) => self.figure.part(ShapePart::Body),
+            ("part", ["fixture"], []) => self.figure.part(ShapePart::Fixture),
+            ("shadow", [], &[half_width, depth]) => self.figure.shadow(half_width, depth),
+            ("pick", [name, colours @ ..], &[bits]) => {
+                let colour = self.colour(pick(self.look, bits as u32, colours));
+                self.palette.push((*name, colour));
+            }
+            ("accent", [name], &[if_dark, if_bright]) => {
+                let shade = accent(self.colour("paint"), if_dark, if_bright);
+                self.palette.push((*name, shade));
+            }
+            ("colour", [name, colour], []) => self.palette.push((*name, self.colour(colour))),
+            (verb, [colour], numbers) => self.outline(verb, self.colour(colour), numbers, placed),
+            _ => {}
+        }
+    }
+
+    fn outline(&mut self, verb: &str, colour: Rgb, numbers: &[f32], placed: Placement) {
+        let Placement { at, narrow } = placed;
         let moved = |x: f32, y: f32| (x * narrow + at.0, y + at.1);
         let points = |numbers: &[f32]| -> Vec<FigurePoint> {
             let pairs = numbers.as_chunks::<2>().0.iter();
             pairs.map(|&[x, y]| moved(x, y)).collect()
         };
-        match (line.verb, &numbers[..]) {
-            ("with", placed) => {
-                let [x, y, narrow] = std::array::from_fn(|i| placed.get(i).copied());
-                let at = (x.unwrap_or_default(), y.unwrap_or_default());
-                let narrow = narrow.unwrap_or(1.0);
-                return self.draw(&line.words.join(" "), Placement { at, narrow });
-            }
-            ("part", []) => {
-                let is_body = *word == "body";
-                self.figure.part(if is_body {
-                    ShapePart::Body
-                } else {
-                    ShapePart::Fixture
-                });
-                return;
-            }
-            ("pick", &[bits]) => {
-                let colour = self.colour(pick(self.look, bits as u32, others));
-                return self.palette.push((word, colour));
-            }
-            ("accent", &[if_dark, if_bright]) => {
-                let shade = accent(self.colour("paint"), if_dark, if_bright);
-                return self.palette.push((word, shade));
-            }
-            ("colour", []) => {
-                let colour = others.first().map(|colour| self.colour(colour));
-                return self.palette.extend(colour.map(|colour| (*word, colour)));
-            }
-            _ => {}
-        }
-        let (colour, figure) = (self.colour(word), &mut *self.figure);
-        match (line.verb, &numbers[..]) {
+        let figure = &mut *self.figure;
+        match (verb, numbers) {
             ("rect", &[x0, y0, x1, y1]) => figure.rect(moved(x0, y0), moved(x1, y1), colour),
             ("panel", &[radius, x0, y0, x1, y1]) => {
                 figure.panel(moved(x0, y0), moved(x1, y1), radius, colour);

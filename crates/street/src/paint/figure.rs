@@ -70,9 +70,8 @@ impl Figure {
     }
 
     /// What the outlines that follow are.
-    pub fn part(&mut self, part: ShapePart) -> &mut Self {
+    pub fn part(&mut self, part: ShapePart) {
         self.part = part;
-        self
     }
 
     pub fn into_shapes(self) -> Vec<FigureShape> {

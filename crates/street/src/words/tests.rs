@@ -6,6 +6,20 @@ use crate::{
     truth::Visibility,
 };
 
+const LAYOUTS: [SceneLayout; 5] = [
+    SceneLayout::Street,
+    SceneLayout::Avenue,
+    SceneLayout::Park,
+    SceneLayout::CarPark,
+    SceneLayout::Square,
+];
+const WEATHERS: [Weather; 4] = [
+    Weather::Clear,
+    Weather::Overcast,
+    Weather::Rain,
+    Weather::Fog,
+];
+
 fn seen(class: Class, colour: Option<Colour>) -> SeenObject {
     seen_as(class, colour, Visibility::Present)
 }
@@ -44,15 +58,11 @@ fn any_truth() -> impl Strategy<Value = Truth> {
         let class = Class::ALL[class];
         seen(class, class.is_coloured().then_some(Colour::ALL[colour]))
     });
-    let place = (
-        0..SceneLayout::ALL.len(),
-        0..Weather::ALL.len(),
-        0.0_f32..1.0,
-    );
+    let place = (0..LAYOUTS.len(), 0..WEATHERS.len(), 0.0_f32..1.0);
     (prop::collection::vec(one, 0..32), place).prop_map(|(seen, (layout, weather, dark))| Truth {
-        layout: SceneLayout::ALL[layout],
+        layout: LAYOUTS[layout],
         light: Daylight::from_darkness(dark),
-        weather: Weather::ALL[weather],
+        weather: WEATHERS[weather],
         seen,
     })
 }
