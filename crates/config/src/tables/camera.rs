@@ -209,7 +209,7 @@ impl MotionConfig {
         keys! { table in "`motion`", "The motion gate skips frames without motion. In `[defaults]` and `[camera.NAME]`.",
                 "motion = { on = true, threshold = 0.02, hold = \"10s\", at_least_every = \"30s\" }";
             /// Enables the gate.
-            on = flag().or(base.map_or(false, |base| base.on)), "motion = { on = true }";
+            on = flag().or(base.is_some_and(|base| base.on)), "motion = { on = true }";
             /// Share of the picture that must change to count as motion.
             threshold = number(0.0..=1.0, "share of the picture").or(base.map_or(0.02, |base| base.threshold)), "motion = { threshold = 0.02 }";
             /// The gate stays open for this time after motion.

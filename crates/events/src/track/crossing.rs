@@ -259,7 +259,8 @@ fn meeting(way: Segment, piece: Segment) -> Option<(CrossingDirection, f64)> {
 }
 
 /// The length of a way in widths of a picture of this size.
-fn width_lengths(way: Segment, (width, height): (u32, u32)) -> f64 {
+fn width_lengths(way: Segment, size: (u32, u32)) -> f64 {
+    let (width, height) = size;
     let aspect = f64::from(height) / f64::from(width.max(1));
     (way.to.x - way.from.x).hypot((way.to.y - way.from.y) * aspect)
 }

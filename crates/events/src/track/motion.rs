@@ -4,9 +4,7 @@
 //! variances: a Kalman filter with constant speed and random acceleration. So the time between two looks may vary, and each
 //! prediction has its variance. Numbers are shares of the picture; times are those at which frames were received.
 
-use std::time::Duration;
-
-use spotter_core::{Location, Mono, NormBox, NormPoint};
+use spotter_core::{Location, Mono, NormBox, NormPoint, duration_from_secs};
 
 /// Standard deviation of the speed of a new object, shares of the picture a second. A walker near the camera needs some ten
 /// seconds from side to side, a running dog six.
@@ -80,7 +78,7 @@ impl MotionFilter {
     pub fn at_rest(&self, now: Mono) -> Self {
         let mut still = self.clone();
         still.axes.iter_mut().for_each(Axis::stop);
-        still.at = still.at.max(now.before(Duration::from_secs_f64(START_S)));
+        still.at = still.at.max(now.before(duration_from_secs(START_S)));
         still.expected(now)
     }
 

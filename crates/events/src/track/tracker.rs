@@ -151,8 +151,9 @@ impl Tracker {
     }
 
     /// The camera is new or its configuration changed. A prompt whose words stay keeps its tracks. When the words of a prompt
-    /// change or the prompt is removed, its events end as `prompt_changed` and its states are unknown; when it is switched off, as `disabled`. The states of a new
-    /// prompt are reported as unknown. Answers carry the revision of the words: those to the old words are ignored.
+    /// change or the prompt is removed, its events end as `prompt_changed` and its states are unknown; when it is switched off, as
+    /// `disabled`. The states of a new prompt are reported as unknown. Answers carry the revision of the words: those to the old words are
+    /// ignored.
     pub fn configure(&mut self, camera: &CameraConfig, wall: WallTime) -> Vec<PromptChange> {
         let id = &camera.id;
         let ids = || IdAllocator::new(Arc::clone(&self.boot), id.clone());
