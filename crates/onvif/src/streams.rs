@@ -16,7 +16,7 @@ use crate::{
 };
 use spotter_core::Clock;
 
-/// What the first media service has to be told.
+/// The first media service needs it in a request for an address.
 const STREAM_SETUP: &str = "<trt:StreamSetup><tt:Stream>RTP-Unicast</tt:Stream><tt:Transport><tt:Protocol>RTSP</tt:Protocol></tt:Transport></trt:StreamSetup>";
 
 /// A camera that was asked.

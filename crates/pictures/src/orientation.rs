@@ -5,7 +5,7 @@ use crate::open::DecodedFile;
 const TAG: usize = 0x0112;
 const SHORT: usize = 3;
 
-/// EXIF's number of an orientation, from 1; 1, and whatever has no meaning, is upright.
+/// EXIF's number of an orientation, from 2 to 8; every other one is upright.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Orientation(usize);
 
