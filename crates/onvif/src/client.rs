@@ -50,7 +50,7 @@ struct TriedLogins {
 
 /// Why a request has no answer.
 #[derive(Debug)]
-enum Refusal {
+enum NoAnswer {
     Failed(OnvifError),
     /// The header of a demand for a login over HTTP; `None` for a demand in SOAP.
     Denied {
@@ -110,8 +110,8 @@ impl OnvifClient {
         loop {
             match self.exchange(to, request, within) {
                 Ok(text) => return Ok(text),
-                Err(Refusal::Failed(error)) => return Err(error),
-                Err(Refusal::Denied { challenge }) => {
+                Err(NoAnswer::Failed(error)) => return Err(error),
+                Err(NoAnswer::Denied { challenge }) => {
                     self.choose_method(challenge.as_deref(), &mut tried, within)?;
                 }
             }
@@ -183,7 +183,7 @@ impl OnvifClient {
         to: &Endpoint,
         request: &OnvifRequest,
         within: Duration,
-    ) -> Result<String, Refusal> {
+    ) -> Result<String, NoAnswer> {
         let token = self.token();
         let text = envelope(to, request, token.as_ref());
         let content = format!(
@@ -201,14 +201,14 @@ impl OnvifClient {
             let body = limited.limit(request.answer_max_bytes()).read_to_vec()?;
             Ok((response, String::from_utf8_lossy(&body).into_owned()))
         });
-        let failed = |error| Refusal::Failed(self.no_answer(&error, within));
+        let failed = |error| NoAnswer::Failed(self.no_answer(&error, within));
         let (response, text) = answered.map_err(failed)?;
         let status = response.status();
         let challenges = response.headers().get_all(header::WWW_AUTHENTICATE);
         let challenges: Vec<&str> = challenges.iter().flat_map(|one| one.to_str()).collect();
         if status == StatusCode::UNAUTHORIZED && !challenges.is_empty() {
             let challenge = Some(challenges.join(", "));
-            return Err(Refusal::Denied { challenge });
+            return Err(NoAnswer::Denied { challenge });
         }
         self.judge(request, status, text)
     }
@@ -219,9 +219,9 @@ impl OnvifClient {
         request: &OnvifRequest,
         status: StatusCode,
         text: String,
-    ) -> Result<String, Refusal> {
+    ) -> Result<String, NoAnswer> {
         let request = request.name;
-        let denied = Refusal::Denied { challenge: None };
+        let denied = NoAnswer::Denied { challenge: None };
         let problem = match classify(&text) {
             Ok(SoapAnswer::Fault(fault)) if fault.is_about_login() => return Err(denied),
             Ok(SoapAnswer::Fault(fault)) => OnvifProblem::Fault { request, fault },
@@ -241,7 +241,7 @@ impl OnvifClient {
             },
             Err(reason) => OnvifProblem::NotOnvif { request, reason },
         };
-        Err(Refusal::Failed(self.error(problem)))
+        Err(NoAnswer::Failed(self.error(problem)))
     }
 
     fn token(&self) -> Option<UsernameToken> {
