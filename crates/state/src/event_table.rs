@@ -142,14 +142,17 @@ impl EventChanges {
         }
         self.appended.extend(later.appended);
         self.pictures.extend(later.pictures);
+        while self.pictures.values().map(|jpeg| jpeg.len()).sum::<usize>() > PICTURES_MAX_BYTES {
+            self.pictures.pop_first();
+        }
+        if self.appended.len() <= DONE_KEPT {
+            return;
+        }
         let delivered = self.appended.iter().rev();
         let delivered = delivered.filter(|(_, appended)| appended.waiting.is_empty());
         let too_many: Vec<u64> = delivered.skip(DONE_KEPT).map(|(n, _)| *n).collect();
         for number in too_many {
             self.appended.remove(&number);
-        }
-        while self.pictures.values().map(|jpeg| jpeg.len()).sum::<usize>() > PICTURES_MAX_BYTES {
-            self.pictures.pop_first();
         }
     }
 }

@@ -62,16 +62,15 @@ struct StoredPost {
     body: EventPayload,
 }
 
-/// The payload of an event or a crossing.
-#[derive(Deserialize)]
+/// The payload of an event or a crossing, which has fewer keys.
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct EventPayload {
-    event: TrackId,
-    cam: CameraId,
+    event: Option<TrackId>,
+    cam: Option<CameraId>,
     epoch: Option<Epoch>,
-    prompt: PromptPart,
-    #[serde(default)]
+    prompt: Option<PromptPart>,
     r#type: String,
-    #[serde(default)]
     reason: String,
     start_ms: Option<i64>,
     end_ms: Option<i64>,
@@ -79,33 +78,22 @@ struct EventPayload {
     r#box: Option<[f64; 4]>,
     point: Option<[f64; 2]>,
     score: f64,
-    #[serde(default)]
     score_src: String,
-    #[serde(default)]
     top_score: f64,
-    #[serde(default)]
     frames: u64,
-    #[serde(default)]
     zones: Vec<ZoneId>,
-    #[serde(default)]
     entered_zones: Vec<ZoneId>,
-    #[serde(default)]
     dwell_s: BTreeMap<ZoneId, f64>,
-    #[serde(default)]
     dwelling: Vec<ZoneId>,
-    #[serde(default)]
     stationary: bool,
-    #[serde(default)]
     snapshot: bool,
     description: Option<String>,
-    #[serde(default)]
     frame: FramePart,
     snapshot_jpeg: Option<String>,
     line: Option<LineId>,
     direction: Option<DirectionId>,
     at_ms: Option<i64>,
     speed: Option<f64>,
-    #[serde(default)]
     count: u64,
 }
 
@@ -154,14 +142,15 @@ impl EventPayload {
             time: duration_from_secs(seconds),
             zone,
         });
+        let prompt = self.prompt?;
         let last_seen = at(self.last_seen_ms.or(self.at_ms)?);
         use ScoreSource::{Calibrated, Verify, VerifyCalibrated};
         let mut sources = [Verify, Calibrated, VerifyCalibrated].into_iter();
         Some(Event {
-            track: self.event,
-            camera: self.cam,
-            prompt: self.prompt.id,
-            revision: self.prompt.rev,
+            track: self.event?,
+            camera: self.cam?,
+            prompt: prompt.id,
+            revision: prompt.rev,
             step,
             started: self.start_ms.map_or(last_seen, at),
             last_seen,

@@ -5,8 +5,11 @@
 
 use serde::Serialize;
 
-use super::detection::{SCHEMA, corners, pair, rounded};
-use spotter_core::{Epoch, LineCrossing, Location};
+use super::{
+    detection::{SCHEMA, rounded},
+    event::{EventPromptPart, corners_or_point},
+};
+use spotter_core::{Epoch, LineCrossing};
 use spotter_state::LoggedEvent;
 
 #[derive(Serialize)]
@@ -17,7 +20,7 @@ struct CrossingPayload<'a> {
     cam: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     epoch: Option<Epoch>,
-    prompt: CrossingPromptPart<'a>,
+    prompt: EventPromptPart<'a>,
     line: &'a str,
     direction: &'a str,
     at_ms: i64,
@@ -31,29 +34,17 @@ struct CrossingPayload<'a> {
     delayed: bool,
 }
 
-#[derive(Serialize)]
-struct CrossingPromptPart<'a> {
-    id: &'a str,
-    rev: u32,
-}
-
 /// `delayed`: it is not sent when it happened.
 pub(super) fn to_json(logged: &LoggedEvent, crossing: &LineCrossing, delayed: bool) -> Vec<u8> {
     let event = &logged.event;
-    let (corners, point) = match event.location {
-        Location::Box(place) => (Some(corners(&place)), None),
-        Location::Point(point) => (None, Some(pair(point))),
-    };
+    let (corners, point) = corners_or_point(event.location);
     let payload = CrossingPayload {
         v: SCHEMA,
         id: &logged.id,
         event: event.track.as_str(),
         cam: event.camera.as_str(),
         epoch: logged.epoch,
-        prompt: CrossingPromptPart {
-            id: event.prompt.as_str(),
-            rev: event.revision,
-        },
+        prompt: EventPromptPart::of(event),
         line: crossing.line.as_str(),
         direction: crossing.direction.as_str(),
         at_ms: crossing.at.unix_millis(),

@@ -10,7 +10,7 @@ use super::{
     crossing,
     detection::{SCHEMA, corners, dwell_s, pair, rounded},
 };
-use spotter_core::{EndReason, Epoch, EventStep, Location, UpdateReason, ZoneId};
+use spotter_core::{EndReason, Epoch, Event, EventStep, Location, UpdateReason, ZoneId};
 use spotter_state::LoggedEvent;
 
 #[derive(Serialize)]
@@ -52,9 +52,18 @@ struct EventPayload<'a> {
 }
 
 #[derive(Serialize)]
-struct EventPromptPart<'a> {
+pub(super) struct EventPromptPart<'a> {
     id: &'a str,
     rev: u32,
+}
+
+impl<'a> EventPromptPart<'a> {
+    pub(super) fn of(event: &'a Event) -> Self {
+        Self {
+            id: event.prompt.as_str(),
+            rev: event.revision,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -71,10 +80,7 @@ pub fn to_json(logged: &LoggedEvent, delayed: bool, jpeg: Option<&[u8]>) -> Vec<
     }
     let (kind, reason) = words(event.step);
     let dwelling = event.dwell.iter().filter(|dwell| dwell.is_dwelling);
-    let (corners, point) = match event.location {
-        Location::Box(place) => (Some(corners(&place)), None),
-        Location::Point(point) => (None, Some(pair(point))),
-    };
+    let (corners, point) = corners_or_point(event.location);
     let payload = EventPayload {
         v: SCHEMA,
         id: &logged.id,
@@ -82,10 +88,7 @@ pub fn to_json(logged: &LoggedEvent, delayed: bool, jpeg: Option<&[u8]>) -> Vec<
         event: event.track.as_str(),
         cam: event.camera.as_str(),
         epoch: logged.epoch,
-        prompt: EventPromptPart {
-            id: event.prompt.as_str(),
-            rev: event.revision,
-        },
+        prompt: EventPromptPart::of(event),
         start_ms: event.started.unix_millis(),
         end_ms: event.ended.map(|at| at.unix_millis()),
         last_seen_ms: event.last_seen.unix_millis(),
@@ -112,6 +115,14 @@ pub fn to_json(logged: &LoggedEvent, delayed: bool, jpeg: Option<&[u8]>) -> Vec<
     };
     // Numbers, texts and lists under text keys always serialise.
     serde_json::to_vec(&payload).unwrap_or_default()
+}
+
+/// The values of `box` and `point`.
+pub(super) fn corners_or_point(location: Location) -> (Option<[f64; 4]>, Option<[f64; 2]>) {
+    match location {
+        Location::Box(place) => (Some(corners(&place)), None),
+        Location::Point(point) => (None, Some(pair(point))),
+    }
 }
 
 /// The values of `type` and `reason`.
@@ -147,7 +158,7 @@ pub(crate) mod tests {
 
     use super::*;
     use spotter_core::{
-        CameraId, Event, NormBox, NormPoint, PromptId, ScoreSource, TrackId, WallTime, ZoneDwell,
+        CameraId, NormBox, NormPoint, PromptId, ScoreSource, TrackId, WallTime, ZoneDwell,
     };
 
     /// An event of the track with this number.

@@ -9,6 +9,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    ops::RangeBounds,
     sync::Arc,
     time::Duration,
 };
@@ -47,7 +48,6 @@ struct QueuedEvent {
     bytes: u64,
     since: Mono,
     expires: Mono,
-    late: bool,
     /// It was declined before.
     declined: bool,
     phase: EventPhase,
@@ -62,11 +62,12 @@ pub(crate) struct EventQueue {
     ids: MessageIds,
     /// Time in the last id: ids sort in the order of publishing even when a clock is set back.
     id_ms: u64,
-    connected: bool,
+    /// The first number of a fresh event; `None`: there is no connection, and all are late.
+    fresh_from: Option<u64>,
     entries: BTreeMap<u64, QueuedEvent>,
     /// Numbers of waiting events.
-    fresh: BTreeSet<u64>,
-    late: BTreeSet<u64>,
+    waiting: BTreeSet<u64>,
+    /// How many of them are late, by topic.
     late_on: HashMap<Arc<str>, usize>,
     in_flight: usize,
     bytes: u64,
@@ -92,10 +93,9 @@ impl EventQueue {
             max_bytes: bounds.max_mb * 1_000_000 / 5 * 3,
             ids,
             id_ms: 0,
-            connected: false,
+            fresh_from: None,
             entries: BTreeMap::new(),
-            fresh: BTreeSet::new(),
-            late: BTreeSet::new(),
+            waiting: BTreeSet::new(),
             late_on: HashMap::new(),
             in_flight: 0,
             bytes: 0,
@@ -116,7 +116,7 @@ impl EventQueue {
     }
 
     pub(super) fn is_waiting(&self) -> bool {
-        !(self.fresh.is_empty() && self.late.is_empty())
+        !self.waiting.is_empty()
     }
 
     /// `epoch`: of a fleet's camera.
@@ -164,7 +164,6 @@ impl EventQueue {
             bytes: logged.bytes + OVERHEAD_BYTES,
             since: now,
             expires,
-            late: !self.connected,
             declined: false,
             phase: EventPhase::Waiting,
             logged,
@@ -178,26 +177,30 @@ impl EventQueue {
 
     /// The broker accepted a connection.
     pub(super) fn connected(&mut self) {
-        self.connected = true;
-        self.all_wait_as_late();
+        let last = self.entries.last_key_value();
+        self.fresh_from = Some(last.map_or(0, |(number, _)| number + 1));
+        self.all_wait();
     }
 
     /// All undelivered events are late from now on.
     pub(super) fn disconnected(&mut self) {
-        self.connected = false;
-        self.all_wait_as_late();
+        self.fresh_from = None;
+        self.all_wait();
         self.keep_to_bounds();
     }
 
-    fn all_wait_as_late(&mut self) {
+    fn is_late(&self, number: u64) -> bool {
+        self.fresh_from.is_none_or(|first| number < first)
+    }
+
+    /// All are late.
+    fn all_wait(&mut self) {
         self.in_flight = 0;
-        self.fresh.clear();
-        self.late.clear();
+        self.waiting.clear();
         self.late_on.clear();
         for (&number, entry) in &mut self.entries {
-            entry.late = true;
             entry.phase = EventPhase::Waiting;
-            self.late.insert(number);
+            self.waiting.insert(number);
             *self.late_on.entry(Arc::clone(&entry.topic)).or_default() += 1;
         }
     }
@@ -222,14 +225,15 @@ impl EventQueue {
             self.older_epoch += 1;
         };
         self.stop_waiting(number);
+        let is_late = self.is_late(number);
         let entry = self.entries.get_mut(&number)?;
         entry.phase = EventPhase::InFlight;
         self.in_flight += 1;
         self.rate.count(now);
-        if entry.late {
+        if is_late {
             self.late_rate.count(now);
         }
-        let delayed = entry.late || now.since(entry.since) > DELAYED_AFTER;
+        let delayed = is_late || now.since(entry.since) > DELAYED_AFTER;
         let payload = event::to_json(&entry.logged, delayed, None);
         let delivery = DeliveryOptions {
             expiry: Some(entry.expires.since(now)),
@@ -257,13 +261,13 @@ impl EventQueue {
         if self.next_fresh(&fate).is_some() {
             return Some(ready);
         }
-        let late = self.next_of(&self.late, |_| true, &fate);
+        let late = self.next_of(..self.fresh_from.unwrap_or(u64::MAX), |_| true, &fate);
         late.map(|_| ready.max(self.late_rate.ready_at(now)))
     }
 
     fn next_fresh(&self, fate: &impl Fn(&CameraId, Option<Epoch>) -> Fate) -> Option<(u64, Fate)> {
         let is_free = |entry: &QueuedEvent| !self.late_on.contains_key(&entry.topic);
-        self.next_of(&self.fresh, is_free, fate)
+        self.next_of(self.fresh_from?.., is_free, fate)
     }
 
     fn next_late(
@@ -272,18 +276,18 @@ impl EventQueue {
         now: Mono,
     ) -> Option<(u64, Fate)> {
         let is_ready = self.late_rate.ready_at(now) <= now;
-        let next = self.next_of(&self.late, |_| true, fate);
+        let next = self.next_of(..self.fresh_from.unwrap_or(u64::MAX), |_| true, fate);
         next.filter(|(_, fate)| is_ready || *fate == Fate::Drop)
     }
 
-    /// The first of these events that does not have to wait.
+    /// The first event of these numbers that does not have to wait.
     fn next_of(
         &self,
-        numbers: &BTreeSet<u64>,
+        numbers: impl RangeBounds<u64>,
         is_free: impl Fn(&QueuedEvent) -> bool,
         fate: &impl Fn(&CameraId, Option<Epoch>) -> Fate,
     ) -> Option<(u64, Fate)> {
-        let mut next = numbers.iter().filter_map(|number| {
+        let mut next = self.waiting.range(numbers).filter_map(|number| {
             let entry = self.entries.get(number).filter(|entry| is_free(entry))?;
             let fate = fate(&entry.logged.event.camera, entry.logged.epoch);
             (fate != Fate::Wait).then_some((*number, fate))
@@ -344,7 +348,7 @@ impl EventQueue {
 
     /// Drops the oldest events beyond the bounds, except those in flight.
     fn keep_to_bounds(&mut self) {
-        let events = match self.connected {
+        let events = match self.fresh_from.is_some() {
             true => self.bounds.events.max(CONNECTED_MIN),
             false => self.bounds.events,
         };
@@ -372,25 +376,20 @@ impl EventQueue {
     }
 
     fn wait(&mut self, number: u64) {
-        let Some(entry) = self.entries.get(&number) else {
-            return;
-        };
-        if !entry.late {
-            self.fresh.insert(number);
-        } else if self.late.insert(number) {
+        if let Some(entry) = self.entries.get(&number)
+            && self.waiting.insert(number)
+            && self.is_late(number)
+        {
             *self.late_on.entry(Arc::clone(&entry.topic)).or_default() += 1;
         }
     }
 
     fn stop_waiting(&mut self, number: u64) {
-        self.fresh.remove(&number);
-        if !self.late.remove(&number) {
-            return;
-        }
-        let Some(entry) = self.entries.get(&number) else {
-            return;
-        };
-        if let Some(count) = self.late_on.get_mut(&entry.topic) {
+        if self.waiting.remove(&number)
+            && self.is_late(number)
+            && let Some(entry) = self.entries.get(&number)
+            && let Some(count) = self.late_on.get_mut(&entry.topic)
+        {
             *count -= 1;
             if *count == 0 {
                 self.late_on.remove(&entry.topic);
