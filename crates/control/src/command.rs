@@ -130,12 +130,7 @@ impl Command {
         let text = |key| request.get(key).and_then(Value::as_str);
         text("cam").map(camera_id).transpose()?;
         text("prompt").map(prompt_id).transpose()?;
-        let op = shown(
-            request
-                .get("op")
-                .and_then(Value::as_str)
-                .unwrap_or_default(),
-        );
+        let op = shown(text("op").unwrap_or_default());
         serde_json::from_value(Value::Object(request)).map_err(|error| {
             let text = error.to_string();
             if let Ok(refusal) = serde_json::from_str(&text) {
@@ -190,17 +185,16 @@ fn look_rate<'de, D: Deserializer<'de>>(input: D) -> Result<Option<LookRate>, D:
 fn new_prompt<'de, D: Deserializer<'de>>(input: D) -> Result<NewPrompt, D::Error> {
     checked(input, |mut prompt: Map<String, Value>| {
         let bad_request = |text: String| Refusal::new(RefusalCode::BadRequest, text);
-        let id = match prompt.remove("id") {
-            Some(Value::String(id)) => PromptId::new(&id).map_err(|_| {
-                let id = shown(&id);
-                let text = format!("prompt.id: {id}; ids use a-z 0-9 _ -, 1 to 32 of them");
-                Refusal::bad_value(text)
-            })?,
-            _ => {
-                let text = "prompt.id: needs a text, the prompt's name";
-                return Err(bad_request(text.to_owned()));
-            }
+        let Some(Value::String(id)) = prompt.remove("id") else {
+            let text = "prompt.id: needs a text, the prompt's name";
+            return Err(bad_request(text.to_owned()));
         };
+        let id = PromptId::new(&id).map_err(|_| {
+            let id = shown(&id);
+            Refusal::bad_value(format!(
+                "prompt.id: {id}; ids use a-z 0-9 _ -, 1 to 32 of them"
+            ))
+        })?;
         prompt.retain(|_, value| !value.is_null());
         let keys = serde_json::from_value(Value::Object(prompt))
             .map_err(|error| bad_request(format!("prompt: {error}")))?;

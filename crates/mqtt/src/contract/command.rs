@@ -80,13 +80,11 @@ pub fn filters(topics: &Topics, config: &Config) -> Vec<String> {
         topics.any_line_set(),
     ];
     let settings = settings.into_iter().chain(mode);
+    let requests = std::iter::once(topics.command()).chain(topics.fleet_command());
     match config.mqtt.commands {
         Commands::Off => Vec::new(),
         Commands::Basic => settings.collect(),
-        Commands::All => {
-            let requests = std::iter::once(topics.command()).chain(topics.fleet_command());
-            settings.chain(requests).collect()
-        }
+        Commands::All => settings.chain(requests).collect(),
     }
 }
 
