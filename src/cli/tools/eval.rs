@@ -303,10 +303,10 @@ impl Evaluation {
         for ((task, known), answer) in asked.zip(answers) {
             let right = match (known, answer) {
                 (RightAnswer::Objects(known), AnswerBody::Boxes(found)) => {
-                    self.add_objects((index, task), found, known, match_boxes)
+                    self.add_objects(index, task, known, &compared(found, known, match_boxes))
                 }
                 (RightAnswer::Objects(known), AnswerBody::Points(found)) => {
-                    self.add_objects((index, task), found, known, match_points)
+                    self.add_objects(index, task, known, &compared(found, known, match_points))
                 }
                 (RightAnswer::Text(known, share), AnswerBody::Text { text, score, .. }) => {
                     let is_right = same_answer(known, text);
@@ -324,16 +324,14 @@ impl Evaluation {
     }
 
     /// Returns how much of the answer is right. Objects on ignored things are neither right nor wrong.
-    fn add_objects<T: Copy>(
+    fn add_objects(
         &mut self,
-        (picture, task): (usize, &Task),
-        found: &[FoundObject<T>],
+        picture: usize,
+        task: &Task,
         known: &[(TruthObject, f64)],
-        compare: impl Fn(&[T], &[TruthObject]) -> Matches,
+        compared: &ComparedObjects,
     ) -> f64 {
-        let places: Vec<T> = found.iter().map(|one| one.place).collect();
-        let things: Vec<TruthObject> = known.iter().map(|(thing, _)| *thing).collect();
-        let matches = compare(&places, &things);
+        let matches = &compared.matches;
         let prompt = format!("{} {}", task.kind(), task.text());
         let tally = matches.tally();
         self.of_prompt.entry(prompt).or_default().add(tally);
@@ -342,7 +340,7 @@ impl Evaluation {
             let right = right.map(|found| (found.answer, known[found.thing].1));
             let wrong = matches.wrong.iter().map(|&answer| (answer, 0.0));
             for (answer, right) in right.chain(wrong) {
-                self.score(kind, picture, found[answer].score, right);
+                self.score(kind, picture, compared.probabilities[answer], right);
             }
         }
         tally.f1().unwrap_or(1.0)
@@ -351,6 +349,25 @@ impl Evaluation {
     fn score(&mut self, kind: ScoredKind, picture: usize, probability: f64, right: f64) {
         let answer = ScoredAnswer { probability, right };
         self.scored.add(kind, picture, answer);
+    }
+}
+
+/// Objects of an answer beside what is right.
+struct ComparedObjects {
+    probabilities: Vec<f64>,
+    matches: Matches,
+}
+
+fn compared<T: Copy>(
+    found: &[FoundObject<T>],
+    known: &[(TruthObject, f64)],
+    compare: impl Fn(&[T], &[TruthObject]) -> Matches,
+) -> ComparedObjects {
+    let places: Vec<T> = found.iter().map(|one| one.place).collect();
+    let things: Vec<TruthObject> = known.iter().map(|(thing, _)| *thing).collect();
+    ComparedObjects {
+        probabilities: found.iter().map(|one| one.score).collect(),
+        matches: compare(&places, &things),
     }
 }
 
