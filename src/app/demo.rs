@@ -12,7 +12,9 @@ use anyhow::{Context as _, bail};
 
 use super::{
     console::{self, say},
-    daemon, load, runtime, start_logging,
+    daemon,
+    logging::start_logging,
+    run::{load, runtime},
 };
 use spotter_config::{Config, SourceConfig};
 use spotter_core::{Clock, SystemClock, WallTime};

@@ -19,7 +19,7 @@
 //! | [`loop_turns`] | how long each turn of the loop takes |
 //! | [`housekeeping`], [`report`], [`watchdogs`] | figures; what makes no progress |
 //! | [`status`], [`engine_usage`], [`canvas`], [`costs`] | what the status page shows |
-//! | [`console`], [`lines`], [`logging`], [`mod@demo`] | output for people, output for programs, the log, the demo |
+//! | [`console`], [`lines`], [`logging`], [`mod@run`], [`mod@demo`] | output for people, output for programs, the log, `spotter run`, the demo |
 //!
 //! Belongs here: which part gets what, start, stop, reload. Does not belong here: how any part does its work.
 
@@ -56,6 +56,7 @@ mod pending_questions;
 mod reload;
 mod report;
 mod request_turns;
+mod run;
 mod snapshot;
 mod snapshots;
 mod stage;
@@ -67,54 +68,9 @@ mod triggers;
 mod watchdogs;
 mod webhooks;
 
-use std::{path::Path, time::Duration};
-
 pub use canvas::Canvas;
 pub use config_store::adapters_fit;
 pub use demo::{DemoOptions, demo};
 pub use engine_launch::{EngineHost, EngineOrder, MeasuredEngine, open_with, serve};
 pub use logging::{Logging, start_logging};
-
-use self::lines::Lines;
-use spotter_config::{self as config, Environment, LoadedConfig};
-use spotter_core::keep_new_files_private;
-
-/// The reader of our standard output has so long for the last lines.
-const LAST_LINES_LIMIT: Duration = Duration::from_secs(1);
-
-/// `spotter run`: watches the cameras until a signal stops it. With `json`, prints what is published. Blocks.
-pub fn run(config: &Path, verbose: u8, json: bool) -> anyhow::Result<()> {
-    keep_new_files_private();
-    let loaded = load(config)?;
-    let logging = start_logging(verbose, &loaded.config)?;
-    let runtime = runtime()?;
-    let (lines, printed) = json.then(Lines::new).unzip();
-    let report = runtime.block_on(daemon::run(daemon::Start {
-        path: config.to_owned(),
-        loaded,
-        logging,
-        console: false,
-        lines,
-        seconds: None,
-    }))?;
-    // A line each: the journal would give a second line neither a priority nor a name.
-    for line in report.to_string().lines() {
-        tracing::info!("{line}");
-    }
-    // With it goes all that could still publish.
-    drop(runtime);
-    if let Some(printed) = printed {
-        printed.wait(LAST_LINES_LIMIT);
-    }
-    Ok(())
-}
-
-/// Reads a configuration to run with it.
-fn load(path: &Path) -> Result<LoadedConfig, config::ConfigProblems> {
-    config::load(path, &Environment::process())
-}
-
-pub fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    Ok(builder.worker_threads(2).enable_all().build()?)
-}
+pub use run::{run, runtime};

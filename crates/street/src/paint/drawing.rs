@@ -8,13 +8,13 @@ use super::{
 };
 
 /// The lines of each figure by its name.
-static FIGURES: LazyLock<HashMap<&str, Vec<Line>>> =
+static FIGURES: LazyLock<HashMap<&str, Vec<FigureLine>>> =
     LazyLock::new(|| read(include_str!("figures.txt")));
 
-/// What a number can move with, in the order of [`Drawing::moves`].
+/// What a number can move with, in the order of [`FigureDrawing::moves`].
 const MOVES: [char; 5] = ['s', 'c', 'S', 'C', 'l'];
 
-struct Line {
+struct FigureLine {
     verb: &'static str,
     /// Names and colours.
     words: Vec<&'static str>,
@@ -27,7 +27,7 @@ struct Term {
     moves: Option<usize>,
 }
 
-fn read(text: &'static str) -> HashMap<&'static str, Vec<Line>> {
+fn read(text: &'static str) -> HashMap<&'static str, Vec<FigureLine>> {
     let mut figures = HashMap::new();
     let bare = |line: &'static str| line.split('#').next().unwrap_or_default().trim();
     let mut name = "";
@@ -41,7 +41,7 @@ fn read(text: &'static str) -> HashMap<&'static str, Vec<Line>> {
         let is_word = |word: &&str| word.contains(',') || word.starts_with(char::is_alphabetic);
         let (words, numbers): (Vec<_>, Vec<_>) = rest.split_whitespace().partition(is_word);
         let numbers = numbers.into_iter().map(terms).collect();
-        let line = Line {
+        let line = FigureLine {
             verb,
             words,
             numbers,
@@ -80,7 +80,7 @@ impl Default for Placement {
 }
 
 /// A figure that is being drawn.
-pub(super) struct Drawing<'a> {
+pub(super) struct FigureDrawing<'a> {
     figure: &'a mut Figure,
     look: u32,
     /// Angle of the thing's phase.
@@ -89,7 +89,7 @@ pub(super) struct Drawing<'a> {
     palette: Vec<(&'static str, Rgb)>,
 }
 
-impl<'a> Drawing<'a> {
+impl<'a> FigureDrawing<'a> {
     pub fn new(figure: &'a mut Figure, paint: Rgb, look: u32, phase: f32) -> Self {
         let turn = phase * TAU;
         let ((s, c), (opposite_s, opposite_c)) =
@@ -109,7 +109,7 @@ impl<'a> Drawing<'a> {
         }
     }
 
-    fn line(&mut self, line: &Line, placed: Placement) {
+    fn line(&mut self, line: &FigureLine, placed: Placement) {
         let value = |term: &Term| term.factor * term.moves.map_or(1.0, |which| self.moves[which]);
         let numbers = line.numbers.iter();
         let numbers: Vec<f32> = numbers.map(|sum| sum.iter().map(value).sum()).collect();
@@ -201,7 +201,7 @@ mod tests {
         let verbs = "with part shadow pick accent colour rect panel poly smooth line ellipse haze lamp glow ring spokes";
         for (name, lines) in &*FIGURES {
             assert!(!lines.is_empty(), "{name}");
-            for Line {
+            for FigureLine {
                 verb,
                 words,
                 numbers,

@@ -3,7 +3,7 @@
 use tiny_skia::Rect;
 
 use super::{
-    drawing::{Drawing, Placement},
+    drawing::{FigureDrawing, Placement},
     figure::{Figure, FigureShape, ShapePart},
     shade::{Shade, paint_of},
 };
@@ -57,7 +57,7 @@ pub(crate) fn item_of_prop(scene: &Scene, prop: &Prop) -> Item {
         PropKind::Cone => "cone",
         PropKind::Puddle => "puddle",
     };
-    Drawing::new(&mut figure, [0; 3], prop.look, 0.0).draw(name, Placement::default());
+    FigureDrawing::new(&mut figure, [0; 3], prop.look, 0.0).draw(name, Placement::default());
     Item {
         object: None,
         shapes: figure.into_shapes(),
@@ -68,7 +68,7 @@ pub(crate) fn item_of_object(scene: &Scene, index: usize, object: &SceneObject) 
     let mut figure = Figure::of_object(object, &scene.view, Shade::at(scene, object.foot_y));
     let (class, variant) = (object.class, object.variant);
     let paint = paint_of(object);
-    let mut drawing = Drawing::new(&mut figure, paint, object.look, object.phase);
+    let mut drawing = FigureDrawing::new(&mut figure, paint, object.look, object.phase);
     if class == Class::Ball && object.lift_m < 0.05 {
         drawing.draw("ball on the ground", Placement::default());
     }
@@ -83,7 +83,7 @@ pub(crate) fn item_of_object(scene: &Scene, index: usize, object: &SceneObject) 
 }
 
 /// Red, amber and green, one of them lit.
-fn lamps(drawing: &mut Drawing<'_>, object: &SceneObject) {
+fn lamps(drawing: &mut FigureDrawing<'_>, object: &SceneObject) {
     let lit = match object.phase {
         p if p < 0.45 => 2,
         p if p < 0.55 => 1,
