@@ -4,10 +4,10 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     line_counts::LineCountStore,
-    notice::{CameraSwitch, Notice},
+    notice::{CameraSwitch, StageNotice},
     snapshot::Mark,
     snapshots::{FinishedSnapshot, Snapshots},
-    stage::{Handles, Stage, StageContext, Work},
+    stage::{Handles, Stage, StageContext, StageFuture},
 };
 use spotter_config::ConfigChange;
 use spotter_control::ConfigStore;
@@ -157,12 +157,12 @@ impl AnswerRouter {
         changes
     }
 
-    /// Publishes a snapshot, or logs why there is none. Tells of it if it is that of an event.
-    fn publish_snapshot(&self, snapshot: FinishedSnapshot) -> Option<Notice> {
+    /// Publishes a snapshot, or logs why there is none. Returns a notice of it if it is that of an event.
+    fn publish_snapshot(&self, snapshot: FinishedSnapshot) -> Option<StageNotice> {
         let (update, track) = self.snapshots.update(snapshot)?;
         let picture = match (&update, track) {
             (Update::Snapshot { jpeg, .. }, Some(track)) => {
-                Some(Notice::PictureTaken(track, Arc::clone(jpeg)))
+                Some(StageNotice::PictureTaken(track, Arc::clone(jpeg)))
             }
             _ => None,
         };
@@ -251,21 +251,21 @@ impl AnswerRouter {
 
 impl Stage for AnswerRouter {
     /// A snapshot is made.
-    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+    fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async {
             let snapshot = self.snapshots.next().await;
             self.publish_snapshot(snapshot).into_iter().collect()
         })
     }
 
-    fn hear(&mut self, notice: &mut Notice, _context: &mut StageContext<'_>) {
+    fn hear(&mut self, notice: &mut StageNotice, _context: &mut StageContext<'_>) {
         let changes = match notice {
-            Notice::Looks(news) => return news.iter().for_each(|news| self.news(news)),
-            Notice::SnapshotAsked(camera) => return self.snapshots.request(camera),
-            Notice::HandingOver(camera) => return self.hand_over(camera),
-            Notice::EngineLost(loss) => self.lose(&loss.cameras),
-            Notice::CameraSwitched(switched) => self.switch(switched),
-            Notice::LineReset(camera, line) => {
+            StageNotice::Looks(news) => return news.iter().for_each(|news| self.news(news)),
+            StageNotice::SnapshotAsked(camera) => return self.snapshots.request(camera),
+            StageNotice::HandingOver(camera) => return self.hand_over(camera),
+            StageNotice::EngineLost(loss) => self.lose(&loss.cameras),
+            StageNotice::CameraSwitched(switched) => self.switch(switched),
+            StageNotice::LineReset(camera, line) => {
                 self.tracker
                     .reset_line(camera, line, self.handles.clock.wall())
             }
@@ -289,7 +289,7 @@ impl Stage for AnswerRouter {
     }
 
     /// Open events end.
-    fn finish(&mut self) -> Work<'_, Vec<Notice>> {
+    fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         for event in self.tracker.shutdown(self.handles.clock.wall()) {
             self.handles
                 .publisher

@@ -9,8 +9,8 @@ use tokio::{
 };
 
 use super::{
-    notice::Notice,
-    stage::{Stage, StageContext, Work},
+    notice::StageNotice,
+    stage::{Stage, StageContext, StageFuture},
     status,
     watchdogs::SystemdWatchdog,
 };
@@ -79,18 +79,18 @@ impl BrokerLink {
 }
 
 impl Stage for BrokerLink {
-    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+    fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async {
             tokio::select! {
-                Ok(sent) = self.sent.recv() => vec![Notice::Sent(Box::new(sent))],
-                Some(message) = self.inbound.recv() => vec![Notice::Received(message)],
+                Ok(sent) = self.sent.recv() => vec![StageNotice::Sent(Box::new(sent))],
+                Some(message) = self.inbound.recv() => vec![StageNotice::Received(message)],
                 else => std::future::pending().await,
             }
         })
     }
 
-    fn hear(&mut self, notice: &mut Notice, context: &mut StageContext<'_>) {
-        if let Notice::FileApplied = notice {
+    fn hear(&mut self, notice: &mut StageNotice, context: &mut StageContext<'_>) {
+        if let StageNotice::FileApplied = notice {
             // The first mode adds a topic.
             self.subscribe(context.config.file());
             self.publisher.try_again();
@@ -107,7 +107,7 @@ impl Stage for BrokerLink {
         }
     }
 
-    fn close(&mut self, _is_restart: bool) -> Work<'_, Vec<Notice>> {
+    fn close(&mut self, _is_restart: bool) -> StageFuture<'_, Vec<StageNotice>> {
         self.publisher.stop();
         Box::pin(async {
             if timeout(LAST_MESSAGES_LIMIT, &mut self.task).await.is_err() {
@@ -117,7 +117,7 @@ impl Stage for BrokerLink {
             let mut last = Vec::new();
             loop {
                 match self.sent.try_recv() {
-                    Ok(sent) => last.push(Notice::Sent(Box::new(sent))),
+                    Ok(sent) => last.push(StageNotice::Sent(Box::new(sent))),
                     Err(broadcast::error::TryRecvError::Lagged(_)) => {}
                     Err(_) => return last,
                 }

@@ -9,8 +9,8 @@ use tokio::{sync::watch, task::JoinSet};
 use self::health_report::{HealthDigest, HealthReason, health_message};
 use super::{
     camera_sessions::CameraSessions,
-    notice::{CameraSwitch, LookSwitch, Notice},
-    stage::{Handles, Stage, StageContext, Work},
+    notice::{CameraSwitch, LookSwitch, StageNotice},
+    stage::{Handles, Stage, StageContext, StageFuture},
     status,
 };
 use spotter_cameras::{
@@ -155,7 +155,7 @@ impl CameraSupervisor {
 
 impl Stage for CameraSupervisor {
     /// A session of a removed camera is closed.
-    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+    fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async {
             match self.closing.join_next().await {
                 Some(Ok(closed)) if !self.is_watched(&closed) => {
@@ -168,26 +168,26 @@ impl Stage for CameraSupervisor {
         })
     }
 
-    fn hear(&mut self, notice: &mut Notice, context: &mut StageContext<'_>) {
+    fn hear(&mut self, notice: &mut StageNotice, context: &mut StageContext<'_>) {
         match notice {
             // The connection stays.
-            Notice::LookSwitched(LookSwitch { camera, looks }) => {
+            StageNotice::LookSwitched(LookSwitch { camera, looks }) => {
                 let switched = self.find(camera).and_then(|watched| {
                     let is_looked_at = *looks != TriggeredLooks::None;
                     watched.is_waiting = !is_looked_at && !watched.camera.triggers.is_empty();
                     watched.switched()
                 });
                 if let Some(switched) = switched {
-                    context.say(Notice::CameraSwitched(switched));
+                    context.say(StageNotice::CameraSwitched(switched));
                 }
             }
-            Notice::ReconnectAsked(camera) => {
+            StageNotice::ReconnectAsked(camera) => {
                 if let Some(watched) = self.find(camera) {
                     watched.handle.reconnect();
                 }
             }
             // At the next tick.
-            Notice::Owned(camera) => {
+            StageNotice::Owned(camera) => {
                 if let Some(watched) = self.find(camera) {
                     watched.published = None;
                 }
@@ -221,7 +221,7 @@ impl Stage for CameraSupervisor {
             camera.follow_schedule(context.wall);
             camera.publish_health(&self.handles.publisher, context.now);
             if let Some(switched) = camera.switched() {
-                context.say(Notice::CameraSwitched(switched));
+                context.say(StageNotice::CameraSwitched(switched));
             }
             let mut its = counters.iter();
             let its = its.find(|(id, _)| *id == camera.camera.id);
@@ -233,12 +233,12 @@ impl Stage for CameraSupervisor {
         context.status.removed = sampler.removed_counters();
         context.status.troubles.extend(self.troubles());
         if let Some(why) = self.too_many_abandoned() {
-            context.say(Notice::End(Err(anyhow::Error::msg(why))));
+            context.say(StageNotice::End(Err(anyhow::Error::msg(why))));
         }
     }
 
     /// Closes all sessions at the same time.
-    fn finish(&mut self) -> Work<'_, Vec<Notice>> {
+    fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         for camera in std::mem::take(&mut self.cameras) {
             self.close_session(camera, STOP_LIMIT);
         }

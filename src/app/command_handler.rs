@@ -18,9 +18,9 @@ use super::{
     config_store::store_overrides,
     logging::Logging,
     node_reporter::NodeReporter,
-    notice::{FoundFile, Notice, ReadFile},
+    notice::{FoundFile, ReadFile, StageNotice},
     pending_questions::{PendingQuestions, SettledQuestion},
-    stage::{Handles, Stage, StageContext, Work},
+    stage::{Handles, Stage, StageContext, StageFuture},
     status,
 };
 use spotter_config::{CameraConfig, ConfigChange};
@@ -138,7 +138,7 @@ impl CommandHandler {
             return;
         };
         // The stages settle it when they hear of it.
-        let say = |result: Result<Notice, Refusal>, context: &mut StageContext<'_>| {
+        let say = |result: Result<StageNotice, Refusal>, context: &mut StageContext<'_>| {
             result.map(|notice| {
                 context.say(notice);
                 ReplyValue::Done
@@ -147,7 +147,7 @@ impl CommandHandler {
         let config = &*context.config;
         let result = match command {
             // When the file is read.
-            Command::Reload {} => return context.say(Notice::ReloadAsked(Some(requester))),
+            Command::Reload {} => return context.say(StageNotice::ReloadAsked(Some(requester))),
             Command::Ask { camera, question } => {
                 match self.ask(&camera, question, &requester, config) {
                     // Its answer is the reply.
@@ -160,16 +160,22 @@ impl CommandHandler {
                 if active.is_ok() {
                     self.handles.sampler.make_due(&camera);
                 }
-                say(active.map(|()| Notice::SnapshotAsked(camera)), context)
+                say(active.map(|()| StageNotice::SnapshotAsked(camera)), context)
             }
             Command::Reconnect { camera } => {
                 let active = require_active(config, &camera);
-                say(active.map(|()| Notice::ReconnectAsked(camera)), context)
+                say(
+                    active.map(|()| StageNotice::ReconnectAsked(camera)),
+                    context,
+                )
             }
             Command::ResetLine { camera, line } => {
                 let known = config.camera(&camera);
                 let known = known.and_then(|camera| require_line(camera, &line));
-                say(known.map(|()| Notice::LineReset(camera, line)), context)
+                say(
+                    known.map(|()| StageNotice::LineReset(camera, line)),
+                    context,
+                )
             }
             Command::Get { what } => Ok(match what {
                 RequestedInfo::Info => ReplyValue::Info(Box::new(self.reporter.info().clone())),
@@ -212,7 +218,7 @@ impl CommandHandler {
             camera, lasting, ..
         } = command
         {
-            context.say(Notice::LooksAsked(camera.clone(), *lasting));
+            context.say(StageNotice::LooksAsked(camera.clone(), *lasting));
             due = Some(camera.clone());
         }
         let value = revision.map_or(ReplyValue::Done, ReplyValue::Revision);
@@ -366,34 +372,34 @@ fn is_for_this_node(asked: &CommandRequest, config: &ConfigStore) -> bool {
 
 impl Stage for CommandHandler {
     /// A change is stored.
-    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+    fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async {
             self.reply_next().await;
             Vec::new()
         })
     }
 
-    fn hear(&mut self, notice: &mut Notice, context: &mut StageContext<'_>) {
+    fn hear(&mut self, notice: &mut StageNotice, context: &mut StageContext<'_>) {
         let reporter = &mut self.reporter;
         match notice {
-            Notice::Received(message) => self.receive(message, context),
-            Notice::Looks(news) => {
+            StageNotice::Received(message) => self.receive(message, context),
+            StageNotice::Looks(news) => {
                 for news in news {
                     let settled = self.questions.look(news);
                     self.reply_all(settled);
                 }
             }
             // The looks may be lost with it.
-            Notice::EngineLost(loss) => {
+            StageNotice::EngineLost(loss) => {
                 let refused = self.questions.refuse(&loss.cameras, &loss.reason);
                 self.reply_all(refused);
             }
-            Notice::EnginesChanged(running) => reporter.gpus_changed(running.gpus.clone()),
-            Notice::FileRead(read) => self.file_is_read(read),
-            Notice::ConfigReported(errors) => {
+            StageNotice::EnginesChanged(running) => reporter.gpus_changed(running.gpus.clone()),
+            StageNotice::FileRead(read) => self.file_is_read(read),
+            StageNotice::ConfigReported(errors) => {
                 reporter.report_config(context.config, std::mem::take(errors));
             }
-            Notice::Moved(cameras) => reporter.cameras_moved(cameras),
+            StageNotice::Moved(cameras) => reporter.cameras_moved(cameras),
             _ => {}
         }
     }
@@ -426,7 +432,7 @@ impl Stage for CommandHandler {
         context.status.config = status::config(self.reporter.config());
     }
 
-    fn finish(&mut self) -> Work<'_, Vec<Notice>> {
+    fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async {
             while !self.unsent.is_empty() {
                 self.reply_next().await;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    notice::Notice,
+    notice::StageNotice,
     stage::{Stage, StageContext},
 };
 use spotter_core::{DetectionBody, Location, WallTime};
@@ -16,8 +16,8 @@ use spotter_mqtt::SentDetection;
 pub struct Console;
 
 impl Stage for Console {
-    fn hear(&mut self, notice: &mut Notice, context: &mut StageContext<'_>) {
-        if let Notice::Sent(sent) = notice {
+    fn hear(&mut self, notice: &mut StageNotice, context: &mut StageContext<'_>) {
+        if let StageNotice::Sent(sent) = notice {
             say(line(sent, context.wall));
         }
     }

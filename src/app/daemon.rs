@@ -20,7 +20,7 @@ use super::{
     lines::Lines,
     logging::{Logging, remember_secrets},
     loop_turns::LoopTurns,
-    notice::{Notice, RunEnd},
+    notice::{RunEnd, StageNotice},
     reload::{adapters_fit_model, log_warnings},
     report::RunReport,
     stage::StageContext,
@@ -136,7 +136,7 @@ async fn start_or_return_to_previous(
     let mut daemon = daemon.with_context(|| {
         format!("neither the new configuration ({error:#}) nor the previous one can be started")
     })?;
-    daemon.deliver([Notice::ConfigReported(vec![format!("{error:#}")])]);
+    daemon.deliver([StageNotice::ConfigReported(vec![format!("{error:#}")])]);
     Ok(daemon)
 }
 
@@ -180,14 +180,14 @@ impl Daemon {
     /// Runs the stages until a signal, a reload that needs a restart, or a failure.
     async fn run(&mut self, signals: &mut Signals) -> anyhow::Result<RunEnd> {
         let mut second = interval(Duration::from_secs(1));
-        let mut end = self.deliver([Notice::Started]);
+        let mut end = self.deliver([StageNotice::Started]);
         while end.is_none() {
             self.first += 1;
             end = tokio::select! {
                 notices = first_notices(&mut self.stages, self.first) => self.deliver(notices),
                 _ = second.tick() => self.tick(),
                 wish = signals.next() => match wish {
-                    OperatorSignal::Reload => self.deliver([Notice::ReloadAsked(None)]),
+                    OperatorSignal::Reload => self.deliver([StageNotice::ReloadAsked(None)]),
                     OperatorSignal::Stop if self.is_leaving() => None,
                     OperatorSignal::Stop | OperatorSignal::StopNow => Some(Ok(RunEnd::Stop)),
                 },
@@ -217,7 +217,7 @@ impl Daemon {
     /// Every stage hears these notices and what follows of them. `Some`: the run ends.
     fn deliver(
         &mut self,
-        notices: impl IntoIterator<Item = Notice>,
+        notices: impl IntoIterator<Item = StageNotice>,
     ) -> Option<anyhow::Result<RunEnd>> {
         let (now, wall) = (self.context.clock.now(), self.context.clock.wall());
         let mut context = StageContext::new(&mut self.config, now, wall);
@@ -250,7 +250,7 @@ impl Daemon {
 }
 
 /// What the first stage says that has something to say; they are asked from the stage `first` on.
-async fn first_notices(stages: &mut Stages, first: usize) -> Vec<Notice> {
+async fn first_notices(stages: &mut Stages, first: usize) -> Vec<StageNotice> {
     let mut all = stages.all();
     let count = all.len();
     all.rotate_left(first % count);
@@ -277,7 +277,7 @@ fn settle(
             for stage in stages.all() {
                 stage.hear(&mut notice, &mut context);
             }
-            if let Notice::End(end) = notice {
+            if let StageNotice::End(end) = notice {
                 return Some(end);
             }
         }

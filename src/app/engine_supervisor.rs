@@ -33,8 +33,8 @@ use super::{
     engine_slot::{EngineRequest, EngineSlot, LostEngine, camera_list},
     looks::LooksInFlight,
     node_reporter::{expected_looks, longest_look},
-    notice::{EngineLoss, Notice, RunningEngines},
-    stage::{Stage, StageContext, Work},
+    notice::{EngineLoss, RunningEngines, StageNotice},
+    stage::{Stage, StageContext, StageFuture},
     watchdogs::EngineWatchdogs,
 };
 use spotter_api::RequestQueue;
@@ -387,14 +387,14 @@ impl EngineSupervisor {
     }
 
     /// The last one that is lost ends the run: systemd starts the process again.
-    fn lost_notices(&mut self, lost: LostEngine) -> Vec<Notice> {
+    fn lost_notices(&mut self, lost: LostEngine) -> Vec<StageNotice> {
         let loss = self.on_lost(lost);
         let end = loss.is_last.then(|| {
             let reason = loss.reason.clone();
-            Notice::End(Err(anyhow::Error::msg(reason)))
+            StageNotice::End(Err(anyhow::Error::msg(reason)))
         });
-        let changed = Notice::EnginesChanged(self.running());
-        let notices = [Notice::EngineLost(loss), changed].into_iter();
+        let changed = StageNotice::EnginesChanged(self.running());
+        let notices = [StageNotice::EngineLost(loss), changed].into_iter();
         notices.chain(end).collect()
     }
 
@@ -550,10 +550,10 @@ impl EngineSupervisor {
 }
 
 impl Stage for EngineSupervisor {
-    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+    fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async {
             match self.next_event().await {
-                EngineEvent::Looks(news) => vec![Notice::Looks(news)],
+                EngineEvent::Looks(news) => vec![StageNotice::Looks(news)],
                 EngineEvent::Lost(lost) => self.lost_notices(lost),
                 EngineEvent::Reopened(opened) => {
                     if !self.on_reopened(*opened) {
@@ -562,7 +562,7 @@ impl Stage for EngineSupervisor {
                     if let Some(watchdogs) = &self.watchdogs {
                         self.watch_progress(watchdogs.readiness());
                     }
-                    vec![Notice::EnginesChanged(self.running())]
+                    vec![StageNotice::EnginesChanged(self.running())]
                 }
             }
         })
@@ -585,12 +585,12 @@ impl Stage for EngineSupervisor {
         self.reopen_due(|| context.config.effective());
     }
 
-    fn finish(&mut self) -> Work<'_, Vec<Notice>> {
-        Box::pin(async { vec![Notice::Looks(self.finish_looks(LAST_LOOK_LIMIT).await)] })
+    fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
+        Box::pin(async { vec![StageNotice::Looks(self.finish_looks(LAST_LOOK_LIMIT).await)] })
     }
 
     /// Before another run begins, an engine that is being opened has to leave its device.
-    fn close(&mut self, is_restart: bool) -> Work<'_, Vec<Notice>> {
+    fn close(&mut self, is_restart: bool) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async move {
             self.free().await;
             if is_restart {

@@ -23,8 +23,8 @@ use super::{
     config_store::log_dropped,
     costs::CostBasis,
     fleet_record::FleetRecord,
-    notice::{Notice, RunEnd},
-    stage::{Handles, Stage, StageContext, Work},
+    notice::{RunEnd, StageNotice},
+    stage::{Handles, Stage, StageContext, StageFuture},
     status,
 };
 use crate::ops::notify;
@@ -258,7 +258,7 @@ impl FleetMembership {
                     self.waiting.push_front(MemberEvent::Own(camera, epoch));
                     break;
                 }
-                MemberEvent::Left => context.say(Notice::End(Ok(RunEnd::Stop))),
+                MemberEvent::Left => context.say(StageNotice::End(Ok(RunEnd::Stop))),
                 event => {
                     if self.on_event(event, context) {
                         context.cameras_changed();
@@ -336,7 +336,7 @@ impl FleetMembership {
                 tracing::error!(
                     "the new list of the fleet is rejected; the previous one stays active"
                 );
-                context.say(Notice::ConfigReported(errors));
+                context.say(StageNotice::ConfigReported(errors));
                 return false;
             }
         };
@@ -356,9 +356,9 @@ impl FleetMembership {
         context.config.replace_list(cameras.collect(), context.now);
         // Others watch it, so its topics are not cleared.
         let refused: Vec<CameraId> = read.refused.keys().cloned().collect();
-        context.say(Notice::Moved(refused));
+        context.say(StageNotice::Moved(refused));
         let errors = read.refused.values().cloned().collect();
-        context.say(Notice::ConfigReported(errors));
+        context.say(StageNotice::ConfigReported(errors));
         let listed = read.cameras.into_iter();
         self.listed = listed.map(|c| (c.camera.id.clone(), c)).collect();
         (self.list_revision, self.refused) = (list.revision, read.refused);
@@ -386,7 +386,7 @@ impl FleetMembership {
             return;
         }
         tracing::info!(%camera, %epoch, "this node has the camera");
-        context.say(Notice::Owned(camera.clone()));
+        context.say(StageNotice::Owned(camera.clone()));
         self.publish_owner(&camera);
         self.giving_up.remove(&camera);
         self.own.insert(camera, epoch);
@@ -404,8 +404,8 @@ impl FleetMembership {
         tracing::info!(%camera, "handing the camera over");
         self.own.remove(&camera);
         if self.listed.contains_key(&camera) {
-            context.say(Notice::HandingOver(camera.clone()));
-            context.say(Notice::Moved(vec![camera.clone()]));
+            context.say(StageNotice::HandingOver(camera.clone()));
+            context.say(StageNotice::Moved(vec![camera.clone()]));
         }
         self.giving_up
             .insert(camera, context.now.after(GIVE_UP_LIMIT));
@@ -414,7 +414,7 @@ impl FleetMembership {
     fn on_lost(&mut self, camera: &CameraId, context: &mut StageContext<'_>) {
         // A grant from before the loss was known may have followed it.
         self.rights.withdraw(camera);
-        context.say(Notice::Moved(vec![camera.clone()]));
+        context.say(StageNotice::Moved(vec![camera.clone()]));
         self.own.remove(camera);
         self.giving_up.remove(camera);
     }
@@ -554,21 +554,21 @@ impl FleetMembership {
 }
 
 impl Stage for FleetMembership {
-    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+    fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async {
             self.ready().await;
-            vec![Notice::FleetDecided]
+            vec![StageNotice::FleetDecided]
         })
     }
 
-    fn hear(&mut self, notice: &mut Notice, context: &mut StageContext<'_>) {
+    fn hear(&mut self, notice: &mut StageNotice, context: &mut StageContext<'_>) {
         if !self.giving_up.is_empty() {
             self.step(context.now);
         }
         match notice {
-            Notice::FleetDecided => self.handle(context),
-            Notice::EnginesChanged(running) => self.engines = running.count,
-            Notice::TriggerCalled(request) => {
+            StageNotice::FleetDecided => self.handle(context),
+            StageNotice::EnginesChanged(running) => self.engines = running.count,
+            StageNotice::TriggerCalled(request) => {
                 let camera = request.as_ref().map(|request| &request.camera);
                 let refusal = camera.and_then(|camera| self.call_refusal(camera));
                 if let Some((request, refusal)) =
@@ -600,7 +600,7 @@ impl Stage for FleetMembership {
             .is_some_and(|since| now.since(since) >= LEAVE_LIMIT)
         {
             tracing::warn!("not all cameras could be handed over in time; stopping");
-            context.say(Notice::End(Ok(RunEnd::Stop)));
+            context.say(StageNotice::End(Ok(RunEnd::Stop)));
         }
     }
 

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 use super::{
     engine_usage::Batches,
     lines::Lines,
-    notice::Notice,
+    notice::StageNotice,
     report::RunReport,
     stage::{Handles, Stage, StageContext},
 };
@@ -277,8 +277,8 @@ impl Housekeeping {
 }
 
 impl Stage for Housekeeping {
-    fn hear(&mut self, notice: &mut Notice, context: &mut StageContext<'_>) {
-        if let Notice::Sent(sent) = notice {
+    fn hear(&mut self, notice: &mut StageNotice, context: &mut StageContext<'_>) {
+        if let StageNotice::Sent(sent) = notice {
             self.on_sent(sent, context);
         }
     }

@@ -3,8 +3,8 @@
 use std::{future::pending, sync::Arc};
 
 use super::{
-    notice::Notice,
-    stage::{Stage, StageContext, Work},
+    notice::StageNotice,
+    stage::{Stage, StageContext, StageFuture},
 };
 use spotter_api::ServedApi;
 use spotter_config::Config;
@@ -49,11 +49,11 @@ impl HttpServers {
 }
 
 impl Stage for HttpServers {
-    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+    fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         match &mut self.api {
             Some(api) => Box::pin(async {
                 let call = api.next_trigger().await;
-                vec![Notice::TriggerCalled(Some(call))]
+                vec![StageNotice::TriggerCalled(Some(call))]
             }),
             None => Box::pin(pending()),
         }
@@ -66,14 +66,14 @@ impl Stage for HttpServers {
         }
     }
 
-    fn finish(&mut self) -> Work<'_, Vec<Notice>> {
+    fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         if let Some(api) = &self.api {
             api.refuse();
         }
         Box::pin(async { Vec::new() })
     }
 
-    fn close(&mut self, _is_restart: bool) -> Work<'_, Vec<Notice>> {
+    fn close(&mut self, _is_restart: bool) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async {
             self.free().await;
             Vec::new()

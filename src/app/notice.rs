@@ -8,7 +8,7 @@ use spotter_core::{CameraId, LineId, LookNews, TrackId, TriggerId, TriggerSignal
 use spotter_mqtt::{Inbound, Requester, SentDetection};
 
 /// What a stage says; the comments name who says it, and who acts on it.
-pub enum Notice {
+pub enum StageNotice {
     /// The loop begins.
     Started,
     /// Engines: looks have news, the answers in the order of each topic. Commands, answers, triggers.

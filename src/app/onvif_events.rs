@@ -19,8 +19,8 @@ use tokio::{
 use url::Url;
 
 use super::{
-    notice::{Notice, TriggerCall},
-    stage::{Stage, StageContext, Work},
+    notice::{StageNotice, TriggerCall},
+    stage::{Stage, StageContext, StageFuture},
 };
 use spotter_config::{CameraConfig, CameraTls, ConfigChange, SourceConfig, TriggerSource};
 use spotter_core::{CameraId, Clock, TriggerId, TriggerSignal};
@@ -127,10 +127,10 @@ impl OnvifEvents {
 }
 
 impl Stage for OnvifEvents {
-    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+    fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async {
             let call = self.calls.recv().await;
-            call.map(Notice::Signalled).into_iter().collect()
+            call.map(StageNotice::Signalled).into_iter().collect()
         })
     }
 
@@ -143,7 +143,7 @@ impl Stage for OnvifEvents {
     }
 
     /// Ends the subscriptions at the cameras.
-    fn close(&mut self, _is_restart: bool) -> Work<'_, Vec<Notice>> {
+    fn close(&mut self, _is_restart: bool) -> StageFuture<'_, Vec<StageNotice>> {
         let cameras = std::mem::take(&mut self.cameras);
         for camera in cameras.values() {
             camera.forwarder.abort();

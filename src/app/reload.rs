@@ -10,8 +10,8 @@ use tokio::task::spawn_blocking;
 use super::{
     config_store::{adapters_fit, read_file, restart_reasons},
     logging::remember_secrets,
-    notice::{FoundFile, Notice, ReadFile, RunEnd},
-    stage::{Stage, StageContext, Work},
+    notice::{FoundFile, ReadFile, RunEnd, StageNotice},
+    stage::{Stage, StageContext, StageFuture},
 };
 use crate::ops::telemetry::SecretList;
 use spotter_api::ServedApi;
@@ -33,7 +33,7 @@ pub struct Reload {
     path: PathBuf,
     secrets: SecretList,
     engines: OpenedEngineCount,
-    reading: Option<Work<'static, ReadFile>>,
+    reading: Option<StageFuture<'static, ReadFile>>,
     /// Asked for while the file is read.
     again: Option<Vec<Requester>>,
 }
@@ -89,35 +89,35 @@ impl Reload {
                 context.cameras_changed();
             }
             FoundFile::Restart(loaded) => {
-                return context.say(Notice::End(Ok(RunEnd::Restart(loaded))));
+                return context.say(StageNotice::End(Ok(RunEnd::Restart(loaded))));
             }
-            FoundFile::Rejected(errors) => return context.say(Notice::ConfigReported(errors)),
+            FoundFile::Rejected(errors) => return context.say(StageNotice::ConfigReported(errors)),
         }
         // A certificate or the rights at the broker may have changed with an unchanged file.
-        context.say(Notice::FileApplied);
-        context.say(Notice::ConfigReported(Vec::new()));
+        context.say(StageNotice::FileApplied);
+        context.say(StageNotice::ConfigReported(Vec::new()));
     }
 }
 
 impl Stage for Reload {
-    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+    fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         let Some(reading) = &mut self.reading else {
             return Box::pin(std::future::pending());
         };
-        Box::pin(async { vec![Notice::FileRead(reading.await)] })
+        Box::pin(async { vec![StageNotice::FileRead(reading.await)] })
     }
 
-    fn hear(&mut self, notice: &mut Notice, context: &mut StageContext<'_>) {
+    fn hear(&mut self, notice: &mut StageNotice, context: &mut StageContext<'_>) {
         match notice {
-            Notice::ReloadAsked(requester) if self.reading.is_none() => {
+            StageNotice::ReloadAsked(requester) if self.reading.is_none() => {
                 self.begin(Vec::from_iter(requester.take()), context.config.file());
             }
-            Notice::ReloadAsked(requester) => {
+            StageNotice::ReloadAsked(requester) => {
                 let again = self.again.get_or_insert_default();
                 again.extend(requester.take());
                 again.truncate(REPLIES_MAX);
             }
-            Notice::FileRead(read) => {
+            StageNotice::FileRead(read) => {
                 self.reading = None;
                 self.carry_out(std::mem::take(&mut read.found), context);
                 if let Some(requesters) = self.again.take() {

@@ -1,7 +1,7 @@
 //! What all parts of the daemon have in common, and what they say to each other.
 //!
 //! ```text
-//!   next ──▶ Notice ──▶ hear, of every stage in its order ──▶ further notices …
+//!   next ──▶ StageNotice ──▶ hear, of every stage in its order ──▶ further notices …
 //!                                  └─ when all are heard, and cameras are others ──▶ apply, of every stage
 //! ```
 //!
@@ -9,7 +9,7 @@
 
 use std::{collections::VecDeque, future::pending, pin::Pin, sync::Arc};
 
-use super::notice::Notice;
+use super::notice::StageNotice;
 use spotter_cameras::sampler::Sampler;
 use spotter_config::ConfigChange;
 use spotter_control::ConfigStore;
@@ -19,7 +19,7 @@ use spotter_page::{Board, Status};
 use spotter_state::StateStore;
 
 /// A future that is polled on the daemon's loop.
-pub type Work<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+pub type StageFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
 /// What stages share. Clones are the same things.
 #[derive(Clone)]
@@ -38,7 +38,7 @@ pub struct StageContext<'a> {
     pub wall: WallTime,
     /// The figures of this second, while the stages [tick](Stage::tick): each adds its own.
     pub status: Status,
-    notices: VecDeque<Notice>,
+    notices: VecDeque<StageNotice>,
     has_other_cameras: bool,
 }
 
@@ -55,11 +55,11 @@ impl<'a> StageContext<'a> {
     }
 
     /// All stages hear it when those before are heard.
-    pub fn say(&mut self, notice: Notice) {
+    pub fn say(&mut self, notice: StageNotice) {
         self.notices.push_back(notice);
     }
 
-    pub fn say_all(&mut self, notices: Vec<Notice>) {
+    pub fn say_all(&mut self, notices: Vec<StageNotice>) {
         self.notices.extend(notices);
     }
 
@@ -69,7 +69,7 @@ impl<'a> StageContext<'a> {
     }
 
     /// What is said and not heard yet.
-    pub fn next_notice(&mut self) -> Option<Notice> {
+    pub fn next_notice(&mut self) -> Option<StageNotice> {
         self.notices.pop_front()
     }
 
@@ -82,11 +82,11 @@ impl<'a> StageContext<'a> {
 /// A part of the daemon. No method but the futures waits for anything.
 pub trait Stage {
     /// What the stage says next to the others. Dropping the future loses nothing.
-    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+    fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(pending())
     }
 
-    fn hear(&mut self, _notice: &mut Notice, _context: &mut StageContext<'_>) {}
+    fn hear(&mut self, _notice: &mut StageNotice, _context: &mut StageContext<'_>) {}
 
     /// Cameras or their settings are others; `change` may be empty. Stages that take frames come before those that deliver answers.
     fn apply(&mut self, _change: &ConfigChange, _context: &mut StageContext<'_>) {}
@@ -94,18 +94,18 @@ pub trait Stage {
     /// Once a second.
     fn tick(&mut self, _context: &mut StageContext<'_>) {}
 
-    /// The operator asks to stop. True: the stage finishes something first and then says [`Notice::End`].
+    /// The operator asks to stop. True: the stage finishes something first and then says [`StageNotice::End`].
     fn leave(&mut self, _now: Mono) -> bool {
         false
     }
 
     /// Takes nothing more, and hands on what it has. One stage after the other.
-    fn finish(&mut self) -> Work<'_, Vec<Notice>> {
+    fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async { Vec::new() })
     }
 
     /// Frees what it holds. All stages at the same time. After it, another run begins in this process, or the process ends.
-    fn close(&mut self, _is_restart: bool) -> Work<'_, Vec<Notice>> {
+    fn close(&mut self, _is_restart: bool) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async { Vec::new() })
     }
 }

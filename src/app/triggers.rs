@@ -9,7 +9,7 @@
 //!
 //! Every source says the same: [`TriggerSignal`]. Belongs here: subscribing to the topics, publishing which triggers are active. Does not
 //! belong here: when a trigger is active (`spotter_events::triggers`), what a payload means (`spotter_mqtt`), and what a camera without
-//! an active trigger does not do (the stages that hear [`Notice::LookSwitched`]).
+//! an active trigger does not do (the stages that hear [`StageNotice::LookSwitched`]).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,8 +20,8 @@ use std::{
 use tokio::time::sleep;
 
 use super::{
-    notice::{LookSwitch, Notice, TriggerCall},
-    stage::{Handles, Stage, StageContext, Work},
+    notice::{LookSwitch, StageNotice, TriggerCall},
+    stage::{Handles, Stage, StageContext, StageFuture},
 };
 use spotter_api::RefusedCall;
 use spotter_config::{CameraConfig, ConfigChange, MqttTrigger, TriggerSource};
@@ -171,8 +171,8 @@ impl Triggers {
         !calls.is_empty()
     }
 
-    /// Publishes what changed, and tells the sampler and the other stages which looks begin or end.
-    fn follow(&mut self, now: Mono) -> Vec<Notice> {
+    /// Publishes what changed. The sampler and the other stages get which looks begin or end.
+    fn follow(&mut self, now: Mono) -> Vec<StageNotice> {
         self.followed_at = now;
         let mut switches = Vec::new();
         for (camera, reports) in self.set.reports(now) {
@@ -192,7 +192,7 @@ impl Triggers {
             if self.followed.insert(camera.clone(), looks) != Some(looks) {
                 self.handles.sampler.trigger(camera, looks);
                 let camera = camera.clone();
-                switches.push(Notice::LookSwitched(LookSwitch { camera, looks }));
+                switches.push(StageNotice::LookSwitched(LookSwitch { camera, looks }));
             }
         }
         switches
@@ -213,34 +213,34 @@ impl Triggers {
 }
 
 impl Stage for Triggers {
-    fn next(&mut self) -> Work<'_, Vec<Notice>> {
+    fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async {
             self.next_end(self.handles.clock.now()).await;
             self.follow(self.handles.clock.now())
         })
     }
 
-    fn hear(&mut self, notice: &mut Notice, context: &mut StageContext<'_>) {
+    fn hear(&mut self, notice: &mut StageNotice, context: &mut StageContext<'_>) {
         let now = context.now;
         let is_news = match notice {
             // That none is active yet.
-            Notice::Started => true,
-            Notice::Looks(news) => {
+            StageNotice::Started => true,
+            StageNotice::Looks(news) => {
                 let ended = news.iter().filter(|news| self.on_look(news)).count();
                 ended > 0
             }
-            Notice::Received(message) => self.on_message(message, now),
+            StageNotice::Received(message) => self.on_message(message, now),
             // The trigger may have been removed meanwhile.
-            Notice::Signalled(call) => self.signal(call, now).is_ok(),
-            Notice::LooksAsked(camera, lasting) => {
+            StageNotice::Signalled(call) => self.signal(call, now).is_ok(),
+            StageNotice::LooksAsked(camera, lasting) => {
                 self.set.request_looks(camera, now.after(*lasting));
                 true
             }
-            Notice::SnapshotAsked(camera) => {
+            StageNotice::SnapshotAsked(camera) => {
                 self.set.request_one_look(camera, now.after(ONE_LOOK_LIMIT));
                 true
             }
-            Notice::TriggerCalled(request) => request.take().is_some_and(|request| {
+            StageNotice::TriggerCalled(request) => request.take().is_some_and(|request| {
                 let call = TriggerCall {
                     camera: request.camera,
                     trigger: request.trigger,

@@ -1,17 +1,17 @@
 //! The webhooks as a stage of the daemon. They take events from the event log themselves; the pictures of events come after them.
 
 use super::{
-    notice::Notice,
-    stage::{Stage, StageContext, Work},
+    notice::StageNotice,
+    stage::{Stage, StageContext, StageFuture},
     status,
 };
 use spotter_webhook::{WebhookStatus, Webhooks};
 
 impl Stage for Webhooks {
-    fn hear(&mut self, notice: &mut Notice, context: &mut StageContext<'_>) {
+    fn hear(&mut self, notice: &mut StageNotice, context: &mut StageContext<'_>) {
         match notice {
-            Notice::PictureTaken(track, jpeg) => self.add_picture(track, jpeg),
-            Notice::FileApplied => self.change(&context.config.file().webhooks),
+            StageNotice::PictureTaken(track, jpeg) => self.add_picture(track, jpeg),
+            StageNotice::FileApplied => self.change(&context.config.file().webhooks),
             _ => {}
         }
     }
@@ -25,7 +25,7 @@ impl Stage for Webhooks {
     }
 
     /// Posts the last events, or keeps them for the next start. Ends within some seconds.
-    fn close(&mut self, _is_restart: bool) -> Work<'_, Vec<Notice>> {
+    fn close(&mut self, _is_restart: bool) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async {
             self.stop().await;
             Vec::new()

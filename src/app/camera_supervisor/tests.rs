@@ -46,7 +46,7 @@ fn switched(cameras: &mut CameraSupervisor, config: &mut ConfigStore) -> Vec<Cam
     cameras.tick(&mut context);
     let notices = std::iter::from_fn(|| context.next_notice());
     let switched = notices.filter_map(|notice| match notice {
-        Notice::CameraSwitched(switch) => Some(switch),
+        StageNotice::CameraSwitched(switch) => Some(switch),
         _ => None,
     });
     switched.collect()

@@ -287,10 +287,10 @@ async fn reload_connects_at_once_to_a_broker_that_rejected_before() {
         let rejected = state.wait_for(is_rejected).await.unwrap().clone();
         broker.script(|script| script.connack = 0);
         site.write(&broker, rate_hz);
-        daemon.deliver([Notice::ReloadAsked(None)]);
+        daemon.deliver([StageNotice::ReloadAsked(None)]);
         let read = daemon.stages.reload.next().await;
-        let is_unchanged = |notice: &Notice| {
-            let Notice::FileRead(read) = notice else {
+        let is_unchanged = |notice: &StageNotice| {
+            let StageNotice::FileRead(read) = notice else {
                 return false;
             };
             matches!(read.found, FoundFile::Unchanged)

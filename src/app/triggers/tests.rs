@@ -37,7 +37,7 @@ fn message(payload: &str) -> Inbound {
 fn followed(triggers: &mut Triggers, second: u64) -> Vec<(String, TriggeredLooks)> {
     let notices = triggers.follow(at(second)).into_iter();
     let switches = notices.filter_map(|notice| match notice {
-        Notice::LookSwitched(switch) => Some((switch.camera.to_string(), switch.looks)),
+        StageNotice::LookSwitched(switch) => Some((switch.camera.to_string(), switch.looks)),
         _ => None,
     });
     switches.collect()
