@@ -116,6 +116,8 @@ pub(crate) struct EventChanges {
     pub(crate) pictures: BTreeMap<u64, Arc<[u8]>>,
     /// No others wait for the events that were appended before.
     pub(crate) receivers: Option<BTreeSet<EventReceiver>>,
+    /// Those of `appended` that all receivers have.
+    pub(crate) delivered: BTreeSet<u64>,
 }
 
 impl EventChanges {
@@ -128,8 +130,11 @@ impl EventChanges {
 
     /// Adds later changes, and forgets what is too much while the disk fails: never an event that a receiver waits for.
     pub(crate) fn merge(&mut self, later: Self) {
+        let changed = later.done.keys().chain(later.appended.keys());
+        let mut changed: Vec<u64> = changed.copied().collect();
         if let Some(receivers) = &later.receivers {
-            for appended in self.appended.values_mut() {
+            for (number, appended) in &mut self.appended {
+                changed.push(*number);
                 appended.waiting.retain(|one| receivers.contains(one));
             }
             self.receivers = later.receivers;
@@ -145,13 +150,15 @@ impl EventChanges {
         while self.pictures.values().map(|jpeg| jpeg.len()).sum::<usize>() > PICTURES_MAX_BYTES {
             self.pictures.pop_first();
         }
-        if self.appended.len() <= DONE_KEPT {
-            return;
-        }
-        let delivered = self.appended.iter().rev();
-        let delivered = delivered.filter(|(_, appended)| appended.waiting.is_empty());
-        let too_many: Vec<u64> = delivered.skip(DONE_KEPT).map(|(n, _)| *n).collect();
-        for number in too_many {
+        let is_delivered = |number: &u64| {
+            let appended = self.appended.get(number);
+            appended.is_some_and(|appended| appended.waiting.is_empty())
+        };
+        self.delivered
+            .extend(changed.into_iter().filter(is_delivered));
+        while self.delivered.len() > DONE_KEPT
+            && let Some(number) = self.delivered.pop_first()
+        {
             self.appended.remove(&number);
         }
     }

@@ -41,7 +41,7 @@ struct FormerEvent {
 #[derive(Deserialize)]
 enum SpoolRecord {
     #[serde(rename = "keep")]
-    Keep { kept: SpooledEvent },
+    Keep { kept: Box<SpooledEvent> },
     #[serde(rename = "done")]
     Done(Vec<u64>),
 }
@@ -273,7 +273,7 @@ fn read_spool(folder: &Path, events: &mut BTreeMap<String, FormerEvent>) -> io::
         }
     }
     for (number, event) in kept {
-        let broker = (!done.contains(&number)).then(|| EventReceiver::broker());
+        let broker = (!done.contains(&number)).then(EventReceiver::broker);
         let former = FormerEvent {
             id: event.id.clone(),
             event: event.event,

@@ -55,7 +55,7 @@ struct WebhookTask {
     refusals: LogThrottle<()>,
 }
 
-/// Runs until the queue is to stop.
+/// Runs until the queue [stops](PostQueue::stop).
 pub(crate) async fn run(shared: Arc<SharedWebhook>) {
     let mut task = WebhookTask {
         shared,

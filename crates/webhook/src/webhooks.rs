@@ -1,8 +1,8 @@
 //! All webhooks of the daemon: one task each, which a reload starts, changes or ends without touching the others.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tokio::task::JoinSet;
+use tokio::{task::JoinSet, time::timeout};
 
 use crate::{
     client::{UnusableWebhook, check_authorities},
@@ -14,6 +14,9 @@ use crate::{
 use spotter_config::WebhookConfig;
 use spotter_core::{Clock, TrackId, WebhookId};
 use spotter_state::{EventLog, EventReceiver, FoundEvents, LoggedEvent, OfferEvent, OpenedEvents};
+
+/// A task that reads a picture from a disk that hangs is not waited for longer than this.
+const END_WITHIN: Duration = Duration::from_secs(3);
 
 /// Writes the body of a request: of an event, whether it is delayed, and its picture.
 pub type EventPayload = fn(&LoggedEvent, bool, Option<&[u8]>) -> Vec<u8>;
@@ -172,9 +175,17 @@ impl Webhooks {
         for webhook in self.running.values() {
             webhook.shared.change(PostQueue::stop);
         }
-        for webhook in std::mem::take(&mut self.running).values_mut() {
-            // A panic logs itself.
-            _ = webhook.task.join_next().await;
+        let mut running = std::mem::take(&mut self.running);
+        let ends = async {
+            for webhook in running.values_mut() {
+                // A panic logs itself.
+                _ = webhook.task.join_next().await;
+            }
+        };
+        if timeout(END_WITHIN, ends).await.is_err() {
+            tracing::warn!(
+                "the disk did not finish within 3 s of the stop; pictures of webhooks may be lost"
+            );
         }
     }
 }
