@@ -116,7 +116,7 @@ const CUDA: &[&str] = &[
 ];
 
 /// The same of the configuration: its layers.
-const CONFIG: &[&str] = &["read", "forms", "tables", "change", "load"];
+const CONFIG: &[&str] = &["read", "forms", "tables", "change", "load", "testing"];
 
 /// Sources of all languages below `folder`.
 fn sources_below(folder: &Path) -> Vec<PathBuf> {

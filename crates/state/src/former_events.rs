@@ -59,17 +59,17 @@ struct SpooledEvent {
 #[derive(Deserialize)]
 struct StoredPost {
     id: String,
-    body: EventPayload,
+    body: FormerPayload,
 }
 
 /// The payload of an event or a crossing, which has fewer keys.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-struct EventPayload {
+struct FormerPayload {
     event: Option<TrackId>,
     cam: Option<CameraId>,
     epoch: Option<Epoch>,
-    prompt: Option<PromptPart>,
+    prompt: Option<FormerPrompt>,
     r#type: String,
     reason: String,
     start_ms: Option<i64>,
@@ -88,7 +88,7 @@ struct EventPayload {
     stationary: bool,
     snapshot: bool,
     description: Option<String>,
-    frame: FramePart,
+    frame: FormerFrame,
     snapshot_jpeg: Option<String>,
     line: Option<LineId>,
     direction: Option<DirectionId>,
@@ -98,18 +98,18 @@ struct EventPayload {
 }
 
 #[derive(Deserialize)]
-struct PromptPart {
+struct FormerPrompt {
     id: PromptId,
     rev: u32,
 }
 
 #[derive(Default, Deserialize)]
-struct FramePart {
+struct FormerFrame {
     w: u32,
     h: u32,
 }
 
-impl EventPayload {
+impl FormerPayload {
     /// `None`: it is of another version.
     fn into_event(self) -> Option<Event> {
         let at = WallTime::from_unix_millis;

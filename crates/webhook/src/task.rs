@@ -17,7 +17,7 @@ use crate::{
     client::{PostOutcome, PostRequest, WebhookClient},
     queue::{NextPost, PostPicture, PostQueue, QueuedPost},
     status::WebhookState,
-    webhooks::EventPayload,
+    webhooks::WritePayload,
 };
 use spotter_config::WebhookConfig;
 use spotter_core::{Clock, LogThrottle, Mono};
@@ -30,7 +30,7 @@ pub(crate) struct SharedWebhook {
     pub(crate) changed: Notify,
     pub(crate) receiver: EventReceiver,
     pub(crate) log: EventLog,
-    pub(crate) payload: EventPayload,
+    pub(crate) payload: WritePayload,
     pub(crate) clock: Arc<dyn Clock>,
 }
 
@@ -70,7 +70,7 @@ impl SharedWebhook {
     pub(crate) fn new(
         queue: PostQueue,
         log: EventLog,
-        payload: EventPayload,
+        payload: WritePayload,
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self {

@@ -19,13 +19,13 @@ use spotter_state::{EventLog, EventReceiver, FoundEvents, LoggedEvent, OfferEven
 const END_WITHIN: Duration = Duration::from_secs(3);
 
 /// Writes the body of a request: of an event, whether it is delayed, and its picture.
-pub type EventPayload = fn(&LoggedEvent, bool, Option<&[u8]>) -> Vec<u8>;
+pub type WritePayload = fn(&LoggedEvent, bool, Option<&[u8]>) -> Vec<u8>;
 
 /// See the module's documentation. Dropping it ends all tasks at once.
 pub struct Webhooks {
     running: BTreeMap<WebhookId, RunningWebhook>,
     log: EventLog,
-    payload: EventPayload,
+    payload: WritePayload,
     timing: WebhookTiming,
     clock: Arc<dyn Clock>,
 }
@@ -55,7 +55,7 @@ impl Webhooks {
     pub fn start(
         configs: &[WebhookConfig],
         events: &OpenedEvents,
-        payload: EventPayload,
+        payload: WritePayload,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let mut webhooks = Self {
@@ -73,7 +73,7 @@ impl Webhooks {
     pub(crate) fn with_timing(
         log: &EventLog,
         timing: WebhookTiming,
-        payload: EventPayload,
+        payload: WritePayload,
     ) -> Self {
         Self {
             running: BTreeMap::new(),
