@@ -129,10 +129,7 @@ impl LookSource {
             let permit = self.engine.permit().await;
             match self.work().await {
                 PermittedWork::Frame(due) => {
-                    let Some(look) = look_at(due, permit).await else {
-                        continue;
-                    };
-                    if begun.send(look).await.is_err() {
+                    if !begin_look(due, permit, &begun).await {
                         return;
                     }
                 }
@@ -160,10 +157,17 @@ enum PermittedWork {
     Request(Box<BegunTurn>),
 }
 
-/// Copies, masks and draws what the look shows, and hands it to the engine. `None`: the frame is not looked at.
-async fn look_at(due: DueFrame, permit: Permit) -> Option<SubmittedLook> {
-    let look = spawn_blocking(move || due.take().map(|look| permit.look(look)));
-    look.await.unwrap_or_else(|e| resume_unwind(e.into_panic()))
+/// Copies, masks and draws what the look shows, hands it to the engine and sends it; nothing when the frame is not looked at. False when nobody
+/// follows looks any more. Runs to its end also when the future is dropped, so that the look of a lost engine fails like others.
+async fn begin_look(due: DueFrame, permit: Permit, begun: &mpsc::Sender<SubmittedLook>) -> bool {
+    let begun = begun.clone();
+    let begin = spawn_blocking(move || match due.take() {
+        Some(look) => begun.blocking_send(permit.look(look)).is_ok(),
+        None => true,
+    });
+    begin
+        .await
+        .unwrap_or_else(|e| resume_unwind(e.into_panic()))
 }
 
 /// Never ready without an API. Dropping the future loses nothing.
