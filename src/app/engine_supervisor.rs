@@ -568,8 +568,10 @@ impl Stage for EngineSupervisor {
         })
     }
 
-    fn apply(&mut self, _change: &ConfigChange, context: &mut StageContext<'_>) {
-        self.set_cameras(context.config.cameras());
+    fn apply(&mut self, change: &ConfigChange, context: &mut StageContext<'_>) {
+        if !change.is_empty() {
+            self.set_cameras(context.config.cameras());
+        }
     }
 
     fn tick(&mut self, context: &mut StageContext<'_>) {

@@ -283,8 +283,10 @@ impl Stage for Housekeeping {
         }
     }
 
-    fn apply(&mut self, _change: &ConfigChange, context: &mut StageContext<'_>) {
-        self.handles.board.change(context.config.cameras());
+    fn apply(&mut self, change: &ConfigChange, context: &mut StageContext<'_>) {
+        if !change.is_empty() {
+            self.handles.board.change(context.config.cameras());
+        }
     }
 
     fn tick(&mut self, context: &mut StageContext<'_>) {
