@@ -147,13 +147,13 @@ impl EngineSlot {
 
     /// From now on the engine gets looks at the frames of its cameras, which are followed in `looks`.
     pub fn begin_looks(&mut self, looks: &LooksInFlight) {
-        if let Some(running) = &self.running {
+        if let (Some(running), Some(sender)) = (&self.running, looks.sender()) {
             let source = LookSource {
                 engine: running.handle.clone(),
                 share: Arc::clone(&self.share),
                 requests: running.requests.subscribe(),
             };
-            self.sampler.spawn(source.begin_looks(looks.sender()));
+            self.sampler.spawn(source.begin_looks(sender));
         }
     }
 

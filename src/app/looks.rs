@@ -30,7 +30,8 @@ const BEGUN_MAX: usize = 16;
 /// All looks that engines have, with their news in the order of each topic.
 pub struct LooksInFlight {
     begun: mpsc::Receiver<SubmittedLook>,
-    sender: mpsc::Sender<SubmittedLook>,
+    /// `None` after [`finish`](Self::finish): `begun` ends when no look is being begun.
+    sender: Option<mpsc::Sender<SubmittedLook>>,
     /// Each waits for the next news of its look.
     inside: JoinSet<(u64, SubmittedLook, Vec<LookNews>)>,
     order: AnswerOrder,
@@ -41,7 +42,7 @@ impl Default for LooksInFlight {
         let (sender, begun) = mpsc::channel(BEGUN_MAX);
         Self {
             begun,
-            sender,
+            sender: Some(sender),
             inside: JoinSet::new(),
             order: AnswerOrder::default(),
         }
@@ -49,8 +50,8 @@ impl Default for LooksInFlight {
 }
 
 impl LooksInFlight {
-    /// Where an engine's sampler puts the looks that it begins.
-    pub fn sender(&self) -> mpsc::Sender<SubmittedLook> {
+    /// Where an engine's sampler puts the looks that it begins; `None` after [`finish`](Self::finish).
+    pub fn sender(&self) -> Option<mpsc::Sender<SubmittedLook>> {
         self.sender.clone()
     }
 
@@ -71,18 +72,23 @@ impl LooksInFlight {
         }
     }
 
-    /// Waits for the end of all looks, at most until `deadline`. Returns their news.
+    /// Waits for the end of all looks, those that are still being begun too, at most until `deadline`. Returns their news. No sampler may begin
+    /// any more.
     pub async fn finish(&mut self, deadline: Instant) -> Vec<LookNews> {
         let mut last = Vec::new();
-        loop {
-            while let Ok(look) = self.begun.try_recv() {
-                self.follow(look);
+        self.sender = None;
+        let all = async {
+            loop {
+                tokio::select! {
+                    Some(heard) = self.inside.join_next() => last.extend(self.hear(heard)),
+                    Some(look) = self.begun.recv() => self.follow(look),
+                    else => return,
+                }
             }
-            match timeout_at(deadline, self.inside.join_next()).await {
-                Ok(Some(heard)) => last.extend(self.hear(heard)),
-                Ok(None) | Err(_) => return last,
-            }
-        }
+        };
+        // What is not over then fails with its engine.
+        _ = timeout_at(deadline, all).await;
+        last
     }
 
     fn follow(&mut self, look: SubmittedLook) {

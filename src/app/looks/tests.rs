@@ -59,7 +59,7 @@ impl Site {
             requests: requests.subscribe(),
         };
         let mut begins = JoinSet::new();
-        begins.spawn(source.begin_looks(looks.sender()));
+        begins.spawn(source.begin_looks(looks.sender().unwrap()));
         Self {
             looks,
             handle,
