@@ -175,6 +175,7 @@ pub(crate) fn model(
         /// The most `[adapter]` tables. Each takes memory of the engine, at rank 32 about 79 MB with Moondream 3.
         adapters = whole(0..=32, "adapters").or(4), "adapters = 8";
     }
+    table.ignored("tile_difference", "write reuse = \"exact\" for what 0 did");
     table.finish();
     ModelSettings {
         device,

@@ -138,6 +138,13 @@ fn zones() {
 }
 
 #[test]
+fn removed_tile_difference_names_the_key_that_replaces_it() {
+    let removed = said(&person("[model]\ntile_difference = 0"));
+    let expected = "9:1 model.tile_difference: warning: removed; it is ignored and will be an error; write reuse = \"exact\" for what 0 did";
+    assert_eq!(removed, [expected]);
+}
+
+#[test]
 fn prompts() {
     let prompt = |lines: &str| said(&gate("").replace("detect = \"person\"", lines));
     let line = "6:1 camera.gate.prompt.person: give exactly one of detect, point, query";
