@@ -163,7 +163,7 @@ enum PermittedWork {
     Request(Box<BegunTurn>),
 }
 
-/// Copies, masks and draws what the look shows, hands it to the engine and sends it; nothing when the frame is not looked at. False when nobody
+/// Copies, masks and draws what the look shows, hands it to the engine and sends it; nothing when the frame is not looked at. False when no receiver
 /// follows looks any more. Runs to its end also when the future is dropped, so that the look of a lost engine fails like others.
 async fn begin_look(due: DueFrame, permit: Permit, begun: &mpsc::Sender<SubmittedLook>) -> bool {
     let begun = begun.clone();
