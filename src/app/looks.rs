@@ -166,6 +166,12 @@ enum PermittedWork {
 /// Copies, masks and draws what the look shows, hands it to the engine and sends it; nothing when the frame is not looked at. False when no receiver
 /// follows looks any more. Runs to its end also when the future is dropped, so that the look of a lost engine fails like others.
 async fn begin_look(due: DueFrame, permit: Permit, begun: &mpsc::Sender<SubmittedLook>) -> bool {
+    if due.is_small() {
+        return match due.take() {
+            Some(look) => begun.send(permit.look(look)).await.is_ok(),
+            None => true,
+        };
+    }
     let begun = begun.clone();
     let begin = spawn_blocking(move || match due.take() {
         Some(look) => begun.blocking_send(permit.look(look)).is_ok(),

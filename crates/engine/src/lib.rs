@@ -12,7 +12,8 @@
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use spotter_core::{Look, SystemClock, Task, config};
+//! use spotter_config as config;
+//! use spotter_core::{Look, SystemClock, Task};
 //! use spotter_engine::service::Engine;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

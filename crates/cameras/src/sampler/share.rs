@@ -11,6 +11,9 @@ use super::{limits::TimeLimits, sampled_camera::SampledCamera};
 use crate::lock;
 use spotter_core::{Clock, Look, Mono};
 
+/// Pixels of a thumbnail: no camera sends so few.
+const SMALL_PIXELS: usize = 160 * 120;
+
 /// The cameras of one engine, as [`Sampler::assign`](super::Sampler::assign) set them. Who has a permit of the engine
 /// asks for a frame that is [due](CameraShare::due).
 pub struct CameraShare {
@@ -77,6 +80,12 @@ impl DueFrame {
     /// large picture.
     pub fn take(&self) -> Option<Look> {
         self.camera.take(self.limits, self.clock.now())
+    }
+
+    /// The work of [`DueFrame::take`] is shorter than a switch of threads. A simulation in virtual time needs that: no clock waits for a thread.
+    pub fn is_small(&self) -> bool {
+        let size = self.camera.lock().waiting_size();
+        size.is_none_or(|(width, height)| width * height <= SMALL_PIXELS)
     }
 }
 

@@ -241,6 +241,11 @@ impl FrameSlot {
         self.waiting.as_ref().and_then(|_| self.due())
     }
 
+    /// Width and height of the waiting frame.
+    pub fn waiting_size(&self) -> Option<(usize, usize)> {
+        self.waiting.as_ref().map(|frame| frame.picture.size())
+    }
+
     /// Takes the waiting frame. It must end by [`FrameSlot::let_go`], or by [`FrameSlot::look`] and then [`FrameSlot::end`].
     pub fn take(&mut self) -> Option<Frame> {
         let frame = self.waiting.take()?;
