@@ -6,7 +6,7 @@ use std::time::Duration;
 use libfuzzer_sys::fuzz_target;
 use spotter_core::{Mono, NodeId};
 use spotter_fleet::{
-    entries::{Heartbeat, HeartbeatEntry, StoreEvent},
+    entries::{Heartbeat, HeartbeatEntry},
     state::{FleetState, NodeIdentity},
 };
 
@@ -19,7 +19,7 @@ fuzz_target!(|json: &[u8]| {
         node: node("edge1"),
         machine: "m".into(),
     };
-    for mut state in [FleetState::member(me), FleetState::reader()] {
+    for mut state in [FleetState::member(me), FleetState::default()] {
         state.connected(Mono::default());
         state.current();
         for name in ["edge1", "edge2"] {
@@ -28,7 +28,7 @@ fuzz_target!(|json: &[u8]| {
                 heartbeat: heartbeat.clone(),
                 revision: 1,
             };
-            state.see(StoreEvent::Heartbeat(entry), Mono::default());
+            state.heartbeat(entry, Mono::default());
         }
         let later = Mono::default().after(Duration::from_secs(60));
         state.tick(later);
