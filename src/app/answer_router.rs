@@ -263,7 +263,8 @@ impl Stage for AnswerRouter {
             StageNotice::Looks(news) => return news.iter().for_each(|news| self.news(news)),
             StageNotice::SnapshotAsked(camera) => return self.snapshots.request(camera),
             StageNotice::HandingOver(camera) => return self.hand_over(camera),
-            StageNotice::EngineLost(loss) => self.lose(&loss.cameras),
+            // With the last one the run ends, and so do all events.
+            StageNotice::EngineLost(loss) if !loss.is_last => self.lose(&loss.cameras),
             StageNotice::CameraSwitched(switched) => self.switch(switched),
             StageNotice::LineReset(camera, line) => {
                 self.tracker

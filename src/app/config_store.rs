@@ -232,6 +232,19 @@ mod tests {
         assert_eq!(rate_hz(&open(&keep)), 1.0, "neither override is left");
     }
 
+    #[test]
+    fn file_read_before_the_fleets_list_keeps_the_later_list() {
+        let text = "mqtt = { url = \"mqtt://127.0.0.1:1\" }\n[fleet]\nname = \"hall\"\nurl = \"nats://127.0.0.1:1\"\n";
+        let file = test_support::config(text);
+        let mut config = test_support::config_store(&file, &ManualClock::default());
+        let list = test_support::config(
+            "mqtt.url = \"mqtt://127.0.0.1:1\"\n[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n",
+        );
+        config.replace_list(list.cameras.clone(), Mono::default());
+        config.replace_file(file, Mono::default(), hour(0));
+        assert_eq!(config.file().cameras, list.cameras);
+    }
+
     /// A file with a mode from 22:00 to 06:00 and one without a schedule.
     fn with_modes(state: &tempfile::TempDir) -> Config {
         let [mut config, _] = keep_and_forget(state);

@@ -211,7 +211,7 @@ impl Daemon {
         for stage in self.stages.all() {
             stage.tick(&mut context);
         }
-        settle(&mut self.stages, context, &self.context.logging)
+        settle(&mut self.stages, context)
     }
 
     /// Every stage hears these notices and what follows of them. `Some`: the run ends.
@@ -224,7 +224,7 @@ impl Daemon {
         for notice in notices {
             context.say(notice);
         }
-        settle(&mut self.stages, context, &self.context.logging)
+        settle(&mut self.stages, context)
     }
 
     /// No more frames, the last answers, the last messages. A second signal to stop cuts it short.
@@ -267,11 +267,7 @@ async fn first_notices(stages: &mut Stages, first: usize) -> Vec<StageNotice> {
 }
 
 /// Until nothing more is said, and no camera is another.
-fn settle(
-    stages: &mut Stages,
-    mut context: StageContext<'_>,
-    logging: &Logging,
-) -> Option<anyhow::Result<RunEnd>> {
+fn settle(stages: &mut Stages, mut context: StageContext<'_>) -> Option<anyhow::Result<RunEnd>> {
     loop {
         while let Some(mut notice) = context.next_notice() {
             for stage in stages.all() {
@@ -284,7 +280,6 @@ fn settle(
         if !context.take_cameras_changed() {
             return None;
         }
-        remember_secrets(&logging.secrets, context.config.file());
         let change = context.config.take_change();
         for stage in stages.all() {
             stage.apply(&change, &mut context);

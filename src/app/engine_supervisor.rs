@@ -389,24 +389,19 @@ impl EngineSupervisor {
     /// The last one that is lost ends the run: systemd starts the process again.
     fn lost_notices(&mut self, lost: LostEngine) -> Vec<StageNotice> {
         let loss = self.on_lost(lost);
-        let end = loss.is_last.then(|| {
-            let reason = loss.reason.clone();
-            StageNotice::End(Err(anyhow::Error::msg(reason)))
-        });
-        let changed = StageNotice::EnginesChanged(self.running());
-        let notices = [StageNotice::EngineLost(loss), changed].into_iter();
-        notices.chain(end).collect()
+        let then = match loss.is_last {
+            true => StageNotice::End(Err(anyhow::Error::msg(loss.reason.clone()))),
+            false => StageNotice::EnginesChanged(self.running()),
+        };
+        vec![StageNotice::EngineLost(loss), then]
     }
 
     /// Labels of the engines to give up.
     fn stalled(&mut self) -> Vec<String> {
-        let Some(mut watchdogs) = self.watchdogs.take() else {
-            return Vec::new();
-        };
-        let progress: Vec<_> = self.progress().collect();
-        let stalled = watchdogs.tick(&progress, self.clock.now());
-        self.watchdogs = Some(watchdogs);
-        stalled
+        let slots = self.slots.iter();
+        let progress: Vec<_> = slots.map(|slot| (slot.label(), slot.progress())).collect();
+        let watchdogs = self.watchdogs.as_mut();
+        watchdogs.map_or_else(Vec::new, |it| it.tick(&progress, self.clock.now()))
     }
 
     fn statuses(&self) -> Vec<EngineStatus> {

@@ -23,11 +23,12 @@ use super::{
     config_store::log_dropped,
     costs::CostBasis,
     fleet_record::FleetRecord,
+    logging::remember_secrets,
     notice::{RunEnd, StageNotice},
     stage::{Handles, Stage, StageContext, StageFuture},
     status,
 };
-use crate::ops::notify;
+use crate::ops::{notify, telemetry::SecretList};
 use spotter_api::RefusedCall;
 use spotter_config::{
     Config, ConfigChange, Environment, FleetConfig, ListReader, ListRights, SharedCamera,
@@ -86,6 +87,7 @@ pub struct FleetMembership {
     name: NodeId,
     publisher: Publisher,
     sessions: CameraSessions,
+    secrets: SecretList,
     engines: usize,
     commands: mpsc::Sender<MemberCommand>,
     events: mpsc::Receiver<MemberEvent>,
@@ -123,6 +125,8 @@ pub struct FleetParts {
     pub identity: Identity,
     pub costs: CostBasis,
     pub sessions: CameraSessions,
+    /// Those of the list are added, so that no log shows them.
+    pub secrets: SecretList,
     /// Engines that run.
     pub engines: usize,
     pub handles: Handles,
@@ -208,6 +212,7 @@ impl FleetMembership {
             name: fleet.name.clone(),
             publisher,
             sessions: parts.sessions,
+            secrets: parts.secrets,
             engines: parts.engines,
             commands,
             events,
@@ -354,6 +359,7 @@ impl FleetMembership {
         self.record.keep_list(list);
         let cameras = read.cameras.iter().map(|shared| shared.camera.clone());
         context.config.replace_list(cameras.collect(), context.now);
+        remember_secrets(&self.secrets, context.config.file());
         // Others watch it, so its topics are not cleared.
         let refused: Vec<CameraId> = read.refused.keys().cloned().collect();
         context.say(StageNotice::Moved(refused));

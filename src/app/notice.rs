@@ -13,7 +13,7 @@ pub enum StageNotice {
     Started,
     /// Engines: looks have news, the answers in the order of each topic. Commands, answers, triggers.
     Looks(Vec<LookNews>),
-    /// Engines: one is lost, not the last. Commands, answers.
+    /// Engines: one is lost. Commands; answers, unless it was the last.
     EngineLost(EngineLoss),
     /// Engines: others run now. Commands, fleet.
     EnginesChanged(RunningEngines),

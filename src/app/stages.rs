@@ -17,7 +17,7 @@ use super::{
     housekeeping::{Housekeeping, named},
     http_servers::HttpServers,
     lines::Lines,
-    logging::Logging,
+    logging::{Logging, remember_secrets},
     node_reporter::{NodeReporter, expected_looks, longest_look, node_info},
     onvif_events::OnvifEvents,
     reload::{Reload, log_advice},
@@ -151,6 +151,7 @@ impl PreparedStages {
         if let Some(fleet) = &fleet {
             let cameras = fleet.cameras().into_iter().map(|shared| shared.camera);
             config.replace_list(cameras.collect(), context.clock.now());
+            remember_secrets(&context.logging.secrets, config.file());
         }
         let sampler = Sampler::new(config.cameras(), Arc::clone(&context.clock));
         let opening = (context.open_engines)(EnginePlan {
@@ -224,6 +225,7 @@ impl PreparedStages {
                 identity,
                 costs: costs.unwrap_or_else(|| CostBasis::new(ModelConfig::default(), None, 0, 0)),
                 sessions: cameras.sessions(),
+                secrets: context.logging.secrets.clone(),
                 engines: engines.running().count,
                 handles: shared(),
             };

@@ -148,8 +148,11 @@ impl ConfigStore {
 
     /// Takes over a file that needs no restart. An override whose value the file changed too is discarded.
     ///
-    /// The active mode stays if the file has it.
-    pub fn replace_file(&mut self, file: Config, now: Mono, wall: WallTime) {
+    /// The active mode stays if the file has it. In a fleet, the cameras stay those of the list: it may be another one than when the file was read.
+    pub fn replace_file(&mut self, mut file: Config, now: Mono, wall: WallTime) {
+        if file.fleet.is_some() {
+            file.cameras = std::mem::take(&mut self.file.cameras);
+        }
         self.file = file;
         let modes = self.file.modes.clone();
         let is_switched = self.modes.replace_modes(modes, wall);

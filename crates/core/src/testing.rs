@@ -10,9 +10,44 @@ use std::{
 };
 
 use crate::{
-    CameraId, ColourMatrix, ColourRange, DevicePlanes, Frame, FrameTimes, LookRate, Mono, Picture,
-    PictureLayout, PixelFormat, Planes, PromptText, Share, WallTime,
+    CameraId, ColourMatrix, ColourRange, DevicePlanes, Event, EventStep, Frame, FrameTimes,
+    Location, LookRate, Mono, NormBox, Picture, PictureLayout, PixelFormat, Planes, PromptId,
+    PromptText, ScoreSource, Share, TrackId, WallTime,
 };
+
+/// A step of the event of a person at a camera: of its track with this number. It was seen once.
+pub fn event(camera: &str, track: u64, step: EventStep) -> Event {
+    let camera = CameraId::new(camera).expect("a name of a camera");
+    let at = WallTime::from_unix_millis(1_787_393_729_900);
+    Event {
+        track: TrackId::new("b7c1", &camera, track),
+        camera,
+        prompt: PromptId::new("person").expect("a name of a prompt"),
+        revision: 1,
+        step,
+        started: at,
+        last_seen: at,
+        ended: matches!(step, EventStep::End(_)).then_some(at),
+        location: Location::Box(NormBox {
+            x0: 0.412,
+            y0: 0.205,
+            x1: 0.488,
+            y1: 0.731,
+        }),
+        score: 0.83,
+        top_score: 0.83,
+        score_source: ScoreSource::TokenProb,
+        looks: 4,
+        zones: Vec::new(),
+        entered_zones: Vec::new(),
+        dwell: Vec::new(),
+        still: false,
+        snapshot: false,
+        description: None,
+        crossing: None,
+        camera_size: (2560, 1440),
+    }
+}
 
 /// How many cases a property has: `few` in `make test`, `SPOTTER_CASES_FACTOR` times as many with that variable
 /// (`make test-properties`).

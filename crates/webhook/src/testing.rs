@@ -4,10 +4,7 @@ use std::time::Duration;
 
 use crate::client::PostOutcome;
 use spotter_config::{EventFilter, Secret, SpoolConfig, WebhookConfig};
-use spotter_core::{
-    CameraId, Event, EventStep, Location, Mono, NormPoint, PromptId, ScoreSource, TrackId,
-    WallTime, WebhookId,
-};
+use spotter_core::{CameraId, Event, EventStep, Location, Mono, NormPoint, TrackId, WebhookId};
 use spotter_state::LoggedEvent;
 
 pub(crate) fn ms(ms: u64) -> Mono {
@@ -35,29 +32,10 @@ pub(crate) fn failed(after: Option<Duration>) -> PostOutcome {
 
 /// An event of `gate` and `person` with this number.
 pub(crate) fn event(number: u64, step: EventStep) -> Event {
-    let at = WallTime::from_unix_millis(1_787_393_729_900);
     Event {
-        description: None,
-        crossing: None,
-        dwell: Vec::new(),
-        track: track(number),
-        camera: CameraId::new("gate").unwrap(),
-        prompt: PromptId::new("person").unwrap(),
-        revision: 1,
-        step,
-        started: at,
-        last_seen: at,
         ended: None,
         location: Location::Point(NormPoint { x: 0.5, y: 0.25 }),
-        score: 0.83,
-        top_score: 0.83,
-        score_source: ScoreSource::TokenProb,
-        looks: 4,
-        zones: Vec::new(),
-        entered_zones: Vec::new(),
-        still: false,
-        snapshot: false,
-        camera_size: (2560, 1440),
+        ..spotter_core::testing::event("gate", number, step)
     }
 }
 

@@ -157,33 +157,16 @@ pub(crate) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use spotter_core::{
-        CameraId, NormBox, NormPoint, PromptId, ScoreSource, TrackId, WallTime, ZoneDwell,
-    };
+    use spotter_core::{NormPoint, ScoreSource, WallTime, ZoneDwell};
 
     /// An event of the track with this number.
     pub(crate) fn event(camera: &str, number: u64, step: EventStep) -> Event {
-        let camera = CameraId::new(camera).unwrap();
         let at = |ms: i64| WallTime::from_unix_millis(1_787_393_729_900 + ms);
         Event {
-            track: TrackId::new("b7c1", &camera, number),
-            camera,
-            prompt: PromptId::new("person").unwrap(),
             revision: 3,
-            step,
-            started: at(0),
             last_seen: at(223),
             ended: matches!(step, EventStep::End(_)).then(|| at(3000)),
-            location: Location::Box(NormBox {
-                x0: 0.412,
-                y0: 0.205,
-                x1: 0.488,
-                y1: 0.731,
-            }),
-            score: 0.83,
             top_score: 0.830_4,
-            score_source: ScoreSource::TokenProb,
-            looks: 4,
             zones: vec![ZoneId::new("drive").unwrap()],
             entered_zones: vec![ZoneId::new("drive").unwrap()],
             dwell: vec![ZoneDwell {
@@ -191,11 +174,8 @@ pub(crate) mod tests {
                 time: Duration::from_millis(31_540),
                 is_dwelling: true,
             }],
-            still: false,
             snapshot: true,
-            description: None,
-            crossing: None,
-            camera_size: (2560, 1440),
+            ..spotter_core::testing::event(camera, number, step)
         }
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::*;
 use crate::database::Database;
-use spotter_core::{CameraId, EndReason, Location, NormBox, PromptId, ScoreSource, UpdateReason};
+use spotter_core::{EndReason, UpdateReason};
 
 pub(crate) fn broker() -> EventReceiver {
     EventReceiver::broker()
@@ -22,34 +22,11 @@ pub(crate) fn wall(seconds: i64) -> WallTime {
 }
 
 fn event(number: u64, track: u64, step: EventStep) -> Arc<LoggedEvent> {
-    let camera = CameraId::new("gate").unwrap();
     let event = Event {
-        track: TrackId::new("b7c1", &camera, track),
-        camera,
-        prompt: PromptId::new("person").unwrap(),
-        revision: 1,
-        step,
         started: wall(0),
         last_seen: wall(1),
         ended: matches!(step, EventStep::End(_)).then(|| wall(2)),
-        location: Location::Box(NormBox {
-            x0: 0.412,
-            y0: 0.205,
-            x1: 0.488,
-            y1: 0.731,
-        }),
-        score: 0.83,
-        top_score: 0.83,
-        score_source: ScoreSource::TokenProb,
-        looks: 4,
-        zones: Vec::new(),
-        entered_zones: Vec::new(),
-        dwell: Vec::new(),
-        still: false,
-        snapshot: false,
-        description: None,
-        crossing: None,
-        camera_size: (2560, 1440),
+        ..spotter_core::testing::event("gate", track, step)
     };
     Arc::new(LoggedEvent {
         number,
