@@ -565,7 +565,7 @@ fn tensor_names_and_token_ids_are_in_family_modules_only() {
 }
 
 #[test]
-fn each_test_named_in_the_docs_exists() {
+fn each_test_named_in_the_lessons_exists() {
     let folders = ["src", "crates", "tests"].map(|folder| sources_below(&root().join(folder)));
     let texts = folders.iter().flatten();
     let code: String = texts
@@ -573,33 +573,31 @@ fn each_test_named_in_the_docs_exists() {
         .collect();
     let mut named = 0;
     let mut missing = Vec::new();
-    for page in ["docs/faults.md", "docs/lessons.md"] {
-        let text = fs::read_to_string(root().join(page)).expect("page of the docs");
-        for row in text.lines().filter(|line| line.starts_with('|')) {
-            let cell = row.trim_end_matches([' ', '|']).rsplit('|').next();
-            let quoted = cell.unwrap_or_default().split('`').skip(1).step_by(2);
-            for test in quoted.filter_map(|name| name.rsplit_once("::")) {
-                // A name may be cut short, and may be that of a module.
-                let name = test.1.trim_end_matches('…');
-                let is_cut = test.1.ends_with('…');
-                let ends = if is_cut {
-                    vec![""]
-                } else {
-                    vec!["(", " {", ";"]
-                };
-                let places = ["fn ", "mod "];
-                let found = ends.iter().any(|end| {
-                    let is_there = |place: &&str| code.contains(&format!("{place}{name}{end}"));
-                    places.iter().any(is_there)
-                });
-                named += 1;
-                if !found {
-                    missing.push(format!("{page}: {}::{}", test.0, test.1));
-                }
+    let text = fs::read_to_string(root().join("docs/lessons.md")).expect("page of the docs");
+    for row in text.lines().filter(|line| line.starts_with('|')) {
+        let cell = row.trim_end_matches([' ', '|']).rsplit('|').next();
+        let quoted = cell.unwrap_or_default().split('`').skip(1).step_by(2);
+        for test in quoted.filter_map(|name| name.rsplit_once("::")) {
+            // A name may be cut short, and may be that of a module.
+            let name = test.1.trim_end_matches('…');
+            let is_cut = test.1.ends_with('…');
+            let ends = if is_cut {
+                vec![""]
+            } else {
+                vec!["(", " {", ";"]
+            };
+            let places = ["fn ", "mod "];
+            let found = ends.iter().any(|end| {
+                let is_there = |place: &&str| code.contains(&format!("{place}{name}{end}"));
+                places.iter().any(is_there)
+            });
+            named += 1;
+            if !found {
+                missing.push(format!("{}::{}", test.0, test.1));
             }
         }
     }
-    assert!(named > 100, "the tables have another form: {named} names");
+    assert!(named > 50, "the table has another form: {named} names");
     assert!(missing.is_empty(), "{missing:#?}");
 }
 

@@ -1,4 +1,6 @@
 //! What a bad model, camera, broker or configuration does to the daemon: one clear message, and nothing else breaks.
+//!
+//! Faults: K4, K13.
 
 #![expect(
     clippy::expect_used,

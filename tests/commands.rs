@@ -63,6 +63,7 @@ fn state_backup_copies_the_database_and_replaces_no_file() {
     drop(running);
 }
 
+// Faults: C53.
 /// GStreamer would connect to the camera through the proxy, also on loopback.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn camera_is_contacted_without_the_proxy_of_the_web() {
@@ -553,6 +554,7 @@ fn found_objects_are_drawn_into_the_picture() {
     assert!(count > 100, "{count} pixels");
 }
 
+// Faults: P1.
 #[test]
 fn unreadable_picture_gives_one_message() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -602,6 +604,7 @@ fn of_a_video_the_first_frame_is_looked_at() {
     assert!(answer["objects"].is_array(), "{answer}");
 }
 
+// Faults: P3.
 /// A phone stores its pixels on their side, and says in EXIF how to turn them.
 #[test]
 fn rotated_jpeg_is_answered_in_the_turned_picture() {
@@ -823,6 +826,7 @@ impl AdapterSite {
     }
 }
 
+// Faults: E10.
 #[test]
 fn adapter_that_does_not_fit_rejects_the_configuration() {
     let good = AdapterSite::with(&[("plates", "md2-lora-micro/final.pt")]);

@@ -1,4 +1,6 @@
 //! The daemon changed while it runs, as a person at a broker and an editor does it: commands, answers, reloads.
+//!
+//! Faults: B28, K1, K13, K14, K15.
 
 #![expect(
     clippy::expect_used,

@@ -1,4 +1,6 @@
 //! The demo as a user runs it, held against the truth of the street that it draws.
+//!
+//! Faults: C41.
 
 #![expect(
     clippy::expect_used,

@@ -5,7 +5,12 @@
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod sources;
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    fs,
+    path::Path,
+};
 
 use sources::{files, root};
 
@@ -66,6 +71,91 @@ fn first_pages_stay_short() {
     // A head and a rule besides.
     let rows = rows.filter(|line| line.starts_with('|')).count() - 2;
     assert!((1..=25).contains(&rows), "{rows} rows");
+}
+
+#[test]
+fn every_fault_has_tests_that_its_page_names() {
+    let faults = fs::read_to_string(root().join("docs/faults.md")).expect("the page");
+    let rows = faults.lines().filter_map(|line| line.strip_prefix("| "));
+    let rows = rows.filter_map(|row| row.split_once(" | "));
+    let is_id = |id: &str| id.starts_with(char::is_uppercase) && id.ends_with(char::is_numeric);
+    let rows: BTreeMap<&str, &str> = rows.filter(|(id, _)| is_id(id)).collect();
+    assert!(rows.len() > 150, "the search is broken: {rows:?}");
+    let tests = tests_of_faults();
+    for id in tests.keys() {
+        assert!(rows.contains_key(id.as_str()), "docs/faults.md lacks {id}");
+    }
+    let mut page = String::from(
+        "<!-- Generated from the comments `// Faults: ID` above tests, `//! Faults: ID` for all tests of a file. To update it:\n\
+         SPOTTER_WRITE_DOCS=1 cargo test --test documentation -->\n\n\
+         # The tests of each fault\n\nThe faults are in [faults.md](faults.md).\n\n| fault | tests |\n| --- | --- |\n",
+    );
+    for (id, row) in in_order(&rows) {
+        let is_by_hand = row.contains("(by hand)");
+        let files = tests.get(id);
+        assert!(
+            files.is_some() || is_by_hand,
+            "fault {id} has no test: {row}"
+        );
+        let listed = files.map_or_else(|| "by hand".to_owned(), list);
+        writeln!(page, "| {id} | {listed} |").expect("a text takes all");
+    }
+    let path = root().join("docs/fault-tests.md");
+    if std::env::var_os("SPOTTER_WRITE_DOCS").is_some() {
+        fs::write(&path, &page).expect("the page");
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        written == page,
+        "docs/fault-tests.md is stale; run SPOTTER_WRITE_DOCS=1 cargo test --test documentation"
+    );
+}
+
+/// The rows by letter, then by number.
+fn in_order<'a>(rows: &BTreeMap<&'a str, &'a str>) -> Vec<(&'a str, &'a str)> {
+    let mut rows: Vec<_> = rows.iter().map(|(id, row)| (*id, *row)).collect();
+    rows.sort_by_key(|(id, _)| (id.chars().next(), id[1..].parse::<u32>().ok()));
+    rows
+}
+
+/// Names of tests by the file that has them; of a file whose tests all belong to a fault, none.
+type TestsByFile = BTreeMap<String, BTreeSet<String>>;
+
+fn tests_of_faults() -> BTreeMap<String, TestsByFile> {
+    let mut found: BTreeMap<String, TestsByFile> = BTreeMap::new();
+    for path in files(&root(), &["rs"]) {
+        let text = fs::read_to_string(&path).expect("a source");
+        let file = path.strip_prefix(root()).expect("a file of the project");
+        let file = file.display().to_string();
+        let mut ids: Vec<&str> = Vec::new();
+        for line in text.lines().map(str::trim) {
+            let of_file = line.strip_prefix("//! Faults: ");
+            if let Some(listed) = of_file.or(line.strip_prefix("// Faults: ")) {
+                ids = listed.trim_end_matches('.').split(", ").collect();
+            }
+            let name = line
+                .split_once("fn ")
+                .and_then(|(_, rest)| words(rest).next());
+            if of_file.is_none() && name.is_none() {
+                continue;
+            }
+            for id in ids.drain(..) {
+                let names = found.entry(id.to_owned()).or_default().entry(file.clone());
+                names.or_default().extend(name.map(str::to_owned));
+            }
+        }
+    }
+    found
+}
+
+fn list(files: &TestsByFile) -> String {
+    let files = files.iter().map(|(file, names)| {
+        let names = names.iter().map(|name| format!("`{name}`"));
+        let names: Vec<String> = names.collect();
+        let colon = if names.is_empty() { "" } else { ": " };
+        format!("[{file}](../{file}){colon}{}", names.join(", "))
+    });
+    files.collect::<Vec<_>>().join("; ")
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! Engines in processes of their own, which are the real program with the embedded model on the CPU: they answer, die alone,
 //! and end with the daemon that started them.
+//!
+//! Faults: D10.
 
 #![expect(
     clippy::expect_used,

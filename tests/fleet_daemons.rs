@@ -236,6 +236,7 @@ fn epoch_of(payload: &str) -> Option<u64> {
     message["epoch"].as_u64()
 }
 
+// Faults: F1, F2, F3.
 #[test]
 fn cameras_keep_their_topics_when_boxes_fail_and_stop() {
     let room = Room::new();

@@ -1,5 +1,7 @@
 //! Three boxes share six cameras of the drawn street. One box is killed, later one is stopped, and the events are held against the
 //! truth of the street: what a take-over loses, and that nothing else is lost.
+//!
+//! Faults: F1, F2.
 
 #![expect(
     clippy::expect_used,

@@ -173,6 +173,7 @@ fn fetched_model_is_the_default_of_every_command() {
     assert!(!checked.contains("no model was fetched"), "{checked}");
 }
 
+// Faults: M13.
 #[test]
 fn changed_weights_are_found_by_check_and_at_the_load() {
     let machine = UserMachine::with(hub().endpoint());
@@ -198,6 +199,7 @@ fn changed_weights_are_found_by_check_and_at_the_load() {
     machine.run(&["model", "check", dir], &[]).expect(DONE);
 }
 
+// Faults: M14.
 /// Without a record, files are judged by a look at the built-in picture.
 #[test]
 fn unrecorded_files_are_judged_by_their_answers() {
@@ -247,6 +249,7 @@ fn rotate(weights: &mut [u8], tensor: &str) {
     bytes.rotate_left(bytes.len() / rows * (rows / 3));
 }
 
+// Faults: M7, M12.
 #[test]
 fn failures_name_the_remedy_and_print_no_token() {
     let hub = hub();
@@ -307,6 +310,7 @@ fn proxy_of_the_environment_is_used() {
     assert!(line.starts_with("CONNECT hub.invalid:443 "), "{line}");
 }
 
+// Faults: M10.
 /// With their usual settings, proxies refuse CONNECT to other ports than 443, so
 /// what a hub with `http://` has is fetched with whole URLs.
 #[test]

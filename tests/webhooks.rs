@@ -79,6 +79,7 @@ fn readable_by_others(folder: &Path) -> Vec<String> {
     found
 }
 
+// Faults: K12, W6.
 #[test]
 fn confirmed_events_reach_the_receiver_with_their_pictures() {
     let address = free_address();

@@ -4,6 +4,8 @@
 //! most goes first, each to the first engine of its ranking that has room for it below its fair share; where none has, to the one
 //! that is least busy with it. Nothing is remembered: the same cameras and engines are dealt alike, so the cameras of a lost engine return
 //! to it, and only its cameras move.
+//!
+//! Faults: D11.
 
 use std::collections::BTreeMap;
 

@@ -340,6 +340,7 @@ mod tests {
         assert!(!is_over(Some(250.0)) && !is_over(None));
     }
 
+    // Faults: H10.
     #[test]
     fn looks_per_second_survive_a_sum_that_shrinks() {
         let at = |seconds| Mono::default().after(Duration::from_secs(seconds));

@@ -1,4 +1,6 @@
 //! Questions of the command `ask` that wait for a look. Pure: takes `now`.
+//!
+//! Faults: K11.
 
 use std::{sync::Arc, time::Duration};
 

@@ -141,6 +141,7 @@ impl Watchdog {
 mod tests {
     use super::*;
 
+    // Faults: D6.
     #[test]
     fn abstract_socket_and_path_receive_the_states() {
         let folder = tempfile::tempdir().unwrap();

@@ -140,6 +140,7 @@ mod tests {
         assert!(done.unwrap().success());
     }
 
+    // Faults: D5.
     #[tokio::test]
     async fn sighup_reloads_first_sigterm_stops_second_ends_now() {
         let mut signals = Signals::listen().unwrap();

@@ -1,4 +1,6 @@
 //! Who may ask, and how often. Pure: takes `now`.
+//!
+//! Faults: H6.
 
 use std::{collections::HashMap, time::Duration};
 

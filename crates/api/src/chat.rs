@@ -1,4 +1,6 @@
 //! `/v1/chat/completions` in the shape of OpenAI, for clients that speak only that: one question about one picture. Pure.
+//!
+//! Faults: H11.
 
 use std::sync::Arc;
 

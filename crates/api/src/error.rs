@@ -1,4 +1,6 @@
 //! A request that is refused, in the shape of OpenAI's errors.
+//!
+//! Faults: H11.
 
 use std::time::Duration;
 

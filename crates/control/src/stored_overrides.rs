@@ -122,6 +122,7 @@ mod tests {
         text.to_string().into_bytes()
     }
 
+    // Faults: F10.
     #[test]
     fn stored_setting_out_of_range_is_dropped_and_others_apply() {
         let good = override_of(json!({"min_score": ["person", 0.5]}));
@@ -274,6 +275,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(cases(256)))]
 
+        // Faults: F10.
         #[test]
         fn accepted_overrides_obey_the_rules_of_the_file(
             overrides in prop::collection::vec(record(), 0..6),

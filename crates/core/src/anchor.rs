@@ -54,6 +54,7 @@ mod tests {
         Mono::from_nanos(ms * 1_000_000)
     }
 
+    // Faults: C38.
     #[test]
     fn clock_step_is_reported_once_and_slew_never() {
         let mut anchor = WallClockAnchor::new(at(0), WallTime::from_unix_millis(START_MS));

@@ -328,6 +328,7 @@ mod tests {
         fs::metadata(path).unwrap().mode() & 0o777
     }
 
+    // Faults: K12.
     #[test]
     fn files_and_folders_have_the_mode_of_their_readers() {
         for (readers, of_folder, of_file) in [
@@ -361,6 +362,7 @@ mod tests {
         assert_eq!(fs::read(&target).unwrap(), b"not ours");
     }
 
+    // Faults: M11.
     /// Runs as root alone: another user's folder cannot be made by anyone else.
     #[test]
     fn links_in_the_folder_of_another_user_are_not_followed() {

@@ -1,4 +1,6 @@
 //! Limits how often a repeated problem is logged. Pure: takes `now`.
+//!
+//! Faults: B28.
 
 use std::time::Duration;
 

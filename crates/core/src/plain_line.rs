@@ -38,6 +38,7 @@ fn plain_char(c: char) -> char {
 mod tests {
     use super::*;
 
+    // Faults: O6.
     #[test]
     fn text_from_outside_becomes_one_bounded_line() {
         for (text, expected) in [

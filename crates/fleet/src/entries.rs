@@ -155,6 +155,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(cases(256)))]
 
+        // Faults: F10.
         #[test]
         fn accepted_heartbeats_obey_the_rules(heartbeats in prop::collection::vec(prop_oneof![value(), heartbeat()], 0..4)) {
             let mut inputs = AssignmentInputs::default();

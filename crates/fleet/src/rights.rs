@@ -192,6 +192,7 @@ mod tests {
         }
     }
 
+    // Faults: F4.
     #[test]
     fn stopped_process_is_silent_until_it_has_looked() {
         let rights = rights();
@@ -220,6 +221,7 @@ mod tests {
         assert_eq!(rights.may(&gate(), at(1)), silent(19));
     }
 
+    // Faults: F12.
     #[test]
     fn newer_owner_of_the_broker_silences_without_the_store_alone() {
         let rights = rights();

@@ -1,4 +1,6 @@
 //! The body of a request: bounded in length, in the memory of all bodies, and in the time that a client takes for it.
+//!
+//! Faults: H5.
 
 use std::{ops::Deref, sync::Arc};
 

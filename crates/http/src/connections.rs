@@ -87,6 +87,7 @@ mod tests {
             .collect()
     }
 
+    // Faults: H2.
     #[test]
     fn one_network_gets_its_share_and_others_connect() {
         let connections = OpenConnections::default();
@@ -100,6 +101,7 @@ mod tests {
         assert!(connections.admit("2001:db8::1".parse().unwrap()).is_ok());
     }
 
+    // Faults: H3.
     #[test]
     fn many_networks_fill_the_listener_but_not_for_this_machine() {
         let connections = OpenConnections::default();

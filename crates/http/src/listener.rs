@@ -267,6 +267,7 @@ mod tests {
         answer.starts_with(b"HTTP/1.1 200")
     }
 
+    // Faults: H1.
     #[tokio::test(start_paused = true)]
     async fn head_that_does_not_come_in_time_ends_the_connection() {
         for sent in [
@@ -282,6 +283,7 @@ mod tests {
         }
     }
 
+    // Faults: H1.
     #[tokio::test(start_paused = true)]
     async fn head_in_single_bytes_gets_no_more_time() {
         let (mut client, served) = connected();
@@ -307,6 +309,7 @@ mod tests {
         served.await.unwrap();
     }
 
+    // Faults: H4.
     #[tokio::test(start_paused = true)]
     async fn answer_that_is_not_read_ends_the_connection() {
         let (mut client, served) = connected();
@@ -323,6 +326,7 @@ mod tests {
         bound.unwrap().serve(router(), &clock)
     }
 
+    // Faults: H2.
     #[tokio::test]
     async fn connections_beyond_the_bound_are_refused() {
         let listener = served().await;
@@ -344,6 +348,7 @@ mod tests {
         }
     }
 
+    // Faults: H8.
     #[tokio::test]
     async fn closed_listener_frees_its_address_though_clients_stay() {
         let listener = served().await;

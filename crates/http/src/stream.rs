@@ -1,4 +1,6 @@
 //! A connection whose client has to read what is written to it, at a minimum speed.
+//!
+//! Faults: H4.
 
 use std::{
     io::{Error, ErrorKind, Result},

@@ -114,6 +114,7 @@ impl HubError {
 mod tests {
     use super::*;
 
+    // Faults: M8.
     #[test]
     fn full_disk_has_an_error_of_its_own() {
         let full = HubError::disk("write", "/m/a.part")(io::ErrorKind::StorageFull.into());

@@ -1,4 +1,6 @@
 //! The whole publisher over several runs, without a broker.
+//!
+//! Faults: B9.
 
 use std::{
     fs,

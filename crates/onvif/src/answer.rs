@@ -216,6 +216,7 @@ pub(crate) fn stream_uri(answer: &str) -> Result<String, String> {
 mod tests {
     use super::*;
 
+    // Faults: O2.
     #[test]
     fn subscription_lasts_by_the_clock_of_the_camera() {
         let answer = |now: &str, end: &str| {
@@ -241,6 +242,7 @@ mod tests {
         assert_eq!(SubscriptionAnswer::of("<r/>").unwrap().lasts, None);
     }
 
+    // Faults: O3.
     #[test]
     fn time_of_the_camera_is_utc_with_leap_second() {
         let answer = "<r><UTCDateTime><Time><Hour>7</Hour><Minute>50</Minute><Second>60</Second></Time>\
@@ -255,6 +257,7 @@ mod tests {
         }
     }
 
+    // Faults: O6.
     #[test]
     fn names_of_a_camera_are_one_line() {
         let answer = "<r><Manufacturer>A&#10;ok</Manufacturer><Model>x\u{202e}y</Model></r>";

@@ -105,6 +105,7 @@ mod tests {
         }
     }
 
+    // Faults: O1.
     #[test]
     fn named_address_keeps_the_host_that_was_used() {
         let used = url("http://cam.local:8080/onvif/device_service");

@@ -326,6 +326,7 @@ mod tests {
         }
     }
 
+    // Faults: O13.
     #[test]
     fn odd_messages_are_ignored_and_counted() {
         let odd = "<n:NotificationMessage><n:Message><o:Message/></n:Message></n:NotificationMessage>\

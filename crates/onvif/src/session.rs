@@ -408,6 +408,7 @@ mod tests {
         assert_eq!(bench.next(), Renew);
     }
 
+    // Faults: O8.
     #[test]
     fn camera_without_renew_gets_a_new_subscription() {
         let mut bench = Bench::subscribed(60);
@@ -453,6 +454,7 @@ mod tests {
         assert_eq!(bench.next(), Subscribe, "it has expired meanwhile");
     }
 
+    // Faults: O9.
     #[test]
     fn camera_that_forgets_each_subscription_gets_pauses() {
         let mut bench = Bench::subscribed(60);
@@ -488,6 +490,7 @@ mod tests {
         assert_eq!(bench.pull(0), Some(OnvifUpdate::Connected));
     }
 
+    // Faults: O11.
     #[test]
     fn empty_answers_are_asked_for_once_a_second() {
         let mut session = EventSession::new(OnvifTiming::default());
@@ -508,6 +511,7 @@ mod tests {
         }
     }
 
+    // Faults: O7.
     #[test]
     fn rejected_login_is_repeated_after_long_pauses() {
         let mut bench = Bench::subscribed(600);
@@ -520,6 +524,7 @@ mod tests {
         assert_eq!(pauses, [30, 60, 120, 240, 300, 300]);
     }
 
+    // Faults: O12.
     #[test]
     fn camera_with_too_many_subscriptions_gets_time() {
         let mut bench = Bench::new();

@@ -155,6 +155,7 @@ async fn receives(scripted: &ScriptedOnvifCamera, camera: OnvifCamera) {
     assert_eq!(scripted.subscriptions(), 0, "it was ended");
 }
 
+// Faults: O1.
 #[tokio::test]
 async fn events_arrive_from_odd_cameras() {
     let oddities: [fn(&mut OnvifScript); 6] = [
@@ -177,6 +178,7 @@ async fn events_arrive_from_odd_cameras() {
     }
 }
 
+// Faults: O2.
 #[tokio::test]
 async fn login_is_the_one_that_the_camera_demands() {
     for (scheme, clock_ahead_s) in [
@@ -196,6 +198,7 @@ async fn login_is_the_one_that_the_camera_demands() {
     }
 }
 
+// Faults: O3.
 #[tokio::test]
 async fn camera_that_misreports_its_time_accepts_a_token() {
     let years_ago_s = -46 * 365 * 86_400;
@@ -216,6 +219,7 @@ async fn camera_that_misreports_its_time_accepts_a_token() {
     }
 }
 
+// Faults: O7.
 #[tokio::test]
 async fn missing_or_wrong_login_is_lost_with_advice() {
     for scheme in [OnvifLoginScheme::Md5(9), OnvifLoginScheme::UsernameToken] {
@@ -268,11 +272,13 @@ async fn goes_on(has_renew: bool) {
     watched.end().await;
 }
 
+// Faults: O8.
 #[tokio::test]
 async fn subscription_is_renewed_or_made_again() {
     tokio::join!(goes_on(true), goes_on(false));
 }
 
+// Faults: O9.
 #[tokio::test]
 async fn camera_that_forgets_gets_a_new_subscription_at_once() {
     let scripted = ScriptedOnvifCamera::start(OnvifScript::default());
@@ -288,6 +294,7 @@ async fn camera_that_forgets_gets_a_new_subscription_at_once() {
     watched.end().await;
 }
 
+// Faults: O4, O10.
 #[tokio::test]
 async fn broken_pulls_are_repeated_and_then_reported() {
     let scripted = ScriptedOnvifCamera::start(OnvifScript::default());
@@ -318,6 +325,7 @@ async fn broken_pulls_are_repeated_and_then_reported() {
     watched.end().await;
 }
 
+// Faults: O11.
 #[tokio::test]
 async fn camera_that_answers_at_once_is_not_flooded() {
     let scripted = ScriptedOnvifCamera::start(OnvifScript {
@@ -340,6 +348,7 @@ async fn camera_that_answers_at_once_is_not_flooded() {
     watched.end().await;
 }
 
+// Faults: O12.
 #[tokio::test]
 async fn camera_with_too_many_subscriptions_is_asked_again() {
     let scripted = ScriptedOnvifCamera::start(OnvifScript {
@@ -354,6 +363,7 @@ async fn camera_with_too_many_subscriptions_is_asked_again() {
     watched.end().await;
 }
 
+// Faults: O13.
 #[tokio::test]
 async fn odd_messages_are_counted_and_do_no_harm() {
     let scripted = ScriptedOnvifCamera::start(OnvifScript::default());
@@ -404,6 +414,7 @@ async fn slow_camera_and_absent_one_have_different_reasons() {
     assert!(watched.lost().await.contains("has no event service"));
 }
 
+// Faults: O5.
 #[tokio::test]
 async fn call_that_does_not_end_is_lost_until_it_does() {
     let scripted = ScriptedOnvifCamera::start(OnvifScript::default());
@@ -422,6 +433,7 @@ async fn call_that_does_not_end_is_lost_until_it_does() {
     watched.end().await;
 }
 
+// Faults: O14.
 #[tokio::test]
 async fn certificate_of_its_own_is_accepted_by_the_setting_alone() {
     let directory = tempfile::tempdir().unwrap();

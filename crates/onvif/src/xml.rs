@@ -148,6 +148,7 @@ mod tests {
         format!("{open}{}", "</a>".repeat(count))
     }
 
+    // Faults: O4.
     /// Each of these keeps the parser busy for seconds to hours, or ends its stack.
     #[test]
     fn hostile_documents_are_refused_before_they_are_parsed() {
@@ -189,6 +190,7 @@ mod tests {
         }
     }
 
+    // Faults: O4.
     #[test]
     fn answer_with_many_namespaces_and_messages_is_read() {
         let declared = |from: usize, to: usize| -> String {

@@ -1,4 +1,6 @@
 //! Requests for `http://` that a proxy forwards.
+//!
+//! Faults: M10.
 
 use std::{io, mem};
 

@@ -159,6 +159,7 @@ fn answer_with(address: SocketAddr, path: &str, headers: &str) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
+// Faults: H7.
 #[test]
 fn page_answers_its_names_and_no_others() {
     let served = serve(site(1));
@@ -177,6 +178,7 @@ fn page_answers_its_names_and_no_others() {
     }
 }
 
+// Faults: H15.
 #[test]
 fn metrics_have_the_format_that_is_asked_for() {
     let served = serve(site(1));
@@ -207,6 +209,7 @@ fn everything(cameras: usize) -> Status {
     status
 }
 
+// Faults: H13.
 #[test]
 fn page_without_script_links_status_json() {
     let page = get(starting().address, "/");
@@ -277,6 +280,7 @@ fn add_keys(path: &str, value: &serde_json::Value, keys: &mut BTreeSet<String>) 
     }
 }
 
+// Faults: H14.
 #[test]
 fn browser_draws_the_values_of_status_json() {
     let mut status = everything(2);
@@ -311,6 +315,7 @@ fn browser_draws_the_values_of_status_json() {
     assert!(!seen.dom.contains("noscript"), "{}", seen.dom);
 }
 
+// Faults: H12.
 #[test]
 fn browser_of_a_starting_daemon_shows_why_it_is_empty() {
     let served = starting();

@@ -35,6 +35,7 @@ impl JournalKind {
 mod tests {
     use super::*;
 
+    // Faults: S8.
     #[test]
     fn network_file_systems_have_a_rollback_journal() {
         for network in [NFS, SMB, CIFS, SMB2] {

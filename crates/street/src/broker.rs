@@ -1,4 +1,6 @@
 //! Starts mosquitto for tests, and for the demo on a machine without a broker.
+//!
+//! Faults: D7.
 
 use std::{
     fs,

@@ -374,6 +374,7 @@ mod tests {
         );
     }
 
+    // Faults: W1.
     #[test]
     fn failed_event_is_retried_first_with_growing_pauses() {
         let mut queue = queue();
@@ -461,6 +462,7 @@ mod tests {
         }
     }
 
+    // Faults: W9.
     #[test]
     fn oldest_beyond_the_bounds_are_dropped_except_in_flight() {
         let mut queue = queue_within(SpoolConfig {

@@ -196,6 +196,7 @@ async fn request_is_signed_json_with_id_time_and_picture() {
     assert_eq!(waiting(&site.stop().await, "door").await, 0);
 }
 
+// Faults: W1.
 #[tokio::test]
 async fn failures_are_retried_in_order_with_the_same_id() {
     let receiver = ScriptedReceiver::start();
@@ -210,6 +211,7 @@ async fn failures_are_retried_in_order_with_the_same_id() {
     assert_eq!(status.state, WebhookState::Accepting);
 }
 
+// Faults: W4.
 #[tokio::test]
 async fn refused_event_is_dropped_and_the_next_is_posted() {
     let receiver = ScriptedReceiver::start();
@@ -231,6 +233,7 @@ async fn refused_event_is_dropped_and_the_next_is_posted() {
     assert!(elsewhere.requests().is_empty(), "a redirect was followed");
 }
 
+// Faults: W3.
 #[tokio::test]
 async fn silent_receiver_delays_no_other_webhook_and_no_stop() {
     let (silent, door) = (ScriptedReceiver::start(), ScriptedReceiver::start());
@@ -250,6 +253,7 @@ async fn silent_receiver_delays_no_other_webhook_and_no_stop() {
     assert_eq!(waiting(&folder, "door").await, 0);
 }
 
+// Faults: W3.
 #[tokio::test]
 async fn request_without_an_answer_in_time_is_repeated() {
     let receiver = ScriptedReceiver::start();
@@ -261,6 +265,7 @@ async fn request_without_an_answer_in_time_is_repeated() {
     assert_eq!(numbers(&received(&receiver, 2).await), [1, 1]);
 }
 
+// Faults: W6.
 #[tokio::test]
 async fn events_of_an_earlier_run_are_posted_first_as_delayed() {
     let receiver = ScriptedReceiver::start();
@@ -287,6 +292,7 @@ async fn events_of_an_earlier_run_are_posted_first_as_delayed() {
     assert_eq!(bodies[0]["id"], id(1));
 }
 
+// Faults: W2.
 #[tokio::test]
 async fn faults_and_kills_lose_no_event_and_keep_the_order() {
     let receiver = ScriptedReceiver::start();
@@ -383,6 +389,7 @@ async fn webhook_gets_the_events_that_it_wants() {
     assert_eq!(numbers(&received(&receiver, 1).await), [2]);
 }
 
+// Faults: W5.
 #[tokio::test]
 async fn tls_accepts_its_authority_only_and_reads_it_again() {
     let folder = tempfile::tempdir().unwrap();

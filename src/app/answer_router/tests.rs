@@ -1,4 +1,6 @@
 //! The answer router beside a sampler, with made-up answers and without a broker.
+//!
+//! Faults: K16.
 
 use std::time::Duration;
 

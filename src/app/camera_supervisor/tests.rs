@@ -1,4 +1,6 @@
 //! Switching and losing cameras, and their published health.
+//!
+//! Faults: C54.
 
 use super::*;
 use crate::app::test_support;

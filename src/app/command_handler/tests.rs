@@ -89,6 +89,7 @@ fn added_prompt_with_region_sees_its_part_of_the_picture() {
     assert_eq!(in_part, expected);
 }
 
+// Faults: B22.
 #[test]
 fn same_id_of_two_clients_is_two_requests() {
     let key = |op: &str, topic: Option<&str>| {

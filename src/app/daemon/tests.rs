@@ -1,4 +1,6 @@
 //! The daemon with cameras that stream and engines that fail; where nothing else is said, without a broker.
+//!
+//! Faults: C55, K11.
 
 use std::{collections::BTreeSet, fs, future::pending, net::SocketAddr};
 
@@ -210,6 +212,7 @@ fn engines_when(allowed: watch::Receiver<bool>) -> Arc<OpenEngines> {
     })
 }
 
+// Faults: D10.
 #[tokio::test]
 async fn cameras_of_a_lost_engine_move_at_once_and_return() {
     let broker = ScriptedBroker::start(BrokerScript::default()).await;
@@ -271,6 +274,7 @@ async fn cameras_of_a_lost_engine_move_at_once_and_return() {
     );
 }
 
+// Faults: B23.
 #[tokio::test]
 async fn reload_connects_at_once_to_a_broker_that_rejected_before() {
     const REJECTED: u8 = 0x86;
@@ -315,6 +319,7 @@ async fn page_answer(address: SocketAddr, path: &str) -> String {
     answer
 }
 
+// Faults: H9.
 #[tokio::test(flavor = "multi_thread")]
 async fn daemon_whose_loop_stopped_is_not_ready() {
     let config = test_support::config(CONFIG);

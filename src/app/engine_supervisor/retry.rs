@@ -5,6 +5,8 @@
 //!                                          ▲                                           │
 //!                                          └────────────── failed ◀────────────────────┘
 //! ```
+//!
+//! Faults: D10.
 
 use std::{collections::BTreeMap, time::Duration};
 

@@ -1,4 +1,6 @@
 //! Several engines on simulated devices, of which some break.
+//!
+//! Faults: C55, D10, D11.
 
 use std::collections::BTreeMap;
 

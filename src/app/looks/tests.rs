@@ -1,4 +1,6 @@
 //! Looks against a real engine that the test turns itself. Time passes only when nothing else can happen.
+//!
+//! Faults: D12.
 
 use std::time::Duration;
 
@@ -289,6 +291,7 @@ async fn request_begins_when_no_camera_has_a_look_due() {
     expect_settled(&site.sampler);
 }
 
+// Faults: K5.
 #[tokio::test(start_paused = true)]
 async fn request_without_room_is_refused_and_no_look_fewer() {
     let (mut site, queue) = site_with_requests();
@@ -357,6 +360,7 @@ async fn engine_with_room_takes_the_next_request() {
     assert_eq!(busy.sum(|frames| frames.in_flight), 1);
 }
 
+// Faults: K5.
 #[tokio::test(start_paused = true)]
 async fn client_that_disconnects_gives_its_permit_back() {
     let (mut site, queue) = site_with_requests();
@@ -372,6 +376,7 @@ async fn client_that_disconnects_gives_its_permit_back() {
     expect_settled(&site.sampler);
 }
 
+// Faults: K5.
 #[tokio::test(start_paused = true)]
 async fn requests_end_with_their_engine_and_with_their_queue() {
     let (mut site, queue) = site_with_requests();

@@ -266,6 +266,7 @@ async fn outline_is_sent_as_box_path_and_whole() {
     api.close().await;
 }
 
+// Faults: K6.
 #[tokio::test]
 async fn client_that_leaves_a_stream_gives_back_its_place() {
     let api = served().await;
@@ -298,6 +299,7 @@ async fn failure_before_the_first_piece_has_its_status() {
     api.close().await;
 }
 
+// Faults: K8.
 #[tokio::test]
 async fn late_failure_is_an_event_and_cuts_the_body() {
     let api = served().await;

@@ -273,6 +273,7 @@ mod tests {
         }
     }
 
+    // Faults: C40.
     #[test]
     fn frames_left_out_do_not_push_out_those_in_decoder() {
         let mut arrivals = Arrivals::default();

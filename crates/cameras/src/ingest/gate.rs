@@ -4,6 +4,8 @@
 //! before the decoder and knows what was lost on the way; the second is behind it and knows the decoder's errors and
 //! warnings. Bytes that were changed on the way are known to the decoder at most, and FFmpeg's conceals most of them silently:
 //! the checksums of TCP and UDP are the only guard against those.
+//!
+//! Faults: C35.
 
 use std::time::Duration;
 

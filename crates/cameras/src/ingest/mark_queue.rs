@@ -230,6 +230,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(1000)))]
 
+        // Faults: C25.
         /// Wherever a camera sets its marks: all of its pictures are decoded, each whole, and those with right marks at once.
         #[test]
         fn every_picture_is_whole_wherever_the_marks_are(
@@ -250,6 +251,7 @@ mod tests {
             }
         }
 
+        // Faults: C26.
         /// The same with losses: what is decoded is whole.
         #[test]
         fn no_picture_in_part_is_decoded_after_a_loss(

@@ -65,6 +65,7 @@ mod tests {
         frames.collect()
     }
 
+    // Faults: C33.
     #[test]
     fn more_than_twice_the_declared_rate_is_noted() {
         let first = |declared, fps| {

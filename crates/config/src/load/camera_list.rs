@@ -1,4 +1,6 @@
 //! The cameras of a fleet: a list that all its nodes share, in the syntax of `[defaults]` and `[camera.NAME]`.
+//!
+//! Faults: F18.
 
 use std::{collections::BTreeMap, path::Path};
 

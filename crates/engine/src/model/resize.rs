@@ -176,6 +176,7 @@ fn sinc(x: f64) -> f64 {
 mod tests {
     use super::*;
 
+    // Faults: P7.
     #[test]
     fn width_of_many_groups_gives_the_same_pixels() {
         // 480,000 weights a column: each column is a group.

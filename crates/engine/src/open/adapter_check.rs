@@ -1,4 +1,6 @@
 //! Checks the files of adapters as an engine does, without one.
+//!
+//! Faults: E10.
 
 use crate::{
     model::{check_adapter, model_config},

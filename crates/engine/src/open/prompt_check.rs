@@ -1,4 +1,6 @@
 //! Checks prompts as an engine does, without one.
+//!
+//! Faults: H11.
 
 use super::engine::bounds;
 use crate::{

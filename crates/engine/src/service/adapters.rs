@@ -1,5 +1,7 @@
 //! The adapters of an engine. Each is read once, when the engine opens; one whose file cannot be read then is tried again by each look that
 //! wants it, so that a mended file needs no restart.
+//!
+//! Faults: E11.
 
 use std::{
     path::PathBuf,

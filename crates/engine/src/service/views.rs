@@ -128,6 +128,7 @@ mod tests {
         }
     }
 
+    // Faults: E6.
     #[test]
     fn large_picture_is_scaled_in_its_own_format() {
         for format in [PixelFormat::Rgb, PixelFormat::Nv12, PixelFormat::I420] {

@@ -248,6 +248,7 @@ fn one_requested_look_ends_with_its_answers() {
 }
 
 proptest! {
+    // Faults: K17.
     /// The trigger's time, counted from the list of all signals.
     #[test]
     fn trigger_is_active_exactly_in_the_time_of_its_signals(

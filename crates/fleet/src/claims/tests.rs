@@ -1,4 +1,6 @@
 //! Nodes on a simulated store, in steps of half a second, with faults.
+//!
+//! Faults: F19.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -445,6 +447,7 @@ fn cameras_of_a_killed_node_are_watched_within_fifteen_seconds() {
     assert_eq!(sim.store.moves, moves + lost, "no other camera moves");
 }
 
+// Faults: F2.
 #[test]
 fn cameras_of_a_leaving_node_are_watched_within_fifteen_seconds() {
     let mut sim = Sim::new(4, 40);
@@ -458,6 +461,7 @@ fn cameras_of_a_leaving_node_are_watched_within_fifteen_seconds() {
     assert_eq!(sim.store.moves, moves + lost);
 }
 
+// Faults: F7.
 #[test]
 fn outage_of_the_store_moves_nothing() {
     let mut sim = Sim::new(5, 60);
@@ -482,6 +486,7 @@ fn outage_of_the_store_moves_nothing() {
     assert_eq!(sim.unwatched(), [] as [&CameraId; 0]);
 }
 
+// Faults: F7.
 /// Heartbeats of all nodes expire, and each node learns at another moment that there is a leader again.
 #[test]
 fn cluster_without_leader_moves_nothing() {
@@ -678,6 +683,7 @@ fn machine_with_the_same_name_ends_ownership_until_it_stops() {
     assert_eq!(state.name_taken_by(), Some("other"));
 }
 
+// Faults: F4.
 /// Others may have its cameras: it publishes none of an older epoch, not even until it has read of them.
 #[test]
 fn stopped_node_publishes_nothing_until_it_has_read() {

@@ -1,4 +1,6 @@
 //! Nodes of one process on a real nats-server.
+//!
+//! Faults: F17.
 
 use spotter_core::{CameraRights as _, MayPublish, SystemClock};
 use tokio::{
@@ -192,6 +194,7 @@ async fn nodes_share_cameras_and_survive_a_lost_one() {
     assert_eq!(living, [(node("a"), 24)]);
 }
 
+// Faults: F12.
 #[tokio::test]
 async fn owner_of_the_broker_above_the_stores_newest_is_refuted() {
     let server = NatsServer::start();
@@ -218,6 +221,7 @@ async fn owner_of_the_broker_above_the_stores_newest_is_refuted() {
     }
 }
 
+// Faults: F5, F12.
 #[tokio::test]
 async fn node_follows_the_broker_until_the_store_returns() {
     let mut server = NatsServer::start();

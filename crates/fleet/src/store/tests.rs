@@ -181,6 +181,7 @@ async fn second_writer_of_a_list_is_refused() {
     );
 }
 
+// Faults: F14.
 #[tokio::test]
 async fn servers_that_cannot_be_used_are_named() {
     let mut server = NatsServer::start();
@@ -206,6 +207,7 @@ async fn servers_that_cannot_be_used_are_named() {
 /// The example of the documentation.
 const ACCOUNTS: &str = include_str!("../../../../configs/nats-fleet.conf");
 
+// Faults: F14.
 #[tokio::test]
 async fn users_with_the_least_rights_can_do_their_part_alone() {
     let accounts = ["node", "apply", "get"]
@@ -260,6 +262,7 @@ async fn users_with_the_least_rights_can_do_their_part_alone() {
     assert!(matches!(rejected, StoreError::Login { .. }), "{rejected}");
 }
 
+// Faults: F9.
 #[test]
 fn epochs_of_a_bucket_made_again_are_higher() {
     let (before, after) = (
@@ -283,6 +286,7 @@ async fn put(store: &FleetStore, bucket: &str, key: &str, value: &[u8]) -> u64 {
     bucket.put(key, value.to_vec().into()).await.unwrap()
 }
 
+// Faults: F11.
 #[tokio::test]
 async fn garbage_of_an_owner_releases_the_camera() {
     let server = NatsServer::start();
@@ -337,6 +341,7 @@ async fn garbage_of_an_owner_releases_the_camera() {
     assert!(claimed.unwrap().is_some());
 }
 
+// Faults: F10.
 #[tokio::test]
 async fn values_that_break_a_rule_are_ignored() {
     let server = NatsServer::start();

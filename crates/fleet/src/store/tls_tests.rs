@@ -1,4 +1,6 @@
 //! Servers and proxies that write the `INFO` before TLS: the login is never sent unencrypted.
+//!
+//! Faults: F13.
 
 use std::{
     sync::{Arc, Mutex},

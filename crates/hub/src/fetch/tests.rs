@@ -178,6 +178,7 @@ fn model_is_fetched_with_its_record_and_kept_afterwards() {
     );
 }
 
+// Faults: M12.
 #[test]
 fn token_goes_to_the_hub_and_never_to_another_host() {
     let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
@@ -192,6 +193,7 @@ fn token_goes_to_the_hub_and_never_to_another_host() {
     assert!(requests.iter().any(|request| request.is_content_host));
 }
 
+// Faults: M1.
 #[test]
 fn download_that_is_cut_anywhere_continues_there() {
     let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
@@ -211,6 +213,7 @@ fn download_that_is_cut_anywhere_continues_there() {
     }
 }
 
+// Faults: M1.
 #[test]
 fn download_that_is_cut_after_every_byte_arrives() {
     let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
@@ -221,6 +224,7 @@ fn download_that_is_cut_after_every_byte_arrives() {
     assert_eq!(repeated.count(), 300);
 }
 
+// Faults: M2.
 /// The next run begins where the last one ended.
 #[test]
 fn next_run_continues_what_an_earlier_one_left() {
@@ -247,6 +251,7 @@ fn next_run_continues_what_an_earlier_one_left() {
     assert_eq!(ranges.next(), Some("bytes=1000-"));
 }
 
+// Faults: M3.
 #[test]
 fn server_without_ranges_is_read_from_the_start() {
     for fault in [WholeFile, WrongRange] {
@@ -257,6 +262,7 @@ fn server_without_ranges_is_read_from_the_start() {
     }
 }
 
+// Faults: M4.
 #[test]
 fn part_of_another_revision_is_replaced() {
     let right = weights();
@@ -270,6 +276,7 @@ fn part_of_another_revision_is_replaced() {
     }
 }
 
+// Faults: M4.
 #[test]
 fn damaged_transfer_is_repeated_once() {
     let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
@@ -278,6 +285,7 @@ fn damaged_transfer_is_repeated_once() {
     assert_complete(folder.path(), &record.unwrap());
 }
 
+// Faults: M4.
 #[test]
 fn wrong_hash_changes_no_file_that_was_good() {
     let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
@@ -299,6 +307,7 @@ fn wrong_hash_changes_no_file_that_was_good() {
     assert_eq!(record.unwrap().files.len(), 3);
 }
 
+// Faults: M5.
 #[test]
 fn refusals_have_their_own_messages_and_are_not_repeated() {
     let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
@@ -330,6 +339,7 @@ fn refusals_have_their_own_messages_and_are_not_repeated() {
     assert!(contents(folder.path()).is_empty());
 }
 
+// Faults: M6.
 #[test]
 fn passing_errors_of_the_hub_are_waited_for() {
     let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
@@ -364,6 +374,7 @@ fn unreachable_hub_is_named_with_the_remedies() {
     }
 }
 
+// Faults: M8.
 #[test]
 fn file_that_does_not_fit_is_not_begun() {
     let (hub, folder) = (hub(), tempfile::tempdir().unwrap());
@@ -387,6 +398,7 @@ fn second_process_does_not_write_the_same_part() {
     assert_complete(folder.path(), &record.unwrap());
 }
 
+// Faults: M11.
 /// Runs as root alone: another user's directory cannot be made by anyone else.
 #[test]
 fn links_planted_in_the_directory_of_the_service_are_refused() {
@@ -415,6 +427,7 @@ fn links_planted_in_the_directory_of_the_service_are_refused() {
     }
 }
 
+// Faults: M9.
 #[test]
 fn mirror_without_sizes_or_hashes_is_named() {
     let (hub, folder) = (hub(), tempfile::tempdir().unwrap());

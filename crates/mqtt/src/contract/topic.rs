@@ -291,6 +291,7 @@ impl Topics {
 mod tests {
     use super::*;
 
+    // Faults: B21.
     #[test]
     fn reply_goes_below_the_base_or_to_allowed_topics() -> Result<(), Box<dyn std::error::Error>> {
         let allowed = ["desk/answers".to_owned()];

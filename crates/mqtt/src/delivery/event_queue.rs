@@ -503,6 +503,7 @@ mod tests {
         assert!(!is_delayed(1000) && !is_delayed(1001));
     }
 
+    // Faults: B8.
     #[test]
     fn beyond_the_bound_exactly_the_oldest_are_dropped_and_counted() {
         let mut queue = offline(10);

@@ -1,4 +1,6 @@
 //! Messages of a fleet's cameras: which are sent, wait and are dropped when owners change.
+//!
+//! Faults: F16.
 
 use proptest::prelude::*;
 
@@ -227,6 +229,7 @@ fn event_in_flight_is_not_sent_again_after_a_loss() {
     }
 }
 
+// Faults: F6.
 #[test]
 fn connection_begins_with_the_owners_of_the_broker() {
     for newer in [None, Some(16), Some(18)] {
@@ -272,6 +275,7 @@ fn released_camera_has_one_last_message() {
     assert!(fleet.deliver(ms(600)).is_empty(), "not sent again");
 }
 
+// Faults: W7.
 #[test]
 fn webhook_gets_owned_events_without_a_broker_and_in_order() {
     let log = EventLog::default();
@@ -493,6 +497,7 @@ impl FleetModel {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(256)))]
 
+    // Faults: F6.
     #[test]
     fn nothing_of_an_older_epoch_is_sent(actions in prop::collection::vec(action(), 1..200)) {
         let mut fleet = FleetOutbox::new();

@@ -1,4 +1,6 @@
 //! The rate limits of docs/mqtt.md section 1 under more messages than they allow.
+//!
+//! Faults: B27.
 
 use std::collections::HashMap;
 

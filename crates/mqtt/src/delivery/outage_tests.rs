@@ -1,5 +1,7 @@
 //! A thousand outages and kills between the outbox and a model broker: no event is lost, none has two ids, and the order of
 //! every topic is kept.
+//!
+//! Faults: B7.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -357,6 +357,7 @@ mod tests {
         assert_eq!(policy.protocol, Protocol::V5);
     }
 
+    // Faults: B17.
     #[test]
     fn unanswered_connect_is_repeated_with_the_other_version() {
         let mut policy = new_policy();
@@ -468,6 +469,7 @@ mod tests {
         assert!(!policy.retains);
     }
 
+    // Faults: B24.
     #[test]
     fn refusals_are_slow_and_so_is_mistrust_each_time() {
         let mut policy = new_policy();

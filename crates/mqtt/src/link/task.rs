@@ -211,6 +211,7 @@ pub(super) async fn asked_to_stop(stop: &mut watch::Receiver<bool>) {
 mod tests {
     use super::*;
 
+    // Faults: B20.
     #[test]
     fn repeated_failures_are_logged_once_a_minute_with_their_number() {
         let mut failures = FailureLog::default();

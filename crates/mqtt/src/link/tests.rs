@@ -182,6 +182,7 @@ async fn a_late_will_is_corrected() {
     live.until("status", "online").await;
 }
 
+// Faults: B16.
 #[tokio::test]
 async fn another_client_with_our_id_is_named_and_not_fought() {
     let broker = Mosquitto::open();
@@ -199,6 +200,7 @@ async fn another_client_with_our_id_is_named_and_not_fought() {
     online(stays).await;
 }
 
+// Faults: B23.
 #[tokio::test]
 async fn rejected_login_is_reported_and_a_correct_one_connects() {
     let broker = Mosquitto::start(
@@ -250,6 +252,7 @@ fn is_untrusted(state: &BrokerState) -> bool {
     matches!(state, BrokerState::Untrusted { .. })
 }
 
+// Faults: B24.
 #[tokio::test]
 async fn tls_accepts_its_authority_only_and_never_falls_back() {
     let broker = Mosquitto::start(TLS, certificates);
@@ -333,6 +336,7 @@ async fn odd_certificate(prepare: fn(&Path), cause: &str) {
     online(&unchecked).await;
 }
 
+// Faults: B19.
 #[tokio::test]
 async fn odd_certificate_is_named_and_accepted_by_the_setting_alone() {
     tokio::join!(
@@ -341,6 +345,7 @@ async fn odd_certificate_is_named_and_accepted_by_the_setting_alone() {
     );
 }
 
+// Faults: B18.
 #[tokio::test]
 async fn broker_with_qos_0_alone_works_by_setting() {
     let broker = Mosquitto::start("allow_anonymous true\nmax_qos 0", |_| {});
@@ -413,6 +418,7 @@ async fn old_broker(refuses_politely: bool) -> (u16, JoinHandle<Vec<u8>>) {
     (port, task)
 }
 
+// Faults: B17.
 #[tokio::test]
 async fn broker_without_mqtt_5_gets_mqtt_3_1_1() {
     for refuses_politely in [true, false] {

@@ -213,6 +213,7 @@ fn format_is_the_one_that_the_client_prefers() {
     }
 }
 
+// Faults: H15.
 #[test]
 fn older_text_names_and_types_counters_as_their_samples() {
     let status = Status {

@@ -120,6 +120,7 @@ fn assert_near(got: &[u8], want: &[u8], context: &str) {
     assert!(worst.unwrap() < 40, "{context}: {worst:?}");
 }
 
+// Faults: P3.
 #[test]
 fn every_orientation_becomes_the_upright_picture() {
     let size = (32, 16);
@@ -150,6 +151,7 @@ fn damaged_exif_leaves_the_picture_as_it_is_stored() {
     }
 }
 
+// Faults: P3.
 #[test]
 fn png_with_exif_is_turned_too() {
     let upright = quarters(32, 16);
@@ -168,6 +170,7 @@ fn png_with_exif_is_turned_too() {
     assert_eq!((picture.size(), rgb(&picture)), ((32, 16), upright));
 }
 
+// Faults: P1.
 #[test]
 fn cut_picture_is_an_error_wherever_it_is_cut() {
     let noise: Vec<u8> = (0..48 * 40 * 3).map(|at| (at * at % 251) as u8).collect();
@@ -228,6 +231,7 @@ fn jpeg_with_markers_without_a_length_does_not_end_early() {
     }
 }
 
+// Faults: P6.
 #[test]
 fn jpeg_of_each_kind_becomes_colours() {
     for (colours, is_grey) in [
@@ -262,6 +266,7 @@ fn one_pixel(colour: png::ColorType, depth: png::BitDepth, data: &[u8]) -> [u8; 
     rgb(&decode(&file, PIXELS_MAX).unwrap()).try_into().unwrap()
 }
 
+// Faults: P6.
 #[test]
 fn png_of_each_kind_becomes_colours_and_drops_alpha() {
     use png::{BitDepth::*, ColorType::*};
@@ -290,6 +295,7 @@ fn png_of_each_kind_becomes_colours_and_drops_alpha() {
     }
 }
 
+// Faults: P4.
 #[test]
 fn other_formats_are_named() {
     for (head, part) in [
@@ -323,6 +329,7 @@ fn header(width: u32, height: u32) -> Vec<u8> {
     file
 }
 
+// Faults: P5.
 #[test]
 fn size_beyond_the_limits_is_refused_before_it_is_decoded() {
     for ((width, height), part) in [
@@ -369,6 +376,7 @@ fn file_of_no_picture_is_read_in_part() {
 }
 
 proptest! {
+    // Faults: P2.
     #[test]
     fn changed_bytes_never_panic(at in 0.0..1.0_f64, bytes in prop::collection::vec(any::<u8>(), 1..4)) {
         let files = [

@@ -34,6 +34,7 @@ fn settings(folder: &Path) -> Option<String> {
     open(folder).documents.get(&Document::Overrides).cloned()
 }
 
+// Faults: S5.
 #[test]
 fn damaged_file_is_renamed_and_readable_settings_are_copied() {
     let folder = folder_with_settings();
@@ -103,6 +104,7 @@ fn of_damaged_files_the_two_newest_are_kept() {
     assert!(left.len() <= 4, "{left:?}");
 }
 
+// Faults: S6.
 /// SQLite does not notice it: the page is read with zeros at its end.
 #[test]
 fn torn_last_page_loses_no_document_but_its_own() {
@@ -126,6 +128,7 @@ fn torn_last_page_loses_no_document_but_its_own() {
     assert_eq!(found.get(&Document::Fleet), None);
 }
 
+// Faults: S7.
 #[test]
 fn file_of_a_newer_version_is_refused_by_its_name() {
     let folder = folder_with_settings();
@@ -176,6 +179,7 @@ fn tables_are_updated_in_one_transaction_after_a_copy() {
     assert_eq!(document::read_all(&copy)[&Document::Overrides], TEXT);
 }
 
+// Faults: S11.
 #[test]
 fn owner_alone_may_read_the_files_and_links_are_refused() {
     let folder = folder_with_settings();
@@ -205,6 +209,7 @@ fn owner_alone_may_read_the_files_and_links_are_refused() {
     assert_eq!(settings(&linked).as_deref(), Some(TEXT));
 }
 
+// Faults: S8.
 #[test]
 fn without_shared_memory_the_file_has_a_rollback_journal() {
     let folder = tempfile::tempdir().unwrap();
@@ -380,6 +385,7 @@ fn event_of_a_webhook_equals_that_of_the_spool() {
     assert!(of_webhook.next().is_none());
 }
 
+// Faults: S9.
 #[test]
 fn log_stays_short_beside_a_reader_that_never_ends() {
     let folder = folder_with_settings();
@@ -419,6 +425,7 @@ fn log_stays_short_beside_a_reader_that_never_ends() {
     assert_eq!(damaged_files(folder.path()).len(), 0);
 }
 
+// Faults: S10.
 #[test]
 fn interrupted_replacement_is_finished_at_the_next_start() {
     // The crash came after this number of steps.

@@ -252,6 +252,7 @@ fn unreadable_row_is_removed_and_hides_no_other() {
     assert_eq!(runs.restart().1.unreadable, BTreeMap::new());
 }
 
+// Faults: W8.
 #[test]
 fn unwritten_events_of_a_failing_disk_stay_few() {
     let mut unwritten = EventChanges::default();

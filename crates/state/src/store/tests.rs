@@ -79,6 +79,7 @@ fn batch_that_is_being_written_is_still_pending() {
     assert!(store.pending().0.is_none());
 }
 
+// Faults: S4.
 #[tokio::test]
 async fn second_daemon_of_a_folder_reads_and_reports_the_first() {
     let folder = tempfile::tempdir().unwrap();
@@ -97,6 +98,7 @@ async fn second_daemon_of_a_folder_reads_and_reports_the_first() {
     first.close().await;
 }
 
+// Faults: S12.
 #[tokio::test]
 async fn unusable_folder_is_tried_again_until_it_works() {
     let folder = tempfile::tempdir().unwrap();
@@ -123,6 +125,7 @@ async fn unusable_folder_is_tried_again_until_it_works() {
     assert_eq!(open(&path).get(Document::Overrides).as_deref(), Some("1"));
 }
 
+// Faults: S5.
 #[tokio::test]
 async fn damage_is_a_trouble_until_the_file_is_removed() {
     let folder = tempfile::tempdir().unwrap();
@@ -135,6 +138,7 @@ async fn damage_is_a_trouble_until_the_file_is_removed() {
     assert!(store.troubles().is_empty());
 }
 
+// Faults: S7.
 #[test]
 fn newer_file_ends_the_start() {
     let folder = tempfile::tempdir().unwrap();
@@ -211,6 +215,7 @@ async fn webhook_gets_what_it_wants_and_waits_for_nothing_else() {
     assert!(waiting(&found, &door).is_empty());
 }
 
+// Faults: B10.
 #[tokio::test]
 async fn events_of_a_failing_disk_are_written_when_it_works() {
     let folder = tempfile::tempdir().unwrap();

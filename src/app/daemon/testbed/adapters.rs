@@ -1,4 +1,6 @@
 //! Adapters of a whole daemon with a real model on the CPU: reloads add and remove them, and their files break.
+//!
+//! Faults: E10.
 
 use serde_json::{Value, json};
 

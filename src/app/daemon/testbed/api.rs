@@ -1,4 +1,6 @@
 //! The HTTP API of a whole daemon: a client asks about pictures while cameras are watched.
+//!
+//! Faults: H5, H9, H11.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
@@ -9,6 +11,7 @@ use spotter_pictures::{RgbPixels, png_file};
 
 const TOKEN: &str = "0123456789abcdef";
 
+// Faults: K5.
 #[test]
 fn api_answers_clients_beside_the_cameras() {
     let test = "app::daemon::testbed::api::api_answers_clients_beside_the_cameras";

@@ -17,6 +17,7 @@ async fn config_report(testbed: &Testbed, node: &str, expected: &str) -> Value {
     serde_json::from_str(&report()).unwrap()
 }
 
+// Faults: K2.
 #[test]
 fn changed_broker_and_name_publish_everything_there() {
     let test = "app::daemon::testbed::restart::changed_broker_and_name_publish_everything_there";
@@ -56,6 +57,7 @@ async fn moves_to_another_broker() {
     }
 }
 
+// Faults: K4, K10.
 #[test]
 fn invalid_configurations_leave_the_running_one_active() {
     let test = "app::daemon::testbed::restart::invalid_configurations_leave_the_running_one_active";
@@ -103,6 +105,7 @@ async fn rejects() {
     }
 }
 
+// Faults: K9.
 #[test]
 fn page_and_api_exchange_their_ports_by_a_reload() {
     let test = "app::daemon::testbed::restart::page_and_api_exchange_their_ports_by_a_reload";
@@ -135,6 +138,7 @@ async fn exchanges() {
     assert!(report.balanced(), "{report}");
 }
 
+// Faults: K3, K4.
 #[test]
 fn configuration_that_cannot_start_returns_to_the_previous_one() {
     let test = "app::daemon::testbed::restart::configuration_that_cannot_start_returns_to_the_previous_one";

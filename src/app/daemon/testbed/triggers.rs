@@ -1,4 +1,6 @@
 //! A camera with triggers is looked at only while one of them is active.
+//!
+//! Faults: K18.
 
 use serde_json::Value;
 

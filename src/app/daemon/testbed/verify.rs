@@ -1,4 +1,6 @@
 //! `verify`: an event begins after the model has confirmed it with "yes". `describe`: the model's words follow as an update.
+//!
+//! Faults: K16.
 
 use serde_json::Value;
 

@@ -147,6 +147,7 @@ async fn without_adapters_any_model_name_is_accepted() {
     );
 }
 
+// Faults: E11.
 #[tokio::test(flavor = "multi_thread")]
 async fn broken_adapter_fails_its_requests_alone_and_is_in_health() {
     let (api, address) = api_with(&["plates", "broken"]).await;

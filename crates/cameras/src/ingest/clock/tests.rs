@@ -329,6 +329,7 @@ impl Fate {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(256)))]
 
+    // Faults: C37.
     /// 200 s of a camera at 10 frames/s with a report every 5 s, over a network that keeps the order. Each capture time that
     /// the clock trusts equals the camera's clock at the capture, and the clock trusts the camera again at the end.
     #[test]

@@ -340,6 +340,7 @@ mod tests {
         }
     }
 
+    // Faults: C28.
     #[test]
     fn static_payload_type_names_the_codec_without_rtpmap() {
         gst::init().unwrap();

@@ -88,6 +88,7 @@ pub fn forward() {
 mod tests {
     use super::*;
 
+    // Faults: C52.
     #[test]
     fn flood_of_a_library_is_a_few_lines_a_minute() {
         let lines = LibraryLog::new();

@@ -371,6 +371,7 @@ mod tests {
         }
     }
 
+    // Faults: C40.
     #[test]
     fn picture_in_decoder_keeps_its_times_over_long_gap() {
         let mut statistics = StreamStatistics::new(SourceKind::Network);

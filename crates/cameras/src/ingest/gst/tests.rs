@@ -172,6 +172,7 @@ fn as_sent(_: usize, one: &Sent) -> Vec<gst::Buffer> {
     vec![one.packet.copy_deep().unwrap()]
 }
 
+// Faults: C35.
 #[test]
 fn shown_pictures_of_a_lossy_stream_equal_the_complete_stream() {
     let sent = encode(FRAMES);
@@ -216,6 +217,7 @@ fn shown_pictures_of_a_lossy_stream_equal_the_complete_stream() {
     assert!(corrupt >= missing - 6, "{corrupt} of {missing}");
 }
 
+// Faults: C39.
 #[test]
 fn delayed_frames_that_arrive_together_keep_their_own_times() {
     let sent = encode(3 * FRAMES);
@@ -234,6 +236,7 @@ fn delayed_frames_that_arrive_together_keep_their_own_times() {
     assert!(held_up.pictures == whole.pictures, "each with its own time");
 }
 
+// Faults: C43.
 #[test]
 fn ssrc_change_keeps_one_decoder_and_drops_foreign_packets() {
     let sent = encode(FRAMES);

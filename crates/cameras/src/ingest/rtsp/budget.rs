@@ -94,6 +94,7 @@ mod tests {
     }
 
     proptest! {
+        // Faults: C9.
         #[test]
         fn no_client_exceeds_the_bounds(pauses_ms in proptest::collection::vec(0u64..20_000, 1..80)) {
             let times = made(&pauses_ms);

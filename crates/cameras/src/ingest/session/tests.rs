@@ -150,6 +150,7 @@ fn packets_without_pictures_end_the_session_after_two_keyframe_distances() {
     assert_eq!(seen, Some((8.0, Fault::Stalled)));
 }
 
+// Faults: C44.
 #[test]
 fn camera_with_rare_keyframes_streams_eventually() {
     // The camera sends a key frame a minute, and none on demand.
@@ -224,6 +225,7 @@ fn attempts_are_forgotten_after_a_good_time_only() {
     }
 }
 
+// Faults: C31.
 /// As a camera whose stream breaks every ten seconds.
 #[test]
 fn session_with_pictures_is_followed_by_the_first_pause() {
@@ -250,6 +252,7 @@ fn session_with_pictures_is_followed_by_the_first_pause() {
     }
 }
 
+// Faults: C32.
 /// One frame with each connection, then none for longer than `stall`.
 #[test]
 fn camera_slower_than_stall_gets_few_connections_and_the_key() {

@@ -1,4 +1,6 @@
 //! Cameras and prompts that are added, changed and removed while frames arrive and looks are in flight.
+//!
+//! Faults: K19.
 
 use super::*;
 use spotter_core::Prompt;
@@ -164,6 +166,7 @@ fn looks_that_went_with_their_engine_have_failed() {
 }
 
 proptest! {
+    // Faults: D12.
     #[test]
     fn counters_balance_while_everything_changes(
         steps in prop::collection::vec((0u8..8, 0usize..3, 0u64..400), 1..200),

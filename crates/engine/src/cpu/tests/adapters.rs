@@ -1,4 +1,6 @@
 //! Rows with different adapters, and none, in the same steps: each is answered as it is alone, and as the reference answers.
+//!
+//! Faults: E12.
 
 use half::bf16;
 

@@ -291,6 +291,7 @@ impl Kernels {
 mod tests {
     use super::*;
 
+    // Faults: E9.
     #[test]
     fn arguments_that_are_not_the_declared_ones_are_refused() {
         use ParameterKind::{Float, Int, Pointer};

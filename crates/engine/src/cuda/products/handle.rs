@@ -111,6 +111,7 @@ impl<V> SharedValues<V> {
 mod tests {
     use super::*;
 
+    // Faults: E8.
     #[test]
     fn value_lives_from_its_first_user_to_its_last() {
         let mut made = 0;

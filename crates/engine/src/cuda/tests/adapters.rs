@@ -1,4 +1,6 @@
 //! Rows with adapters on a GPU: as with weights that the adapter is merged into, and as on the CPU.
+//!
+//! Faults: E12.
 
 use std::{slice, sync::Arc};
 

@@ -1,4 +1,6 @@
 //! Steps at the limits of the plan and beyond them: what does not fit fails alone, and the device works on with the memory that it has.
+//!
+//! Faults: E6.
 
 use std::thread;
 
@@ -46,6 +48,7 @@ fn first_decision(backend: &mut CudaBackend) -> Vec<Vec<PickResult>> {
     run_step(backend, step).picked
 }
 
+// Faults: E5.
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
 fn step_of_planned_decisions_runs_and_one_more_fails() {
@@ -140,6 +143,7 @@ fn pictures_of_many_sizes_take_bounded_memory() {
     }
 }
 
+// Faults: E4.
 /// As of a GPU that ends what is queued and accepts nothing more: its engine must end, and a single refusal must not end it.
 #[test]
 fn gpu_that_refuses_steps_in_a_row_is_lost() {
@@ -157,6 +161,7 @@ fn gpu_that_refuses_steps_in_a_row_is_lost() {
     );
 }
 
+// Faults: E8.
 /// After the last engine of a GPU the process has no context there, and no handle of one; the next engine works with new ones.
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]

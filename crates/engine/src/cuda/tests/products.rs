@@ -139,6 +139,7 @@ fn stored_algorithm_gives_the_same_bits() {
     assert_eq!(choices(&fs::read_to_string(&file).unwrap()), 1);
 }
 
+// Faults: E7.
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
 fn product_that_was_not_planned_allocates_and_measures_nothing() {

@@ -96,6 +96,7 @@ fn file_of(tensors: &[(&str, &[usize], Dtype)]) -> tempfile::NamedTempFile {
     file
 }
 
+// Faults: E10.
 #[test]
 fn all_that_does_not_fit_is_in_one_error() {
     let file = file_of(&[

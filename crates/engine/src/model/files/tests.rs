@@ -92,6 +92,7 @@ fn recorded_files_load_and_only_others_are_unknown() {
     assert!(loaded.is_unknown && loaded.record == Some(scores_alone));
 }
 
+// Faults: M13.
 /// Equal shapes load: only the record shows that the weights are others.
 #[test]
 fn file_that_is_not_the_recorded_one_is_refused() {

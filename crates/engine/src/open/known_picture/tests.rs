@@ -85,6 +85,7 @@ fn right_weights_of_an_unknown_directory_cause_no_doubt() {
     assert_eq!(doubt(|_| {}), None);
 }
 
+// Faults: M14.
 /// The embedded model as a revision with another vocabulary, with its blocks in another order, and with noise.
 #[test]
 fn weights_that_do_not_fit_cause_doubt() {

@@ -586,6 +586,7 @@ fn config(cases: u32) -> ProptestConfig {
     }
 }
 
+// Faults: E12.
 #[test]
 fn batched_answer_equals_the_answer_alone() {
     let schedules = Schedules::new(SimulatedModel);
@@ -594,6 +595,7 @@ fn batched_answer_equals_the_answer_alone() {
     });
 }
 
+// Faults: E1.
 #[test]
 fn failed_steps_fail_their_looks_and_nothing_else() {
     let schedules = Schedules::new(SimulatedModel);
@@ -602,6 +604,7 @@ fn failed_steps_fail_their_looks_and_nothing_else() {
     });
 }
 
+// Faults: E13.
 #[test]
 fn moondream_in_any_schedule_answers_as_alone() {
     let in_int8 = Formats::F32.with_large(Format::INT8, None);
@@ -719,6 +722,7 @@ fn schedules_that_failed_once_answer_as_alone() {
     assert_passes(&ahead, one_row, options, Vec::new());
 }
 
+// Faults: E2.
 /// The second look waits with the prefix that the first one's step encodes when that step is lost: its own was not launched.
 #[test]
 fn prefix_of_a_lost_step_is_encoded_again() {
@@ -753,6 +757,7 @@ fn prefix_of_a_lost_step_is_encoded_again() {
     }
 }
 
+// Faults: E2.
 /// A look runs with one adapter when the step is not launched that encodes the prefix of the same picture with another.
 #[test]
 fn prefix_with_another_adapter_outlives_a_failed_step() {

@@ -107,6 +107,7 @@ fn answers(worker: &mut Worker, request: LookRequest) -> usize {
     }
 }
 
+// Faults: E5.
 #[test]
 fn drafts_of_many_objects_fit_into_a_small_gpu() {
     for (prompts, objects) in [(8, 54), (8, 60), (1, 427)] {
@@ -162,6 +163,7 @@ fn ends(
     Ok(ends)
 }
 
+// Faults: E1.
 #[test]
 fn step_without_results_fails_its_looks_with_the_reason() {
     for call in [DeviceCall::Launch, DeviceCall::Finalize, DeviceCall::Commit] {
@@ -182,6 +184,7 @@ fn step_without_results_fails_its_looks_with_the_reason() {
     }
 }
 
+// Faults: E3.
 #[test]
 fn picture_that_is_refused_fails_its_look_alone() {
     let error = BackendError::Image {
@@ -193,6 +196,7 @@ fn picture_that_is_refused_fails_its_look_alone() {
     assert_eq!(failed, [&LookFault::Picture("too large".into())]);
 }
 
+// Faults: E4.
 #[test]
 fn lost_device_ends_the_engine() {
     for call in [DeviceCall::Launch, DeviceCall::Finalize, DeviceCall::Commit] {
@@ -204,6 +208,7 @@ fn lost_device_ends_the_engine() {
     }
 }
 
+// Faults: E4.
 /// Every step without results, but the device answers: it counts as lost, and the engine ends.
 #[test]
 fn device_that_completes_no_step_is_lost() {

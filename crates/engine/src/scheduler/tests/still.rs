@@ -128,6 +128,7 @@ fn kept_prefix_yields_its_pages_to_another_look() {
     assert_eq!(rig.worker.pages_in_use(), 0);
 }
 
+// Faults: E12.
 #[test]
 fn adapters_share_features_but_no_prefix_and_no_answer() {
     let mut rig = StillRig::new(LIMITS);

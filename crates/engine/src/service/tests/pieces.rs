@@ -100,6 +100,7 @@ async fn asked(look: Look) -> (SubmittedLook, EngineLoop) {
     (submitted, turns)
 }
 
+// Faults: K7.
 #[tokio::test]
 async fn receiver_that_reads_late_delays_nothing_and_misses_nothing() {
     let (mut submitted, mut turns) = asked(question(true)).await;
@@ -111,6 +112,7 @@ async fn receiver_that_reads_late_delays_nothing_and_misses_nothing() {
     assert!(pieces.len() > 2, "{pieces:?}");
 }
 
+// Faults: K6.
 #[tokio::test]
 async fn receiver_that_leaves_frees_its_row() {
     let (submitted, mut turns) = asked(question(true)).await;

@@ -358,6 +358,7 @@ fn a_look_too_large_for_a_message_is_not_begun() {
     assert!(bytes.is_empty());
 }
 
+// Faults: E14.
 /// What the writer sends, the reader accepts: the reader's error would end the connection.
 #[test]
 fn answer_with_impossible_numbers_fails_its_look_alone() {
@@ -462,6 +463,7 @@ fn message(header: &serde_json::Value, body: &[u8]) -> Vec<u8> {
 }
 
 proptest! {
+    // Faults: E15.
     #[test]
     fn look_with_hostile_values_is_refused_or_ends(place in 1_usize..80, value in hostile(), cut in 0_usize..3) {
         let mut asked = look(picture(PixelFormat::Nv12, (6, 4), 0));
@@ -487,6 +489,7 @@ proptest! {
         }
     }
 
+    // Faults: E15.
     #[test]
     fn news_with_hostile_values_are_refused_or_in_range(place in 1_usize..40, value in hostile(), bodies in vec(body(), 5)) {
         let asked = look(picture(PixelFormat::Rgb, (2, 2), 0));

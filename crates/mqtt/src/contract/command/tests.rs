@@ -1,4 +1,6 @@
 //! Requests, also malformed ones, and their replies.
+//!
+//! Faults: B28.
 
 use std::time::Duration;
 
@@ -441,6 +443,7 @@ fn payload() -> impl Strategy<Value = String> {
     prop_oneof![number, text, request]
 }
 
+// Faults: B21.
 #[test]
 fn foreign_response_topic_is_replaced_by_the_usual_one() {
     let asked_with = |topics: &Topics, topic: &str, to: &str| {

@@ -98,6 +98,7 @@ async fn who_was_refused_tries_at_once_and_a_connection_is_left_alone() {
     comes_back(&broker, &clock).await;
 }
 
+// Faults: B25.
 #[tokio::test]
 async fn replaced_certificates_are_used_without_a_restart() {
     join!(

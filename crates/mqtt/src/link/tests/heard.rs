@@ -1,4 +1,6 @@
 //! Inbound messages, from a scripted broker.
+//!
+//! Faults: B28.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 

@@ -1,4 +1,6 @@
 //! Limits of a real broker, set in its configuration.
+//!
+//! Faults: B11, B13.
 
 use std::time::Duration;
 

@@ -62,6 +62,7 @@ async fn outages_leave_every_state_right_and_lose_no_event() {
     );
 }
 
+// Faults: B4.
 /// Events during an outage arrive after it: each one, in the order of its topic, and none under two ids.
 async fn twenty_outages_lose_no_event_and_double_none() {
     let mut broker = Mosquitto::that_keeps();
@@ -82,6 +83,7 @@ async fn twenty_outages_lose_no_event_and_double_none() {
     audit.check();
 }
 
+// Faults: B5.
 /// The broker may still read the bytes in its socket when it continues.
 async fn a_freeze_that_is_noticed_loses_no_event() {
     let mut broker = Mosquitto::that_keeps();
@@ -98,6 +100,7 @@ async fn a_freeze_that_is_noticed_loses_no_event() {
     audit.check();
 }
 
+// Faults: B5.
 /// The pauses between attempts double up to the longest one. The node publishes an event every second of such an outage, which
 /// takes two minutes with the daemon's pauses.
 async fn an_outage_up_to_the_longest_pause_loses_no_event() {
@@ -117,6 +120,7 @@ async fn an_outage_up_to_the_longest_pause_loses_no_event() {
     audit.check();
 }
 
+// Faults: B2.
 async fn twenty_outages_leave_every_state_right() {
     let mut broker = Mosquitto::open();
     let (publisher, _task) = start_quick(&mqtt(broker.port), Arc::new(SystemClock::new()));
@@ -157,6 +161,7 @@ async fn twenty_outages_leave_every_state_right() {
     }
 }
 
+// Faults: B3.
 /// The sockets stay open and nothing arrives: only the publisher can notice it.
 async fn a_frozen_broker_is_noticed() {
     let mut broker = Mosquitto::open();
@@ -173,6 +178,7 @@ async fn a_frozen_broker_is_noticed() {
     all_is_right(&broker, &publisher, 9).await;
 }
 
+// Faults: B1.
 async fn a_broker_that_is_down_at_the_start() {
     let mut broker = Mosquitto::open();
     broker.kill();

@@ -90,6 +90,7 @@ fn is_older(message: &ReceivedMessage) -> bool {
     message.epoch.as_deref() == Some("17")
 }
 
+// Faults: F5.
 #[tokio::test]
 async fn node_follows_a_newer_owner_of_the_broker() {
     join!(
@@ -128,6 +129,7 @@ async fn newer_owner_arrives_while_it_publishes() {
     assert_eq!(publisher.counters().not_owned, 2);
 }
 
+// Faults: F6.
 /// The node is cut off from the broker and the store, and another node owns the camera meanwhile.
 async fn newer_owner_follows_a_cut() {
     let mut broker = Mosquitto::that_keeps();

@@ -1,4 +1,6 @@
 //! Against a broker with scripted faults. Scenarios wait most of the time, so several run at once.
+//!
+//! Faults: B13.
 
 use std::{sync::Arc, time::Duration};
 
@@ -72,6 +74,7 @@ pub(super) async fn comes_back(broker: &ScriptedBroker, clock: &ManualClock) {
     .await;
 }
 
+// Faults: B11.
 #[tokio::test]
 async fn announced_broker_limits_are_respected() {
     join!(
@@ -138,6 +141,7 @@ async fn its_keep_alive() {
     broker.until("a ping", has_ping).await;
 }
 
+// Faults: B12.
 #[tokio::test]
 async fn three_answers_to_a_message_have_three_meanings() {
     join!(refused(), never_answered(), answered_late());
@@ -203,6 +207,7 @@ async fn answered_late() {
     assert_eq!(broker.messages().len(), 7, "nothing is sent twice");
 }
 
+// Faults: B3.
 #[tokio::test]
 async fn silent_broker_is_disconnected_and_slow_reader_is_kept() {
     join!(
@@ -266,6 +271,7 @@ fn answer(publisher: &Publisher, prompt: usize, bytes: usize) {
     publisher.publish(state_of("gate", &format!("p{prompt}"), text));
 }
 
+// Faults: B14.
 #[tokio::test]
 async fn a_cut_anywhere_ends_with_every_state_right() {
     let mut tasks = tokio::task::JoinSet::new();
@@ -310,6 +316,7 @@ async fn old(old_answer: OldAnswer) {
     assert_eq!(levels, [5, 4], "{old_answer:?}");
 }
 
+// Faults: B17.
 #[tokio::test]
 async fn old_broker_is_found_however_it_answers_mqtt_5() {
     join!(
@@ -320,6 +327,7 @@ async fn old_broker_is_found_however_it_answers_mqtt_5() {
     );
 }
 
+// Faults: B17.
 #[tokio::test]
 async fn configured_version_is_spoken_at_once() {
     let broker = broker(|script| script.is_old = true).await;
@@ -331,6 +339,7 @@ async fn configured_version_is_spoken_at_once() {
     assert_eq!(levels, [4]);
 }
 
+// Faults: B16.
 #[tokio::test]
 async fn a_rival_is_named_and_tried_once_a_minute() {
     let says_so = broker(|_| {}).await;
@@ -376,6 +385,7 @@ pub(super) async fn two_turns(publisher: &Publisher) {
     until("two turns", || publisher.progress() >= turns).await;
 }
 
+// Faults: B15.
 #[tokio::test]
 async fn a_restart_that_forgets_and_a_refusal_that_passes() {
     join!(forgetful(), busy());

@@ -1,4 +1,6 @@
 //! Tests with a second broker: NATS, which supports only MQTT 3.1.1 and stores topics in its own way.
+//!
+//! Faults: B15.
 
 use std::{sync::Arc, time::Duration};
 
@@ -101,6 +103,7 @@ async fn a_broker_of_another_make_gets_and_gives_the_same() {
     join!(states_detections_and_commands(), events_over_its_deaths());
 }
 
+// Faults: B6.
 /// The broker's retained messages and its consumer's session survive a kill.
 async fn events_over_its_deaths() {
     let mut broker = Nats::start();

@@ -1,4 +1,6 @@
 //! No state and no log message contains the login, for any behaviour of the broker.
+//!
+//! Faults: B26.
 
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
 //! What docs/state.md says about the event log: bytes written, time, `kill -9`, lost power, a full disk.
 //!
 //! `cargo test -p spotter-state --lib event_table -- --include-ignored --nocapture --test-threads=1`
+//!
+//! Faults: B10.
 
 use std::{
     collections::BTreeSet,
@@ -181,6 +183,7 @@ fn kill_children(times: usize) {
     }
 }
 
+// Faults: S1.
 #[test]
 fn kill_at_any_point_loses_nothing_confirmed() {
     kill_children(10);
@@ -306,6 +309,7 @@ fn lose_power(commits: u64, tries: usize) {
     );
 }
 
+// Faults: S2.
 #[test]
 fn lost_power_at_any_sync_loses_nothing_confirmed() {
     lose_power(40, 2);
@@ -317,6 +321,7 @@ fn lost_power_at_many_points_loses_nothing_confirmed() {
     lose_power(400, 10);
 }
 
+// Faults: S3.
 #[test]
 fn full_disk_loses_nothing_that_was_written_and_mends() {
     let folder = tempfile::tempdir().unwrap();
@@ -347,6 +352,7 @@ fn full_disk_loses_nothing_that_was_written_and_mends() {
     assert_eq!(waiting(&found, &broker()), (1..=number).collect::<Vec<_>>());
 }
 
+// Faults: S4.
 #[test]
 fn second_process_is_refused_and_a_user_may_write() {
     let folder = tempfile::tempdir().unwrap();

@@ -5,6 +5,7 @@ use super::*;
 /// The watchdog of systemd, from which the daemon derives the limit of the engine.
 const WATCHDOG: Duration = Duration::from_secs(4);
 
+// Faults: D9, H9.
 /// Without its only engine the daemon shuts down in order, so that systemd can restart it.
 #[test]
 fn hanging_device_ends_the_daemon_in_order() {

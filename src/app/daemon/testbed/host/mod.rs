@@ -52,6 +52,7 @@ pub(super) async fn all_see(testbed: &Testbed) {
     until("all see it", || all_present(testbed)).await;
 }
 
+// Faults: D2.
 #[test]
 fn wall_clock_set_by_an_hour_changes_nothing() {
     let test = "app::daemon::testbed::host::wall_clock_set_by_an_hour_changes_nothing";
@@ -114,6 +115,7 @@ fn looks_at(messages: &[Publish], camera: &str) -> usize {
     its.count()
 }
 
+// Faults: D3.
 #[test]
 fn full_disk_loses_no_event_and_is_reported() {
     let test = "app::daemon::testbed::host::full_disk_loses_no_event_and_is_reported";
@@ -213,6 +215,7 @@ fn umount(at: &Path) {
     assert!(Command::new("umount").arg(at).status().unwrap().success());
 }
 
+// Faults: D4, K3.
 #[test]
 fn two_hundred_reloads_keep_connections_and_memory() {
     let test = "app::daemon::testbed::host::two_hundred_reloads_keep_connections_and_memory";

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::*;
 use spotter_scripted::rtsp::script::CameraFault;
 
+// Faults: D8.
 #[test]
 fn stop_ends_in_time_at_every_moment() {
     let test = "app::daemon::testbed::host::stop::stop_ends_in_time_at_every_moment";

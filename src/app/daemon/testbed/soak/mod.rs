@@ -101,6 +101,7 @@ impl Soak {
     }
 }
 
+// Faults: D1, K3.
 async fn soak(length: Duration, seed: u64) {
     let long = length > 2 * SHORT;
     let soak = Soak {

@@ -72,6 +72,7 @@ async fn converter_of_a_decoder_scales_its_pictures() {
     watched.stop().await;
 }
 
+// Faults: C48, C49.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_decoder_is_replaced_and_slow_decoder_gets_fewer_frames() {
     const SOFTWARE: DecoderChain = chain("avdec_h264", false);

@@ -142,6 +142,7 @@ fn answers_without_number_or_to_forgotten_requests_are_sorted_out() {
     assert!(dialogue.pending.is_empty());
 }
 
+// Faults: C6.
 #[test]
 fn digest_login_is_sent_once_and_again_when_stale() {
     for (algorithm, length) in [
@@ -220,6 +221,7 @@ fn first_known_challenge_is_answered_beside_unknown_ones() {
     }
 }
 
+// Faults: C8.
 #[test]
 fn redirects_are_followed_to_allowed_places_only() {
     let follow = |to: &str| {
@@ -344,6 +346,7 @@ fn setup_answer_gets_the_channels_that_it_lacks() {
     }
 }
 
+// Faults: C12.
 #[test]
 fn session_is_kept_alive_twice_within_its_timeout() {
     for (session, every_s) in [
@@ -393,6 +396,7 @@ fn stale_repeats(dialogue: &mut RtspDialogue, mut request: RtspMessage) -> (u32,
     panic!("the request is sent for ever");
 }
 
+// Faults: C5.
 #[test]
 fn stale_login_is_repeated_three_times_also_while_playing() {
     let mut dialogue = dialogue("rtsp://gate/x");
@@ -445,6 +449,7 @@ fn refusal_without_a_possible_login_goes_to_the_client() {
     assert_eq!(refused.status(), Some(401));
 }
 
+// Faults: C4.
 #[test]
 fn only_the_latest_answer_before_the_stream_is_a_refusal() {
     let mut dialogue = dialogue("rtsp://gate/x");

@@ -1,4 +1,6 @@
 //! Track ids when boxes are misleading. The embedded model found these boxes in the drawn street.
+//!
+//! Faults: H7.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,6 @@
 //! Events that wait for a second look.
+//!
+//! Faults: K16.
 
 use proptest::prelude::*;
 

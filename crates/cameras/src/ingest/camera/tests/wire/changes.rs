@@ -45,6 +45,7 @@ async fn camera_that_changes_its_encoding_continues() {
     );
 }
 
+// Faults: C27, C42.
 async fn a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection() {
     let [h264, h265, jpeg] = [TapeCodec::H264, TapeCodec::H265, TapeCodec::Jpeg].map(tape);
     let larger = larger();
@@ -94,6 +95,7 @@ async fn a_new_size_or_codec_is_taken_in_the_stream_or_with_the_next_connection(
     );
 }
 
+// Faults: C45.
 async fn parameters_that_come_late_are_awaited_and_those_that_never_come_are_no_frame() {
     // Types of H.265's parameter sets: VPS, SPS, PPS.
     let bare = |types: &[u8]| {
@@ -119,6 +121,7 @@ async fn parameters_that_come_late_are_awaited_and_those_that_never_come_are_no_
     tokio::join!(late, never);
 }
 
+// Faults: C43.
 /// As after the camera's own restart behind a box that keeps the connection.
 async fn a_new_sender_in_the_same_connection_is_watched_on() {
     let restarted = Stamps {

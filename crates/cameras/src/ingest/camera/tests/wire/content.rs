@@ -18,6 +18,7 @@ fn sliced(codec: TapeCodec) -> Arc<CameraTape> {
     Arc::clone(tape.get_or_init(record))
 }
 
+// Faults: C25.
 /// As some servers send pictures of several slices. The measured rate is the camera's, and none of its pictures is left out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pictures_are_whole_wherever_a_camera_sets_marks() {
@@ -42,6 +43,7 @@ async fn pictures_are_whole_wherever_a_camera_sets_marks() {
     running.join_all().await;
 }
 
+// Faults: C26.
 /// Nothing is lost on the way, and decoders conceal what is missing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn picture_without_its_first_slice_is_not_shown() {
@@ -69,6 +71,7 @@ async fn picture_without_its_first_slice_is_not_shown() {
     );
 }
 
+// Faults: C25.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn camera_with_right_marks_delays_its_first_frame_only() {
     const EVERY: Duration = Duration::from_secs(1);
@@ -89,6 +92,7 @@ async fn camera_with_right_marks_delays_its_first_frame_only() {
     assert!(delays[2] < EVERY / 4, "{delays:?}");
 }
 
+// Faults: C27.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn codec_that_was_not_announced_is_named() {
     let announced = async |announced, sent| {
@@ -122,6 +126,7 @@ async fn codec_that_was_not_announced_is_named() {
     );
 }
 
+// Faults: C28.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn static_payload_type_needs_no_rtpmap() {
     let section = |payload_type| format!("m=video 0 RTP/AVP {payload_type}\r\na=control:video\r\n");
@@ -154,6 +159,7 @@ async fn static_payload_type_needs_no_rtpmap() {
     );
 }
 
+// Faults: C29.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn first_number_that_is_announced_wrongly_loses_nothing() {
     for info in ["seq=0;rtptime=0", "seq=990", "seq=65000;rtptime=4000000000"] {
@@ -166,6 +172,7 @@ async fn first_number_that_is_announced_wrongly_loses_nothing() {
     }
 }
 
+// Faults: C30.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn camera_that_begins_late_is_awaited() {
     let script = CameraScript {
@@ -176,6 +183,7 @@ async fn camera_that_begins_late_is_awaited() {
     assert_undamaged(&health, "late");
 }
 
+// Faults: C31.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn bytes_between_packets_are_an_interrupted_stream() {
     for script in [

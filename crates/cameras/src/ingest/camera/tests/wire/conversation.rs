@@ -24,6 +24,7 @@ fn configured(url: String, change: impl FnOnce(&mut RtspConfig)) -> CameraConfig
     camera
 }
 
+// Faults: C6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sha256_logs_in_and_its_wrong_login_is_tried_once() {
     let (health, _, server) = played(
@@ -57,6 +58,7 @@ async fn sha256_logs_in_and_its_wrong_login_is_tried_once() {
     );
 }
 
+// Faults: C11, C12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn setup_without_channels_and_short_timeout_stream() {
     let silent_channels = CameraScript {
@@ -77,6 +79,7 @@ async fn setup_without_channels_and_short_timeout_stream() {
     );
 }
 
+// Faults: C7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redirect_on_the_same_host_and_port_logs_in_again() {
     let at = Arc::new(OnceLock::<String>::new());
@@ -102,6 +105,7 @@ async fn redirect_on_the_same_host_and_port_logs_in_again() {
     );
 }
 
+// Faults: C8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redirect_elsewhere_is_followed_without_login_where_named() {
     let there = serve(&good()).await;
@@ -151,6 +155,7 @@ async fn redirect_elsewhere_is_followed_without_login_where_named() {
     watched.stop().await;
 }
 
+// Faults: C10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rtsps_camera_is_asked_for_rtsps() {
     let directory = tempfile::tempdir().unwrap();
@@ -173,6 +178,7 @@ async fn rtsps_camera_is_asked_for_rtsps() {
     );
 }
 
+// Faults: C9.
 /// Cameras that answer so that a client connects again as soon as it can; some of them stream for a moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hostile_answers_get_few_connections_and_requests() {
@@ -239,6 +245,7 @@ async fn connections_of(server: Server) -> spotter_scripted::rtsp::server::Serve
     memory
 }
 
+// Faults: C15.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn refused_second_transport_hides_no_reason_of_the_first() {
     tape(TapeCodec::H264);

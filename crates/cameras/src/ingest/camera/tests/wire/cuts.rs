@@ -67,6 +67,7 @@ impl Holds {
     }
 }
 
+// Faults: C50.
 /// Other tests of this process use threads and files too. It has as many of malloc's arenas as the service, and each picture has
 /// its own pages, which malloc returns when they are freed: the rest is leaked.
 #[test]

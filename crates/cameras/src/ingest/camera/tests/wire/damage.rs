@@ -25,6 +25,7 @@ fn damaged(damage: Damage) -> CameraScript {
     }
 }
 
+// Faults: C23, C24.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_packets_are_counted_and_no_dependent_frame_is_shown() {
     tape(TapeCodec::H264);
@@ -71,6 +72,7 @@ async fn lost_packets_are_counted_and_no_dependent_frame_is_shown() {
     tokio::join!(lossy, sliced, rare, renamed, late, foreign, wrapped);
 }
 
+// Faults: C34.
 /// Pictures that a camera encodes wrongly cannot be distinguished from right ones: decoders conceal the error and report none.
 /// The next key picture ends the error, and the session continues.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -94,6 +96,7 @@ async fn wrong_byte_damages_pictures_only_until_the_next_keyframe() {
     tokio::join!(flipped(1000), flipped(200));
 }
 
+// Faults: C36.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_sender_reports_do_not_move_the_capture_clock() {
     tape(TapeCodec::H264);

@@ -15,6 +15,7 @@ fn by_udp(damage: Damage) -> CameraScript {
     }
 }
 
+// Faults: C16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn udp_frames_are_shown_except_those_with_losses() {
     tape(TapeCodec::H264);
@@ -59,6 +60,7 @@ async fn udp_frames_are_shown_except_those_with_losses() {
     tokio::join!(whole, lossy, late, kept);
 }
 
+// Faults: C14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auto_transport_falls_back_to_udp_and_silence_is_noticed() {
     tape(TapeCodec::H264);

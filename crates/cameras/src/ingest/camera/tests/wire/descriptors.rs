@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use super::*;
 use spotter_scripted::rtsp::conversation::Takes;
 
+// Faults: C51.
 /// Other tests of this process need descriptors.
 #[test]
 fn cameras_without_free_descriptors_wait_and_recover() {

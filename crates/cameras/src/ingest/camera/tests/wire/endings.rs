@@ -6,6 +6,7 @@ use super::*;
 /// five seconds: the rest of a read that has begun, and half a second for TEARDOWN.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
+// Faults: C17, C18, C19.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_stream_end_has_its_reason_and_the_stream_reconnects() {
     tape(TapeCodec::H264);
@@ -32,6 +33,7 @@ async fn each_stream_end_has_its_reason_and_the_stream_reconnects() {
     side_by_side(cases).await;
 }
 
+// Faults: C21.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_session_end_sends_one_teardown() {
     let silent = || good().after(15, CameraFault::Silence);
@@ -95,6 +97,7 @@ async fn gone(server: &Server, sessions: usize) {
     assert_eq!(counts, (sessions, sessions), "{memory:?}");
 }
 
+// Faults: C20.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_is_kept_alive_for_each_answer_of_the_camera() {
     let timeout_s = 8;
@@ -126,6 +129,7 @@ async fn session_is_kept_alive_for_each_answer_of_the_camera() {
     running.join_all().await;
 }
 
+// Faults: C22.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn camera_stops_in_time_in_each_phase() {
     let mut scripts = vec![

@@ -15,6 +15,7 @@ fn login(scheme: Scheme, password: &'static str) -> CameraScript {
     }
 }
 
+// Faults: C4, C13.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_refusal_has_its_reason_and_pause_then_recovers() {
     tape(TapeCodec::H264);
@@ -59,6 +60,7 @@ async fn each_refusal_has_its_reason_and_pause_then_recovers() {
     side_by_side(cases).await;
 }
 
+// Faults: C2, C3.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_login_is_tried_once_per_connection() {
     const ODD: &str = "p@ss/w:rd%41 #?ü";
@@ -107,6 +109,7 @@ async fn is_accepted_at_once(scheme: Scheme, password: &'static str) {
     assert!(urls.all(|url| !url.contains("viewer")));
 }
 
+// Faults: C1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn closed_port_is_retried_until_a_camera_listens() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -122,6 +125,7 @@ async fn closed_port_is_retried_until_a_camera_listens() {
     drop(server);
 }
 
+// Faults: C14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auto_transport_tries_the_other_at_once_after_a_refusal() {
     let server = Server::start(|_| good().at("SETUP", CameraFault::Refuse(461))).await;

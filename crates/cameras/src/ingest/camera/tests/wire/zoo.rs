@@ -23,6 +23,7 @@ async fn shown(name: &str, script: CameraScript, frames: u64) -> (Health, Tally,
     shown
 }
 
+// Faults: C46.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn only_the_video_stream_is_set_up_at_any_position() {
     let first = CameraScript {
@@ -53,6 +54,7 @@ async fn only_the_video_stream_is_set_up_at_any_position() {
     );
 }
 
+// Faults: C47.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pictures_of_each_camera_encoding_are_correct() {
     let h264 = Recording::of(TapeCodec::H264);
