@@ -5,7 +5,7 @@ use std::ops::Range;
 use half::{bf16, slice::HalfFloatSliceExt as _};
 use rayon::prelude::*;
 
-use super::{blocks::PositionSpan, ops::dot};
+use super::{ops::dot, span::PositionSpan};
 use crate::{
     model::{AdapterWeights, LowRank},
     network::TextBlock,

@@ -1,6 +1,6 @@
 //! What the blocks of encoder and decoder do, in f32.
 
-use std::{convert::Infallible, ops::Range};
+use std::convert::Infallible;
 
 use super::{
     adapter::RowAdapters,
@@ -10,38 +10,12 @@ use super::{
     ops::gelu,
     rope::Rope,
     samples::Samples,
+    span::{PositionSpan, Sees},
 };
-use crate::{
-    model::AdapterWeights,
-    network::{
-        Experts, Mlp, Norm, TextBlock, VisionBlock,
-        forward::DecoderRun,
-        ops::{DecoderOps, EncoderOps, Ops},
-    },
-    scheduler::backend::KvTable,
+use crate::network::{
+    Experts, Mlp, Norm, TextBlock, VisionBlock,
+    ops::{DecoderOps, DecoderRun, EncoderOps, Ops},
 };
-
-/// Consecutive positions of one sequence inside of a batch.
-#[derive(Clone, Debug)]
-pub(super) struct PositionSpan<'a> {
-    /// The positions; everything before them is in the cache.
-    pub positions: Range<usize>,
-    /// Where their keys and values lie.
-    pub kv: &'a KvTable,
-    /// What they attend to.
-    pub sees: Sees,
-    /// What is added to the layers for them.
-    pub adapter: Option<&'a AdapterWeights>,
-}
-
-/// What the positions of a span attend to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sees {
-    /// Each other, in both directions: an image prefix, which has no past.
-    EachOther,
-    /// Themselves and all before them.
-    Past,
-}
 
 /// Operations of blocks whose attention is `A`.
 pub(super) struct CpuOps<'a, A> {

@@ -7,10 +7,10 @@
 use std::sync::Arc;
 
 use super::{
-    blocks::{PositionSpan, Sees},
     decide::{DecisionHeads, Outputs},
     kv::KvCache,
     region::RegionModel,
+    span::{PositionSpan, Sees},
     text::TextModel,
     tiles::{CropsToEncode, FeatureStore},
     vision::VisionModel,

@@ -11,7 +11,6 @@
 use std::{collections::BTreeMap, mem};
 
 use super::{
-    blocks::{PositionSpan, Sees},
     device::embed,
     gemm::{matrix, product},
     int8::rounded_to_int8,
@@ -19,6 +18,7 @@ use super::{
     ops::linear,
     region::RegionModel,
     samples::{F32Rows, Samples},
+    span::{PositionSpan, Sees},
     text::TextModel,
     vision::VisionModel,
 };
@@ -29,7 +29,8 @@ use crate::{
     },
     network::{
         Mlp, Region, Text, Vision,
-        forward::{DecoderRun, text_block, vision_block},
+        forward::{text_block, vision_block},
+        ops::DecoderRun,
     },
     scheduler::backend::{KvTable, PageId},
 };

@@ -36,6 +36,7 @@ mod ops;
 mod region;
 mod rope;
 mod samples;
+mod span;
 mod stream;
 mod tau;
 mod text;

@@ -5,11 +5,12 @@ use std::mem;
 use super::{
     adapter::RowAdapters,
     attention::AttentionHeads,
-    blocks::{CpuOps, PositionSpan, SpanAttention},
+    blocks::{CpuOps, SpanAttention},
     gemm::PackedLinear,
     kv::{KvCache, KvShape},
     ops::{IntoF32, MakeLinear},
     rope::Rope,
+    span::PositionSpan,
 };
 use crate::{
     model::{LinearWeights, ModelConfig, StoredValues, Tensor, TextConfig, WeightsError},

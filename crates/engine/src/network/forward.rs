@@ -5,7 +5,7 @@
 
 use super::{
     Text, TextBlock, TextMlp, Vision, VisionBlock,
-    ops::{DecoderOps, EncoderOps},
+    ops::{DecoderOps, DecoderRun, EncoderOps},
 };
 
 /// Runs the blocks of the encoder over `rows` patches.
@@ -32,15 +32,6 @@ pub fn vision_block<O: EncoderOps>(
     let normed = ops.normed(hidden, &block.ln2, &block.mlp.fc1)?;
     let inner = ops.inner(&normed, &block.mlp, rows)?;
     ops.add(hidden, [(&inner, &block.mlp.fc2)])
-}
-
-/// What a block of the decoder computes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DecoderRun {
-    /// The block's part of the cache.
-    pub layer: usize,
-    /// Of all rows, of which each makes keys and values, the first ones whose hidden states are read afterwards.
-    pub outputs: usize,
 }
 
 /// Runs the blocks of the decoder over `positions` rows. Behind the last block, the hidden states of the first `outputs` are valid.

@@ -3,7 +3,16 @@
 //! Rows between layers are the device's own: vectors on a CPU, places in buffers on a GPU. A layer knows in which format it reads rows, so
 //! what makes rows for it is given the layer.
 
-use super::{Experts, Mlp, Norm, TextBlock, VisionBlock, forward::DecoderRun};
+use super::{Experts, Mlp, Norm, TextBlock, VisionBlock};
+
+/// What a block of the decoder computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecoderRun {
+    /// The block's part of the cache.
+    pub layer: usize,
+    /// Of all rows, of which each makes keys and values, the first ones whose hidden states are read afterwards.
+    pub outputs: usize,
+}
 
 /// The operations of all blocks.
 pub trait Ops {

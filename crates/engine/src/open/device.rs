@@ -8,7 +8,7 @@ use std::{fs, path::Path, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    memory_plan::{GpuMemory, MemoryPlan, PlanInputs},
+    memory_plan::{GpuMemory, MemoryPlan, PAGE_TOKENS, PlanInputs, SLOTS, crops_max, pages},
     precision::ChosenPrecision,
 };
 use crate::{
@@ -25,17 +25,9 @@ use spotter_core::{Clock, GpuPrecision, Picture};
 const CPU_ROWS: usize = 16;
 /// Cameras whose crops are kept.
 const CPU_CAMERAS: usize = 16;
-/// Steps in flight: one runs while the host settles the one before.
-pub(super) const SLOTS: usize = 2;
 /// Looks that may be inside an engine on the CPU: while one decodes, the next is prefilled. More would only grow old,
 /// because a row more costs a processor nearly what a row alone does.
 const CPU_PERMITS: usize = 2;
-/// KV positions of a page.
-const PAGE_TOKENS: usize = 16;
-/// Longest prompt in tokens that memory is reserved for: 200 characters and the template around them. Plain words need
-/// a quarter of it; where every character is several tokens (byte pairs know few scripts well), a full group of such
-/// prompts may not fit.
-const PROMPT_MAX_TOKENS: usize = 216;
 
 /// Names of the board and the chip, each with a zero byte behind.
 const CHIP_NAMES: &str = "sys/firmware/devicetree/base/compatible";
@@ -353,20 +345,6 @@ pub fn frames_on(gpu: bool, settings: &config::ModelSettings) -> Option<cuda::Fr
         .then_some(cuda::take_frame as cuda::FrameImport)
 }
 
-/// Pages of an image's prefix, and of the longest row behind it.
-pub(super) fn pages(config: &ModelConfig, bounds: Bounds) -> (usize, usize) {
-    let objects = bounds.max_objects * 3;
-    let own = PROMPT_MAX_TOKENS + objects.max(bounds.max_tokens);
-    let own = own.min(config.context() - config.prefix_positions());
-    let prefix = config.prefix_positions().div_ceil(PAGE_TOKENS);
-    (prefix, own.div_ceil(PAGE_TOKENS))
-}
-
-/// Crops of a picture: its tiles and the whole.
-pub(super) fn crops_max(config: &ModelConfig) -> usize {
-    config.vision.max_crops + 1
-}
-
 /// Enough pages for a look whose every row is as long as it can get, and for the picture of the next.
 fn cpu_settings<'a>(
     config: &ModelConfig,
@@ -383,12 +361,6 @@ fn cpu_settings<'a>(
         page_tokens: PAGE_TOKENS,
         kept_crops: CPU_CAMERAS * crops_max(config),
     }
-}
-
-/// Looks that may be inside an engine on a GPU whose steps have room for so many images: each step in flight may be full of new
-/// ones.
-pub fn gpu_permits(images: usize) -> usize {
-    SLOTS * images
 }
 
 #[cfg(test)]

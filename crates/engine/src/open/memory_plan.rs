@@ -5,7 +5,6 @@
 
 use std::fmt;
 
-use super::device::{SLOTS, crops_max, gpu_permits, pages};
 use crate::{
     cuda::{self, CudaCapacity, Footprint},
     model::{Formats, ModelCalibration, ModelConfig},
@@ -13,6 +12,37 @@ use crate::{
     scheduler::sequence::Bounds,
 };
 use spotter_core::GpuPrecision;
+
+/// KV positions of a page.
+pub(super) const PAGE_TOKENS: usize = 16;
+
+/// Longest prompt in tokens that memory is reserved for: 200 characters and the template around them. Plain words need
+/// a quarter of it; where every character is several tokens (byte pairs know few scripts well), a full group of such
+/// prompts may not fit.
+const PROMPT_MAX_TOKENS: usize = 216;
+
+/// Steps in flight: one runs while the host settles the one before.
+pub(super) const SLOTS: usize = 2;
+
+/// Pages of an image's prefix, and of the longest row behind it.
+pub(super) fn pages(config: &ModelConfig, bounds: Bounds) -> (usize, usize) {
+    let objects = bounds.max_objects * 3;
+    let own = PROMPT_MAX_TOKENS + objects.max(bounds.max_tokens);
+    let own = own.min(config.context() - config.prefix_positions());
+    let prefix = config.prefix_positions().div_ceil(PAGE_TOKENS);
+    (prefix, own.div_ceil(PAGE_TOKENS))
+}
+
+/// Crops of a picture: its tiles and the whole.
+pub(super) fn crops_max(config: &ModelConfig) -> usize {
+    config.vision.max_crops + 1
+}
+
+/// Looks that may be inside an engine on a GPU whose steps have room for so many images: each step in flight may be full of new
+/// ones.
+pub fn gpu_permits(images: usize) -> usize {
+    SLOTS * images
+}
 
 /// Sizes of a step: many crops fill a large GPU; few take little memory.
 struct StepSize {

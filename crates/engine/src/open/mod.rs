@@ -12,10 +12,11 @@ mod warm_up;
 pub use adapter_check::check_adapters;
 pub use device::{
     CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace, choose, choose_one,
-    frames_on, gpu_permits, is_tegra,
+    frames_on, is_tegra,
 };
 pub use engine::{
     Bare, MEASURED_SIZE, ModelCard, build_backend, build_endless_engine, measured_look,
 };
+pub use memory_plan::gpu_permits;
 pub use prompt_check::PromptCheck;
 pub use warm_up::{ExpectedLook, warm_up};

@@ -13,7 +13,7 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::EngineError;
+use super::error::EngineError;
 use crate::{
     model::{AdapterFile, ModelConfig, WeightsError},
     scheduler::backend::{AdapterNumber, LoadedAdapter},

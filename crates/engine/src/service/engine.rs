@@ -10,18 +10,16 @@ use std::{
 
 use super::{
     adapters::{BrokenAdapter, EngineAdapters},
+    error::{EngineError, prompt_error},
     open_look::OpenLook,
     open_views::{OpenViews, ViewEnd, ViewsNews},
     outlines::{self, WrittenOutline},
-    requests::{RequestMaker, ViewRequests},
+    requests::{EngineModel, RequestMaker, ViewRequests},
     views::LookView,
     written_text::WrittenText,
 };
 use crate::{
-    model::{
-        self, DrawnOutline, ModelConfig, ObjectBins, OutputPiece, SequenceOutput, Tokenizer,
-        TokenizerError,
-    },
+    model::{self, ModelConfig, ObjectBins, OutputPiece, SequenceOutput, Tokenizer},
     scheduler::{
         backend::Backend,
         request::{LookEvent, LookFault, LookId, Options, PromptResult, UnfitPrompt},
@@ -31,62 +29,10 @@ use crate::{
 };
 use spotter_config::AdapterConfig;
 use spotter_core::{
-    AdapterId, Answer, AnswerBody, AnswerPiece, Clock, FoundObject, Frame, Look, LookFailure,
-    LookNews, NormBox, NormPoint, Outcome, Prompt, Reasoning, ScoreMap, ScoreMaps, ScoreSource,
-    ScoredKind, Task, WholeLook,
+    Answer, AnswerBody, AnswerPiece, Clock, FoundObject, Frame, Look, LookFailure, LookNews,
+    NormBox, NormPoint, Outcome, Prompt, Reasoning, ScoreMap, ScoreMaps, ScoreSource, ScoredKind,
+    Task, WholeLook,
 };
-
-/// Why a look could not be answered.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// The prompt's text cannot be turned into tokens.
-    #[error("prompt {prompt}: {reason}")]
-    Prompt { prompt: String, reason: String },
-    /// A step of a GPU has room for a limited number of crops of each picture.
-    #[error(
-        "a picture of {width} x {height} pixels is too long: it needs {crops} crops, a step has room for {limit}; \
-         crop it to a shape that is less long"
-    )]
-    Picture {
-        width: usize,
-        height: usize,
-        crops: usize,
-        limit: usize,
-    },
-    /// The file of an adapter is missing or does not fit the model.
-    #[error("adapter {id}: {reason}")]
-    Adapter { id: AdapterId, reason: String },
-    /// The device cannot go on: the engine must stop.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-}
-
-impl From<EngineError> for LookFailure {
-    fn from(error: EngineError) -> Self {
-        let text = error.to_string();
-        match error {
-            EngineError::Adapter { id, reason } => Self::Adapter { id, reason },
-            EngineError::Prompt { .. } | EngineError::Picture { .. } => Self::Unfit(text),
-            EngineError::Device(_) => Self::Engine(text),
-        }
-    }
-}
-
-/// What an engine needs of a model beside its weights, which are on the device.
-#[derive(Clone, Debug)]
-pub struct EngineModel {
-    pub config: ModelConfig,
-    pub tokenizer: Tokenizer,
-    /// A question about a strip begins with how the strip is read. Not for a model that understands its few forms of questions alone.
-    pub explains_strips: bool,
-}
-
-impl EngineModel {
-    /// What tokens of an outline draw.
-    fn outline(&self, found: &SequenceOutput) -> Result<DrawnOutline, TokenizerError> {
-        self.config.family.outline(found, &self.tokenizer)
-    }
-}
 
 /// A model on a device, answering looks.
 pub struct Engine {
@@ -556,13 +502,6 @@ impl Engine {
             }
             Task::Query { .. } | Task::Segment { .. } | Task::Caption { .. } => None,
         }
-    }
-}
-
-pub(super) fn prompt_error(prompt: &Prompt, reason: &dyn std::error::Error) -> EngineError {
-    EngineError::Prompt {
-        prompt: prompt.id.to_string(),
-        reason: reason.to_string(),
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::{mpsc as news, oneshot};
 
 use super::{
     engine::Engine,
-    handle::{EngineEndSender, EngineInbox, EngineStopped, LookSubmission},
+    inbox::{EngineEndSender, EngineInbox, EngineStopped, LookSubmission},
     look_limit::LookLimit,
     places::Place,
 };

@@ -18,41 +18,19 @@ use std::{
 
 use tokio::sync::{mpsc as news, oneshot, watch};
 
+pub use super::inbox::EngineStopped;
 use super::{
-    engine::{Engine, EngineError},
+    engine::Engine,
     engine_loop::EngineLoop,
+    inbox::{EngineEndSender, EngineInbox, LookSubmission},
     look_limit::{LookLimit, LookRule},
     places::{Place, Places},
-    requests::{RequestMaker, ViewRequests},
+    requests::RequestMaker,
 };
 use spotter_core::{AnswerPiece, Look, LookFailure, LookNews, Outcome, WholeLook};
 
 /// News of a look that is of no prompt: that the short answers are there, and the end.
 const OTHER_NEWS: usize = 2;
-
-/// A look, and who waits for its news. Dropping it before the end says that the engine has stopped.
-pub(super) struct LookSubmission {
-    pub look: Look,
-    /// `None`: who takes the look makes them.
-    pub requests: Option<Result<ViewRequests, EngineError>>,
-    /// Has room for all of it; closed when the caller waits no more.
-    pub news: news::Sender<LookNews>,
-    /// To be dropped before the news that it is free, or when that is closed.
-    pub place: Place,
-}
-
-/// What the other end of a handle has.
-pub(super) struct EngineInbox {
-    pub looks: mpsc::Receiver<LookSubmission>,
-    /// Rises with every turn.
-    pub beats: Arc<AtomicU64>,
-    pub places: Places,
-}
-
-/// The engine has ended; the text says why.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct EngineStopped(pub String);
 
 /// The way to an engine. Clones share it; the engine ends when the last one is gone.
 #[derive(Clone)]
@@ -70,14 +48,6 @@ pub struct EngineEnd {
     reason: oneshot::Receiver<Result<(), EngineStopped>>,
     /// Nothing is ever sent; it is closed when the thread is over.
     thread: oneshot::Receiver<Infallible>,
-}
-
-/// The other ends of an [`EngineEnd`], held by the thread that it is about.
-pub(super) struct EngineEndSender {
-    /// Learns why the engine ended; nothing wrong: no caller is left.
-    pub ended: oneshot::Sender<Result<(), EngineStopped>>,
-    /// Closed when the thread is over.
-    pub over: oneshot::Sender<Infallible>,
 }
 
 /// The right to have one look answered. There is room in the inbox for the look of each holder.

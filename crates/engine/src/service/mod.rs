@@ -14,7 +14,9 @@ mod adapters;
 mod choices;
 mod engine;
 pub mod engine_loop;
+mod error;
 pub mod handle;
+mod inbox;
 pub mod inside;
 mod look_limit;
 mod open_look;
@@ -29,8 +31,10 @@ pub(crate) mod wire;
 mod written_text;
 
 pub use adapters::BrokenAdapter;
-pub use engine::{Engine, EngineError, EngineModel};
+pub use engine::Engine;
+pub use error::EngineError;
 pub use look_limit::{InFlight, LookRule};
+pub use requests::EngineModel;
 pub(crate) use requests::sequence;
 pub use views::{LookView, SeenSizes, views};
 

@@ -32,7 +32,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::{mpsc as news, oneshot};
 
 use super::{
-    handle::{EngineEnd, EngineHandle, EngineInbox, EngineStopped, LookSubmission},
+    handle::{EngineEnd, EngineHandle, EngineStopped},
+    inbox::{EngineInbox, LookSubmission},
     look_limit::LookRule,
     open_look::OpenLook,
     places::{Place, Places},

@@ -8,17 +8,36 @@ use std::{borrow::Cow, sync::Arc};
 use super::{
     adapters::EngineAdapters,
     choices,
-    engine::{EngineError, EngineModel, prompt_error},
+    error::{EngineError, prompt_error},
     views::{LookView, SeenSizes, fitted, views},
 };
-use crate::scheduler::{
-    backend::AdapterNumber,
-    draft::DraftKey,
-    request::{Ask, LookRequest, MeasuredView},
-    sequence::{Bounds, Sequence},
-    still::{PictureMeasure, ReuseRule, ViewKey},
+use crate::{
+    model::{DrawnOutline, ModelConfig, SequenceOutput, Tokenizer, TokenizerError},
+    scheduler::{
+        backend::AdapterNumber,
+        draft::DraftKey,
+        request::{Ask, LookRequest, MeasuredView},
+        sequence::{Bounds, Sequence},
+        still::{PictureMeasure, ReuseRule, ViewKey},
+    },
 };
 use spotter_core::{CameraId, Look, Picture, Prompt, PromptRegion, PromptView, Task};
+
+/// What an engine needs of a model beside its weights, which are on the device.
+#[derive(Clone, Debug)]
+pub struct EngineModel {
+    pub config: ModelConfig,
+    pub tokenizer: Tokenizer,
+    /// A question about a strip begins with how the strip is read. Not for a model that understands its few forms of questions alone.
+    pub explains_strips: bool,
+}
+
+impl EngineModel {
+    /// What tokens of an outline draw.
+    pub fn outline(&self, found: &SequenceOutput) -> Result<DrawnOutline, TokenizerError> {
+        self.config.family.outline(found, &self.tokenizer)
+    }
+}
 
 /// Tokens of thoughts.
 const THOUGHTS_MAX_TOKENS: usize = 512;

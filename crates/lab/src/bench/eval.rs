@@ -1,13 +1,12 @@
 //! Accuracy of a model on scenes that no training has seen.
 
 use anyhow::Context as _;
-use serde::Serialize;
 
 use super::{
     ask::ask,
     clip::Clip,
     progress::ProgressLine,
-    report::{EvalReport, figures, parts, score_figures},
+    report::{EvalOptions, EvalReport, figures, parts, score_figures},
     scores::{EvalSetting, Scores},
 };
 use spotter_core::Task;
@@ -32,17 +31,6 @@ const UNKNOWN: [&str; 12] = [
 ];
 /// Prompts with unknown words for each scene.
 const UNKNOWN_PER_SCENE: usize = 2;
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct EvalOptions {
-    /// Name of the model, for the report.
-    pub model: String,
-    pub scenes: u64,
-    /// Seed of the first; the others follow. Even ones are random scenes, odd ones live streets.
-    pub first_seed: u64,
-    /// Rate of the H.264 that every scene passes through; `None` for clean drawings.
-    pub kbit_per_s: Option<u32>,
-}
 
 /// Asks every question with a certain answer about each scene and scores the answers. The same options and model give the same
 /// report; one scene is in memory at a time. Blocks for all of it: seconds a scene on a slow machine.

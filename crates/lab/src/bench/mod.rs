@@ -35,12 +35,13 @@ mod still;
 mod still_check;
 mod tracks;
 
-pub use eval::{EvalOptions, eval};
+pub use eval::eval;
 pub use host::host;
 pub use labels::{LabelOptions, write_labels};
 pub use load::{Ceiling, Load, LoadSubject, MachineCeilings, noise};
 pub use progress::ProgressLine;
 pub use regions::{RegionOptions, regions};
+pub use report::EvalOptions;
 pub use soak::{SoakOptions, SoakSubject, soak};
 pub(crate) use spotter::cli::table::{self, TextTable};
 pub use spread::Spread;

@@ -6,10 +6,20 @@ use serde::Serialize;
 use spotter_street::score::{Calibration, CalibrationBin, HitShare, MatchTally};
 
 use super::{
-    EvalOptions,
     scores::Scores,
     table::{TableRow, TextTable, known},
 };
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct EvalOptions {
+    /// Name of the model, for the report.
+    pub model: String,
+    pub scenes: u64,
+    /// Seed of the first; the others follow. Even ones are random scenes, odd ones live streets.
+    pub first_seed: u64,
+    /// Rate of the H.264 that every scene passes through; `None` for clean drawings.
+    pub kbit_per_s: Option<u32>,
+}
 
 /// What is printed; `Display` gives the table, serde the JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]

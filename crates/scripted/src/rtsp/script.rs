@@ -3,10 +3,48 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    conversation::{Login, Redirect, Takes},
     play::{Damage, Marks, Reports, Stamps, media},
     tape::CameraTape,
 };
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// RFC 7617.
+    Basic,
+    /// RFC 2069 with MD5, as cameras use it.
+    Digest,
+    /// As Digest, with SHA-256 alone (RFC 7616).
+    DigestSha256,
+    /// As Digest, but a nonce is stale after this number of requests.
+    DigestFor(u32),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Login {
+    pub scheme: Scheme,
+    pub user: &'static str,
+    pub password: &'static str,
+}
+
+/// Requests that a camera redirects, before it asks for a login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Redirect {
+    /// DESCRIBE of this path, to this location.
+    Path(&'static str, String),
+    /// Every request, to this location with another number each time.
+    Always(String),
+    /// Requests for `rtsp://`, to the same place by `rtsps://`.
+    Unencrypted,
+}
+
+/// Transports that a camera supports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    Both,
+    /// Interleaved only.
+    Tcp,
+    Udp,
+}
 
 /// What the camera does instead of the right answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

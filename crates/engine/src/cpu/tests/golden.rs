@@ -7,12 +7,15 @@ use super::{HEAD_DIM, TOLERANCE, all, backend, config, pages, picture, stored};
 use crate::{
     cpu::{
         CpuBackend,
-        blocks::{PositionSpan, Sees},
         device::CpuDevice,
+        span::{PositionSpan, Sees},
         tiles::CropsToEncode,
     },
     model::crops,
-    network::forward::{DecoderRun, text_block, vision_block},
+    network::{
+        forward::{text_block, vision_block},
+        ops::DecoderRun,
+    },
     scheduler::backend::{Backend, CropSource, FeatureEntry, KvTable},
     testing::{
         golden_figures::{GoldenResults, SmallSet},

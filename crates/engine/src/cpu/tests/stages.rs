@@ -5,16 +5,19 @@ use std::{path::Path, sync::Arc};
 use super::{GoldenImage, TOLERANCE, all, assert_near, config, images, picture, stored, weights};
 use crate::{
     cpu::{
-        blocks::{PositionSpan, Sees},
         device::embed,
         kv::KvCache,
         ops::linear,
         region::RegionModel,
+        span::{PositionSpan, Sees},
         text::TextModel,
         vision::{VisionModel, stitch},
     },
     model::{AdapterWeights, Crops, ModelConfig, Tiling, coord_from_bin, crops, size_from_bin},
-    network::forward::{DecoderRun, text_block, vision_block},
+    network::{
+        forward::{text_block, vision_block},
+        ops::DecoderRun,
+    },
     scheduler::backend::{DecoderInput, KvTable, PageId},
     testing::{golden_tests, json, tensors},
 };

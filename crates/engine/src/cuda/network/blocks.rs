@@ -24,8 +24,7 @@ use crate::{
     network::{
         Experts, Mlp, Norm, TextMlp,
         format::Number,
-        forward::DecoderRun,
-        ops::{DecoderOps, EncoderOps, Ops},
+        ops::{DecoderOps, DecoderRun, EncoderOps, Ops},
     },
 };
 
