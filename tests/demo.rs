@@ -480,7 +480,7 @@ fn ctrl_c_ends_the_demo_with_its_summary() {
 
 /// What a machine says that is busy with something else, at the start or later.
 const BUSY: [&str; 4] = [
-    "asks for 10 prompt-frames/s; this",
+    "the cameras ask for more prompt-frames/s",
     "decoding fell behind",
     "did not end in time",
     "did not stop in time",

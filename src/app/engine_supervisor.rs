@@ -149,13 +149,12 @@ fn warn_of_load(cameras: &[CameraConfig], slots: &[EngineSlot], prompts: usize) 
     let Some(looks_hz) = slots.iter().map(looks_hz).sum::<Option<f64>>() else {
         return;
     };
-    let machine = match slots.iter().any(|slot| slot.gpu().is_some()) {
-        true => "GPU",
-        false => "CPU",
-    };
-    let prompts_hz = looks_hz * prompts as f64;
-    if let Some(warning) = config::advice::impossible_load(cameras, machine, prompts_hz) {
-        tracing::warn!("{warning}");
+    let prompts_of_cameras = cameras.iter().flat_map(|camera| &camera.prompts);
+    let asked_hz: f64 = prompts_of_cameras.map(|prompt| prompt.rate.hz()).sum();
+    let measured_hz = looks_hz * prompts as f64;
+    if asked_hz > measured_hz {
+        let text = "the cameras ask for more prompt-frames/s than the engines did when they were opened; frames will be dropped";
+        tracing::warn!(asked_hz, measured_hz, "{text}");
     }
 }
 

@@ -68,13 +68,7 @@ fn choices(given: &[String]) -> anyhow::Result<Vec<String>> {
     if given.is_empty() {
         return Ok(Vec::new());
     }
-    config::choices(given).map_err(|wrong| {
-        let messages = wrong.into_iter().map(|wrong| match wrong.index {
-            Some(index) => format!("--choice {:?}: {}", given[index], wrong.text),
-            None => format!("--choice: {}", wrong.text),
-        });
-        anyhow::Error::msg(messages.collect::<Vec<_>>().join("; "))
-    })
+    config::choices(given).map_err(|wrong| anyhow!("--choice: {wrong}"))
 }
 
 fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {

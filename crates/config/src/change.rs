@@ -7,9 +7,7 @@ use spotter_core::{CameraId, LookRate, Share};
 
 /// The cameras that are different now.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ConfigChange {
-    cameras: BTreeMap<CameraId, CameraChange>,
-}
+pub struct ConfigChange(BTreeMap<CameraId, CameraChange>);
 
 /// What is different at a camera; each kind includes those below it.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,50 +51,49 @@ impl CameraChange {
 
 impl ConfigChange {
     pub fn between(before: &[CameraConfig], after: &[CameraConfig]) -> Self {
-        fn find<'a>(cameras: &'a [CameraConfig], id: &CameraId) -> Option<&'a CameraConfig> {
-            cameras.iter().find(|camera| camera.id == *id)
-        }
-        let removed = before
-            .iter()
-            .filter(|camera| find(after, &camera.id).is_none());
-        let removed = removed.map(|camera| (camera.id.clone(), CameraChange::Removed));
-        let changed = after.iter().filter_map(|camera| {
-            let change = match find(before, &camera.id) {
-                Some(before) => CameraChange::between(before, camera)?,
-                None => CameraChange::Added(camera.clone()),
+        let known = before.iter().map(|camera| (&camera.id, camera));
+        let mut gone: BTreeMap<_, _> = known.collect();
+        let mut changes = BTreeMap::new();
+        for camera in after {
+            let change = match gone.remove(&camera.id) {
+                Some(before) => CameraChange::between(before, camera),
+                None => Some(CameraChange::Added(camera.clone())),
             };
-            Some((camera.id.clone(), change))
-        });
-        Self {
-            cameras: removed.chain(changed).collect(),
+            changes.extend(change.map(|change| (camera.id.clone(), change)));
         }
+        changes.extend(
+            gone.into_keys()
+                .map(|id| (id.clone(), CameraChange::Removed)),
+        );
+        Self(changes)
     }
 
     /// Nothing is different.
     pub fn is_empty(&self) -> bool {
-        self.cameras.is_empty()
+        self.0.is_empty()
     }
 
     pub fn cameras(&self) -> impl Iterator<Item = (&CameraId, &CameraChange)> {
-        self.cameras.iter()
+        self.0.iter()
     }
 
     pub fn removed(&self) -> impl Iterator<Item = &CameraId> {
-        let removed = self
-            .cameras()
+        let gone = self
+            .0
+            .iter()
             .filter(|(_, change)| change.camera().is_none());
-        removed.map(|(id, _)| id)
+        gone.map(|(id, _)| id)
     }
 
     /// Those that are new or different, as they are now.
     pub fn configured(&self) -> impl Iterator<Item = &CameraConfig> {
-        self.cameras().filter_map(|(_, change)| change.camera())
+        self.0.values().filter_map(CameraChange::camera)
     }
 
     /// Topics are used that were not used before, or are not used any more, or mean something else.
     pub fn has_other_topics(&self) -> bool {
         let is_of_values = |change: &CameraChange| matches!(change, CameraChange::Settings(_));
-        !self.cameras.values().all(is_of_values)
+        !self.0.values().all(is_of_values)
     }
 }
 

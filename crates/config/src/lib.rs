@@ -29,7 +29,7 @@ mod tests;
 pub use change::{CameraChange, ConfigChange};
 pub use forms::{
     address::is_loopback,
-    choices::{WrongChoice, check_task, choices},
+    choices::choices,
     environment::*,
     rights::ListRights,
     secret::Secret,

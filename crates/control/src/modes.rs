@@ -3,11 +3,16 @@
 //! A command chooses a mode until the schedules change next; without a choice the schedules decide, and without one of those there is
 //! no mode. The choice of a mode that the file does not have any more ends.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::{refusal::*, settings::put};
 use spotter_config::{CameraConfig, ModeConfig, ModeSetting};
 use spotter_core::{ModeId, WallTime};
+
+/// A week, in which each schedule is due.
+const LOOK_BACK: Duration = Duration::from_hours(8 * 24);
 
 /// A mode, or none, that a command chose.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,19 +35,6 @@ fn scheduled_mode(modes: &[ModeConfig], now: WallTime) -> Option<&ModeConfig> {
     modes.iter().find(is_due)
 }
 
-/// The mode is in the file, and the schedules have not chosen another one since.
-fn is_valid(choice: &ModeChoice, modes: &[ModeConfig], now: WallTime) -> bool {
-    let is_known = |id| find(modes, id).is_some();
-    let schedules = modes.iter().filter_map(|mode| mode.schedule.as_ref());
-    let edges = schedules.flat_map(|schedule| schedule.edges_after(choice.at));
-    let scheduled = |at| scheduled_mode(modes, at).map(|mode| &mode.id);
-    let before = scheduled(choice.at);
-    choice.mode.as_ref().is_none_or(is_known)
-        && !edges
-            .filter(|edge| *edge <= now)
-            .any(|edge| scheduled(edge) != before)
-}
-
 fn find<'a>(modes: &'a [ModeConfig], id: &ModeId) -> Option<&'a ModeConfig> {
     modes.iter().find(|mode| mode.id == *id)
 }
@@ -52,26 +44,47 @@ fn find<'a>(modes: &'a [ModeConfig], id: &ModeId) -> Option<&'a ModeConfig> {
 pub struct ModeSwitch {
     modes: Vec<ModeConfig>,
     now: StoredMode,
+    /// Until then, the schedules have not ended the choice.
+    checked: WallTime,
 }
 
 impl ModeSwitch {
     /// As stored, until the first [`update`](Self::update).
     pub fn new(modes: Vec<ModeConfig>, stored: StoredMode) -> Self {
-        Self { modes, now: stored }
+        Self {
+            modes,
+            now: stored,
+            checked: WallTime::default(),
+        }
     }
 
     /// Decides which mode is active at `now`. True when it is another one than before.
     pub fn update(&mut self, now: WallTime) -> bool {
         // It must not become valid again with another file.
-        self.now
-            .choice
-            .take_if(|choice| !is_valid(choice, &self.modes, now));
+        let is_valid = |choice: &ModeChoice| self.is_valid(choice, now);
+        if !self.now.choice.as_ref().is_some_and(is_valid) {
+            self.now.choice = None;
+        }
+        self.checked = self.checked.max(now);
         let active = match &self.now.choice {
             Some(choice) => choice.mode.clone(),
             None => scheduled_mode(&self.modes, now).map(|mode| mode.id.clone()),
         };
         let before = std::mem::replace(&mut self.now.active, active);
         before != self.now.active
+    }
+
+    /// The mode is in the file, and the schedules, which have no shorter times than minutes, have not chosen another one since. A box that was
+    /// off looks back for some days.
+    fn is_valid(&self, choice: &ModeChoice, now: WallTime) -> bool {
+        let scheduled = |at| scheduled_mode(&self.modes, at).map(|mode| &mode.id);
+        let since = self.checked.max(choice.at).max(now.before(LOOK_BACK));
+        let minutes = (now.seconds_since(since) / 60.0) as u32;
+        let past = (0..=minutes).map(|minute| since.plus_seconds(f64::from(minute) * 60.0));
+        let mut moments = past.chain((now > since).then_some(now));
+        let is_known = |id| find(&self.modes, id).is_some();
+        let before = scheduled(choice.at);
+        choice.mode.as_ref().is_none_or(is_known) && moments.all(|at| scheduled(at) == before)
     }
 
     /// Makes a mode, or none, the active one until the schedules change next. True when another one was active.

@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
-use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
+use serde::{Deserialize, Serialize};
 
-use spotter_config::{CameraConfig, check_task};
+use spotter_config::CameraConfig;
 use spotter_core::{CameraId, PromptId, Task};
 
 /// Removed prompts keep their number, because a prompt of the same name may be added while answers to the old text are in
@@ -19,15 +19,8 @@ pub struct Revisions(BTreeMap<(CameraId, PromptId), (Task, NonZeroU32)>);
 pub struct RevisionRecord {
     camera: CameraId,
     prompt: PromptId,
-    #[serde(deserialize_with = "allowed_task")]
     task: Task,
     revision: NonZeroU32,
-}
-
-fn allowed_task<'de, D: Deserializer<'de>>(input: D) -> Result<Task, D::Error> {
-    let task = Task::deserialize(input)?;
-    check_task(&task).map_err(D::Error::custom)?;
-    Ok(task)
 }
 
 impl Revisions {

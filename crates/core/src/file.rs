@@ -6,8 +6,8 @@
 
 use std::{
     ffi::OsStr,
-    fs::{self, File},
-    io::{self, Write as _},
+    fs::File,
+    io::{self, Read as _, Write as _},
     os::fd::OwnedFd,
     path::{Component, Path},
 };
@@ -34,18 +34,13 @@ pub enum FileReaders {
 }
 
 impl FileReaders {
-    fn of_file(self) -> Mode {
-        Mode::from_raw_mode(match self {
-            Self::Owner => 0o600,
-            Self::Everyone => 0o644,
-        })
-    }
-
-    fn of_folder(self) -> Mode {
-        Mode::from_raw_mode(match self {
-            Self::Owner => 0o700,
-            Self::Everyone => 0o755,
-        })
+    /// The modes of a folder and of a file.
+    fn modes(self) -> [Mode; 2] {
+        let modes = match self {
+            Self::Owner => [0o700, 0o600],
+            Self::Everyone => [0o755, 0o644],
+        };
+        modes.map(Mode::from_raw_mode)
     }
 }
 
@@ -55,18 +50,21 @@ pub fn keep_new_files_private() {
     rustix::process::umask(Mode::from_raw_mode(0o077));
 }
 
-/// The text of a file, bytes that are not UTF-8 replaced; `None` when there is no file. An error when it has more than `max_bytes`. Blocks on
-/// the disk.
+/// The content of a file; an error when it has more than `max_bytes`. Blocks on the disk.
+pub fn read_bounded(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?
+        .take(max_bytes + 1)
+        .read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > max_bytes {
+        true => Err(io::Error::other(format!("longer than {max_bytes} bytes"))),
+        false => Ok(bytes),
+    }
+}
+
+/// The same as text, bytes that are not UTF-8 replaced; `None` when there is no file.
 pub fn read_short_file(path: &Path, max_bytes: u64) -> io::Result<Option<String>> {
-    let bytes = match fs::metadata(path).map(|found| found.len()) {
-        Ok(length) if length > max_bytes => {
-            let reason = format!("longer than {max_bytes} bytes");
-            Err(io::Error::other(reason))
-        }
-        Ok(_) => fs::read(path),
-        Err(error) => Err(error),
-    };
-    match bytes {
+    match read_bounded(path, max_bytes) {
         Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -163,7 +161,7 @@ impl OpenFolder {
     }
 
     fn make(&self, name: &OsStr) -> io::Result<()> {
-        let mode = self.readers.of_folder();
+        let [mode, _] = self.readers.modes();
         match rustix::fs::mkdirat(&self.opened, name, mode) {
             // Another process was faster.
             Err(Errno::EXIST) => return Ok(()),
@@ -196,7 +194,7 @@ impl OpenFolder {
     /// Opens or creates a file for reading and writing, with the mode of the folder's readers. A link is an error.
     pub fn open(&self, name: &OsStr) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let mode = self.readers.of_file();
+        let [_, mode] = self.readers.modes();
         let opened = rustix::fs::openat(&self.opened, name, flags | OFlags::NOFOLLOW, mode);
         let file = self.plain(opened.map_err(|error| self.named(error))?)?;
         rustix::fs::fchmod(&file, mode)?;
@@ -262,7 +260,7 @@ impl OpenFolder {
 mod tests {
     use std::{
         ffi::OsString,
-        fs::Permissions,
+        fs::{self, Permissions},
         os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink},
     };
 

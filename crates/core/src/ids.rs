@@ -39,8 +39,8 @@ fn check(text: &str) -> Result<(), IdError> {
     Ok(())
 }
 
-macro_rules! id {
-    ($(#[$doc:meta])* $name:ident) => {
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident;)+) => {$(
         $(#[$doc])*
         #[derive(
             Clone, Debug, Display, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize,
@@ -66,37 +66,31 @@ macro_rules! id {
                 check(&text).map(|()| Self(text))
             }
         }
-    };
+    )+};
 }
 
-id!(
+ids! {
     /// One camera of this node.
-    CameraId
-);
-id!(
+    CameraId;
     /// One prompt of a camera.
-    PromptId
-);
-id!(
+    PromptId;
     /// One zone of a camera.
-    ZoneId
-);
-id!(
+    ZoneId;
     /// One line of a camera.
-    LineId
-);
-id!(
+    LineId;
     /// One of the two directions in which objects cross a line.
-    DirectionId
-);
-id!(
+    DirectionId;
     /// This box among others on the same broker.
-    NodeId
-);
-id!(
+    NodeId;
     /// One receiver of events over HTTP.
-    WebhookId
-);
+    WebhookId;
+    /// One trigger of a camera.
+    TriggerId;
+    /// One adapter of the model.
+    AdapterId;
+    /// One mode of this node.
+    ModeId;
+}
 
 impl CameraId {
     /// In place of a camera, for a picture that is from none. No camera has it: it is outside of the alphabet.
@@ -116,19 +110,6 @@ impl DirectionId {
         ["in", "out"].map(|name| Self(name.into()))
     }
 }
-
-id!(
-    /// One trigger of a camera.
-    TriggerId
-);
-id!(
-    /// One adapter of the model.
-    AdapterId
-);
-id!(
-    /// One mode of this node.
-    ModeId
-);
 
 /// The word for no mode, so no mode has this id.
 pub const NO_MODE: &str = "none";

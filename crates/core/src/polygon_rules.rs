@@ -7,23 +7,7 @@ type Point = (f64, f64);
 
 /// What is wrong with a polygon, in the words of the configuration's messages.
 pub fn check_polygon(corners: &[Point]) -> Result<(), String> {
-    check_range(corners)?;
-    let count = corners.len();
-    if count < 3 {
-        return Err(format!("needs at least 3 points, has {count}"));
-    }
-    let edge = |index: usize| segment(corners[index], corners[(index + 1) % count]);
-    for first in 0..count {
-        for second in first + 1..count {
-            let neighbours = second == first + 1 || (first == 0 && second == count - 1);
-            if !neighbours && touch(edge(first), edge(second)) {
-                let (first, second) = (first + 1, second + 1);
-                return Err(format!(
-                    "edges cross: the ones that start at points {first} and {second}; give the corners in order around the area"
-                ));
-            }
-        }
-    }
+    check_path(corners, true)?;
     if doubled_area(corners).abs() < f64::EPSILON {
         return Err("has no area; all points are on one line".to_owned());
     }
@@ -32,44 +16,44 @@ pub fn check_polygon(corners: &[Point]) -> Result<(), String> {
 
 /// What is wrong with the points of a line, in the words of the configuration's messages.
 pub fn check_polyline(points: &[Point]) -> Result<(), String> {
-    check_range(points)?;
-    let count = points.len();
-    if count < 2 {
-        return Err(format!("needs at least 2 points, has {count}"));
+    check_path(points, false)
+}
+
+fn check_path(points: &[Point], is_closed: bool) -> Result<(), String> {
+    let (count, least) = (points.len(), 2 + usize::from(is_closed));
+    let is_outside = |(x, y): &Point| !(0.0..=1.0).contains(x) || !(0.0..=1.0).contains(y);
+    if let Some(index) = points.iter().position(is_outside) {
+        let (number, (x, y)) = (index + 1, points[index]);
+        return Err(format!("point {number} is [{x}, {y}]; values are 0 to 1"));
     }
-    let pieces = points.windows(2).map(|ends| segment(ends[0], ends[1]));
-    let pieces: Vec<Segment> = pieces.collect();
-    for (first, piece) in pieces.iter().enumerate() {
-        if piece.from == piece.to {
-            let (number, next) = (first + 1, first + 2);
-            return Err(format!("points {number} and {next} are the same"));
-        }
-        for (second, other) in pieces.iter().enumerate().skip(first + 1) {
-            // Neighbours have a common point, and must not lie on each other.
-            let crosses = match second == first + 1 {
-                true => is_on(*piece, other.to) || is_on(*other, piece.from),
-                false => touch(*piece, *other),
+    if count < least {
+        return Err(format!("needs at least {least} points, has {count}"));
+    }
+    let ends = points.iter().zip(points.iter().cycle().skip(1));
+    let edges: Vec<Segment> = ends
+        .take(count - usize::from(!is_closed))
+        .map(|(from, to)| segment(*from, *to))
+        .collect();
+    for (first, edge) in edges.iter().enumerate() {
+        for (second, other) in edges.iter().enumerate().skip(first + 1) {
+            let is_last = is_closed && first == 0 && second == count - 1;
+            // Neighbours have a common point. Those of a line must not lie on each other.
+            let crosses = match second == first + 1 || is_last {
+                true => !is_closed && (is_on(*edge, other.to) || is_on(*other, edge.from)),
+                false => touch(*edge, *other),
             };
             if crosses {
                 let (first, second) = (first + 1, second + 1);
                 return Err(format!(
-                    "the line crosses itself: the pieces that start at points {first} and {second} touch"
+                    "edges cross: the ones that start at points {first} and {second}; give the points in order"
                 ));
             }
         }
     }
-    Ok(())
-}
-
-fn check_range(points: &[Point]) -> Result<(), String> {
-    for (index, (x, y)) in points.iter().enumerate() {
-        let inside = |share: &f64| (0.0..=1.0).contains(share);
-        if !inside(x) || !inside(y) {
-            let number = index + 1;
-            return Err(format!("point {number} is [{x}, {y}]; values are 0 to 1"));
-        }
+    match !is_closed && edges.iter().all(|edge| edge.from == edge.to) {
+        true => Err("has no length; all points are the same".to_owned()),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// Twice the signed area (shoelace formula).
@@ -153,11 +137,11 @@ mod tests {
         let cases: [(&[Point], &str); 5] = [
             (&[(0.5, 0.5)], "needs at least 2 points, has 1"),
             (&[(0.5, 0.5), (0.5, 1.5)], "point 2 is [0.5, 1.5]"),
-            (&[(0.5, 0.5), (0.5, 0.5)], "points 1 and 2 are the same"),
-            (&[(0.0, 0.5), (0.8, 0.5), (0.4, 0.5)], "crosses itself"),
+            (&[(0.5, 0.5), (0.5, 0.5)], "has no length"),
+            (&[(0.0, 0.5), (0.8, 0.5), (0.4, 0.5)], "edges cross"),
             (
                 &[(0.0, 0.0), (1.0, 1.0), (1.0, 0.0), (0.0, 1.0)],
-                "the pieces that start at points 1 and 3 touch",
+                "the ones that start at points 1 and 3",
             ),
         ];
         for (points, part) in cases {

@@ -83,39 +83,6 @@ impl WeeklySchedule {
             self.days[today] && (self.from_minute..self.to_minute).contains(&minute)
         }
     }
-
-    /// The moments of the week after `after` at which [`covers`](Self::covers) may change, in any order: starts and ends of spans, and
-    /// changes of the zone's clocks.
-    pub fn edges_after(&self, after: WallTime) -> Vec<WallTime> {
-        let (Ok(zone), Ok(first)) = (
-            tz::db().get(&self.zone),
-            Timestamp::from_nanosecond(i128::from(after.unix_nanos())),
-        ) else {
-            return Vec::new();
-        };
-        // From the day before: its span may end today.
-        let midnights = (-1..=EDGE_DAYS).filter_map(|day| {
-            let date = zone.to_datetime(first).date();
-            Some(date.checked_add(day.days()).ok()?.at(0, 0, 0, 0))
-        });
-        let local = midnights.flat_map(|midnight| {
-            let minutes = [self.from_minute, self.to_minute].map(i64::from);
-            minutes.map(|minute| midnight.checked_add(minute.minutes()))
-        });
-        let spans = local.flatten().flat_map(|local| {
-            // A time that a change of the clocks skips or repeats.
-            let instant = zone.to_ambiguous_timestamp(local);
-            [instant.earlier(), instant.later()]
-        });
-        let last = first.checked_add((24 * EDGE_DAYS).hours());
-        let is_near = |change: &Timestamp| last.as_ref().is_ok_and(|last| change <= last);
-        let changes = zone.following(first).map(|change| change.timestamp());
-        let edges = spans.flatten().chain(changes.take_while(is_near));
-        edges
-            .map(|edge| WallTime::from_unix_millis(edge.as_millisecond()))
-            .filter(|edge| *edge > after)
-            .collect()
-    }
 }
 
 impl WeeklyTime {
@@ -159,9 +126,6 @@ impl WeeklyTime {
         })
     }
 }
-
-/// Days after a moment within which [`WeeklySchedule::edges_after`] looks: a span may start on any day of a week.
-const EDGE_DAYS: i64 = 8;
 
 const MINUTES_A_DAY: u16 = 24 * 60;
 
@@ -310,35 +274,6 @@ mod tests {
         ] {
             let error = WeeklyTime::new(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn schedule_changes_only_at_its_edges() {
-        for (text, start) in [
-            ("Mon-Fri 18:00-06:00 Europe/Berlin", "2026-11-20T16:59:59Z"),
-            ("Sat-Mon,Wed 00:00-24:00 UTC", "2026-11-20T00:00:00Z"),
-            ("Sun 02:00-03:00 Europe/Berlin", "2026-10-20T11:11:11Z"),
-            ("Sun 01:30-02:30 Europe/Berlin", "2026-03-25T00:00:00Z"),
-            ("Mon-Sun 23:30-00:30 Asia/Kolkata", "2026-03-25T18:45:00Z"),
-        ] {
-            let schedule = WeeklySchedule::new(text).unwrap();
-            let start = at(start);
-            let mut edges = schedule.edges_after(start);
-            edges.sort_unstable();
-            assert!(edges.len() < 60, "{text}: {}", edges.len());
-            let mut was = schedule.covers(start);
-            let mut changes = 0;
-            for minute in 1..8 * 24 * 60 {
-                let now = start.plus_seconds(f64::from(minute) * 60.0);
-                let before = start.plus_seconds(f64::from(minute - 1) * 60.0);
-                let is = schedule.covers(now);
-                let has_edge = edges.iter().any(|edge| *edge > before && *edge <= now);
-                assert!(is == was || has_edge, "{text} at {now:?}");
-                changes += u32::from(is != was);
-                was = is;
-            }
-            assert!(changes >= 1, "{text}");
         }
     }
 

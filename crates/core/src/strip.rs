@@ -12,7 +12,7 @@ use std::{ops::Range, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Picture, PictureLayout, PromptRegion};
+use super::{Picture, PictureLayout, PixelFormat, PromptRegion};
 
 /// Longest side of a strip, pixels: a strip of a 16:9 camera is cut into as many crops as a look of 720p, nine.
 const SIDE_MAX: usize = 1134;
@@ -132,18 +132,6 @@ struct PlacedPicture {
     size: (usize, usize),
 }
 
-/// One plane of a [`PlacedPicture`]: every sample of the drawing is the mean of the samples of the picture that it touches.
-struct PlaneScaling {
-    /// Bytes of a sample; each is scaled on its own.
-    sample_bytes: usize,
-    /// Samples across and down in the picture.
-    from: (usize, usize),
-    /// Samples across and down in the drawing.
-    to: (usize, usize),
-    /// Where it begins in the drawing, samples.
-    corner: (usize, usize),
-}
-
 impl Drawing {
     /// One picture in another size, which is even.
     pub fn scaled(picture: Picture, size: (usize, usize)) -> Self {
@@ -159,75 +147,55 @@ impl Drawing {
         }
     }
 
-    /// The layout of the drawing with rows one behind the other; `None` without a picture or for pictures that do not fit together.
-    fn layout(&self) -> Option<PictureLayout> {
-        let first = &self.pictures.first()?.picture;
-        let colour = (first.matrix(), first.range());
-        let is_alike = |PlacedPicture { picture, .. }: &PlacedPicture| {
-            picture.format() == first.format() && (picture.matrix(), picture.range()) == colour
-        };
-        let mut strides = [0; 3];
-        for (index, stride) in strides.iter_mut().enumerate() {
-            let plane = (first.format()).plane_size(index, self.size.0, self.size.1);
-            *stride = plane.map_or(0, |(row_bytes, _)| row_bytes);
-        }
-        self.pictures.iter().all(is_alike).then_some(PictureLayout {
-            format: first.format(),
-            size: self.size,
-            strides,
-            colour,
-        })
-    }
-
-    /// The picture; pictures in the memory of a device are copied to the host first. `None` when the pictures do not fit together or cannot be read.
+    /// The picture; pictures in the memory of a device are copied to the host first. `None` without a picture, for pictures that do not fit
+    /// together, and for those that cannot be read.
     pub fn draw(&self) -> Option<Picture> {
-        let layout = self.layout()?;
-        if !self.pictures.iter().all(|placed| placed.picture.fetch()) {
+        let (size, first) = (self.size, &self.pictures.first()?.picture);
+        let format = first.format();
+        let colour = |picture: &Picture| (picture.matrix(), picture.range());
+        let is_usable = |PlacedPicture { picture, .. }: &PlacedPicture| {
+            picture.format() == format && colour(picture) == colour(first) && picture.fetch()
+        };
+        if !self.pictures.iter().all(is_usable) {
             return None;
         }
-        let mut planes = Vec::new();
-        for (index, stride) in layout.strides.into_iter().enumerate() {
-            let size = layout.format.plane_size(index, self.size.0, self.size.1);
-            let Some((_, rows)) = size else {
+        let (mut strides, mut planes) = ([0; 3], Vec::new());
+        for (index, stride) in strides.iter_mut().enumerate() {
+            let Some((row_bytes, rows)) = format.plane_size(index, size.0, size.1) else {
                 break;
             };
-            let mut plane = vec![layout.format.black(index, layout.colour.1); stride * rows];
+            *stride = row_bytes;
+            let mut plane = vec![format.black(index, first.range()); row_bytes * rows];
             for placed in &self.pictures {
-                placed.draw_plane(index, &mut plane, stride);
+                placed.draw_plane(index, &mut plane, row_bytes);
             }
             planes.push(plane);
         }
+        let layout = PictureLayout {
+            format,
+            size,
+            strides,
+            colour: colour(first),
+        };
         Picture::new(layout, Arc::new(planes)).ok()
     }
 }
 
-impl PlacedPicture {
-    /// How plane `index` is scaled; `None`: the format does not have it.
-    fn scaling(&self, index: usize) -> Option<PlaneScaling> {
-        let format = self.picture.format();
-        let (sample_bytes, pixels) = format.plane_step(index);
-        let samples = |size: (usize, usize)| {
-            let (row_bytes, rows) = format.plane_size(index, size.0, size.1)?;
-            Some((row_bytes / sample_bytes, rows))
-        };
-        Some(PlaneScaling {
-            sample_bytes,
-            from: samples(self.picture.size())?,
-            to: samples(self.size)?,
-            corner: (self.left / pixels, self.top / pixels),
-        })
-    }
+/// Samples across and down of plane `index` of a picture of `size`; `None`: the format does not have it.
+fn samples(format: PixelFormat, index: usize, size: (usize, usize)) -> Option<(usize, usize)> {
+    let (row_bytes, rows) = format.plane_size(index, size.0, size.1)?;
+    Some((row_bytes / format.plane_step(index).0, rows))
+}
 
+impl PlacedPicture {
+    /// Every sample of the drawing becomes the mean of the samples of the picture that it touches; each byte of a sample on its own.
     fn draw_plane(&self, index: usize, plane: &mut [u8], stride: usize) {
-        let Some(scaling) = self.scaling(index) else {
+        let format = self.picture.format();
+        let [from, to] = [self.picture.size(), self.size].map(|size| samples(format, index, size));
+        let (Some(from), Some(to)) = (from, to) else {
             return;
         };
-        let PlaneScaling {
-            sample_bytes,
-            from,
-            to,
-            corner,
-        } = scaling;
+        let (sample_bytes, pixels) = format.plane_step(index);
         let columns: Vec<Range<usize>> = (0..to.0).map(|x| touched(x, from.0, to.0)).collect();
         let scaled_row = match sample_bytes {
             1 => scaled_row::<1>,
@@ -236,7 +204,7 @@ impl PlacedPicture {
         };
         let mut sums = vec![0u32; from.0 * sample_bytes];
         for y in 0..to.1 {
-            let begin = (corner.1 + y) * stride + corner.0 * sample_bytes;
+            let begin = (self.top / pixels + y) * stride + self.left / pixels * sample_bytes;
             let out = &mut plane[begin..begin + to.0 * sample_bytes];
             if from == to {
                 out.copy_from_slice(self.picture.row(index, y));
@@ -282,7 +250,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        PixelFormat, PixelRect,
+        PixelRect,
         testing::{cases, planar_picture},
     };
 
@@ -389,7 +357,10 @@ mod tests {
             let size = (placed.size.0 + 5, placed.size.1 + 4);
             let drawn = Drawing { size, pictures: vec![placed.clone()] }.draw().unwrap();
             for index in 0..3 {
-                let Some(PlaneScaling { sample_bytes, from, to, corner }) = placed.scaling(index) else { break };
+                let (sample_bytes, pixels) = format.plane_step(index);
+                let [from, to] = [placed.picture.size(), placed.size].map(|size| samples(format, index, size));
+                let (Some(from), Some(to)) = (from, to) else { break };
+                let corner = (placed.left / pixels, placed.top / pixels);
                 for (x, y) in (0..to.0).flat_map(|x| (0..to.1).map(move |y| (x, y))) {
                     for channel in 0..sample_bytes {
                         let (mut sum, mut count) = (0usize, 0usize);

@@ -33,25 +33,20 @@ impl Mono {
     }
 
     #[must_use]
-    pub const fn after(self, by: Duration) -> Self {
+    pub fn after(self, by: Duration) -> Self {
         Self(self.0.saturating_add(nanos(by)))
     }
 
     /// `self` minus `by`, not before the clock was made.
     #[must_use]
-    pub const fn before(self, by: Duration) -> Self {
+    pub fn before(self, by: Duration) -> Self {
         Self(self.0.saturating_sub(nanos(by)))
     }
 }
 
 /// The nanoseconds of a duration; of one that is longer than the clock can count, as many as it can.
-const fn nanos(duration: Duration) -> u64 {
-    let nanos = duration.as_nanos();
-    if nanos > u64::MAX as u128 {
-        u64::MAX
-    } else {
-        nanos as u64
-    }
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// No time of Spotter is longer: sums and products of a few such times stay within what a [`Duration`] counts.
@@ -100,14 +95,8 @@ impl WallTime {
     }
 
     #[must_use]
-    pub const fn before(self, by: Duration) -> Self {
-        let ns = nanos(by);
-        let ns = if ns > i64::MAX as u64 {
-            i64::MAX
-        } else {
-            ns as i64
-        };
-        Self(self.0.saturating_sub(ns))
+    pub fn before(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub_unsigned(nanos(by)))
     }
 }
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs};
 use anyhow::{Context as _, anyhow, bail};
 use spotter_config::{
     ConfigProblems, Environment, NatsAccess, NatsLogin, Secret, SharedCamera, check_camera_list,
-    check_store_urls, store_url,
+    store_urls,
 };
 use spotter_core::CameraId;
 use spotter_fleet::store::{FleetStore, StoreSettings};
@@ -97,13 +97,10 @@ pub async fn connect(args: &FleetStoreArgs) -> anyhow::Result<FleetStore> {
         }
         (None, None) => NatsLogin::None,
     };
-    let urls = args.nats.iter().map(|url| store_url(url));
-    let urls: Result<Vec<String>, String> = urls.collect();
-    let urls = urls.and_then(|urls| check_store_urls(&urls).map(|()| urls));
     let store = FleetStore::connect(StoreSettings {
         fleet: args.fleet.clone(),
         access: NatsAccess {
-            urls: urls.map_err(|wrong| anyhow!("--nats {wrong}"))?,
+            urls: store_urls(&args.nats).map_err(|wrong| anyhow!("--nats {wrong}"))?,
             login,
             ca: args.ca.clone(),
             replicas: args.replicas.into(),

@@ -56,11 +56,6 @@ impl Environment {
         (self.variable)(name).filter(|value| !value.is_empty())
     }
 
-    /// Where systemd put the unit's credentials.
-    pub(crate) fn credentials_dir(&self) -> Option<PathBuf> {
-        self.variable("CREDENTIALS_DIRECTORY").map(PathBuf::from)
-    }
-
     /// Where state is kept: systemd's `StateDirectory` (the first, when there are several), else the user's, else `/var/lib`.
     pub(crate) fn state_dir(&self) -> PathBuf {
         if let Some(given) = self.variable("STATE_DIRECTORY") {

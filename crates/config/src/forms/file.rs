@@ -1,10 +1,6 @@
 //! Files that the configuration names.
 
-use std::{
-    fs,
-    io::{self, Read},
-    path::{Path, PathBuf},
-};
+use std::path::PathBuf;
 
 use super::{form::Form, scope::Scope, text::not_empty};
 
@@ -20,15 +16,4 @@ pub(crate) fn file<'s>(scope: &'s Scope<'_>, text: &str) -> Form<'s, PathBuf> {
         }
         Some(path)
     })
-}
-
-/// The content of a file; an error when it has more than `max_bytes`.
-pub(crate) fn read_bounded(path: &Path, max_bytes: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let file = fs::File::open(path)?;
-    file.take(max_bytes + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > max_bytes {
-        true => Err(io::Error::other(format!("longer than {max_bytes} bytes"))),
-        false => Ok(bytes),
-    }
 }

@@ -66,7 +66,7 @@ impl<'f, T: 'f> Form<'f, T> {
         KeyForm::new(self.text, "required", move |key, table| {
             let value = table.get(key);
             if value.is_none() {
-                table.missing(&[key], missing);
+                table.error(missing);
             }
             value.and_then(|value| (self.read)(&value))
         })

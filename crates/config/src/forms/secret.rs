@@ -1,15 +1,14 @@
 //! Logins and keys: named in the file, kept elsewhere. Nothing here ever prints one.
 
-use std::{fmt, fs, io, os::unix::fs::PermissionsExt, path::Path};
-
-use super::{
-    file::read_bounded,
-    form::Form,
-    rights::{CAMERA_CREDENTIAL, ListRights},
-    scope::Scope,
-    text::text,
+use std::{
+    fmt, fs, io,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
 };
+
+use super::{form::Form, rights::CAMERA_CREDENTIAL, scope::Scope, text::text};
 use crate::read::{key::keys, table::Reader, value::ConfigValue};
+use spotter_core::read_bounded;
 
 /// No password or key is longer, in bytes.
 const SECRET_MAX_BYTES: u64 = 64 * 1024;
@@ -41,14 +40,6 @@ pub(crate) const CLEAR_TEXT: &str = "not encrypted: everyone on the network betw
 pub(crate) const INSECURE: &str =
     "the certificate is not checked; an attacker on the network can read and change everything";
 
-/// Where a secret is.
-pub(crate) enum SecretPlace {
-    Variable(String),
-    /// Of systemd.
-    Credential(String),
-    File(String),
-}
-
 /// A secret that is named: `{ env = "NAME" }`, `{ cred = "NAME" }` (systemd), `{ file = "PATH" }`.
 pub(crate) fn password<'s>(scope: &'s Scope<'_>) -> Form<'s, Secret> {
     password_with(scope, "secret", |_| Ok(()))
@@ -63,7 +54,11 @@ pub(crate) fn password_with<'s>(
     Form::new(form, move |value| {
         let text = fetch(scope, value)?;
         let text = without_line_break(&text);
-        value.checked(not_empty(text).and_then(|()| check(text)))?;
+        if text.is_empty() {
+            value.error("the secret is empty");
+            return None;
+        }
+        value.checked(check(text))?;
         Some(Secret::new(text.to_owned()))
     })
 }
@@ -72,13 +67,6 @@ pub(crate) fn password_with<'s>(
 pub(crate) fn private_key<'s>(scope: &'s Scope<'_>) -> Form<'s, Secret> {
     let text = "secret with `env`, `cred_file` or `file`";
     password_with(scope, text, |_| Ok(()))
-}
-
-fn not_empty(secret: &str) -> Result<(), String> {
-    match secret {
-        "" => Err("the secret is empty".to_owned()),
-        _ => Ok(()),
-    }
 }
 
 fn fetch(scope: &Scope<'_>, value: &ConfigValue<'_>) -> Option<String> {
@@ -94,30 +82,24 @@ fn fetch(scope: &Scope<'_>, value: &ConfigValue<'_>) -> Option<String> {
         return Some(text.to_owned());
     }
     let mut table = Reader::of_value(value)?;
-    let mut places = read_places(&mut table);
+    let [env, cred, file] = read_places(&mut table);
     let keys = ["env", "cred", "cred_file", "file"];
-    match keys.iter().filter(|key| table.given(key).is_some()).count() {
-        0 => table.missing(&keys, format!("no secret is named; {ADVICE}")),
-        1 => {}
-        _ => {
-            table.error(format!("more than one secret is named; {ADVICE}"));
-            places.clear();
-        }
+    let given = keys.iter().filter(|key| table.given(key).is_some()).count();
+    if given != 1 {
+        let wrong = if given == 0 { "no" } else { "more than one" };
+        table.error(format!("{wrong} secret is named; {ADVICE}"));
     }
     table.finish();
-    let place = places.pop()?;
-    if let Some(text) = scope.list.and_then(|rights| denial(rights, &place)) {
-        scope.forbidden(value, &text);
-        return None;
-    }
-    match place {
-        SecretPlace::Variable(name) => from_variable(scope, value, &name),
-        SecretPlace::Credential(name) => from_credential(scope, value, &name),
-        SecretPlace::File(path) => from_file(scope, value, &scope.path(&path)),
+    match (env, cred, file) {
+        _ if given != 1 => None,
+        (Some(name), ..) => from_variable(scope, value, &name),
+        (_, Some(name), _) => from_credential(scope, value, &name),
+        (.., path) => from_file(scope, value, &scope.path(&path?)),
     }
 }
 
-pub(crate) fn read_places(table: &mut Reader<'_>) -> Vec<SecretPlace> {
+/// The name of a variable, the name of a credential of systemd, and the path of a file.
+pub(crate) fn read_places(table: &mut Reader<'_>) -> [Option<String>; 3] {
     let name = |form: &'static str| text(form, |name: &str| Ok(name.to_owned())).optional("none");
     keys! { table in "Secrets", "Passwords and keys are not written in this file. Each is a table with exactly one of these keys.",
             r#"password = { cred = "mqtt_password" }"#;
@@ -130,37 +112,30 @@ pub(crate) fn read_places(table: &mut Reader<'_>) -> Vec<SecretPlace> {
         /// Reads the secret from a file. A file that all users can read causes a warning.
         file = name("path, relative to the configuration file"), r#"password = { file = "/etc/spotter/front" }"#;
     }
-    let places = [
-        env.map(SecretPlace::Variable),
-        cred.or(cred_file).map(SecretPlace::Credential),
-        file.map(SecretPlace::File),
-    ];
-    places.into_iter().flatten().collect()
+    [env, cred.or(cred_file), file]
 }
 
-/// Why a fleet's list may not name this secret of the box: it may only name one that is meant for a camera, because it says to which host it goes.
-fn denial(rights: &ListRights, place: &SecretPlace) -> Option<String> {
-    match place {
-        SecretPlace::Credential(name) => (!rights.allows_credential(name)).then(|| {
-            format!(
-                "a fleet's list can name credentials that begin with {CAMERA_CREDENTIAL:?}; rename it, or add it to camera_credentials in [fleet] of the box"
-            )
-        }),
-        SecretPlace::Variable(_) | SecretPlace::File(_) => (!rights.allow_local).then(|| {
-            format!(
-                "a fleet's list cannot name variables and files of a box; use {{ cred = \"{CAMERA_CREDENTIAL}NAME\" }}, or set allow_local = true in [fleet] of the box"
-            )
-        }),
+/// Whether the box's own file names a secret in a variable or a file, or its fleet's list may: it says to which host the secret goes.
+fn is_local_allowed(scope: &Scope, value: &ConfigValue<'_>) -> bool {
+    let is_allowed = scope.list.is_none_or(|rights| rights.allow_local);
+    if !is_allowed {
+        scope.forbidden(value, &format!(
+            "a fleet's list cannot name variables and files of a box; use {{ cred = \"{CAMERA_CREDENTIAL}NAME\" }}, or set allow_local = true in [fleet] of the box"
+        ));
     }
+    is_allowed
 }
 
 /// A password without one line break at its end, which an editor adds.
-pub(crate) fn without_line_break(text: &str) -> &str {
+fn without_line_break(text: &str) -> &str {
     let line = text.strip_suffix('\n').unwrap_or(text);
     line.strip_suffix('\r').unwrap_or(line)
 }
 
 fn from_variable(scope: &Scope, value: &ConfigValue<'_>, name: &str) -> Option<String> {
+    if !is_local_allowed(scope, value) {
+        return None;
+    }
     if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') || name.is_empty() {
         // Not shown: it may be the secret itself.
         value.error("\"env\" must be the name of an environment variable");
@@ -182,8 +157,20 @@ fn from_credential(scope: &Scope, value: &ConfigValue<'_>, name: &str) -> Option
         value.error("\"cred\" must be the name of a credential: letters, digits, _ - and .");
         return None;
     }
-    let dir = scope.environment.credentials_dir();
-    let path = dir.map(|dir| dir.join(name)).filter(|path| path.exists());
+    if scope
+        .list
+        .is_some_and(|rights| !rights.allows_credential(name))
+    {
+        scope.forbidden(value, &format!(
+            "a fleet's list can name credentials that begin with {CAMERA_CREDENTIAL:?}; rename it, or add it to camera_credentials in [fleet] of the box"
+        ));
+        return None;
+    }
+    let dir = scope.environment.variable("CREDENTIALS_DIRECTORY");
+    let path = dir
+        .map(PathBuf::from)
+        .map(|dir| dir.join(name))
+        .filter(|path| path.exists());
     let Some(path) = path else {
         let remedy = format!("add LoadCredential={name}:PATH to the unit");
         let text = format!("systemd did not provide credential {name:?}; {remedy}");
@@ -195,6 +182,9 @@ fn from_credential(scope: &Scope, value: &ConfigValue<'_>, name: &str) -> Option
 }
 
 fn from_file(scope: &Scope, value: &ConfigValue<'_>, path: &Path) -> Option<String> {
+    if !is_local_allowed(scope, value) {
+        return None;
+    }
     let shown = path.display();
     match fs::metadata(path).map(|meta| meta.permissions().mode() & 0o7777) {
         Ok(mode) if mode & 0o004 != 0 => {
@@ -212,7 +202,7 @@ fn from_file(scope: &Scope, value: &ConfigValue<'_>, path: &Path) -> Option<Stri
 }
 
 /// Reads a small text file; a pipe, which would block, is refused and a huge file is not read to its end.
-pub(crate) fn read(path: &Path) -> io::Result<String> {
+fn read(path: &Path) -> io::Result<String> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("not a plain file"));
     }

@@ -9,33 +9,6 @@ use crate::{
 };
 use spotter_core::{LookRate, StripShape};
 
-/// Prompt-frames a second that all cameras ask for: every prompt at its own rate.
-pub(crate) fn asked_prompt_frames_hz(cameras: &[CameraConfig]) -> f64 {
-    let prompts = cameras.iter().flat_map(|camera| &camera.prompts);
-    prompts.map(|prompt| prompt.rate.hz()).sum()
-}
-
-/// A warning when the cameras ask for more than the machine did at its last measurement. `machine` is `GPU` or `CPU`;
-/// both rates are prompt-frames a second.
-pub fn impossible_load(
-    cameras: &[CameraConfig],
-    machine: &str,
-    measured_hz: f64,
-) -> Option<String> {
-    let asked_hz = asked_prompt_frames_hz(cameras);
-    let count = match cameras.len() {
-        1 => "1 camera asks".to_owned(),
-        count => format!("{count} cameras ask"),
-    };
-    (asked_hz > measured_hz).then(|| {
-        let (asked, measured) = (shown(asked_hz), shown(measured_hz));
-        format!(
-            "{count} for {asked} prompt-frames/s; this {machine} measured {measured}/s at the last start; \
-             frames will be dropped"
-        )
-    })
-}
-
 /// A warning when a camera whose key frames alone are decoded sends them less often than looks are due.
 pub fn key_frames_too_rare(rate: LookRate, key_frame_distance_s: f64) -> Option<String> {
     let needed_s = 1.0 / rate.hz();

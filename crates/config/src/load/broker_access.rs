@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::prompt_keys::read_keys;
 use crate::{
-    forms::{address, environment::Environment, secret},
+    forms::{environment::Environment, prelude::*, scope::ReadPurpose},
     tables::mqtt::*,
 };
 
@@ -23,45 +24,29 @@ pub struct BrokerOptions {
 }
 
 impl BrokerAccess {
-    /// Says what is wrong with the options and never shows the URL or a secret. Blocks on the disk.
+    /// As if `[mqtt]` of a file had these keys. An error never shows the URL or a secret. Blocks on the disk.
     pub fn of_options(options: &BrokerOptions, environment: &Environment) -> Result<Self, String> {
-        let broker = address::broker(&options.url).map_err(|wrong| format!("the URL {wrong}"))?;
-        if options.ca.is_some() && !broker.secure {
-            return Err(
-                "a certificate authority together with mqtt://; did you mean mqtts://?".to_owned(),
-            );
-        }
-        let password = match (&options.user, &options.password_file) {
-            (None, Some(_)) => return Err("a password needs a user".to_owned()),
-            (None, None) => None,
-            (Some(_), Some(path)) => Some(password_of(path)?),
-            (Some(_), None) => environment
-                .variable(PASSWORD_VARIABLE)
-                .map(secret::Secret::new),
-        };
-        let ca = options.ca.clone();
-        let tls = || MqttTls {
-            ca,
-            ..MqttTls::default()
-        };
-        Ok(Self {
-            host: broker.host,
-            port: broker.port,
-            tls: broker.secure.then(tls),
-            user: options.user.clone(),
-            password,
-            version: MqttVersion::Auto,
-            max_qos: 1,
-        })
-    }
-}
-
-fn password_of(path: &Path) -> Result<secret::Secret, String> {
-    let text = secret::read(path)
-        .map_err(|error| format!("cannot read the password from {}: {error}", path.display()))?;
-    match secret::without_line_break(&text) {
-        "" => Err(format!("the password in {} is empty", path.display())),
-        password => Ok(secret::Secret::new(password.to_owned())),
+        let path = |path: &PathBuf| path.display().to_string();
+        let place =
+            |key: &str, name: String| toml::Table::from_iter([(key.to_owned(), name.into())]);
+        let is_set = environment.variable(PASSWORD_VARIABLE).is_some() && options.user.is_some();
+        let variable = is_set.then(|| place("env", PASSWORD_VARIABLE.to_owned()));
+        let password = options
+            .password_file
+            .as_ref()
+            .map(|file| place("file", path(file)));
+        let keys: [(&str, Option<toml::Value>); 4] = [
+            ("url", Some(options.url.as_str().into())),
+            ("user", options.user.as_deref().map(Into::into)),
+            ("password", password.or(variable).map(Into::into)),
+            ("ca", options.ca.as_ref().map(|ca| path(ca).into())),
+        ];
+        let given = keys
+            .into_iter()
+            .filter_map(|(key, value)| Some((key.to_owned(), value?)));
+        let scope = Scope::new(environment, Path::new(""), ReadPurpose::Run);
+        let mqtt = read_keys("mqtt", &given.collect(), |table| mqtt(&scope, table))?;
+        Ok(mqtt.broker)
     }
 }
 

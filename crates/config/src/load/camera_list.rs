@@ -32,14 +32,9 @@ pub fn check_camera_list(
         list: Some(&rights),
         ..Scope::new(environment, Path::new(""), ReadPurpose::CheckElsewhere)
     };
-    let (list, problems) = read(name, text, &scope);
-    match problems.iter().any(is_error) {
-        true => Err(ConfigProblems::new(name, problems)),
-        false => Ok(SharedCameraList {
-            warnings: problems,
-            ..list
-        }),
-    }
+    let (list, notes) = read(name, text, &scope);
+    let warnings = notes.into_result()?;
+    Ok(SharedCameraList { warnings, ..list })
 }
 
 /// The node that a list is read for.
@@ -61,24 +56,20 @@ pub fn camera_list(
         list: Some(reader.rights),
         ..Scope::new(reader.environment, Path::new(""), ReadPurpose::Run)
     };
-    let (mut list, problems) = read(name, text, &scope);
-    let mut warnings = Vec::new();
+    let (mut list, notes) = read(name, text, &scope);
+    let problems = notes.into_list();
     for problem in &problems {
-        match (camera_of(&problem.key), is_error(problem)) {
-            (Some(camera), true) => {
+        match (camera_of(&problem.key), problem.severity) {
+            (Some(camera), Severity::Error) => {
                 list.cameras.retain(|listed| listed.camera.id != camera);
                 let reason = problem.to_string();
                 list.refused.entry(camera).or_insert(reason);
             }
-            (None, true) => return Err(ConfigProblems::new(name, problems)),
-            (_, false) => warnings.push(problem.clone()),
+            (None, Severity::Error) => return Err(ConfigProblems::new(name, problems)),
+            (_, Severity::Warning) => list.warnings.push(problem.clone()),
         }
     }
-    Ok(SharedCameraList { warnings, ..list })
-}
-
-fn is_error(problem: &ConfigProblem) -> bool {
-    problem.severity == Severity::Error
+    Ok(list)
 }
 
 /// The camera that a key such as `camera.gate.rate` is about.
@@ -88,14 +79,14 @@ fn camera_of(key: &str) -> Option<CameraId> {
 }
 
 /// A list is for all who may read it in the store, so it has no plain secrets.
-fn read(name: &str, text: &str, scope: &Scope<'_>) -> (SharedCameraList, Vec<ConfigProblem>) {
+fn read(name: &str, text: &str, scope: &Scope<'_>) -> (SharedCameraList, Notes) {
     let notes = Notes::new(name, text);
     let mut list = SharedCameraList::default();
     if let Some(document) = syntax::parse(&notes, text) {
         let reader = Reader::new(&notes, "", 0..0, Some(document.get_ref()));
         list.cameras = read_cameras(scope, reader);
     }
-    (list, notes.into_list())
+    (list, notes)
 }
 
 /// The cameras of a list.

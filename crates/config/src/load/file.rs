@@ -5,13 +5,13 @@ use std::path::Path;
 use sha2::{Digest, Sha256};
 
 use crate::{
-    forms::{environment::Environment, file::read_bounded, prelude::*, scope::ReadPurpose},
+    forms::{environment::Environment, prelude::*, scope::ReadPurpose},
     read::{prelude::*, problem::*, syntax},
     tables::{
         api::*, camera::*, fleet::*, http::*, mode::*, model::*, mqtt::*, node::*, webhook::*,
     },
 };
-use spotter_core::{AdapterId, ModeId, WebhookId};
+use spotter_core::{AdapterId, ModeId, WebhookId, read_bounded};
 
 /// Version of the file's shape.
 const SCHEMA: i128 = 1;
@@ -95,8 +95,7 @@ fn read(
     let file = path.display().to_string();
     let bytes = read_bounded(path, FILE_MAX_BYTES).map_err(|error| {
         let text = format!("cannot be read: {error}; name a configuration file");
-        let problem = ConfigProblem::of_file(path, String::new(), text);
-        ConfigProblems::new(&file, vec![problem])
+        ConfigProblems::of_file(&file, text)
     })?;
     let dir = path.parent().unwrap_or(Path::new(""));
     read_text(&file, &bytes, Scope::new(environment, dir, purpose))
@@ -166,7 +165,7 @@ pub(super) fn read_root(
     let api = api.map(|table| self::api(&scope, table, http.listen));
     if root.given("mqtt").is_none() {
         let text = "no broker; add [mqtt] with url = \"mqtt://HOST\"";
-        root.missing(&["mqtt"], text);
+        root.error(text);
     }
     let mqtt = mqtt.and_then(|table| self::mqtt(&scope, table));
     let model = self::model(&scope, model, adapter);

@@ -1,4 +1,4 @@
-//! The prompt of a command: the keys of a prompt of the file, read by the same code.
+//! Tables that are in no file: the prompt of a command, options of a command. They are read by the code that reads the file's.
 
 use crate::{
     read::{prelude::*, problem::*, syntax},
@@ -6,7 +6,7 @@ use crate::{
 };
 use spotter_core::PromptId;
 
-/// Mistakes of one prompt in a message; there may be hundreds.
+/// Mistakes of one table in a message; there may be hundreds.
 const MISTAKES_MAX: usize = 8;
 
 /// The prompt that a file with these keys has on this camera, or the mistakes that would be reported of the file.
@@ -15,9 +15,6 @@ pub fn prompt_of_keys(
     id: &PromptId,
     camera: &CameraConfig,
 ) -> Result<PromptConfig, String> {
-    // A reader notes places in a text.
-    let text = toml::to_string(keys).map_err(|error| format!("prompt: {error}"))?;
-    let notes = Notes::new("", &text);
     let of_camera = PromptScope {
         rate: camera.rate,
         crops_max: camera.crops_max,
@@ -25,27 +22,33 @@ pub fn prompt_of_keys(
         zones: &camera.zones,
         lines: &camera.lines,
     };
-    let read = syntax::parse(&notes, &text).and_then(|document| {
-        let table = Reader::new(&notes, "prompt", 0..0, Some(document.get_ref()));
-        prompt(id.clone(), table, of_camera)
-    });
-    match (read, notes.into_result()) {
-        (Some(prompt), Ok(_)) => Ok(prompt),
-        (_, Err(problems)) => Err(mistakes(&problems)),
-        // Not reached: what gives nothing has noted why.
-        (None, Ok(_)) => Err("prompt: cannot be read".to_owned()),
-    }
+    read_keys("prompt", keys, |table| prompt(id.clone(), table, of_camera))
 }
 
-/// One line of all mistakes, the first ones in full.
-fn mistakes(problems: &ConfigProblems) -> String {
-    let all = problems
-        .iter()
-        .map(|wrong| format!("{}: {}", wrong.key, wrong.text));
-    let all: Vec<String> = all.collect();
-    let shown = all[..all.len().min(MISTAKES_MAX)].join("; ");
-    match all.len().saturating_sub(MISTAKES_MAX) {
-        0 => shown,
-        more => format!("{shown}; and {more} more"),
+/// Reads a table that is called `name` in messages. The error is one line of all mistakes, the first ones in full.
+pub(super) fn read_keys<T>(
+    name: &str,
+    keys: &toml::Table,
+    read: impl FnOnce(Reader<'_>) -> Option<T>,
+) -> Result<T, String> {
+    // A reader notes places in a text.
+    let text = toml::to_string(keys).map_err(|error| format!("{name}: {error}"))?;
+    let notes = Notes::new("", &text);
+    let found = syntax::parse(&notes, &text).and_then(|document| {
+        let table = Reader::new(&notes, name, 0..0, Some(document.get_ref()));
+        read(table)
+    });
+    let wrong = match notes.into_result() {
+        Ok(_) => Vec::new(),
+        Err(problems) => problems
+            .iter()
+            .map(|wrong| format!("{}: {}", wrong.key, wrong.text))
+            .collect(),
+    };
+    let shown = wrong[..wrong.len().min(MISTAKES_MAX)].join("; ");
+    match (found, wrong.len().saturating_sub(MISTAKES_MAX)) {
+        (Some(found), _) if wrong.is_empty() => Ok(found),
+        (_, 0) => Err(shown),
+        (_, more) => Err(format!("{shown}; and {more} more")),
     }
 }

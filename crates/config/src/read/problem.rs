@@ -1,6 +1,6 @@
 //! What is wrong with a configuration, in words an operator can act on, and its place in the file.
 
-use std::{cell::RefCell, fmt, ops::Range, path::Path};
+use std::{cell::RefCell, fmt, ops::Range};
 
 use super::key::{Key, SectionReference};
 
@@ -33,19 +33,6 @@ pub struct ConfigProblem {
     /// What is wrong and what to do.
     pub text: String,
     pub severity: Severity,
-}
-
-impl ConfigProblem {
-    /// An error without a place.
-    pub(crate) fn of_file(file: &Path, key: String, text: String) -> Self {
-        Self {
-            file: file.display().to_string(),
-            place: None,
-            key,
-            text,
-            severity: Severity::Error,
-        }
-    }
 }
 
 /// `site.toml:14:1 camera.gate.promts: unknown key; did you mean "prompt"?`
@@ -82,11 +69,16 @@ impl ConfigProblems {
         }
     }
 
-    /// Mistakes in what values of a file name, found after it was read: each with its key. `None` without any.
-    pub fn of_values(file: &Path, wrong: Vec<(String, String)>) -> Option<Self> {
-        let problem = |(key, text)| ConfigProblem::of_file(file, key, text);
-        let list: Vec<_> = wrong.into_iter().map(problem).collect();
-        (!list.is_empty()).then(|| Self::new(&file.display().to_string(), list))
+    /// The one mistake of a file whose text is not known.
+    pub(crate) fn of_file(file: &str, text: String) -> Self {
+        let problem = ConfigProblem {
+            file: file.to_owned(),
+            place: None,
+            key: String::new(),
+            text,
+            severity: Severity::Error,
+        };
+        Self::new(file, vec![problem])
     }
 
     /// Errors and warnings, sorted by line.

@@ -22,7 +22,6 @@ pub(crate) struct Reader<'a> {
     /// `None` when the file does not have the table: every key has its default.
     table: Option<&'a DeTable<'a>>,
     known: Vec<&'static str>,
-    missing: Vec<(Vec<&'static str>, String)>,
     /// Its heading in the reference.
     title: &'static str,
 }
@@ -41,7 +40,6 @@ impl<'a> Reader<'a> {
             span,
             table,
             known: Vec::new(),
-            missing: Vec::new(),
             title: "",
         }
     }
@@ -152,12 +150,6 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Notes that none of `keys` is there, though one must be. A misspelt key that [`Reader::finish`] finds explains
-    /// it better and takes its place.
-    pub(crate) fn missing(&mut self, keys: &[&'static str], text: impl Into<String>) {
-        self.missing.push((keys.to_vec(), text.into()));
-    }
-
     /// Notes that the file has the key `name`, which earlier versions had: for one release the file is accepted with a warning, and the key
     /// is ignored.
     pub(crate) fn ignored(&mut self, name: &'static str, replacement: &str) {
@@ -169,25 +161,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reports unknown keys, then missing ones.
-    pub(crate) fn finish(mut self) {
+    /// Reports unknown keys.
+    pub(crate) fn finish(self) {
         for (name, _) in self.table.into_iter().flatten() {
             let name_text = name.get_ref().as_ref();
             if self.known.contains(&name_text) {
                 continue;
             }
             let text = match nearest(name_text, self.known.iter().copied()) {
-                Some(near) => {
-                    self.missing.retain(|(keys, _)| !keys.contains(&near));
-                    format!("unknown key; did you mean {near:?}?")
-                }
+                Some(near) => format!("unknown key; did you mean {near:?}?"),
                 None => format!("unknown key; valid keys: {}", self.known.join(", ")),
             };
             self.notes
                 .error(&name.span(), &self.key_of(name_text), text);
-        }
-        for (_, text) in &self.missing {
-            self.notes.error(&self.span, &self.path, text);
         }
     }
 

@@ -95,11 +95,9 @@ fn directions() -> Form<'static, [DirectionId; 2]> {
             ));
             return None;
         };
-        let [first, second] = [first, second].map(|element| element.id(DirectionId::new));
-        let directions = [first?, second?];
+        let directions = [first.id(DirectionId::new)?, second.id(DirectionId::new)?];
         if directions[0] == directions[1] {
             value.error("both directions have the same name");
-            return None;
         }
         Some(directions)
     });

@@ -156,7 +156,7 @@ pub(crate) fn cameras<'a, C>(
     table.finish();
     if camera.is_empty() {
         let text = "no camera; add [camera.NAME] with a url and a prompt";
-        root.missing(&["camera"], text);
+        root.error(text);
     }
     let read = |(id, table)| read(id, table, &defaults);
     camera.into_iter().filter_map(read).collect()
@@ -259,7 +259,7 @@ pub(crate) fn camera(
     let triggers = triggers(scope, trigger, &table, source.as_ref());
     if prompt.is_empty() {
         let example = format!("[camera.{id}.prompt.NAME] with detect, point or query");
-        table.missing(&["prompt"], format!("no prompt; add {example}"));
+        table.error(format!("no prompt; add {example}"));
     }
     let of_camera = PromptScope {
         rate: settings.rate,

@@ -9,7 +9,7 @@ use crate::{
         prelude::*,
         rights::{ListRights, network},
     },
-    read::prelude::*,
+    read::{prelude::*, value::ConfigValue},
 };
 use spotter_core::NodeId;
 
@@ -50,25 +50,19 @@ pub enum NatsLogin {
     Credentials(PathBuf),
 }
 
-/// A server's URL as the client library takes it.
-pub fn store_url(text: &str) -> Result<String, String> {
-    let url = address::server(text, "nats, tls")?;
-    let (scheme, port) = (url.scheme(), url.port().unwrap_or(STORE_PORT));
-    let host = address::host(&url)?;
-    let host = if host.contains(':') {
-        format!("[{host}]")
-    } else {
-        host
-    };
-    Ok(format!("{scheme}://{host}:{port}"))
-}
-
-/// What is wrong with servers that are used together: with `nats://` beside `tls://`, a login would be sent unencrypted when the encrypted
+/// URLs of servers as the client library takes them. With `nats://` beside `tls://`, a login would be sent unencrypted when the encrypted
 /// servers fail.
-pub fn check_store_urls(urls: &[String]) -> Result<(), String> {
+pub fn store_urls<S: AsRef<str>>(texts: &[S]) -> Result<Vec<String>, String> {
+    let url = |text: &S| {
+        let url = address::server(text.as_ref(), "nats, tls")?;
+        let (scheme, port) = (url.scheme(), url.port().unwrap_or(STORE_PORT));
+        let host = url.host_str().unwrap_or_default();
+        Ok(format!("{scheme}://{host}:{port}"))
+    };
+    let urls: Vec<String> = texts.iter().map(url).collect::<Result<_, String>>()?;
     let encrypted = urls.iter().filter(|url| url.starts_with("tls:")).count();
     match encrypted == 0 || encrypted == urls.len() {
-        true => Ok(()),
+        true => Ok(urls),
         false => Err("nats:// together with tls://; use tls:// for all servers".to_owned()),
     }
 }
@@ -77,16 +71,11 @@ pub fn check_store_urls(urls: &[String]) -> Result<(), String> {
 fn servers() -> Form<'static, Vec<String>> {
     let form = "`nats://HOST` or `tls://HOST`, with an optional `:PORT`; or a list of them";
     Form::new(form, |value| {
-        if !value.is_list() {
-            return Some(vec![value.parsed(store_url)?]);
-        }
-        let urls = value.list()?;
-        let urls: Vec<_> = urls
-            .iter()
-            .filter_map(|one| one.parsed(store_url))
-            .collect();
-        value.checked(check_store_urls(&urls))?;
-        Some(urls)
+        let texts = match value.is_list() {
+            true => value.list()?.iter().map(ConfigValue::text).collect(),
+            false => value.text().map(|text| vec![text]),
+        };
+        value.checked(store_urls(&texts?))
     })
 }
 

@@ -201,7 +201,7 @@ fn task(table: &mut Reader<'_>) -> Option<Task> {
     let kinds = ["detect", "point", "query"];
     let given = kinds.map(|key| table.given(key).is_some());
     match given.iter().filter(|is_given| **is_given).count() {
-        0 => table.missing(&kinds, ONE),
+        0 => table.error(ONE),
         1 => {}
         _ => {
             table.error(ONE);

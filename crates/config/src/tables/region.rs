@@ -79,19 +79,17 @@ fn checked(area: NormBox) -> Result<RegionBox, String> {
     Ok(RegionBox::new(area))
 }
 
+/// The box around these corners; `None` without any.
 fn bounds(corners: &[(f64, f64)]) -> Option<NormBox> {
-    let corner = |&(x, y): &(f64, f64)| NormBox {
-        x0: x,
-        y0: y,
-        x1: x,
-        y1: y,
+    let &(x, y) = corners.first()?;
+    let first = NormBox::from_corners(x, y, x, y);
+    let around = |area: NormBox, &(x, y): &(f64, f64)| NormBox {
+        x0: area.x0.min(x),
+        y0: area.y0.min(y),
+        x1: area.x1.max(x),
+        y1: area.y1.max(y),
     };
-    corners.iter().map(corner).reduce(|a, b| NormBox {
-        x0: a.x0.min(b.x0),
-        y0: a.y0.min(b.y0),
-        x1: a.x1.max(b.x1),
-        y1: a.y1.max(b.y1),
-    })
+    Some(corners.iter().fold(first, around))
 }
 
 fn around(bounds: NormBox) -> RegionBox {

@@ -120,7 +120,7 @@ fn trigger(
         }
         (None, None, None) => {
             let text = "no source; add mqtt = \"TOPIC\", onvif = \"motion\" or http = true";
-            table.missing(&kinds, text);
+            table.error(text);
             None
         }
         _ => {
@@ -164,9 +164,6 @@ fn scalar() -> Form<'static, String> {
 
 /// A topic of another program. `own`: below it are this node's.
 fn foreign_topic(text: &str, own: Option<&str>) -> Result<String, String> {
-    if text.is_empty() {
-        return Err("empty; write the topic of the messages that trigger".to_owned());
-    }
     topic(text)?;
     let is_below = |own: &&str| {
         text.strip_prefix(*own)

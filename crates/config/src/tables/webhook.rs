@@ -3,6 +3,7 @@
 use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use url::Url;
 
 use super::{camera::CameraConfig, mqtt::SpoolConfig};
 use crate::{forms::prelude::*, read::prelude::*};
@@ -125,18 +126,19 @@ pub(crate) fn webhook(
         spool = sub_table("see `spool` in `[webhook.NAME]`"), r#"spool = { max_age = "24h" }"#;
     }
     let spool = self::spool(spool);
-    if let (Some(receiver), Some(ca)) = (&url, table.given("ca"))
-        && !receiver.is_secure
+    if let (Some((url, _)), Some(ca)) = (&url, table.given("ca"))
+        && url.scheme() != "https"
     {
         ca.error("together with http://; did you mean https://?");
     }
     table.finish();
-    let receiver = url?;
+    let (url, is_url_secret) = url?;
+    let (host, port) = (url.host_str()?, url.port_or_known_default()?);
     Some(WebhookConfig {
         id,
-        url: receiver.url,
-        is_url_secret: receiver.is_secret,
-        address: receiver.address,
+        address: format!("{host}:{port}"),
+        url: Secret::new(url.into()),
+        is_url_secret,
         ca,
         secret,
         bearer,
@@ -151,39 +153,15 @@ pub(crate) fn webhook(
     })
 }
 
-struct Receiver {
-    url: Secret,
-    is_secret: bool,
-    address: String,
-    is_secure: bool,
-}
-
-/// The URL in the file, or the one that the file names as a secret.
-fn receiver_url<'s>(scope: &'s Scope<'_>) -> Form<'s, Receiver> {
+/// The URL in the file, or the one that the file names as a secret; with whether it is one. What is wrong with a URL never shows it.
+fn receiver_url<'s>(scope: &'s Scope<'_>) -> Form<'s, (Url, bool)> {
     let text = "`http://HOST…` or `https://HOST…`; or a secret with such a text";
-    Form::new(text, |value| match value.as_text() {
-        Some(text) => value.checked(receiver(text, false)),
-        None => {
-            let named = password(scope).read(value)?;
-            value.checked(receiver(named.reveal(), true))
-        }
-    })
-}
-
-/// Says what is wrong with a URL and never shows it.
-fn receiver(text: &str, is_secret: bool) -> Result<Receiver, String> {
-    let url = address::web(text)?;
-    let host = address::host(&url)?;
-    let address = match url.port_or_known_default() {
-        Some(port) if host.contains(':') => format!("[{host}]:{port}"),
-        Some(port) => format!("{host}:{port}"),
-        None => host,
-    };
-    Ok(Receiver {
-        is_secure: url.scheme() == "https",
-        is_secret,
-        address,
-        url: Secret::new(url.into()),
+    Form::new(text, |value| {
+        let url = match value.as_text() {
+            Some(text) => address::web(text),
+            None => address::web(password(scope).read(value)?.reveal()),
+        };
+        Some((value.checked(url)?, value.as_text().is_none()))
     })
 }
 
