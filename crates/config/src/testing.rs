@@ -39,30 +39,10 @@ pub fn mqtt(port: u16) -> MqttConfig {
 
 /// A camera of the test source: one look a second, no gate, no mask, no zones, no lines.
 pub fn camera(id: &str, prompts: Vec<PromptConfig>) -> CameraConfig {
+    let id = CameraId::new(id).expect("an id");
     CameraConfig {
-        id: CameraId::new(id).expect("an id"),
-        enabled: true,
-        source: SourceConfig::Test,
-        rate: rate(1.0),
-        width: 1280,
-        crops_max: None,
-        stall: Duration::from_secs(5),
-        first_frame: Duration::from_secs(15),
-        decode: Decode::All,
-        motion: MotionConfig {
-            on: false,
-            threshold: 0.02,
-            hold: Duration::from_secs(10),
-            at_least_every: Duration::from_secs(30),
-        },
-        mask: Vec::new(),
-        zones: Vec::new(),
-        lines: Vec::new(),
-        triggers: Vec::new(),
-        onvif_url: None,
-        schedule: None,
-        events: EventConfig::default(),
         prompts,
+        ..CameraConfig::new(id, SourceConfig::Test)
     }
 }
 

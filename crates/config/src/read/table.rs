@@ -78,10 +78,7 @@ impl<'a> Reader<'a> {
 
     /// The value of a key in its form. Called by `keys!` alone.
     pub(crate) fn key<T>(&mut self, key: Key, form: KeyForm<'a, '_, T>) -> T {
-        // A word of Rust is written `r#for`, and documentation begins with a space.
-        let name = key.name.trim_start_matches("r#");
-        let (doc, example) = (key.doc.trim(), key.example);
-        let key = Key { name, example, doc };
+        let name = key.name;
         self.notes
             .describe_key(self.title, key, form.form, form.default);
         (form.read)(name, self)

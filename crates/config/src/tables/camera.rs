@@ -52,6 +52,35 @@ pub struct CameraConfig {
 }
 
 impl CameraConfig {
+    /// A camera without prompts, with the default of each setting.
+    pub fn new(id: CameraId, source: SourceConfig) -> Self {
+        Self {
+            id,
+            enabled: true,
+            source,
+            rate: LookRate::nearest(1.0),
+            width: 1280,
+            crops_max: None,
+            stall: Duration::from_secs(5),
+            first_frame: Duration::from_secs(15),
+            decode: Decode::All,
+            motion: MotionConfig {
+                on: false,
+                threshold: 0.02,
+                hold: Duration::from_secs(10),
+                at_least_every: Duration::from_secs(30),
+            },
+            mask: Vec::new(),
+            zones: Vec::new(),
+            lines: Vec::new(),
+            triggers: Vec::new(),
+            onvif_url: None,
+            schedule: None,
+            events: EventConfig::default(),
+            prompts: Vec::new(),
+        }
+    }
+
     /// The zones in which the objects of a prompt are counted: those that it names, or all.
     pub fn zones_counted(&self, prompt: &PromptConfig) -> Vec<ZoneId> {
         let all = self.zones.iter().map(|zone| &zone.id);
@@ -127,17 +156,11 @@ pub struct MotionConfig {
 }
 
 /// What `[defaults]` and `[camera.*]` have in common.
+#[derive(Clone)]
 pub(crate) struct CameraDefaults {
-    rate: LookRate,
-    width: u32,
-    crops_max: Option<u8>,
+    /// A camera with these settings and nothing else.
+    camera: CameraConfig,
     transport: Transport,
-    stall: Duration,
-    first_frame: Duration,
-    decode: Decode,
-    motion: MotionConfig,
-    schedule: Option<WeeklySchedule>,
-    events: EventConfig,
 }
 
 /// Reads `[defaults]`, and with it the tables of `[camera]`, in the order of the file; there must be one.
@@ -152,7 +175,11 @@ pub(crate) fn cameras<'a, C>(
         camera = tables(CameraId::new, "camera", "required"), "[camera.gate]";
     }
     let mut table = defaults;
-    let defaults = CameraDefaults::read(&mut table, None);
+    let mut defaults = CameraDefaults {
+        camera: CameraConfig::new(CameraId::of_still(), SourceConfig::Test),
+        transport: Transport::Auto,
+    };
+    defaults.read(&mut table);
     table.finish();
     if camera.is_empty() {
         let text = "no camera; add [camera.NAME] with a url and a prompt";
@@ -163,24 +190,31 @@ pub(crate) fn cameras<'a, C>(
 }
 
 impl CameraDefaults {
-    /// The settings of a table; where it has none, those of `base`.
-    fn read(table: &mut Reader<'_>, base: Option<&Self>) -> Self {
-        keys! { table in "`[defaults]` and `[camera.NAME]`", "A camera uses the value in `[defaults]` for each of these keys that it does not have.",
+    /// Replaces the settings that a table has.
+    fn read(&mut self, table: &mut Reader<'_>) {
+        let camera = &mut self.camera;
+        keys! { table into camera in "`[defaults]` and `[camera.NAME]`", "A camera uses the value in `[defaults]` for each of these keys that it does not have.",
                 "[defaults]\nrate = 2\nevents = { confirm = \"3 of 5\" }";
             /// The most looks per second. Each look uses the newest frame; older frames are dropped and counted.
-            rate = look_rate().or(base.map_or(LookRate::nearest(1.0), |base| base.rate)), "rate = 2";
+            rate = look_rate().or(camera.rate), "rate = 2";
             /// Frames are scaled down to this width while decoding. The aspect ratio is kept; frames are never enlarged. A camera with a prompt that has a `region` or `describe` is decoded at its full size, and the width applies to the looks at the whole picture alone.
-            width = whole(64..=7680, "pixels").or(base.map_or(1280, |base| base.width)), "width = 1920";
+            width = whole(64..=7680, "pixels").or(camera.width), "width = 1920";
+        }
+        keys! { table;
             /// The most crops of a look, the crop of the whole picture included. Fewer crops cost less and show less detail. `auto` uses as many as the model's rule makes of the picture's size.
-            crops = crops().or(base.and_then(|base| base.crops_max)), "crops = 5";
+            crops = crops().or(camera.crops_max), "crops = 5";
             /// RTP transport of an RTSP camera. `auto` tries TCP and falls back to UDP when the camera refuses TCP. With UDP, lost packets damage pictures.
-            transport = transports().or(base.map_or(Transport::Auto, |base| base.transport)), r#"transport = "udp""#;
+            transport = transports().or(self.transport), r#"transport = "udp""#;
+        }
+        keys! { table into camera;
             /// Without a frame for this time, Spotter reconnects to the camera.
-            stall = time(Duration::from_secs(1)..=Duration::from_mins(10)).or(base.map_or(Duration::from_secs(5), |base| base.stall)), r#"stall = "10s""#;
+            stall = time(Duration::from_secs(1)..=Duration::from_mins(10)).or(camera.stall), r#"stall = "10s""#;
             /// Longest time from connecting to the first frame; longer than the time between two frames.
-            first_frame = time(Duration::from_secs(1)..=Duration::from_mins(10)).or(base.map_or(Duration::from_secs(15), |base| base.first_frame)), r#"first_frame = "30s""#;
+            first_frame = time(Duration::from_secs(1)..=Duration::from_mins(10)).or(camera.first_frame), r#"first_frame = "30s""#;
             /// `keyframes` decodes only key frames, which costs least; the rate is then limited by how often the camera sends one.
-            decode = words(&[("all", Decode::All), ("keyframes", Decode::KeyFrames)]).or(base.map_or(Decode::All, |base| base.decode)), r#"decode = "keyframes""#;
+            decode = words(&[("all", Decode::All), ("keyframes", Decode::KeyFrames)]).or(camera.decode), r#"decode = "keyframes""#;
+        }
+        keys! { table;
             /// Times at which the camera is watched. A span over midnight belongs to the day on which it starts.
             schedule = schedule().optional("always"), r#"schedule = "Mon-Fri 18:00-06:00 Europe/Berlin""#;
             /// Motion gate.
@@ -188,42 +222,28 @@ impl CameraDefaults {
             /// When events start and end.
             events = sub_table("see `events`"), r#"events = { confirm = "3 of 5" }"#;
         }
-        Self {
-            rate,
-            width,
-            crops_max: crops,
-            transport,
-            stall,
-            first_frame,
-            decode,
-            motion: MotionConfig::read(motion, base.map(|base| base.motion)),
-            schedule: schedule.or_else(|| base?.schedule.clone()),
-            events: self::events(events, base.map(|base| base.events).unwrap_or_default()),
-        }
+        (camera.crops_max, self.transport) = (crops, transport);
+        camera.schedule = schedule.or(camera.schedule.take());
+        camera.motion.read(motion);
+        camera.events = self::events(events, camera.events);
     }
 }
 
 impl MotionConfig {
-    /// The values of a table; where it has none, those of `base`.
-    fn read(mut table: Reader<'_>, base: Option<Self>) -> Self {
-        keys! { table in "`motion`", "The motion gate skips frames without motion. In `[defaults]` and `[camera.NAME]`.",
+    /// Replaces the values that a table has.
+    fn read(&mut self, mut table: Reader<'_>) {
+        keys! { table into self in "`motion`", "The motion gate skips frames without motion. In `[defaults]` and `[camera.NAME]`.",
                 "motion = { on = true, threshold = 0.02, hold = \"10s\", at_least_every = \"30s\" }";
             /// Enables the gate.
-            on = flag().or(base.is_some_and(|base| base.on)), "motion = { on = true }";
+            on = flag().or(self.on), "motion = { on = true }";
             /// Share of the picture that must change to count as motion.
-            threshold = number(0.0..=1.0, "share of the picture").or(base.map_or(0.02, |base| base.threshold)), "motion = { threshold = 0.02 }";
+            threshold = number(0.0..=1.0, "share of the picture").or(self.threshold), "motion = { threshold = 0.02 }";
             /// The gate stays open for this time after motion.
-            hold = time(Duration::ZERO..=Duration::from_hours(1)).or(base.map_or(Duration::from_secs(10), |base| base.hold)), r#"motion = { hold = "10s" }"#;
+            hold = time(Duration::ZERO..=Duration::from_hours(1)).or(self.hold), r#"motion = { hold = "10s" }"#;
             /// Longest time between two looks, also without motion.
-            at_least_every = time(Duration::from_secs(1)..=Duration::from_hours(24)).or(base.map_or(Duration::from_secs(30), |base| base.at_least_every)), r#"motion = { at_least_every = "30s" }"#;
+            at_least_every = time(Duration::from_secs(1)..=Duration::from_hours(24)).or(self.at_least_every), r#"motion = { at_least_every = "30s" }"#;
         }
         table.finish();
-        Self {
-            on,
-            threshold,
-            hold,
-            at_least_every,
-        }
     }
 }
 
@@ -234,8 +254,10 @@ pub(crate) fn camera(
     mut table: Reader<'_>,
     base: &CameraDefaults,
 ) -> Option<CameraConfig> {
-    let settings = CameraDefaults::read(&mut table, Some(base));
-    let CameraSource { source, onvif_url } = source(scope, &mut table, settings.transport);
+    let mut defaults = base.clone();
+    defaults.read(&mut table);
+    let settings = defaults.camera;
+    let CameraSource { source, onvif_url } = source(scope, &mut table, defaults.transport);
     keys! { table;
         /// Areas that are blacked out before the model receives the picture.
         mask = polygons().or_as("none", Vec::new()), "mask = [[[0, 0], [1, 0], [1, 0.2], [0, 0.2]]]";
@@ -279,22 +301,13 @@ pub(crate) fn camera(
     table.finish();
     Some(CameraConfig {
         id,
-        enabled: true,
         source: source?,
-        rate: settings.rate,
-        width: settings.width,
-        crops_max: settings.crops_max,
-        stall: settings.stall,
-        first_frame: settings.first_frame,
-        decode: settings.decode,
-        motion: settings.motion,
         mask,
         zones,
         lines,
         triggers,
         onvif_url,
-        schedule: settings.schedule,
-        events: settings.events,
         prompts,
+        ..settings
     })
 }

@@ -139,12 +139,12 @@ pub(crate) fn model(
         /// Directory with `config.json`, `model.safetensors` and `tokenizer.json`. `embedded` is the small demonstration model in the program. A service looks for a fetched model in `$STATE_DIRECTORY/models` (`/var/lib/spotter/models`), a user in `$XDG_DATA_HOME/spotter/models` (`~/.local/share`), then in `/var/lib/spotter/models`.
         path = text("path of a directory, or `\"embedded\"`", not_empty).optional(format!("the model that `spotter model get {DEFAULT_MODEL}` fetched, else `\"embedded\"`")), r#"path = "/var/lib/spotter/models/moondream2""#;
     }
-    let base = match path.as_deref() {
+    let mut model = match path.as_deref() {
         None => ModelSettings::of_default(scope.environment),
         Some("embedded") => ModelSettings::of(ModelSource::Embedded),
         Some(path) => ModelSettings::of(ModelSource::Directory(scope.path(path))),
     };
-    if let (ModelSource::Directory(dir), Some(path)) = (&base.source, table.given("path"))
+    if let (ModelSource::Directory(dir), Some(path)) = (&model.source, table.given("path"))
         && !dir.is_dir()
     {
         let remedy = "`spotter model get` fetches a model";
@@ -153,43 +153,34 @@ pub(crate) fn model(
     }
     let [budget, of_embedded] =
         [ModelSettings::BUDGET, ModelSettings::EMBEDDED_BUDGET].map(duration_text);
-    keys! { table;
+    keys! { table into model;
         /// `auto` uses an NVIDIA GPU when one works, otherwise the CPU. `cuda` requires a GPU: without one, Spotter does not start.
-        device = words(&[("auto", DevicePreference::Auto), ("cpu", DevicePreference::Cpu), ("cuda", DevicePreference::Cuda)]).or(base.device), r#"device = "cuda""#;
+        device = words(&[("auto", DevicePreference::Auto), ("cpu", DevicePreference::Cpu), ("cuda", DevicePreference::Cuda)]).or(model.device), r#"device = "cuda""#;
         /// GPUs to use. Each GPU runs one engine; several engines run in separate processes and share the cameras.
-        gpus = gpus().or(base.gpus), "gpus = [0, 1]";
+        gpus = gpus().or(model.gpus.clone()), "gpus = [0, 1]";
         /// Arithmetic on the GPU, and with `int8` also on the CPU, which otherwise computes in f32. `fp8` is faster and requires compute capability 8.9 or newer. `int8` halves the memory of the weights. `int4` is `int8` with experts in 4 bits, for models with experts (Moondream 3) on a GPU. All of them can change answers. `auto` measures products of the model's sizes at each start and takes the fastest that fits into the memory: `fp8` or `int8` only when it is at least 15 % faster than `bf16`, `int4` only when it is 15 % faster than these, or nothing else fits.
-        precision = words(&[("auto", None), ("bf16", Some(GpuPrecision::Bf16)), ("fp8", Some(GpuPrecision::Fp8)), ("int8", Some(GpuPrecision::Int8)), ("int4", Some(GpuPrecision::Int4))]).or(base.precision), r#"precision = "int8""#;
+        precision = words(&[("auto", None), ("bf16", Some(GpuPrecision::Bf16)), ("fp8", Some(GpuPrecision::Fp8)), ("int8", Some(GpuPrecision::Int8)), ("int4", Some(GpuPrecision::Int4))]).or(model.precision), r#"precision = "int8""#;
         /// The most GPU memory that an engine may take. Set it where other programs share the GPU. With less memory, a step has fewer images. See [Memory](gpu.md#memory).
         memory = memory().optional("what is free, less a sixteenth of the GPU's memory"), r#"memory = "6GiB""#;
         /// Longest time from receiving a frame to publishing its answer. Looks that would be later are dropped and counted.
-        budget = time(Duration::from_millis(10)..=Duration::from_mins(1)).or_as(format!("`\"{budget}\"` with a model directory, `\"{of_embedded}\"` with the embedded model"), base.budget), r#"budget = "250ms""#;
+        budget = time(Duration::from_millis(10)..=Duration::from_mins(1)).or_as(format!("`\"{budget}\"` with a model directory, `\"{of_embedded}\"` with the embedded model"), model.budget), r#"budget = "250ms""#;
         /// The most objects that one answer may have.
-        max_objects = whole(1..=1000, "objects").or(base.max_objects), "max_objects = 50";
+        max_objects = whole(1..=1000, "objects").or(model.max_objects), "max_objects = 50";
         /// Memory of the frames that an NVIDIA GPU decodes. `gpu` avoids copies but encodes every tile again; it requires exactly one engine on a GPU.
-        frames = words(&[("host", FramePlace::Host), ("gpu", FramePlace::Gpu)]).or(base.frames), r#"frames = "gpu""#;
+        frames = words(&[("host", FramePlace::Host), ("gpu", FramePlace::Gpu)]).or(model.frames), r#"frames = "gpu""#;
         /// Whether parts of a picture that have not changed are encoded again. `auto` compares with a noise floor that is learned for each camera; `exact` reuses only equal bytes; `off` encodes everything. When nothing changed, the last answer is published again with `unchanged`.
-        reuse = words(&[("auto", ReuseMode::Auto), ("exact", ReuseMode::Exact), ("off", ReuseMode::Off)]).or(base.reuse), r#"reuse = "exact""#;
+        reuse = words(&[("auto", ReuseMode::Auto), ("exact", ReuseMode::Exact), ("off", ReuseMode::Off)]).or(model.reuse), r#"reuse = "exact""#;
         /// A picture is encoded afresh after this time, even if nothing changed.
-        reuse_max_age = time(Duration::from_secs(1)..=Duration::from_hours(1)).or(base.reuse_max_age), r#"reuse_max_age = "30s""#;
+        reuse_max_age = time(Duration::from_secs(1)..=Duration::from_hours(1)).or(model.reuse_max_age), r#"reuse_max_age = "30s""#;
+    }
+    keys! { table;
         /// The most `[adapter]` tables. Each takes memory of the engine, at rank 32 about 79 MB with Moondream 3.
         adapters = whole(0..=32, "adapters").or(4), "adapters = 8";
     }
     table.ignored("tile_difference", "write reuse = \"exact\" for what 0 did");
     table.finish();
-    ModelSettings {
-        device,
-        gpus,
-        precision,
-        memory,
-        budget,
-        max_objects,
-        frames,
-        reuse,
-        reuse_max_age,
-        adapters: self::adapters(scope, adapter_tables, adapters),
-        ..base
-    }
+    model.adapters = self::adapters(scope, adapter_tables, adapters);
+    model
 }
 
 /// Indices of GPUs.

@@ -84,24 +84,20 @@ impl Default for EventConfig {
     }
 }
 
-/// Reads `events`; where the table has no value, that of `base` counts.
-pub(crate) fn events(mut table: Reader<'_>, base: EventConfig) -> EventConfig {
+/// Reads `events`; where the table has no value, that of `events` counts.
+pub(crate) fn events(mut table: Reader<'_>, mut events: EventConfig) -> EventConfig {
     let times = || time(Duration::from_millis(100)..=Duration::from_hours(24));
-    keys! { table in "`events`", "When events start and end. In `[defaults]`, `[camera.NAME]` and `[camera.NAME.prompt.NAME]`.",
+    keys! { table into events in "`events`", "When events start and end. In `[defaults]`, `[camera.NAME]` and `[camera.NAME.prompt.NAME]`.",
             "events = { confirm = \"2 of 3\", end_after = \"3s\", still_after = \"30s\" }";
         /// An object must be found in HITS of the last LOOKS looks before its event starts.
-        confirm = hits_of_looks().or(base.confirm), r#"events = { confirm = "3 of 5" }"#;
+        confirm = hits_of_looks().or(events.confirm), r#"events = { confirm = "3 of 5" }"#;
         /// An event ends when its object was not found for this time.
-        end_after = times().or(base.end_after), r#"events = { end_after = "5s" }"#;
+        end_after = times().or(events.end_after), r#"events = { end_after = "5s" }"#;
         /// An object that did not move for this time is reported as still.
-        still_after = times().or(base.still_after), r#"events = { still_after = "30s" }"#;
+        still_after = times().or(events.still_after), r#"events = { still_after = "30s" }"#;
     }
     table.finish();
-    EventConfig {
-        confirm,
-        end_after,
-        still_after,
-    }
+    events
 }
 
 /// What of a camera its prompts depend on: the values of those that have none of their own, and what they may name.
