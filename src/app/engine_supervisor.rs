@@ -162,9 +162,7 @@ fn warn_of_load(cameras: &[CameraConfig], slots: &[EngineSlot], prompts: usize) 
 async fn configured_devices(config: &Config) -> anyhow::Result<(Vec<ModelDevice>, EngineHost)> {
     let settings = config.model.clone();
     let chosen = spawn_blocking(move || open::choose(&settings)).await?;
-    let mut devices = chosen.map_err(anyhow::Error::msg)?;
-    // A device without a camera would occupy memory for nothing; the configuration's advice warns of it.
-    devices.truncate(config.engines_max());
+    let devices = chosen.map_err(anyhow::Error::msg)?;
     let host = EngineHost::for_engine_count(devices.len());
     Ok((devices, host))
 }

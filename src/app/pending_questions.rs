@@ -14,7 +14,7 @@ const QUESTIONS_MAX: usize = 16;
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// The questions, each with its requester.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PendingQuestions<T> {
     waiting: Vec<PendingQuestion<T>>,
     number: u64,
@@ -128,15 +128,6 @@ impl<T> PendingQuestions<T> {
         settled
             .map(|question| (question.requester, result(&question.camera)))
             .collect()
-    }
-}
-
-impl<T> Default for PendingQuestions<T> {
-    fn default() -> Self {
-        Self {
-            waiting: Vec::new(),
-            number: 0,
-        }
     }
 }
 

@@ -32,46 +32,25 @@ const REPLIES_MAX: usize = 64;
 pub struct Reload {
     path: PathBuf,
     secrets: SecretList,
-    engines: OpenedEngineCount,
     reading: Option<StageFuture<'static, ReadFile>>,
     /// Asked for while the file is read.
     again: Option<Vec<Requester>>,
 }
 
-/// The engines of this run.
-#[derive(Clone, Copy, Debug)]
-struct OpenedEngineCount {
-    count: usize,
-    on_gpus: bool,
-}
-
-impl OpenedEngineCount {
-    /// True when `config` has a GPU that got no engine for want of cameras and would get one now.
-    fn would_grow(self, config: &Config) -> bool {
-        let engines = config.model.gpus.len().min(config.engines_max());
-        self.on_gpus && engines > self.count
-    }
-}
-
 impl Reload {
-    /// `engines` run, of which all or none are on GPUs.
-    pub fn new(path: PathBuf, secrets: SecretList, engines: usize, on_gpus: bool) -> Self {
+    pub fn new(path: PathBuf, secrets: SecretList) -> Self {
         Self {
             path,
             secrets,
-            engines: OpenedEngineCount {
-                count: engines,
-                on_gpus,
-            },
             reading: None,
             again: None,
         }
     }
 
     fn begin(&mut self, requesters: Vec<Requester>, running: &Config) {
-        let (path, running, engines) = (self.path.clone(), running.clone(), self.engines);
+        let (path, running) = (self.path.clone(), running.clone());
         self.reading = Some(Box::pin(async move {
-            let found = find(&path, running, engines).await;
+            let found = find(&path, running).await;
             ReadFile { requesters, found }
         }));
     }
@@ -130,8 +109,8 @@ impl Stage for Reload {
 }
 
 /// Reads the file and validates it. Logs what is wrong with it; changes nothing.
-async fn find(path: &Path, running: Config, engines: OpenedEngineCount) -> FoundFile {
-    match read(path, running, engines).await {
+async fn find(path: &Path, running: Config) -> FoundFile {
+    match read(path, running).await {
         Ok(found) => found,
         Err(error) => match error.downcast_ref::<ConfigProblems>() {
             Some(problems) => {
@@ -146,11 +125,7 @@ async fn find(path: &Path, running: Config, engines: OpenedEngineCount) -> Found
     }
 }
 
-async fn read(
-    path: &Path,
-    running: Config,
-    engines: OpenedEngineCount,
-) -> anyhow::Result<FoundFile> {
+async fn read(path: &Path, running: Config) -> anyhow::Result<FoundFile> {
     let file = path.to_owned();
     let before = running.clone();
     let loaded = spawn_blocking(move || read_file(&file, &before)).await??;
@@ -159,10 +134,7 @@ async fn read(
         return Ok(FoundFile::Unchanged);
     }
     Webhooks::check(&new.webhooks)?;
-    let mut reasons = restart_reasons(&running, new);
-    if reasons.is_empty() && engines.would_grow(new) {
-        reasons.push("a camera for another GPU of model.gpus");
-    }
+    let reasons = restart_reasons(&running, new);
     if reasons.is_empty() {
         return Ok(FoundFile::InPlace(Box::new(loaded)));
     }
@@ -184,10 +156,12 @@ async fn validate(running: &Config, new: &Config) -> anyhow::Result<()> {
     if running.mqtt != new.mqtt {
         Publisher::check(&new.mqtt).context("mqtt")?;
     }
-    if is_other_port(page_port(new), running) {
+    // Their own ports are free in the restart, so only another one is tried before.
+    let [page, api] = ports(new).map(|port| port.is_some() && !ports(running).contains(&port));
+    if page {
         ServedPage::check(&new.http).await?;
     }
-    if is_other_port(api_port(new), running) {
+    if api {
         ServedApi::check(new.api.as_ref()).await?;
     }
     if running.model.source != new.model.source {
@@ -198,17 +172,10 @@ async fn validate(running: &Config, new: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn page_port(config: &Config) -> Option<u16> {
-    config.http.listen.map(|address| address.port())
-}
-
-fn api_port(config: &Config) -> Option<u16> {
-    config.api.as_ref().map(|api| api.listen.port())
-}
-
-/// Whether neither page nor API runs at this port: theirs are free in the restart, so only another one is tried before.
-fn is_other_port(port: Option<u16>, running: &Config) -> bool {
-    port.is_some() && ![page_port(running), api_port(running)].contains(&port)
+/// The ports of page and API.
+fn ports(config: &Config) -> [Option<u16>; 2] {
+    let api = config.api.as_ref().map(|api| api.listen);
+    [config.http.listen, api].map(|address| address.map(|address| address.port()))
 }
 
 pub fn log_warnings(loaded: &LoadedConfig) {

@@ -235,12 +235,7 @@ impl PreparedStages {
         serve(servers, &mut engines, shared().board, file, &card);
         let stages = Stages {
             servers: std::mem::take(servers),
-            reload: Reload::new(
-                context.path.clone(),
-                context.logging.secrets.clone(),
-                engines.progress().count(),
-                !engines.gpus().is_empty(),
-            ),
+            reload: Reload::new(context.path.clone(), context.logging.secrets.clone()),
             engines,
             cameras,
             answers,

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use crate::{
     command::Command,
     modes::ModeSwitch,
-    override_set::{DiscardedOverride, Override, OverrideSet},
+    override_set::{Override, OverrideSet},
     refusal::*,
     revisions::Revisions,
     settings::current_setting,
@@ -329,17 +329,13 @@ impl ConfigStore {
 
     /// The values below the overrides are others: those of the file, or the mode is another one, which is newer than all overrides.
     fn change_base(&mut self, is_switched: bool, now: Mono) {
-        let mut discarded = Vec::new();
         if is_switched {
             let mode = self.mode().map_or(NO_MODE, ModeId::as_str);
             tracing::info!(mode, "mode switched");
-            discarded = self.overrides.discard_named(self.modes.settings());
+            self.overrides.discard_named(self.modes.settings());
         }
         self.base = self.modes.cameras(&self.file.cameras);
-        discarded.extend(self.overrides.rebase(&self.base));
-        for discarded in &discarded {
-            log_discarded(discarded, is_switched);
-        }
+        self.overrides.rebase(&self.base);
         let base = &self.base;
         // It stays if its camera stays, has the zones and lines that it names and no prompt of the same name.
         self.added.retain(|added| {
@@ -349,20 +345,6 @@ impl ConfigStore {
         self.boosts
             .retain(|boost| find(base, &boost.camera).is_ok());
         self.update(now);
-    }
-}
-
-fn log_discarded(DiscardedOverride { was, file }: &DiscardedOverride, is_switched: bool) {
-    let (camera, field) = (&was.camera, was.now.field());
-    let prompt = was.now.prompt().map(PromptId::as_str);
-    let (discarded, file) = (&was.now, file.as_ref().map(tracing::field::debug));
-    match is_switched {
-        true => {
-            tracing::info!(%camera, prompt, field, ?discarded, "mode switched; run-time override discarded");
-        }
-        false => {
-            tracing::warn!(%camera, prompt, field, ?discarded, file, "configuration changed; run-time override discarded");
-        }
     }
 }
 

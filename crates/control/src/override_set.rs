@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::settings::{current_setting, put};
 use spotter_config::{CameraConfig, ModeSetting};
-use spotter_core::{CameraId, Setting};
+use spotter_core::{CameraId, PromptId, Setting};
 
 /// At most one override for each value of each camera.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -19,14 +19,6 @@ pub struct Override {
     pub file: Setting,
     /// The value that replaces it.
     pub now: Setting,
-}
-
-/// An override that was discarded because its value in the file or in the active mode changed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct DiscardedOverride {
-    pub was: Override,
-    /// The file's new value; `None`: the camera or prompt was removed from the file.
-    pub file: Option<Setting>,
 }
 
 impl OverrideSet {
@@ -66,39 +58,31 @@ impl OverrideSet {
         }
     }
 
-    /// Discards and returns the overrides whose value in the file changed.
-    pub fn rebase(&mut self, cameras: &[CameraConfig]) -> Vec<DiscardedOverride> {
-        self.discard(|change| {
+    /// Discards the overrides whose value in the file changed.
+    pub fn rebase(&mut self, cameras: &[CameraConfig]) {
+        self.0.retain(|change| {
             let camera = cameras.iter().find(|camera| camera.id == change.camera);
             let file = camera.and_then(|camera| current_setting(camera, &change.now));
-            (file.as_ref() != Some(&change.file)).then_some(file)
-        })
+            let is_as_before = file.as_ref() == Some(&change.file);
+            if !is_as_before {
+                log_discarded(change, file.as_ref(), "configuration changed");
+            }
+            is_as_before
+        });
     }
 
-    /// Discards and returns the overrides of the values that a mode names.
-    pub fn discard_named(&mut self, settings: &[ModeSetting]) -> Vec<DiscardedOverride> {
-        self.discard(|change| {
+    /// Discards the overrides of the values that a mode names.
+    pub fn discard_named(&mut self, settings: &[ModeSetting]) {
+        self.0.retain(|change| {
             let is_it = |named: &&ModeSetting| {
                 named.camera == change.camera && named.setting.is_same_key(&change.now)
             };
-            let named = settings.iter().find(is_it)?;
-            Some(Some(named.setting.clone()))
-        })
-    }
-
-    /// `replaced`: the file's new value of an override that is to be discarded.
-    fn discard(
-        &mut self,
-        replaced: impl Fn(&Override) -> Option<Option<Setting>>,
-    ) -> Vec<DiscardedOverride> {
-        let mut discarded = Vec::new();
-        for was in std::mem::take(&mut self.0) {
-            match replaced(&was) {
-                Some(file) => discarded.push(DiscardedOverride { was, file }),
-                None => self.0.push(was),
+            let named = settings.iter().find(is_it);
+            if let Some(named) = named {
+                log_discarded(change, Some(&named.setting), "mode switched");
             }
-        }
-        discarded
+            named.is_none()
+        });
     }
 
     /// Removes the overrides of these cameras.
@@ -121,4 +105,11 @@ impl OverrideSet {
     pub fn as_slice(&self) -> &[Override] {
         &self.0
     }
+}
+
+/// `file`: the value that is below; `None`: the camera or prompt was removed.
+fn log_discarded(was: &Override, file: Option<&Setting>, reason: &str) {
+    let (camera, discarded) = (&was.camera, &was.now);
+    let prompt = discarded.prompt().map(PromptId::as_str);
+    tracing::warn!(%camera, prompt, field = discarded.field(), ?discarded, ?file, "{reason}; run-time override discarded");
 }

@@ -35,16 +35,13 @@ impl Revisions {
         let changed = self.0.iter().filter(|((camera, _), (_, revision))| {
             *revision > NonZeroU32::MIN && of.is_none_or(|of| of == camera)
         });
-        let record =
-            |((camera, prompt), (task, revision)): (&(CameraId, PromptId), &(Task, NonZeroU32))| {
-                RevisionRecord {
-                    camera: camera.clone(),
-                    prompt: prompt.clone(),
-                    task: task.clone(),
-                    revision: *revision,
-                }
-            };
-        changed.map(record).collect()
+        let records = changed.map(|((camera, prompt), (task, revision))| RevisionRecord {
+            camera: camera.clone(),
+            prompt: prompt.clone(),
+            task: task.clone(),
+            revision: *revision,
+        });
+        records.collect()
     }
 
     /// Takes over the numbers of one camera's prompts.

@@ -100,7 +100,7 @@ mod tests {
         for (error, part) in [
             (
                 with(|o| o.url = "mqtt://u:canary@host".into()),
-                "the URL contains a user name",
+                "mqtt.url: contains a user name",
             ),
             (
                 with(|o| o.ca = Some("ca.pem".into())),
@@ -108,7 +108,7 @@ mod tests {
             ),
             (
                 with(|o| o.password_file = Some("/p".into())),
-                "a password needs a user",
+                "mqtt.password: requires \"user\"",
             ),
         ] {
             assert!(error.contains(part) && !error.contains("canary"), "{error}");

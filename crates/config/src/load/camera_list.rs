@@ -104,8 +104,8 @@ mod tests {
     use proptest::{prelude::*, sample::select};
 
     use super::*;
+    use crate::SourceConfig;
     use crate::forms::rights::network;
-    use crate::{SourceConfig, check_task};
     use spotter_core::{LookRate, NodeId, testing::cases};
 
     const GATE: &str = "[camera.gate]\nurl = \"rtsp://192.0.2.1/a\"\n";
@@ -333,7 +333,6 @@ mod tests {
                 prop_assert!(priority <= 9 && label.is_none_or(|label| NodeId::new(&label).is_ok()));
                 for prompt in camera.prompts {
                     prop_assert!(prompt.rate <= camera.rate);
-                    prop_assert!(check_task(&prompt.task).is_ok());
                 }
             }
         }

@@ -46,14 +46,6 @@ impl Config {
             ..self.clone()
         }
     }
-
-    /// The most engines that have a use: a camera has one engine, and a fleet may have more cameras any time.
-    pub fn engines_max(&self) -> usize {
-        match self.fleet {
-            Some(_) => usize::MAX,
-            None => self.cameras.len(),
-        }
-    }
 }
 
 /// A checked configuration with the warnings of each start.

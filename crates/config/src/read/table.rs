@@ -274,22 +274,3 @@ pub(crate) fn tables<'a, T: 'static>(
         tables.collect()
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::read::syntax;
-
-    #[test]
-    fn removed_key_is_accepted_with_a_warning() {
-        let text = "old = 1\n";
-        let notes = Notes::new("a.toml", text);
-        let document = syntax::parse(&notes, text).unwrap();
-        let mut table = Reader::new(&notes, "", 0..0, Some(document.get_ref()));
-        table.ignored("old", "write new = 1");
-        table.finish();
-        let line =
-            "a.toml:1:1 old: warning: removed; it is ignored and will be an error; write new = 1";
-        assert_eq!(notes.into_list()[0].to_string(), line);
-    }
-}

@@ -185,54 +185,6 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_in_a_fleet_are_named() {
-        let name = "[fleet]\nname = \"hall\"\n";
-        let url = "url = \"nats://a\"\n";
-        for (text, said) in [
-            (format!("[fleet]\n{url}"), "no name"),
-            (name.to_owned(), "no NATS server"),
-            (
-                format!("[fleet]\nname = \"edge1\"\n{url}"),
-                "also the name of this node",
-            ),
-            (
-                format!("{name}url = \"mqtt://a\"\n"),
-                "use one of nats, tls",
-            ),
-            (
-                format!("{name}url = \"nats://u:canary@a\"\n"),
-                "use \"user\" and \"password\"",
-            ),
-            (format!("{name}{url}labels = [\"Hall 2\"]\n"), "a-z"),
-            (
-                format!("{name}url = [\"nats://a\", \"tls://b\"]\n"),
-                "nats:// together with tls://",
-            ),
-            (
-                format!("{name}{url}networks = [\"192.0.2.1/24\"]\n"),
-                "bits behind its prefix",
-            ),
-            (
-                format!("{name}{url}networks = [\"cameras\"]\n"),
-                "is not a network",
-            ),
-            (
-                format!(
-                    "{name}{url}[camera.gate]\nurl = \"rtsp://192.0.2.1\"\nprompt.car.detect = \"car\"\n"
-                ),
-                "spotter fleet apply",
-            ),
-        ] {
-            let problems = load(&text).unwrap_err();
-            assert!(
-                problems.contains(said) && !problems.contains("canary"),
-                "{text}: {problems}"
-            );
-        }
-        assert!(load("").unwrap_err().contains("no camera"));
-    }
-
-    #[test]
     fn password_without_tls_is_warned_of_unless_on_loopback() {
         let secret = "user = \"u\"\npassword = { env = \"P\" }\n";
         let environment = Environment::new("box", |_| Some("hidden".into()));

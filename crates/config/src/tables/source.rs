@@ -298,40 +298,4 @@ mod tests {
         assert!(rtsp("rtsps://host/x").is_encrypted() && rtsp("RTSPS://host/x").is_encrypted());
         assert!(!rtsp("rtsp://host/x").is_encrypted() && !rtsp("RTSP://rtsps/x").is_encrypted());
     }
-
-    #[test]
-    fn mistakes_are_named_and_values_are_not_shown() {
-        let login = "contains a user name or password; use \"user\" and \"password\"";
-        for (text, part) in [
-            ("rtsp://admin:canary@192.0.2.1/", login),
-            ("rtsp://admin:1#canary@192.0.2.1/", login),
-            ("rtsp://canary@192.0.2.1/", login),
-            (
-                "http://192.0.2.1/canary",
-                "scheme \"http\" is not supported; use one of rtsp, rtsps, file",
-            ),
-            (
-                "192.0.2.1/canary",
-                "has no scheme; start it with one of rtsp, rtsps, file, usb, test",
-            ),
-            ("rtsp:///canary", "has no host"),
-            (
-                "rtsp://host:99999/canary",
-                "is not a URL: invalid port number",
-            ),
-            ("rtsp://host:0/canary", "port 0"),
-            ("rtsp://host/#canary", "contains \"#\""),
-            ("rtsp://host/a canary", "contains a space"),
-            ("file://canary.mp4", "three slashes"),
-            ("file:///a.mp4?canary", "?loop"),
-            ("usb:///home/canary", "usb:///dev/video0"),
-            ("usb://dev/video0", "usb:///dev/video0"),
-            ("test://canary", "write test://"),
-            ("", "has no scheme"),
-        ] {
-            let error = SourceConfig::from_url(text).unwrap_err();
-            assert!(error.contains(part), "{text}: {error}");
-            assert!(!error.contains("canary"), "{error}");
-        }
-    }
 }

@@ -254,30 +254,4 @@ mod tests {
             assert!(!problems.contains("canary"), "{problems}");
         }
     }
-
-    #[test]
-    fn mistakes_in_a_webhook_are_named() {
-        let url = "url = \"http://flows\"\n";
-        for (keys, part) in [
-            (String::new(), "no receiver"),
-            ("url = \"mqtt://flows\"\n".into(), "http, https"),
-            (format!("{url}ca = \"ca.pem\"\n"), "did you mean https"),
-            (format!("{url}secret = {{ env = \"S\" }}\n"), "whsec_"),
-            (format!("{url}bearer = {{ env = \"S\" }}\n"), "not ASCII"),
-            (format!("{url}cameras = [\"yard\"]\n"), "none of this name"),
-            (format!("{url}prompts = [\"car\"]\n"), "none of this name"),
-            (format!("{url}cameras = []\n"), "empty"),
-            (
-                format!("{url}steps = [\"begin\"]\n"),
-                "new, update, crossing, end",
-            ),
-            (format!("{url}step = [\"new\"]\n"), "did you mean \"steps\""),
-        ] {
-            let problems = load_with(&format!("[webhook.door]\n{keys}"), "canary é").unwrap_err();
-            assert!(
-                problems.contains(part) && !problems.contains("canary"),
-                "{keys}: {problems}"
-            );
-        }
-    }
 }

@@ -27,43 +27,6 @@ fn region_is_a_box_a_zone_or_motion() {
 }
 
 #[test]
-fn wrong_region_is_reported_with_its_place() {
-    let start = "10:10 camera.gate.prompt.person.region: ";
-    for (text, wrong) in [
-        (
-            "[0.5, 0.2, 0.3, 0.6]",
-            "x1 is 0.3, which is not right of x0, 0.5; write [x0, y0, x1, y1]: left, top, right, bottom",
-        ),
-        (
-            "[0.1, 0.2, 0.3, 0.2]",
-            "y1 is 0.2, which is not below y0, 0.2; write [x0, y0, x1, y1]: left, top, right, bottom",
-        ),
-        (
-            "[0.1, 0.2, 0.105, 0.6]",
-            "from 0.1 to 0.105 is less than 0.01 of the picture; give the region more room",
-        ),
-        (
-            "[0.1, 0.2, 0.3]",
-            "a region is [x0, y0, x1, y1] (left, top, right, bottom), this one has 3 numbers",
-        ),
-        (
-            "\"driv\"",
-            "\"driv\" is not a zone of this camera; did you mean \"drive\"?",
-        ),
-        (
-            "\"entrance\"",
-            "\"entrance\" is not a zone of this camera; write one of drive, motion, or [x0, y0, x1, y1]",
-        ),
-        ("true", "needs an array, found a value of type boolean"),
-    ] {
-        let expected = format!("{start}{wrong}");
-        assert_eq!(said(&with_zone(&format!("region = {text}"))), [expected]);
-    }
-    let line = "10:11 camera.gate.prompt.person.region: 1.5 is above 1";
-    assert_eq!(said(&with_zone("region = [1.5, 0, 1, 1]")), [line]);
-}
-
-#[test]
 fn crops_of_a_prompt_replace_those_of_its_camera() {
     let crops = |camera: &str, prompt: &str| {
         let text = gate(camera) + prompt;

@@ -77,18 +77,6 @@ fn a_secret_file_that_all_can_read_is_warned_of() {
     assert_eq!(texts, [expected]);
 }
 
-#[test]
-fn secrets_are_named_in_one_way_only() {
-    let nothing = environment(&[("A", "x")]);
-    assert!(texts("{}", &nothing)[0].starts_with("no secret is named"));
-    let several = texts("{ env = \"A\", file = \"b\" }", &nothing);
-    assert!(several[0].starts_with("more than one secret is named"));
-    let unknown = texts("{ evn = \"A\" }", &nothing);
-    assert_eq!(unknown, ["unknown key; did you mean \"env\"?"]);
-    let user = gate("password = { env = \"A\" }");
-    assert_eq!(said(&user).len(), 2, "no user, no variable");
-}
-
 /// A password in many wrong places of the file: no message and no debug output contains it.
 #[test]
 fn no_secret_is_ever_shown() {

@@ -34,42 +34,6 @@ fn strip_is_4_or_9_frames_over_4_seconds() {
 }
 
 #[test]
-fn wrong_strips_are_reported_at_their_keys() {
-    for (lines, expected) in [
-        (
-            "query = \"a?\"\nframes = 5",
-            "7:10 camera.gate.prompt.a.frames: 5 frames are no strip; write 4 or 9, or 1 for a single frame",
-        ),
-        (
-            "query = \"a?\"\nframes = 2.5",
-            "7:10 camera.gate.prompt.a.frames: needs a whole number, found a value of type float",
-        ),
-        (
-            "query = \"a?\"\nover = \"4s\"",
-            "7:8 camera.gate.prompt.a.over: has no effect without frames; add frames = 4 or frames = 9",
-        ),
-        (
-            "query = \"a?\"\nframes = 9\nover = \"2m\"",
-            "8:8 camera.gate.prompt.a.over: 2m is above 1m",
-        ),
-        (
-            "query = \"a?\"\nframes = 9\nover = 4",
-            "8:8 camera.gate.prompt.a.over: 4 has no unit; write \"5s\", \"500ms\" or \"1m\"",
-        ),
-        (
-            "detect = \"car\"\nframes = 9",
-            "7:10 camera.gate.prompt.a.frames: has no effect without a question; use it with query, or with describe",
-        ),
-        (
-            "query = \"a?\"\nregion = \"motion\"\nframes = 9",
-            "8:10 camera.gate.prompt.a.frames: not together with region = \"motion\", which is elsewhere in each frame; write a fixed region",
-        ),
-    ] {
-        assert_eq!(said(&prompt(lines)), [expected]);
-    }
-}
-
-#[test]
 fn strips_that_cannot_be_made_have_a_remedy() {
     let said = |frames, every, decode| {
         let over = Duration::from_secs(4);

@@ -47,7 +47,7 @@ pub struct CommandRequest {
 }
 
 /// The sender of a command, and where it expects the reply.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Requester {
     pub head: RequestHead,
     /// `None` = the node's topic `reply`.
