@@ -39,7 +39,7 @@ use super::{
 };
 use spotter_api::RequestQueue;
 use spotter_cameras::{ingest::DeviceMap, sampler::Sampler};
-use spotter_config::{self as config, CameraConfig, Config, ConfigChange};
+use spotter_config::{CameraConfig, Config, ConfigChange};
 use spotter_core::{Clock, LookNews};
 use spotter_engine::open::{self, ModelCard, ModelDevice};
 use spotter_engine::service::handle::EngineStopped;

@@ -68,7 +68,7 @@ fn choices(given: &[String]) -> anyhow::Result<Vec<String>> {
     if given.is_empty() {
         return Ok(Vec::new());
     }
-    config::choices(given).map_err(|wrong| anyhow!("--choice: {wrong}"))
+    config::choices(given).map_err(|wrong| anyhow::anyhow!("--choice: {wrong}"))
 }
 
 fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {

@@ -26,9 +26,13 @@ pub(crate) fn broker(text: &str) -> Result<BrokerUrl, String> {
 /// A URL of a host and a port, with one of these schemes.
 pub(crate) fn server(text: &str, schemes: &str) -> Result<Url, String> {
     let url = parse(text, schemes)?;
-    check_scheme(&url, schemes)?;
+    let scheme = url.scheme();
+    if !schemes.split(", ").any(|known| known == scheme) {
+        return Err(format!(
+            "scheme {scheme:?} is not supported; use one of {schemes}"
+        ));
+    }
     if !matches!(url.path(), "" | "/") || url.query().is_some() || url.fragment().is_some() {
-        let scheme = schemes.split(',').next().unwrap_or_default();
         return Err(format!(
             "has text after the port; write {scheme}://HOST:PORT"
         ));
@@ -37,23 +41,11 @@ pub(crate) fn server(text: &str, schemes: &str) -> Result<Url, String> {
     Ok(url)
 }
 
-/// Whether the scheme of a URL that is no secret is one of `schemes`.
-pub(crate) fn check_scheme(url: &Url, schemes: &str) -> Result<(), String> {
-    let scheme = url.scheme();
-    match schemes.split(", ").any(|known| known == scheme) {
-        true => Ok(()),
-        false => Err(format!(
-            "scheme {scheme:?} is not supported; use one of {schemes}"
-        )),
-    }
-}
-
 /// An `http://` or `https://` URL, which may be a secret.
 pub(crate) fn web(text: &str) -> Result<Url, String> {
-    const SCHEMES: &str = "http, https";
-    let url = parse(text, SCHEMES)?;
+    let url = parse(text, "http, https")?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(format!("the scheme must be one of {SCHEMES}"));
+        return Err("the scheme must be one of http, https".to_owned());
     }
     host(&url)?;
     Ok(url)

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use crate::read::{table::KeyForm, value::ConfigValue};
+use spotter_core::guess;
 
 type ReadValue<'f, T> = dyn Fn(&ConfigValue<'_>) -> Option<T> + 'f;
 
@@ -71,4 +72,47 @@ impl<'f, T: 'f> Form<'f, T> {
             value.and_then(|value| (self.read)(&value))
         })
     }
+}
+
+/// The right elements of a list, after all wrong ones were noted. The form of an element describes itself in the plural.
+pub(crate) fn list<'f, T: 'f>(element: Form<'f, T>) -> Form<'f, Vec<T>> {
+    Form::new(format!("list of {}", element.text), move |value| {
+        let elements = value.list()?;
+        let right = elements.iter().filter_map(|one| element.read(one));
+        Some(right.collect())
+    })
+}
+
+/// A list with at least one element; `empty` is what is wrong with none.
+pub(crate) fn full_list<'f, T: 'f>(element: Form<'f, T>, empty: &'f str) -> Form<'f, Vec<T>> {
+    let list = list(element);
+    Form::new(list.text.clone(), move |value| {
+        if value.list()?.is_empty() {
+            value.error(empty);
+        }
+        list.read(value)
+    })
+}
+
+/// One of these words.
+pub(crate) fn words<T: Copy + PartialEq>(words: &'static [(&'static str, T)]) -> Form<'static, T> {
+    let quoted: Vec<_> = words
+        .iter()
+        .map(|(word, _)| format!("`\"{word}\"`"))
+        .collect();
+    let form = Form::new(quoted.join(", "), |value| {
+        let text = value.text()?;
+        if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == text) {
+            return Some(*meaning);
+        }
+        let words: Vec<_> = words.iter().map(|(word, _)| *word).collect();
+        let guess = guess(text, words.iter().copied());
+        let words = words.join(", ");
+        value.error(format!("{text:?} is not one of {words}{guess}"));
+        None
+    });
+    form.written(|value| {
+        let word = words.iter().find(|(_, meaning)| meaning == value);
+        word.map_or_else(String::new, |(word, _)| format!("\"{word}\""))
+    })
 }

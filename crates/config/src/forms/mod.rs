@@ -3,15 +3,11 @@
 pub(crate) mod address;
 pub(crate) mod choices;
 pub(crate) mod environment;
-pub(crate) mod file;
 pub(crate) mod form;
-pub(crate) mod list;
 pub(crate) mod number;
-pub(crate) mod polygon;
 pub(crate) mod prelude;
 pub(crate) mod rights;
 pub(crate) mod scope;
 pub(crate) mod secret;
 pub(crate) mod text;
 pub(crate) mod time;
-pub(crate) mod word;

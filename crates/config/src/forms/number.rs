@@ -3,34 +3,41 @@
 use std::{fmt::Display, ops::RangeInclusive};
 
 use super::form::Form;
-use spotter_core::{LookRate, Share};
+use crate::read::value::ConfigValue;
+use spotter_core::{LookRate, Share, ValueError};
 
 /// A number in a range.
 pub(crate) fn number(range: RangeInclusive<f64>, unit: &str) -> Form<'static, f64> {
-    as_number(range, unit, |number| number, |number| number)
+    let text = in_words("number", &range, unit);
+    let form = Form::new(text, move |value| {
+        of_number(value, |number| match range.contains(&number) {
+            true => Ok(number),
+            false => Err(ValueError::OutOfRange {
+                value: number,
+                least: *range.start(),
+                most: *range.end(),
+            }),
+        })
+    });
+    form.written(f64::to_string)
 }
 
 pub(crate) fn look_rate() -> Form<'static, LookRate> {
-    let unit = "looks per second";
-    as_number(LookRate::RANGE, unit, LookRate::nearest, LookRate::hz)
+    let text = in_words("number", &LookRate::RANGE, "looks per second");
+    Form::new(text, |value| of_number(value, LookRate::new)).written(LookRate::to_string)
 }
 
 pub(crate) fn share() -> Form<'static, Share> {
-    as_number(Share::RANGE, "", Share::nearest, Share::get)
+    let text = in_words("number", &Share::RANGE, "");
+    Form::new(text, |value| of_number(value, Share::new)).written(Share::to_string)
 }
 
-fn as_number<T: Copy + 'static>(
-    range: RangeInclusive<f64>,
-    unit: &str,
-    make: fn(f64) -> T,
-    number: fn(T) -> f64,
-) -> Form<'static, T> {
-    let text = in_words("number", &range, unit);
-    let form = Form::new(text, move |value| {
-        let number = value.checked(number_in(value.number()?, &range))?;
-        Some(make(number))
-    });
-    form.written(move |value| number(*value).to_string())
+fn of_number<T>(
+    value: &ConfigValue<'_>,
+    make: impl FnOnce(f64) -> Result<T, ValueError>,
+) -> Option<T> {
+    let made = make(value.number()?);
+    value.checked(made.map_err(|error| error.to_string()))
 }
 
 /// A whole number in a range.
@@ -61,26 +68,17 @@ pub(crate) fn flag() -> Form<'static, bool> {
     Form::new("true or false", |value| value.flag()).written(bool::to_string)
 }
 
-/// The number, when it is within `range`.
-fn number_in(number: f64, range: &RangeInclusive<f64>) -> Result<f64, String> {
-    if number.is_nan() {
-        return Err("nan is not a number".to_owned());
-    }
-    // Debug keeps 1e300 short; whole numbers are shown without ".0".
-    let shown = |number: &f64| format!("{number:?}").trim_end_matches(".0").to_owned();
-    in_range(number, range, shown)
-}
-
 /// The value, when it is within `range`; `shown` is how messages write one.
 pub(crate) fn in_range<T: PartialOrd>(
     value: T,
     range: &RangeInclusive<T>,
     shown: impl Fn(&T) -> String,
 ) -> Result<T, String> {
-    let limit = match &value {
-        low if low < range.start() => format!("below {}", shown(range.start())),
-        high if high > range.end() => format!("above {}", shown(range.end())),
-        _ => return Ok(value),
-    };
-    Err(format!("{} is {limit}", shown(&value)))
+    match range.contains(&value) {
+        true => Ok(value),
+        false => {
+            let [value, least, most] = [&value, range.start(), range.end()].map(shown);
+            Err(format!("{value} is not within {least} to {most}"))
+        }
+    }
 }

@@ -2,13 +2,10 @@
 
 pub(crate) use super::{
     address,
-    file::{AUTHORITIES, file},
-    form::Form,
-    list::{full_list, list},
+    form::{Form, full_list, list, words},
     number::{flag, look_rate, number, share, whole},
-    scope::Scope,
+    scope::{AUTHORITIES, Scope, file},
     secret::{CLEAR_TEXT, INSECURE, Secret, password, password_with, private_key},
     text::{id, level, node_name, not_empty, not_known, prompt_words, quoted, schedule, text},
     time::{duration_text, memory, time},
-    word::words,
 };

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{environment::Environment, rights::ListRights};
+use super::{environment::Environment, form::Form, rights::ListRights, text::not_empty};
 use crate::read::{problem::Severity, value::ConfigValue};
 
 /// What the configuration is read for.
@@ -50,9 +50,9 @@ impl<'a> Scope<'a> {
 
     /// Notes that a fleet's list has no right to `value`. The boxes refuse the camera; an operator who applies the list does not know their files.
     pub(crate) fn forbidden(&self, value: &ConfigValue<'_>, text: &str) {
-        let severity = match self.purpose {
-            ReadPurpose::Run => Severity::Error,
-            ReadPurpose::Check | ReadPurpose::CheckElsewhere => Severity::Warning,
+        let severity = match self.purpose == ReadPurpose::Run {
+            true => Severity::Error,
+            false => Severity::Warning,
         };
         value.add(severity, text);
     }
@@ -74,4 +74,18 @@ impl<'a> Scope<'a> {
             self.forbidden(value, text);
         }
     }
+}
+
+/// The default of a key with certificate authorities.
+pub(crate) const AUTHORITIES: &str = "the certificate authorities that this machine trusts";
+
+/// The path of a file that must be on the machine that runs.
+pub(crate) fn file<'s>(scope: &'s Scope<'_>, text: &str) -> Form<'s, PathBuf> {
+    Form::new(text, |value| {
+        let path = scope.path(&value.parsed(not_empty)?);
+        if !path.is_file() {
+            scope.absent(value, format!("file not found: {}", path.display()));
+        }
+        Some(path)
+    })
 }

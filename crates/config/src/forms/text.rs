@@ -84,18 +84,14 @@ pub(crate) fn hits_of_looks() -> Form<'static, (u32, u32)> {
 fn confirm(text: &str) -> Result<(u32, u32), String> {
     let numbers = text.split_once(" of ");
     let numbers = numbers.and_then(|(hits, looks)| Some((hits.parse().ok()?, looks.parse().ok()?)));
-    let Some((hits, looks)) = numbers else {
-        return Err(format!("{text:?} is not understood; write \"2 of 3\""));
-    };
-    if hits == 0 || hits > looks {
-        return Err(format!(
-            "{text:?} cannot be met; the first number must be 1 to {looks}"
-        ));
+    match numbers {
+        Some((hits, looks)) if 0 < hits && hits <= looks && looks <= CONFIRM_LOOKS_MAX => {
+            Ok((hits, looks))
+        }
+        _ => Err(format!(
+            "{text:?} is not understood; write \"2 of 3\", the second number at most {CONFIRM_LOOKS_MAX}"
+        )),
     }
-    if looks > CONFIRM_LOOKS_MAX {
-        return Err(format!("{looks} is above {CONFIRM_LOOKS_MAX} looks"));
-    }
-    Ok((hits, looks))
 }
 
 /// One level of MQTT topics; Home Assistant allows the same characters in its discovery topics.
@@ -130,22 +126,15 @@ pub(crate) fn topic(text: &str) -> Result<String, String> {
 
 /// `sha256:` and 64 hex digits, with or without colons between the bytes (as openssl prints them).
 pub(crate) fn fingerprint(text: &str) -> Result<[u8; 32], String> {
-    let wrong = || {
-        "needs \"sha256:\" and 64 hex digits; `openssl x509 -noout -fingerprint -sha256` prints them".to_owned()
-    };
     let digits = text
         .strip_prefix("sha256:")
-        .ok_or_else(wrong)?
-        .replace(':', "");
-    if digits.len() != 64 || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return Err(wrong());
-    }
-    let mut bytes = [0; 32];
-    for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks(2)) {
-        let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
-        *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
-    }
-    Ok(bytes)
+        .map(|digits| digits.replace(':', ""));
+    let bytes = digits.and_then(|digits| {
+        let byte = |pair: &[u8]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
+        let bytes: Option<Vec<u8>> = digits.as_bytes().chunks(2).map(byte).collect();
+        bytes?.try_into().ok()
+    });
+    bytes.ok_or_else(|| "needs \"sha256:\" and 64 hex digits; `openssl x509 -noout -fingerprint -sha256` prints them".to_owned())
 }
 
 #[cfg(test)]

@@ -168,14 +168,13 @@ pub(super) fn read_root(
         true => no_cameras(&mut root),
         false => cameras(&mut root, |id, table, base| camera(&scope, id, table, base)),
     };
-    let modes = match is_in_fleet {
-        true => Vec::new(),
-        false => modes(&root, mode),
-    };
+    let modes = mode.into_iter().filter(|_| !is_in_fleet);
+    let modes = modes
+        .map(|(id, table)| self::mode(&root, id, table))
+        .collect();
     let watched = (!is_in_fleet).then_some(cameras.as_slice());
-    let webhooks = webhook.into_iter();
-    let webhooks = webhooks.filter_map(|(id, table)| self::webhook(&scope, id, table, watched));
-    let webhooks = webhooks.collect();
+    let read = |(id, table)| self::webhook(&scope, id, table, watched);
+    let webhooks = webhook.into_iter().filter_map(read).collect();
     root.finish();
     Some(Config {
         node,

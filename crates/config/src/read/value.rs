@@ -52,8 +52,7 @@ impl<'a> ConfigValue<'a> {
         let text = match self.item.get_ref() {
             DeValue::String(text) => Some(text.to_string()),
             DeValue::Boolean(flag) => Some(flag.to_string()),
-            DeValue::Integer(_) => self.as_whole().map(|whole| whole.to_string()),
-            _ => None,
+            _ => self.as_whole().map(|whole| whole.to_string()),
         };
         self.expect(text, "text, true, false or a whole number")
     }

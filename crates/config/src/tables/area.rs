@@ -1,10 +1,10 @@
 //! Areas and lines in a camera's picture: `mask`, `[camera.NAME.zone.NAME]`, `[camera.NAME.line.NAME]`.
 
 use crate::{
-    forms::{polygon, prelude::*},
-    read::prelude::*,
+    forms::prelude::*,
+    read::{prelude::*, value::ConfigValue},
 };
-use spotter_core::{DirectionId, LineId, WeeklyTime, ZoneId};
+use spotter_core::{DirectionId, LineId, WeeklyTime, ZoneId, check_polygon, check_polyline};
 
 /// A named area of a camera's picture.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,14 +45,14 @@ fn box_points() -> Form<'static, ZonePoint> {
 /// Areas of the mask.
 pub(crate) fn polygons() -> Form<'static, Vec<Vec<(f64, f64)>>> {
     let text = "list of polygons, `[[[x, y], ...], ...]`, shares 0 to 1, origin top left";
-    Form::new(text, |value| list(polygon::area()).read(value))
+    Form::new(text, |value| list(corners()).read(value))
 }
 
 /// A zone; with a wrong polygon it is still one, so that prompts may name it.
 pub(crate) fn zone(id: ZoneId, mut table: Reader<'_>) -> ZoneConfig {
     keys! { table in "`[camera.NAME.zone.NAME]`", "A named area of the camera's picture.", "[camera.gate.zone.drive]\npolygon = [[0.05, 0.55], [0.95, 0.55], [0.95, 1.0], [0.05, 1.0]]";
         /// Corners in order around the area. Edges must not cross.
-        polygon = polygon::area().required("no polygon; add polygon = [[x, y], …], shares of the picture"), "polygon = [[0, 0.5], [1, 0.5], [1, 1], [0, 1]]";
+        polygon = corners().required("no polygon; add polygon = [[x, y], …], shares of the picture"), "polygon = [[0, 0.5], [1, 0.5], [1, 1], [0, 1]]";
         /// Which point of a box must be inside: the middle of its lower edge or its centre.
         point = box_points().or(ZonePoint::Bottom), r#"point = "centre""#;
     }
@@ -66,7 +66,7 @@ pub(crate) fn line(id: LineId, mut table: Reader<'_>) -> LineConfig {
     keys! { table in "`[camera.NAME.line.NAME]`", "A named line in the camera's picture. The objects of the prompts that name it in `lines` are counted when they cross it. Draw it where objects are seen well on both sides, at least a quarter of their size.",
             "[camera.gate.line.door]\npoints = [[0.3, 0.8], [0.7, 0.8]]\ndirections = [\"in\", \"out\"]\nreset = \"00:00 Europe/Berlin\"";
         /// The line from its first point to its last. It must not cross itself.
-        points = polygon::line().required("no points; add points = [[x, y], [x, y]], shares of the picture"), "points = [[0.2, 0.9], [0.5, 0.7], [0.8, 0.9]]";
+        points = line_points().required("no points; add points = [[x, y], [x, y]], shares of the picture"), "points = [[0.2, 0.9], [0.5, 0.7], [0.8, 0.9]]";
         /// Names of the two directions. The first is from left to right, seen along the line from its first point: of a line that is drawn from left to right, it is downwards in the picture.
         directions = directions().or(DirectionId::in_and_out()), r#"directions = ["east", "west"]"#;
         /// Which point of a box must cross: the middle of its lower edge or its centre.
@@ -102,4 +102,37 @@ fn directions() -> Form<'static, [DirectionId; 2]> {
         Some(directions)
     });
     form.written(|[first, second]| format!("[\"{first}\", \"{second}\"]"))
+}
+
+/// Corners of an area in order around it.
+fn corners() -> Form<'static, Vec<(f64, f64)>> {
+    points(3, check_polygon)
+}
+
+/// Points of a line.
+fn line_points() -> Form<'static, Vec<(f64, f64)>> {
+    points(2, check_polyline)
+}
+
+fn points(
+    least: usize,
+    check: impl Fn(&[(f64, f64)]) -> Result<(), String> + 'static,
+) -> Form<'static, Vec<(f64, f64)>> {
+    let text = format!("`[[x, y], ...]`, at least {least} points, shares 0 to 1, origin top left");
+    Form::new(text, move |value| {
+        let mut points = Vec::new();
+        for corner in value.list()? {
+            let numbers = corner.list()?;
+            let [x, y] = numbers.as_slice() else {
+                let count = numbers.len();
+                corner.error(format!("a point is [x, y], this one has {count} numbers"));
+                return None;
+            };
+            // The range is checked with all points: the message counts them.
+            let [x, y] = [x, y].map(ConfigValue::number);
+            points.push((x?, y?));
+        }
+        value.checked(check(&points))?;
+        Some(points)
+    })
 }

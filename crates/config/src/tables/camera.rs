@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::{
     area::{LineConfig, ZoneConfig, line, polygons, zone},
     prompt::{EventConfig, PromptConfig, PromptScope, crops, events, prompt},
-    source::{CameraSource, SourceConfig, Transport, source, transports},
-    trigger::{TriggerConfig, triggers},
+    source::{SourceConfig, Transport, source, transports},
+    trigger::{TriggerConfig, trigger},
 };
 use crate::{forms::prelude::*, read::prelude::*};
 use spotter_core::{
@@ -257,7 +257,7 @@ pub(crate) fn camera(
     let mut defaults = base.clone();
     defaults.read(&mut table);
     let settings = defaults.camera;
-    let CameraSource { source, onvif_url } = source(scope, &mut table, defaults.transport);
+    let (source, onvif_url) = source(scope, &mut table, defaults.transport);
     keys! { table;
         /// Areas that are blacked out before the model receives the picture.
         mask = polygons().or_as("none", Vec::new()), "mask = [[[0, 0], [1, 0], [1, 0.2], [0, 0.2]]]";
@@ -270,15 +270,14 @@ pub(crate) fn camera(
         /// What starts the looks. A camera with triggers is looked at only while one of them is active: see [Triggers](mqtt.md#triggers).
         trigger = tables(TriggerId::new, "trigger", "always looked at"), "[camera.gate.trigger.bell]";
     }
-    let zones: Vec<ZoneConfig> = zone
-        .into_iter()
-        .map(|(id, table)| self::zone(id, table))
-        .collect();
-    let lines: Vec<LineConfig> = line
-        .into_iter()
-        .map(|(id, table)| self::line(id, table))
-        .collect();
-    let triggers = triggers(scope, trigger, &table, source.as_ref());
+    let zones = zone.into_iter().map(|(id, table)| self::zone(id, table));
+    let zones: Vec<ZoneConfig> = zones.collect();
+    let lines = line.into_iter().map(|(id, table)| self::line(id, table));
+    let lines: Vec<LineConfig> = lines.collect();
+    let has_host =
+        table.given("onvif_url").is_some() || matches!(source, None | Some(SourceConfig::Rtsp(_)));
+    let read = |(id, table)| self::trigger(scope, id, table, has_host);
+    let triggers = trigger.into_iter().filter_map(read).collect();
     if prompt.is_empty() {
         let example = format!("[camera.{id}.prompt.NAME] with detect, point or query");
         table.error(format!("no prompt; add {example}"));

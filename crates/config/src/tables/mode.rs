@@ -23,13 +23,7 @@ pub struct ModeSetting {
 /// What a mode's value is without its key.
 const UNCHANGED: &str = "unchanged";
 
-/// The modes of these tables, which are in the order of the file.
-pub(crate) fn modes(root: &Reader<'_>, tables: Vec<(ModeId, Reader<'_>)>) -> Vec<ModeConfig> {
-    let tables = tables.into_iter();
-    tables.map(|(id, table)| mode(root, id, table)).collect()
-}
-
-fn mode(root: &Reader<'_>, id: ModeId, mut table: Reader<'_>) -> ModeConfig {
+pub(crate) fn mode(root: &Reader<'_>, id: ModeId, mut table: Reader<'_>) -> ModeConfig {
     if id.as_str() == NO_MODE {
         table.error(format!(
             "{NO_MODE:?} is the word for no mode; choose another name"
@@ -43,21 +37,26 @@ fn mode(root: &Reader<'_>, id: ModeId, mut table: Reader<'_>) -> ModeConfig {
         camera = tables(CameraId::new, "camera of this file", "none"), "[mode.night.camera.gate]";
     }
     table.finish();
-    let settings = camera.into_iter().flat_map(|(camera, table)| {
-        let settings = camera_settings(root, &camera, table).into_iter();
-        settings.map(move |setting| ModeSetting {
+    let mut settings = Vec::new();
+    for (camera, table) in camera {
+        let of_camera = camera_settings(root, &camera, table).into_iter().flatten();
+        settings.extend(of_camera.map(|setting| ModeSetting {
             camera: camera.clone(),
             setting,
-        })
-    });
+        }));
+    }
     ModeConfig {
         id,
         schedule,
-        settings: settings.collect(),
+        settings,
     }
 }
 
-fn camera_settings(root: &Reader<'_>, camera: &CameraId, mut table: Reader<'_>) -> Vec<Setting> {
+fn camera_settings(
+    root: &Reader<'_>,
+    camera: &CameraId,
+    mut table: Reader<'_>,
+) -> Vec<Option<Setting>> {
     let camera = camera.as_str();
     let cameras = root.names(&["camera"]);
     check_known(&table, camera, "camera of this file", &cameras);
@@ -72,25 +71,24 @@ fn camera_settings(root: &Reader<'_>, camera: &CameraId, mut table: Reader<'_>) 
         prompt = tables(PromptId::new, "prompt of this camera", "none"), "[mode.night.camera.gate.prompt.person]";
     }
     table.finish();
-    let own = [
+    let mut settings = vec![
         enabled.map(Setting::Enabled),
         rate.map(Setting::Rate),
         motion_gate.map(Setting::MotionGate),
     ];
-    // The prompts of an unknown camera are unknown too; one message is enough.
     let known = root.names(&["camera", camera, "prompt"]);
-    let is_camera = cameras.contains(&camera);
-    let of_prompts = prompt.into_iter().flat_map(|(prompt, table)| {
-        if is_camera {
+    for (prompt, table) in prompt {
+        // The prompts of an unknown camera are unknown too; one message is enough.
+        if cameras.contains(&camera) {
             let kind = format!("prompt of camera {camera}");
             check_known(&table, prompt.as_str(), &kind, &known);
         }
-        prompt_settings(&prompt, table)
-    });
-    own.into_iter().flatten().chain(of_prompts).collect()
+        settings.extend(prompt_settings(&prompt, table));
+    }
+    settings
 }
 
-fn prompt_settings(prompt: &PromptId, mut table: Reader<'_>) -> Vec<Setting> {
+fn prompt_settings(prompt: &PromptId, mut table: Reader<'_>) -> [Option<Setting>; 3] {
     keys! { table in "`[mode.NAME.camera.NAME.prompt.NAME]`", "Values of a prompt in a mode.", "[mode.night.camera.gate.prompt.person]\ntext = \"person with a torch\"\nenabled = true\nmin_score = 0.3";
         /// What the prompt looks for or asks, in place of its `detect`, `point` or `query`.
         text = prompt_words().optional(UNCHANGED), r#"text = "person with a torch""#;
@@ -101,18 +99,16 @@ fn prompt_settings(prompt: &PromptId, mut table: Reader<'_>) -> Vec<Setting> {
     }
     table.finish();
     let id = || prompt.clone();
-    let settings = [
+    [
         text.map(|text| Setting::Text(id(), text)),
         enabled.map(|on| Setting::PromptEnabled(id(), on)),
         min_score.map(|score| Setting::MinScore(id(), score)),
-    ];
-    settings.into_iter().flatten().collect()
+    ]
 }
 
 /// Notes an error when `table` is about something that the file does not have.
 fn check_known(table: &Reader<'_>, name: &str, kind: &str, known: &[&str]) {
-    if known.contains(&name) {
-        return;
+    if !known.contains(&name) {
+        table.error(not_known(name, kind, known));
     }
-    table.error(not_known(name, kind, known));
 }

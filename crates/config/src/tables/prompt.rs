@@ -207,12 +207,11 @@ fn task(table: &mut Reader<'_>) -> Option<Task> {
     if let ([true, ..] | [_, true, _], Some(choices)) = (given, table.given("choices")) {
         choices.error("has no effect on an answer that is not text; use it with query");
     }
-    let object = |words: PromptText| words.into();
     let detect = detect.map(|words| Task::Detect {
-        object: object(words),
+        object: words.into(),
     });
     let point = point.map(|words| Task::Point {
-        object: object(words),
+        object: words.into(),
     });
     let query = query.map(|words| Task::Query {
         question: words.into(),
@@ -255,13 +254,10 @@ fn check_strip(table: &Reader<'_>, task: Option<&Task>, region: PromptRegion) {
 fn frames() -> Form<'static, u8> {
     let form = Form::new("1, 4 or 9", |value| {
         let frames = value.whole()?;
-        if !matches!(frames, 1 | 4 | 9) {
-            value.error(format!(
-                "{frames} frames are no strip; write 4 or 9, or 1 for a single frame"
-            ));
-            return None;
-        }
-        Some(frames as u8)
+        let is_square = matches!(frames, 1 | 4 | 9).then_some(frames as u8);
+        value.checked(is_square.ok_or_else(|| {
+            format!("{frames} frames are no strip; write 4 or 9, or 1 for a single frame")
+        }))
     });
     form.written(u8::to_string)
 }
@@ -287,11 +283,12 @@ fn known<'f, T, I: Clone + Display + 'f>(
     Form::new(format!("{kind} names of this camera"), move |value| {
         let name = value.text()?;
         let names: Vec<_> = known.iter().map(|known| id(known).to_string()).collect();
-        let found = names.iter().position(|known| known == name);
+        if let Some(found) = names.iter().position(|known| known == name) {
+            return Some(id(&known[found]).clone());
+        }
         let names: Vec<_> = names.iter().map(String::as_str).collect();
-        let wrong = || not_known(name, &format!("{kind} of this camera"), &names);
-        let found = value.checked(found.ok_or_else(wrong))?;
-        Some(id(&known[found]).clone())
+        value.error(not_known(name, &format!("{kind} of this camera"), &names));
+        None
     })
 }
 

@@ -94,18 +94,15 @@ impl SourceConfig {
 
     /// User and password, for the log to mask; `None` without a password.
     pub fn login(&self) -> Option<(Option<&str>, &Secret)> {
-        match self {
-            Self::Rtsp(rtsp) => Some((rtsp.user.as_deref(), rtsp.password.as_ref()?)),
-            Self::File { .. } | Self::Usb { .. } | Self::Test => None,
-        }
+        let Self::Rtsp(rtsp) = self else {
+            return None;
+        };
+        Some((rtsp.user.as_deref(), rtsp.password.as_ref()?))
     }
 
     /// True when the certificate of the source is not checked.
     pub fn is_insecure(&self) -> bool {
-        match self {
-            Self::Rtsp(rtsp) => rtsp.tls == CameraTls::Insecure,
-            Self::File { .. } | Self::Usb { .. } | Self::Test => false,
-        }
+        matches!(self, Self::Rtsp(rtsp) if rtsp.tls == CameraTls::Insecure)
     }
 
     /// Reads a URL; the other settings have their defaults.
@@ -127,36 +124,27 @@ impl SourceConfig {
                 }))
             }
             "file" => {
-                let looped = match url.query() {
-                    None => false,
-                    Some("loop") => true,
-                    Some(_) => {
-                        return Err("file URLs accept only ?loop after the path".to_owned());
-                    }
-                };
+                let looped = url.query().is_some();
+                if !matches!(url.query(), None | Some("loop")) {
+                    return Err("file URLs accept only ?loop after the path".to_owned());
+                }
                 let slashes = "file URLs need three slashes: file:///path/to/video.mp4";
                 let path = url.to_file_path().map_err(|()| slashes.to_owned())?;
                 Ok(Self::File { path, looped })
             }
-            "usb" => match text.strip_prefix("usb://") {
-                Some(device) if device.starts_with("/dev/") => Ok(Self::Usb {
-                    device: device.into(),
-                }),
-                _ => Err("usb URLs name a device node: usb:///dev/video0".to_owned()),
-            },
+            "usb" => {
+                let device = text.strip_prefix("usb://");
+                let device = device.filter(|device| device.starts_with("/dev/"));
+                let device = device.ok_or("usb URLs name a device node: usb:///dev/video0")?;
+                let device = device.into();
+                Ok(Self::Usb { device })
+            }
             "test" if text == "test://" => Ok(Self::Test),
             "test" => Err("the test source has no settings; write test://".to_owned()),
             scheme => Err(format!(
                 "scheme {scheme:?} is not supported; use one of {SCHEMES}"
             )),
         }
-    }
-}
-
-impl RtspConfig {
-    fn is_encrypted(&self) -> bool {
-        let scheme = self.url.split(':').next().unwrap_or_default();
-        scheme.eq_ignore_ascii_case("rtsps")
     }
 }
 
@@ -168,19 +156,12 @@ pub(crate) fn transports() -> Form<'static, Transport> {
     ])
 }
 
-/// What a camera's table says of where the camera is.
-pub(crate) struct CameraSource {
-    /// `None` with a mistake.
-    pub(crate) source: Option<SourceConfig>,
-    pub(crate) onvif_url: Option<String>,
-}
-
-/// `url` with the keys that belong to it.
+/// `url` with the keys that belong to it, and `onvif_url`.
 pub(crate) fn source(
     scope: &Scope<'_>,
     table: &mut Reader<'_>,
     transport: Transport,
-) -> CameraSource {
+) -> (Option<SourceConfig>, Option<String>) {
     keys! { table in "`[camera.NAME]`", "One camera. It also accepts every key of `[defaults]`.",
             "[camera.gate]\nurl = \"rtsp://192.0.2.11/stream2\"\nuser = \"viewer\"\npassword = { env = \"GATE_PASSWORD\" }";
         /// The video source. The URL has no user name and no password.
@@ -202,8 +183,7 @@ pub(crate) fn source(
         scope.check_host(&value, service);
     }
     let (Some(mut source), Some(value)) = (url, table.given("url")) else {
-        let source = None;
-        return CameraSource { source, onvif_url };
+        return (None, onvif_url);
     };
     if let SourceConfig::Rtsp(rtsp) = &mut source {
         scope.check_host(&value, &rtsp.url);
@@ -214,7 +194,7 @@ pub(crate) fn source(
         if table.given("tls").is_some() {
             let service = table.given("onvif_url").and_then(|value| value.as_text());
             let has_https = service.is_some_and(|service| service.starts_with("https:"));
-            if !rtsp.is_encrypted() && !has_https {
+            if !is_encrypted(&rtsp.url) && !has_https {
                 value.error("rtsp:// together with tls; did you mean rtsps://?");
             }
         }
@@ -232,10 +212,12 @@ pub(crate) fn source(
             scope.forbidden(&value, text);
         }
     }
-    CameraSource {
-        source: Some(source),
-        onvif_url,
-    }
+    (Some(source), onvif_url)
+}
+
+fn is_encrypted(url: &str) -> bool {
+    let scheme = url.split(':').next().unwrap_or_default();
+    scheme.eq_ignore_ascii_case("rtsps")
 }
 
 /// The name or address of a host.
@@ -295,7 +277,7 @@ mod tests {
 
     #[test]
     fn rtsps_is_encrypted_in_upper_case_too() {
-        assert!(rtsp("rtsps://host/x").is_encrypted() && rtsp("RTSPS://host/x").is_encrypted());
-        assert!(!rtsp("rtsp://host/x").is_encrypted() && !rtsp("RTSP://rtsps/x").is_encrypted());
+        assert!(is_encrypted("rtsps://host/x") && is_encrypted("RTSPS://host/x"));
+        assert!(!is_encrypted("rtsp://host/x") && !is_encrypted("RTSP://rtsps/x"));
     }
 }

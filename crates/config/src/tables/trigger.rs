@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::source::SourceConfig;
 use crate::{
     forms::{prelude::*, text::topic},
     read::prelude::*,
@@ -50,21 +49,8 @@ pub const ONVIF_KINDS: [&str; 11] = [
     "sound", "tamper",
 ];
 
-/// Reads `tables`, the triggers of a camera. `source`: that of the camera, `None` when it has a mistake.
-pub(crate) fn triggers(
-    scope: &Scope<'_>,
-    tables: Vec<(TriggerId, Reader<'_>)>,
-    camera: &Reader<'_>,
-    source: Option<&SourceConfig>,
-) -> Vec<TriggerConfig> {
-    let has_host =
-        camera.given("onvif_url").is_some() || matches!(source, None | Some(SourceConfig::Rtsp(_)));
-    let read = |(id, table)| trigger(scope, id, table, has_host);
-    tables.into_iter().filter_map(read).collect()
-}
-
-/// Exactly one of mqtt, onvif, http.
-fn trigger(
+/// Reads a trigger: exactly one of mqtt, onvif, http. `has_host`: the camera has an ONVIF service, as far as is known.
+pub(crate) fn trigger(
     scope: &Scope<'_>,
     id: TriggerId,
     mut table: Reader<'_>,
@@ -95,32 +81,29 @@ fn trigger(
     let kinds = ["mqtt", "onvif", "http"];
     let [_, events, call] = kinds.map(|key| table.given(key));
     check_payload(&table, &value, &off);
-    let source = match (table.given("mqtt"), &events, &call) {
-        (Some(_), None, None) => mqtt.map(|topic| {
-            TriggerSource::Mqtt(MqttTrigger {
+    let is_given = kinds.map(|key| table.given(key).is_some());
+    if let (Some(events), false) = (events, has_host) {
+        events.error("the camera's url has no host; add onvif_url = \"http://HOST/onvif/device_service\" to the camera");
+    }
+    match call {
+        Some(call) if !http => call.error("write http = true, or another source"),
+        Some(call) if !scope.has_api => call.error("there is no API to call; add [api]"),
+        _ => {}
+    }
+    let source = match is_given.iter().filter(|is_given| **is_given).count() {
+        1 => {
+            let of_mqtt = mqtt.map(|topic| MqttTrigger {
                 topic,
                 key,
                 value,
                 off,
-            })
-        }),
-        (None, Some(events), None) => {
-            if !has_host {
-                events.error("the camera's url has no host; add onvif_url = \"http://HOST/onvif/device_service\" to the camera");
-            }
-            onvif.map(TriggerSource::Onvif)
+            });
+            let of_mqtt = of_mqtt.map(TriggerSource::Mqtt);
+            let of_call = http.then_some(TriggerSource::Http);
+            of_mqtt.or(onvif.map(TriggerSource::Onvif)).or(of_call)
         }
-        (None, None, Some(call)) => {
-            if !http {
-                call.error("write http = true, or another source");
-            } else if !scope.has_api {
-                call.error("there is no API to call; add [api]");
-            }
-            Some(TriggerSource::Http)
-        }
-        (None, None, None) => {
-            let text = "no source; add mqtt = \"TOPIC\", onvif = \"motion\" or http = true";
-            table.error(text);
+        0 => {
+            table.error("no source; add mqtt = \"TOPIC\", onvif = \"motion\" or http = true");
             None
         }
         _ => {

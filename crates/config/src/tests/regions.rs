@@ -36,7 +36,7 @@ fn crops_of_a_prompt_replace_those_of_its_camera() {
     assert_eq!(crops("crops = 5", ""), Some(5));
     assert_eq!(crops("crops = 5", "crops = 1"), Some(1));
     assert_eq!(crops("crops = 5", "crops = \"auto\""), None);
-    let line = "5:9 camera.gate.crops: 13 is above 12";
+    let line = "5:9 camera.gate.crops: 13 is not within 1 to 12";
     assert_eq!(said(&gate("crops = 13")), [line]);
     let line = "5:9 camera.gate.crops: \"all\" is not one of auto";
     assert_eq!(said(&gate("crops = \"all\"")), [line]);
