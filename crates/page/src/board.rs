@@ -15,7 +15,7 @@ use tokio::task::spawn_blocking;
 
 use self::camera::CameraBoard;
 use crate::{
-    metrics::{self, LatencyHistograms, MetricsFormat},
+    metrics::{self, LatencyHistograms},
     status::{CameraStatus, PromptCost, Status},
 };
 use spotter_config::CameraConfig;
@@ -39,7 +39,7 @@ pub trait StatusSource: Send + Sync {
     /// Everything now. With `pictured`, the looks that have a thumbnail, which are made more often for some seconds.
     fn status(&self, pictured: bool) -> Status;
 
-    fn metrics(&self, format: MetricsFormat) -> String;
+    fn metrics(&self) -> String;
 
     /// Current problems, one line each, without any login; empty = healthy.
     fn troubles(&self) -> Vec<String>;
@@ -65,7 +65,6 @@ pub type PromptCosts = Arc<dyn Fn(&CameraConfig, (usize, usize)) -> Vec<PromptCo
 #[derive(Clone)]
 pub struct Board {
     state: Arc<Mutex<BoardState>>,
-    latencies: LatencyHistograms,
     clock: Arc<dyn Clock>,
     draw: fn(&Picture) -> anyhow::Result<Vec<u8>>,
     costs: Option<PromptCosts>,
@@ -76,6 +75,7 @@ struct BoardState {
     /// The cameras that report, without their looks.
     status: Status,
     cameras: Vec<CameraBoard>,
+    latencies: LatencyHistograms,
 }
 
 impl Board {
@@ -84,10 +84,10 @@ impl Board {
             page_asked: None,
             status: Status::default(),
             cameras: parts.cameras.iter().map(CameraBoard::new).collect(),
+            latencies: LatencyHistograms::default(),
         };
         Self {
             state: Arc::new(Mutex::new(state)),
-            latencies: LatencyHistograms::default(),
             clock: parts.clock,
             draw: parts.draw,
             costs: parts.costs,
@@ -148,9 +148,10 @@ impl Board {
 
     /// A detection was handed to the MQTT client.
     pub fn sent(&self, camera: &CameraId, latency: &Latency) {
-        self.latencies.observe(latency);
         let now = self.clock.now();
-        if let Some(camera) = self.lock().camera(camera) {
+        let mut state = self.lock();
+        state.latencies.observe(latency);
+        if let Some(camera) = state.camera(camera) {
             camera.minute.add(now, latency);
         }
     }
@@ -208,9 +209,9 @@ impl StatusSource for Board {
         }
     }
 
-    fn metrics(&self, format: MetricsFormat) -> String {
-        let status = self.lock().status.clone();
-        metrics::encode(status, &self.latencies, format)
+    fn metrics(&self) -> String {
+        let state = self.lock();
+        metrics::encode(&state.status, &state.latencies)
     }
 
     fn troubles(&self) -> Vec<String> {

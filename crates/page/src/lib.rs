@@ -22,7 +22,7 @@ mod serve;
 mod status;
 
 pub use board::{Board, BoardParts, PromptCosts, StatusSource, Thumbnail};
-pub use metrics::{LatencyHistograms, MetricsFormat, encode as encode_metrics};
+pub use metrics::{LatencyHistograms, encode as encode_metrics};
 pub use readiness::{NotReady, Readiness};
 pub use serve::ServedPage;
 pub use status::{

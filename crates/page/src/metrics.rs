@@ -2,490 +2,336 @@
 //! stages, reasons.
 //!
 //! Written from [`Status`] for each request, so that a camera that was removed leaves no line. Only the histograms have state here.
+//! The text is that of Prometheus, version 0.0.4, which all collectors read.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    iter::once,
-    time::Duration,
+use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+
+use crate::status::{
+    ApiLine, CameraStatus, EngineStatus, FleetStatus, Mood, RequestTotals, Status, WebhookLine,
 };
+use spotter_core::{FrameCounters, Latency, Phase, STAGES, StreamCounters};
 
-use prometheus_client::{
-    collector::Collector,
-    encoding::{
-        DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, MetricEncoder, NoLabelSet, text,
-    },
-    metrics::{
-        MetricType,
-        family::Family,
-        histogram::{Histogram, exponential_buckets},
-    },
-    registry::{Registry, Unit},
-};
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-use crate::status::{ApiLine, CameraStatus, FleetStatus, Mood, Status, WebhookLine};
-use spotter_core::{Latency, Phase, STAGES, StreamCounters};
-
-/// Names and values of the labels of a line.
+/// Names and values of labels. All values are ids and words of this program.
 type Labels = Vec<(&'static str, String)>;
+type Samples = Vec<(Labels, f64)>;
 
-/// How a metric is declared.
-struct MetricHead {
-    kind: MetricType,
-    name: &'static str,
-    help: &'static str,
-    unit: Option<Unit>,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MetricKind {
+    Counter,
+    Gauge,
 }
 
-/// A metric with one value of each `T`.
-struct StatusMetric<T> {
-    head: MetricHead,
-    value: fn(&T) -> u64,
-}
+/// A metric, its help text, and its samples; without one it is not written.
+struct Metric(
+    MetricKind,
+    &'static str,
+    &'static str,
+    fn(&Status) -> Samples,
+);
 
-const fn head(kind: MetricType, name: &'static str, help: &'static str) -> MetricHead {
-    MetricHead {
-        kind,
-        name,
-        help,
-        unit: None,
-    }
-}
-
-macro_rules! status_metrics {
-    ($name:ident of $of:ty { $($kind:ident $metric:literal, $help:literal, $value:expr;)+ }) => {
-        const $name: &[StatusMetric<$of>] =
-            &[$(StatusMetric { head: head(MetricType::$kind, $metric, $help), value: $value }),+];
+macro_rules! metrics {
+    (|$status:ident| $($kind:ident $name:literal, $help:literal, $samples:expr;)+) => {
+        const METRICS: &[Metric] =
+            &[$(Metric(MetricKind::$kind, $name, $help, |$status| $samples)),+];
     };
 }
 
-// By the label `camera`.
-status_metrics!(OF_CAMERA of CameraStatus {
-    Gauge "ingest_camera_online", "1 while frames arrive", |camera| u64::from(camera.state == Phase::Streaming);
-    Gauge "ingest_camera_reconnects_1h", "Reconnections of a camera within the last hour", |camera| camera.stream.reconnects_1h.into();
-    Gauge "ingest_camera_stalls_1h", "Stalls of a camera within the last hour", |camera| camera.stream.stalls_1h.into();
-    Gauge "sampler_frames_waiting", "Frames that wait for the engine", |camera| camera.frames.waiting;
-    Gauge "engine_frames_in_flight", "Frames in the engine", |camera| camera.frames.in_flight;
-    Gauge "triggers_active", "Triggers of a camera that are active",
-        |camera| camera.triggers.iter().map(|trigger| u64::from(trigger.is_active)).sum();
-    Counter "ingest_frames", "Decoded frames", |camera| camera.frames.arrived;
-    Counter "ingest_camera_losses", "Times that a camera stopped streaming", |camera| camera.losses;
-    Counter "ingest_camera_reconnects", "Reconnections of a camera", |camera| camera.reconnects;
-    Counter "ingest_camera_stalls", "Stalls of a camera", |camera| camera.stalls;
-    Counter "ingest_pipelines_abandoned", "Pipelines that did not stop in time and were abandoned", |camera| camera.abandoned.into();
-    Counter "triggers_activations", "Times that a trigger of a camera became active",
-        |camera| camera.triggers.iter().map(|trigger| trigger.activations).sum();
-});
-
-status_metrics!(OF_NODE of Status {
-    Gauge "publish_broker_online", "1 while the broker accepts messages", |status| u64::from(status.broker.mood == Mood::Good);
-    Gauge "publish_spooled_messages", "Events waiting for the broker", |status| status.broker.spooled;
-    Counter "publish_messages", "Messages handed to the MQTT client", |status| status.broker.sent;
-    Counter "publish_inbound_dropped", "Received commands and other messages that were dropped because the queue was full",
-        |status| status.broker.inbound_dropped;
-    Counter "publish_inbound_retained", "Commands ignored because they were retained", |status| status.broker.inbound_retained;
-    Counter "publish_feed_dropped", "Always 0: webhooks get events from the event log", |_| 0;
+metrics! { |status|
+    // Not of the type info, which the format does not have.
+    Gauge "build_info", "Version of the program",
+        { _ = status; vec![(label("version", env!("CARGO_PKG_VERSION")), 1.0)] };
+    Gauge "process_resident_memory_bytes", "Resident memory of the daemon",
+        one((status.node.rss_mib.unwrap_or_default() * 1024.0 * 1024.0).trunc());
+    Counter "process_cpu_seconds", "Processor time of the daemon, all threads",
+        one(status.node.cpu_time.unwrap_or_default().as_secs_f64());
     Counter "app_lines_lost", "Lines of run --json that were dropped because standard output was read too slowly",
-        |status| status.node.lines_lost;
-});
+        one(status.node.lines_lost as f64);
+    Counter "app_snapshots", "Requested pictures of events and cameras, by outcome", by("outcome", &status.node.snapshots);
 
-// By the label `webhook`.
-status_metrics!(OF_WEBHOOK of WebhookLine {
-    Counter "webhook_retries", "Requests of a webhook that repeated a failed one", |webhook| webhook.retried;
-    Gauge "webhook_waiting_events", "Events waiting for the receiver of a webhook", |webhook| webhook.waiting;
-});
+    Gauge "publish_broker_online", "1 while the broker accepts messages", one(truth(status.broker.mood == Mood::Good));
+    Gauge "publish_spooled_messages", "Events waiting for the broker", one(status.broker.spooled as f64);
+    Counter "publish_messages", "Messages handed to the MQTT client", one(status.broker.sent as f64);
+    Counter "publish_messages_dropped", "Messages not sent, by reason", by("reason", &status.broker.dropped);
+    Counter "publish_inbound_dropped", "Received commands and other messages that were dropped because the queue was full",
+        one(status.broker.inbound_dropped as f64);
+    Counter "publish_inbound_retained", "Commands ignored because they were retained", one(status.broker.inbound_retained as f64);
+    Counter "publish_feed_dropped", "Always 0: webhooks get events from the event log", { _ = status; one(0.0) };
+    Gauge "publish_puback_p95_seconds", "Hand-over of a state to its acknowledgement, 95th percentile",
+        one(status.broker.puback_p95_ms.unwrap_or_default() / 1e3);
 
-// By the label `fleet`.
-status_metrics!(OF_FLEET of FleetStatus {
+    Gauge "ingest_camera_online", "1 while frames arrive", cameras(status, |camera| u64::from(camera.state == Phase::Streaming));
+    Gauge "ingest_camera_reconnects_1h", "Reconnections of a camera within the last hour",
+        cameras(status, |camera| camera.stream.reconnects_1h.into());
+    Gauge "ingest_camera_stalls_1h", "Stalls of a camera within the last hour",
+        cameras(status, |camera| camera.stream.stalls_1h.into());
+    Gauge "sampler_frames_waiting", "Frames that wait for the engine", cameras(status, |camera| camera.frames.waiting);
+    Gauge "engine_frames_in_flight", "Frames in the engine", cameras(status, |camera| camera.frames.in_flight);
+    Gauge "triggers_active", "Triggers of a camera that are active",
+        cameras(status, |camera| camera.triggers.iter().map(|trigger| u64::from(trigger.is_active)).sum());
+    Counter "triggers_activations", "Times that a trigger of a camera became active",
+        cameras(status, |camera| camera.triggers.iter().map(|trigger| trigger.activations).sum());
+    Counter "ingest_frames", "Decoded frames", cameras(status, |camera| camera.frames.arrived);
+    Counter "ingest_camera_losses", "Times that a camera stopped streaming", cameras(status, |camera| camera.losses);
+    Counter "ingest_camera_reconnects", "Reconnections of a camera", cameras(status, |camera| camera.reconnects);
+    Counter "ingest_camera_stalls", "Stalls of a camera", cameras(status, |camera| camera.stalls);
+    Counter "ingest_pipelines_abandoned", "Pipelines that did not stop in time and were abandoned",
+        cameras(status, |camera| camera.abandoned.into());
+    Counter "sampler_frames", "Decoded frames by fate; with those waiting and in flight they add up to all decoded frames",
+        fates(status);
+
+    Gauge "engine_up", "1 while the engine on the device runs", engines(status, |engine| Some(truth(engine.turns.is_some())));
+    Counter "engine_turns", "Iterations of the engine's loop: about one per step under load, about one per second when idle",
+        engines(status, |engine| Some(engine.turns? as f64));
+    Counter "engine_busy_seconds", "Time with a look in progress", engines(status, |engine| Some(engine.busy.as_secs_f64()));
+
+    Counter "webhook_retries", "Requests of a webhook that repeated a failed one", webhooks(status, |webhook| webhook.retried);
+    Gauge "webhook_waiting_events", "Events waiting for the receiver of a webhook", webhooks(status, |webhook| webhook.waiting);
+    Counter "webhook_events", "Events of a webhook by outcome: posted, refused by the receiver, dropped", webhook_events(status);
+
     Gauge "fleet_joined", "1 while the fleet's store answers and no other box has this one's name",
-        |fleet| u64::from(fleet.reason.is_none());
-    Gauge "fleet_cameras", "Cameras of this box", |fleet| fleet.own_cameras;
+        fleet(status, |fleet| truth(fleet.reason.is_none()));
+    Gauge "fleet_cameras", "Cameras of this box", fleet(status, |fleet| fleet.own_cameras as f64);
     Gauge "fleet_boxes", "Boxes with a heartbeat",
-        |fleet| fleet.nodes.iter().filter(|node| node.mood != Mood::Bad).count() as u64;
-    Gauge "fleet_cameras_unowned", "Cameras of the list that no living box has", |fleet| fleet.unowned.len() as u64;
-});
+        fleet(status, |fleet| fleet.nodes.iter().filter(|node| node.mood != Mood::Bad).count() as f64);
+    Gauge "fleet_cameras_unowned", "Cameras of the list that no living box has", fleet(status, |fleet| fleet.unowned.len() as f64);
+    Gauge "fleet_missing_looks_per_second", "Looks of cost 1 a second that cameras of the fleet ask for and its boxes cannot do",
+        fleet(status, |fleet| fleet.missing_hz);
 
-/// The text in which metrics are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricsFormat {
-    OpenMetrics,
-    /// The older text of Prometheus, version 0.0.4, for clients that know no other.
-    PrometheusText,
+    Counter "api_requests", "Requests to the HTTP API by endpoint and status; 499: the client disconnected before the answer",
+        status.api.as_ref().map(api_requests).unwrap_or_default();
+    Counter "api_request_time_seconds", "Time of all requests to the HTTP API, from the head of a request to that of its answer",
+        status.api.as_ref().map(api_times).unwrap_or_default();
 }
 
-impl MetricsFormat {
-    /// The format that a client prefers, by its `Accept`.
-    pub fn accepted(accept: &str) -> Self {
-        let open_metrics = quality(
-            accept,
-            &["application/openmetrics-text", "application/*", "*/*"],
-        );
-        match quality(accept, &["text/plain", "text/*", "*/*"]) > open_metrics {
-            true => Self::PrometheusText,
-            false => Self::OpenMetrics,
-        }
-    }
-
-    pub fn content_type(self) -> &'static str {
-        match self {
-            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
-            Self::PrometheusText => "text/plain; version=0.0.4; charset=utf-8",
-        }
-    }
-}
-
-/// How much a client wants the first of these media ranges that its `Accept` has, 0..1.
-fn quality(accept: &str, ranges: &[&str]) -> f64 {
-    let of_range = |range: &&str| {
-        accept.split(',').find_map(|part| {
-            let mut words = part.split(';').map(str::trim);
-            (words.next()? == *range).then(|| {
-                let quality = words.find_map(|word| word.strip_prefix("q=")?.parse().ok());
-                quality.unwrap_or(1.0)
-            })
-        })
-    };
-    ranges.iter().find_map(of_range).unwrap_or_default()
-}
-
-/// In OpenMetrics a counter's name has no `_total`, and its samples do; in the older text both have it. Units are unknown there.
-fn prometheus_text(open_metrics: &str) -> String {
-    let of_counter = |line| match comment(line)? {
-        ("TYPE", name, "counter") => Some(name),
-        _ => None,
-    };
-    let counters: BTreeSet<&str> = open_metrics.lines().filter_map(of_counter).collect();
-    let mut text = String::with_capacity(open_metrics.len());
-    for line in open_metrics.lines() {
-        match comment(line) {
-            Some(("UNIT", ..)) => continue,
-            Some((kind, name, rest)) if counters.contains(name) => {
-                text.push_str(&format!("# {kind} {name}_total {rest}"));
-            }
-            None if line == "# EOF" => continue,
-            _ => text.push_str(line),
-        }
-        text.push('\n');
-    }
-    text
-}
-
-/// `# KIND NAME REST`.
-fn comment(line: &str) -> Option<(&str, &str, &str)> {
-    let mut words = line.strip_prefix("# ")?.splitn(3, ' ');
-    Some((words.next()?, words.next()?, words.next()?))
-}
-
-/// Stages of detections, and the whole. Clones share the state; no call blocks.
-#[derive(Clone, Debug)]
-pub struct LatencyHistograms {
-    /// By the label `stage`.
-    stages: Family<Labels, Histogram, fn() -> Histogram>,
-    total: Histogram,
-}
-
-impl Default for LatencyHistograms {
-    fn default() -> Self {
-        // 1 ms to about 8 s, by doubling.
-        let empty = || Histogram::new(exponential_buckets(0.001, 2.0, 14));
-        Self {
-            stages: Family::new_with_constructor(empty),
-            total: empty(),
-        }
-    }
-}
-
-impl LatencyHistograms {
-    /// A detection was handed to the MQTT client.
-    pub fn observe(&self, latency: &Latency) {
-        let seconds = |tenth_ms: u64| tenth_ms as f64 / 1e4;
-        self.total.observe(seconds(latency.total_tenth_ms));
-        for (stage, tenth_ms) in STAGES.iter().zip(latency.stages_tenth_ms) {
-            let stage = self.stages.get_or_create(&label("stage", stage));
-            stage.observe(seconds(tenth_ms));
-        }
-    }
-}
-
-/// All metrics as text.
-pub fn encode(status: Status, latencies: &LatencyHistograms, format: MetricsFormat) -> String {
-    let mut registry = Registry::with_prefix("spotter");
-    registry.register_with_unit(
-        "publish_stage",
-        "Stages of a detection from reception to publication",
-        Unit::Seconds,
-        latencies.stages.clone(),
-    );
-    registry.register_with_unit(
-        "publish_latency",
-        "Reception to publication of a detection",
-        Unit::Seconds,
-        latencies.total.clone(),
-    );
-    registry.register_collector(Box::new(StatusFigures(status)));
-    let mut page = String::new();
-    // Writing to a String cannot fail.
-    _ = text::encode(&mut page, &registry);
-    match format {
-        MetricsFormat::OpenMetrics => page,
-        MetricsFormat::PrometheusText => prometheus_text(&page),
-    }
-}
-
-#[derive(Debug)]
-struct StatusFigures(Status);
-
-impl Collector for StatusFigures {
-    fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
-        let mut text = MetricsText(encoder);
-        let Self(status) = self;
-        // Not of the type info, which only OpenMetrics knows.
-        let version = label("version", env!("CARGO_PKG_VERSION"));
-        text.gauges("build_info", "Version of the program", [(version, 1_u64)])?;
-        text.figures(OF_NODE, &[(Vec::new(), status)])?;
-        text.process(status)?;
-        text.cameras(&status.cameras)?;
-        text.engines(status)?;
-        text.messages(status)?;
-        text.webhooks(status)?;
-        status
-            .fleet
-            .iter()
-            .try_for_each(|fleet| text.fleet(fleet))?;
-        status.api.iter().try_for_each(|api| text.api(api))
-    }
+fn truth(is_true: bool) -> f64 {
+    f64::from(u8::from(is_true))
 }
 
 fn label(name: &'static str, value: impl ToString) -> Labels {
     vec![(name, value.to_string())]
 }
 
-struct MetricsText<'a>(DescriptorEncoder<'a>);
+fn one(value: f64) -> Samples {
+    vec![(Labels::new(), value)]
+}
 
-impl MetricsText<'_> {
-    fn process(&mut self, status: &Status) -> fmt::Result {
-        let memory = MetricHead {
-            unit: Some(Unit::Bytes),
-            ..head(
-                MetricType::Gauge,
-                "process_resident_memory",
-                "Resident memory of the daemon",
-            )
-        };
-        let bytes = status.node.rss_mib.unwrap_or_default() * 1024.0 * 1024.0;
-        self.family(&memory, [(Vec::new(), bytes as u64)])?;
-        let time = status.node.cpu_time.unwrap_or_default();
-        self.seconds(
-            "process_cpu",
-            "Processor time of the daemon, all threads",
-            [(Vec::new(), time)],
-        )?;
-        let outcomes = status.node.snapshots.iter();
-        self.counters(
-            "app_snapshots",
-            "Requested pictures of events and cameras, by outcome",
-            outcomes.map(|(outcome, count)| (label("outcome", outcome), *count)),
-        )
+fn by(name: &'static str, counts: &[(&'static str, u64)]) -> Samples {
+    let counts = counts.iter();
+    counts
+        .map(|(word, count)| (label(name, word), *count as f64))
+        .collect()
+}
+
+fn cameras(status: &Status, value: impl Fn(&CameraStatus) -> u64) -> Samples {
+    let cameras = status.cameras.iter();
+    cameras
+        .map(|camera| (label("camera", &camera.id), value(camera) as f64))
+        .collect()
+}
+
+/// Each fate only rises; frames waiting and in flight are gauges.
+fn fates(status: &Status) -> Samples {
+    const FATES: [(&str, fn(&FrameCounters) -> u64); 6] = [
+        ("replaced", |frames| frames.replaced),
+        ("skipped", |frames| frames.skipped),
+        ("gated", |frames| frames.gated),
+        ("late", |frames| frames.late),
+        ("looked", |frames| frames.looked),
+        ("failed", |frames| frames.failed),
+    ];
+    let of_camera = |camera: &CameraStatus| {
+        FATES.map(|(fate, count)| {
+            let labels = vec![("camera", camera.id.clone()), ("fate", fate.to_owned())];
+            (labels, count(&camera.frames) as f64)
+        })
+    };
+    status.cameras.iter().flat_map(of_camera).collect()
+}
+
+fn engines(status: &Status, value: impl Fn(&EngineStatus) -> Option<f64>) -> Samples {
+    let engines = status.engines.iter();
+    engines
+        .filter_map(|engine| Some((label("device", &engine.device), value(engine)?)))
+        .collect()
+}
+
+fn webhooks(status: &Status, value: impl Fn(&WebhookLine) -> u64) -> Samples {
+    let webhooks = status.webhooks.iter();
+    webhooks
+        .map(|webhook| (label("webhook", &webhook.name), value(webhook) as f64))
+        .collect()
+}
+
+fn webhook_events(status: &Status) -> Samples {
+    let of_webhook = |webhook: &WebhookLine| {
+        let name = webhook.name.clone();
+        let outcomes = by("outcome", &webhook.by_outcome).into_iter();
+        outcomes.map(move |(outcome, count)| {
+            let labels = [vec![("webhook", name.clone())], outcome].concat();
+            (labels, count)
+        })
+    };
+    status.webhooks.iter().flat_map(of_webhook).collect()
+}
+
+fn fleet(status: &Status, value: impl Fn(&FleetStatus) -> f64) -> Samples {
+    let fleet = status.fleet.iter();
+    fleet
+        .map(|fleet| (label("fleet", &fleet.name), value(fleet)))
+        .collect()
+}
+
+fn api_requests(api: &ApiLine) -> Samples {
+    let request = |((endpoint, status), totals): (&(&'static str, u16), &RequestTotals)| {
+        let labels = vec![
+            ("endpoint", (*endpoint).to_owned()),
+            ("status", status.to_string()),
+        ];
+        (labels, totals.count as f64)
+    };
+    api.totals.iter().map(request).collect()
+}
+
+fn api_times(api: &ApiLine) -> Samples {
+    let mut times: BTreeMap<&str, Duration> = BTreeMap::new();
+    for ((endpoint, _), totals) in &api.totals {
+        *times.entry(endpoint).or_default() += totals.time;
+    }
+    let times = times.into_iter();
+    times
+        .map(|(endpoint, time)| (label("endpoint", endpoint), time.as_secs_f64()))
+        .collect()
+}
+
+/// Buckets of a histogram: 1 ms to about 8 s, by doubling.
+const BUCKETS: usize = 14;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Histogram {
+    /// The last one is of all that is longer.
+    counts: [u64; BUCKETS + 1],
+    sum_tenth_ms: u64,
+}
+
+impl Histogram {
+    const fn limit_tenth_ms(bucket: usize) -> u64 {
+        10 << bucket
     }
 
-    fn cameras(&mut self, cameras: &[CameraStatus]) -> fmt::Result {
-        let labelled = cameras
-            .iter()
-            .map(|camera| (label("camera", &camera.id), camera));
-        let labelled: Vec<_> = labelled.collect();
-        self.figures(OF_CAMERA, &labelled)?;
-        for counter in StreamCounters::ALL {
-            let total = |camera: &CameraStatus| (counter.get)(&camera.stream.counters);
-            let totals = labelled
-                .iter()
-                .map(|(label, camera)| (label.clone(), total(camera)));
-            self.counters(counter.metric, counter.help, totals)?;
-        }
-        let fates = labelled.iter().flat_map(|(label, camera)| {
-            let frames = &camera.frames;
-            // Each of these only rises; frames waiting and in flight are gauges.
-            let fates = [
-                ("replaced", frames.replaced),
-                ("skipped", frames.skipped),
-                ("gated", frames.gated),
-                ("late", frames.late),
-                ("looked", frames.looked),
-                ("failed", frames.failed),
-            ];
-            fates.map(|(fate, count)| {
-                let fate = ("fate", fate.to_owned());
-                (label.iter().cloned().chain(once(fate)).collect(), count)
-            })
-        });
-        self.counters(
-            "sampler_frames",
-            "Decoded frames by fate; with those waiting and in flight they add up to all decoded frames",
-            fates,
-        )
-    }
-
-    fn engines(&mut self, status: &Status) -> fmt::Result {
-        let device = |device: &String| label("device", device);
-        let engines = || status.engines.iter();
-        let up =
-            engines().map(|engine| (device(&engine.device), u64::from(engine.turns.is_some())));
-        self.gauges("engine_up", "1 while the engine on the device runs", up)?;
-        self.counters(
-            "engine_turns",
-            "Iterations of the engine's loop: about one per step under load, about one per second when idle",
-            engines().filter_map(|engine| Some((device(&engine.device), engine.turns?))),
-        )?;
-        let busy = engines().map(|engine| (device(&engine.device), engine.busy));
-        self.seconds("engine_busy", "Time with a look in progress", busy)
-    }
-
-    fn messages(&mut self, status: &Status) -> fmt::Result {
-        let dropped = status.broker.dropped.iter();
-        self.counters(
-            "publish_messages_dropped",
-            "Messages not sent, by reason",
-            dropped.map(|(reason, count)| (label("reason", reason), *count)),
-        )?;
-        let puback = MetricHead {
-            unit: Some(Unit::Seconds),
-            ..head(
-                MetricType::Gauge,
-                "publish_puback_p95",
-                "Hand-over of a state to its acknowledgement, 95th percentile",
-            )
-        };
-        let seconds = status.broker.puback_p95_ms.unwrap_or_default() / 1e3;
-        self.family(&puback, [(Vec::new(), seconds)])
-    }
-
-    fn webhooks(&mut self, status: &Status) -> fmt::Result {
-        let webhooks = || status.webhooks.iter();
-        let events = webhooks().flat_map(|webhook| {
-            let outcomes = webhook.by_outcome.iter();
-            outcomes.map(|(outcome, count)| {
-                let outcome = ("outcome", (*outcome).to_owned());
-                (vec![("webhook", webhook.name.clone()), outcome], *count)
-            })
-        });
-        self.counters(
-            "webhook_events",
-            "Events of a webhook by outcome: posted, refused by the receiver, dropped",
-            events,
-        )?;
-        let labelled = webhooks().map(|webhook| (label("webhook", &webhook.name), webhook));
-        self.figures(OF_WEBHOOK, &labelled.collect::<Vec<_>>())
-    }
-
-    fn fleet(&mut self, fleet: &FleetStatus) -> fmt::Result {
-        let name = label("fleet", &fleet.name);
-        self.figures(OF_FLEET, &[(name.clone(), fleet)])?;
-        self.gauges(
-            "fleet_missing_looks_per_second",
-            "Looks of cost 1 a second that cameras of the fleet ask for and its boxes cannot do",
-            [(name, fleet.missing_hz)],
-        )
-    }
-
-    fn api(&mut self, api: &ApiLine) -> fmt::Result {
-        let requests = api.totals.iter().map(|((endpoint, status), totals)| {
-            let status = ("status", status.to_string());
-            (
-                vec![("endpoint", (*endpoint).to_owned()), status],
-                totals.count,
-            )
-        });
-        self.counters(
-            "api_requests",
-            "Requests to the HTTP API by endpoint and status; 499: the client disconnected before the answer",
-            requests,
-        )?;
-        let mut times: BTreeMap<&str, Duration> = BTreeMap::new();
-        for ((endpoint, _), totals) in &api.totals {
-            *times.entry(endpoint).or_default() += totals.time;
-        }
-        self.seconds(
-            "api_request_time",
-            "Time of all requests to the HTTP API, from the head of a request to that of its answer",
-            times.into_iter().map(|(endpoint, time)| (label("endpoint", endpoint), time)),
-        )
-    }
-
-    fn figures<T>(&mut self, figures: &[StatusMetric<T>], of: &[(Labels, &T)]) -> fmt::Result {
-        for figure in figures {
-            let values = of
-                .iter()
-                .map(|(labels, of)| (labels.clone(), (figure.value)(of)));
-            self.family(&figure.head, values)?;
-        }
-        Ok(())
-    }
-
-    fn gauges<V: EncodeCounterValue + EncodeGaugeValue>(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        values: impl IntoIterator<Item = (Labels, V)>,
-    ) -> fmt::Result {
-        self.family(&head(MetricType::Gauge, name, help), values)
-    }
-
-    fn counters(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        values: impl IntoIterator<Item = (Labels, u64)>,
-    ) -> fmt::Result {
-        self.family(&head(MetricType::Counter, name, help), values)
-    }
-
-    /// Counters of time.
-    fn seconds(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        times: impl IntoIterator<Item = (Labels, Duration)>,
-    ) -> fmt::Result {
-        let head = MetricHead {
-            unit: Some(Unit::Seconds),
-            ..head(MetricType::Counter, name, help)
-        };
-        let values = times
-            .into_iter()
-            .map(|(labels, time)| (labels, time.as_secs_f64()));
-        self.family(&head, values)
-    }
-
-    /// Nothing without values.
-    fn family<V: EncodeCounterValue + EncodeGaugeValue>(
-        &mut self,
-        head: &MetricHead,
-        values: impl IntoIterator<Item = (Labels, V)>,
-    ) -> fmt::Result {
-        let mut values = values.into_iter().peekable();
-        if values.peek().is_none() {
-            return Ok(());
-        }
-        let (kind, help) = (head.kind, format!("{}.", head.help));
-        let unit = head.unit.as_ref();
-        let mut metric = self.0.encode_descriptor(head.name, &help, unit, kind)?;
-        for (labels, value) in values {
-            match labels.is_empty() {
-                true => encode_value(&mut metric, kind, &value)?,
-                false => encode_value(&mut metric.encode_family(&labels)?, kind, &value)?,
-            }
-        }
-        Ok(())
+    fn observe(&mut self, tenth_ms: u64) {
+        let bucket = (0..BUCKETS).find(|bucket| tenth_ms <= Self::limit_tenth_ms(*bucket));
+        self.counts[bucket.unwrap_or(BUCKETS)] += 1;
+        self.sum_tenth_ms += tenth_ms;
     }
 }
 
-fn encode_value<V: EncodeCounterValue + EncodeGaugeValue>(
-    line: &mut MetricEncoder<'_>,
-    kind: MetricType,
-    value: &V,
-) -> fmt::Result {
-    match kind {
-        MetricType::Counter => line.encode_counter::<NoLabelSet, _, u64>(value, None),
-        _ => line.encode_gauge(value),
+/// Stages of detections, and the whole.
+#[derive(Clone, Debug, Default)]
+pub struct LatencyHistograms {
+    /// By stage.
+    stages: [Histogram; STAGES.len()],
+    total: Histogram,
+}
+
+impl LatencyHistograms {
+    /// A detection was handed to the MQTT client.
+    pub fn observe(&mut self, latency: &Latency) {
+        self.total.observe(latency.total_tenth_ms);
+        for (stage, tenth_ms) in self.stages.iter_mut().zip(latency.stages_tenth_ms) {
+            stage.observe(tenth_ms);
+        }
+    }
+}
+
+/// All metrics as text.
+pub fn encode(status: &Status, latencies: &LatencyHistograms) -> String {
+    let mut text = MetricsText::default();
+    let stages = STAGES
+        .iter()
+        .zip(&latencies.stages)
+        .map(|(stage, histogram)| (label("stage", stage), histogram));
+    text.histograms(
+        "publish_stage_seconds",
+        "Stages of a detection from reception to publication",
+        stages,
+    );
+    text.histograms(
+        "publish_latency_seconds",
+        "Reception to publication of a detection",
+        [(Labels::new(), &latencies.total)],
+    );
+    for Metric(kind, name, help, samples) in METRICS {
+        text.metric(*kind, name, help, samples(status));
+    }
+    for counter in StreamCounters::ALL {
+        let samples = cameras(status, |camera| (counter.get)(&camera.stream.counters));
+        text.metric(MetricKind::Counter, counter.metric, counter.help, samples);
+    }
+    text.0
+}
+
+#[derive(Default)]
+struct MetricsText(String);
+
+impl MetricsText {
+    /// Nothing without samples.
+    fn metric(&mut self, kind: MetricKind, name: &str, help: &str, samples: Samples) {
+        if samples.is_empty() {
+            return;
+        }
+        let (kind, name) = match kind {
+            MetricKind::Counter => ("counter", format!("{name}_total")),
+            MetricKind::Gauge => ("gauge", name.to_owned()),
+        };
+        self.head(kind, &name, help);
+        for (labels, value) in samples {
+            self.sample(&name, &labels, value);
+        }
+    }
+
+    fn histograms<'a>(
+        &mut self,
+        name: &str,
+        help: &str,
+        histograms: impl IntoIterator<Item = (Labels, &'a Histogram)>,
+    ) {
+        self.head("histogram", name, help);
+        for (labels, histogram) in histograms {
+            let mut count = 0;
+            for (bucket, more) in histogram.counts.iter().enumerate() {
+                count += more;
+                let limit = match bucket {
+                    BUCKETS => "+Inf".to_owned(),
+                    _ => (Histogram::limit_tenth_ms(bucket) as f64 / 1e4).to_string(),
+                };
+                let labels = [labels.clone(), label("le", limit)].concat();
+                self.sample(&format!("{name}_bucket"), &labels, count as f64);
+            }
+            let sum = histogram.sum_tenth_ms as f64 / 1e4;
+            self.sample(&format!("{name}_sum"), &labels, sum);
+            self.sample(&format!("{name}_count"), &labels, count as f64);
+        }
+    }
+
+    fn head(&mut self, kind: &str, name: &str, help: &str) {
+        // Writing to a String cannot fail.
+        _ = write!(
+            self.0,
+            "# HELP spotter_{name} {help}.\n# TYPE spotter_{name} {kind}\n"
+        );
+    }
+
+    fn sample(&mut self, name: &str, labels: &Labels, value: f64) {
+        let labels = labels
+            .iter()
+            .map(|(name, value)| format!("{name}={value:?}"));
+        let labels = labels.collect::<Vec<_>>().join(",");
+        _ = match labels.is_empty() {
+            true => writeln!(self.0, "spotter_{name} {value}"),
+            false => writeln!(self.0, "spotter_{name}{{{labels}}} {value}"),
+        };
     }
 }
 

@@ -5,12 +5,12 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use crate::{Readiness, board::StatusSource, guard, metrics::MetricsFormat};
+use crate::{Readiness, board::StatusSource, guard, metrics};
 use anyhow::Context as _;
 use axum::{
     Router,
     extract::{FromRequestParts, Path, State},
-    http::{HeaderMap, StatusCode, Uri, header, request::Parts},
+    http::{StatusCode, Uri, header, request::Parts},
     middleware,
     response::IntoResponse,
     routing::get,
@@ -163,12 +163,9 @@ async fn show_picture(
     Ok((kind, thumbnail.jpeg.clone()))
 }
 
-async fn show_metrics(OpenPage(source): OpenPage, headers: HeaderMap) -> impl IntoResponse {
-    let accepted = headers.get(header::ACCEPT);
-    let accepted = accepted.and_then(|value| value.to_str().ok());
-    let format = MetricsFormat::accepted(accepted.unwrap_or_default());
-    let kind = [(header::CONTENT_TYPE, format.content_type())];
-    (kind, source.metrics(format))
+async fn show_metrics(OpenPage(source): OpenPage) -> impl IntoResponse {
+    let kind = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
+    (kind, source.metrics())
 }
 
 async fn show_health(OpenPage(source): OpenPage) -> (StatusCode, String) {

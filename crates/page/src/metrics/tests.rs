@@ -1,15 +1,6 @@
 use super::*;
-use crate::status::{
-    BrokerStatus, EngineStatus, NodeStatus, RequestTotals, StreamStatus, WebhookLine,
-};
-use spotter_core::{FrameCounters, TriggerId, TriggerReport};
-
-fn camera(id: &str) -> CameraStatus {
-    CameraStatus {
-        id: id.into(),
-        ..CameraStatus::default()
-    }
-}
+use crate::status::{BrokerStatus, NodeStatus, StreamStatus};
+use spotter_core::{TriggerId, TriggerReport};
 
 fn requests(count: u64, seconds: u64) -> RequestTotals {
     RequestTotals {
@@ -20,6 +11,7 @@ fn requests(count: u64, seconds: u64) -> RequestTotals {
 
 fn figures() -> Status {
     let gate = CameraStatus {
+        id: "gate".into(),
         state: Phase::Streaming,
         stream: StreamStatus {
             counters: StreamCounters {
@@ -54,7 +46,7 @@ fn figures() -> Status {
             waiting: 1,
             in_flight: 1,
         },
-        ..camera("gate")
+        ..CameraStatus::default()
     };
     Status {
         node: NodeStatus {
@@ -77,6 +69,13 @@ fn figures() -> Status {
             spooled: 8,
             ..BrokerStatus::default()
         },
+        webhooks: vec![WebhookLine {
+            name: "door".into(),
+            retried: 2,
+            waiting: 7,
+            by_outcome: vec![("posted", 1), ("spool_full", 4)],
+            ..WebhookLine::default()
+        }],
         fleet: Some(FleetStatus {
             name: "hall".into(),
             own_cameras: 12,
@@ -95,23 +94,25 @@ fn figures() -> Status {
     }
 }
 
-fn open_metrics(status: Status) -> String {
-    let latencies = LatencyHistograms::default();
-    latencies.observe(&Latency {
-        stages_tenth_ms: [10; 8],
-        total_tenth_ms: 80,
-        camera_tenth_ms: None,
-    });
-    encode(status, &latencies, MetricsFormat::OpenMetrics)
+fn text(status: &Status) -> String {
+    let mut latencies = LatencyHistograms::default();
+    for total_tenth_ms in [80, 99_999] {
+        latencies.observe(&Latency {
+            stages_tenth_ms: [10; 8],
+            total_tenth_ms,
+            camera_tenth_ms: None,
+        });
+    }
+    encode(status, &latencies)
 }
 
 #[test]
 fn names_follow_the_scheme_and_values_are_the_figures() {
-    let page = open_metrics(figures());
+    let page = text(&figures());
     for line in [
         "spotter_api_requests_total{endpoint=\"detect\",status=\"200\"} 6",
         "spotter_api_requests_total{endpoint=\"detect\",status=\"429\"} 2",
-        "spotter_api_request_time_seconds_total{endpoint=\"detect\"} 4.0",
+        "spotter_api_request_time_seconds_total{endpoint=\"detect\"} 4",
         "spotter_ingest_frames_total{camera=\"gate\"} 10",
         "spotter_sampler_frames_total{camera=\"gate\",fate=\"skipped\"} 3",
         "spotter_sampler_frames_total{camera=\"gate\",fate=\"failed\"} 1",
@@ -130,8 +131,12 @@ fn names_follow_the_scheme_and_values_are_the_figures() {
         "spotter_app_lines_lost_total 11",
         "spotter_app_snapshots_total{outcome=\"taken\"} 5",
         "spotter_app_snapshots_total{outcome=\"too_soon\"} 4",
-        "spotter_publish_latency_seconds_count 1",
-        "spotter_publish_stage_seconds_sum{stage=\"decode\"} 0.001",
+        "spotter_publish_latency_seconds_bucket{le=\"0.008\"} 1",
+        "spotter_publish_latency_seconds_bucket{le=\"8.192\"} 1",
+        "spotter_publish_latency_seconds_bucket{le=\"+Inf\"} 2",
+        "spotter_publish_latency_seconds_sum 10.0079",
+        "spotter_publish_latency_seconds_count 2",
+        "spotter_publish_stage_seconds_sum{stage=\"decode\"} 0.002",
         "spotter_ingest_camera_online{camera=\"gate\"} 1",
         "spotter_ingest_camera_losses_total{camera=\"gate\"} 3",
         "spotter_ingest_camera_reconnects_total{camera=\"gate\"} 4",
@@ -145,6 +150,10 @@ fn names_follow_the_scheme_and_values_are_the_figures() {
         "spotter_ingest_frames_corrupt_total{camera=\"gate\"} 8",
         "spotter_ingest_frames_late_total{camera=\"gate\"} 10",
         "spotter_ingest_pipelines_abandoned_total{camera=\"gate\"} 9",
+        "spotter_webhook_events_total{webhook=\"door\",outcome=\"posted\"} 1",
+        "spotter_webhook_events_total{webhook=\"door\",outcome=\"spool_full\"} 4",
+        "spotter_webhook_retries_total{webhook=\"door\"} 2",
+        "spotter_webhook_waiting_events{webhook=\"door\"} 7",
         "spotter_engine_up{device=\"cpu\"} 1",
         "spotter_engine_turns_total{device=\"cpu\"} 9",
         "spotter_engine_busy_seconds_total{device=\"cpu\"} 1.5",
@@ -159,91 +168,27 @@ fn names_follow_the_scheme_and_values_are_the_figures() {
     }
 }
 
-#[test]
-fn webhook_has_a_line_for_each_outcome() {
-    let page = open_metrics(Status {
-        webhooks: vec![WebhookLine {
-            name: "door".into(),
-            retried: 2,
-            waiting: 7,
-            by_outcome: vec![("posted", 1), ("refused", 3), ("spool_full", 4)],
-            ..WebhookLine::default()
-        }],
-        ..Status::default()
-    });
-    for line in [
-        "spotter_webhook_events_total{webhook=\"door\",outcome=\"posted\"} 1",
-        "spotter_webhook_retries_total{webhook=\"door\"} 2",
-        "spotter_webhook_events_total{webhook=\"door\",outcome=\"refused\"} 3",
-        "spotter_webhook_events_total{webhook=\"door\",outcome=\"spool_full\"} 4",
-        "spotter_webhook_waiting_events{webhook=\"door\"} 7",
-    ] {
-        assert!(page.contains(line), "{line} is not in\n{page}");
-    }
-    // Nothing is kept of what was removed.
-    assert!(!open_metrics(Status::default()).contains("\"door\""));
-}
-
-#[test]
-fn format_is_the_one_that_the_client_prefers() {
-    for (accept, format) in [
-        ("", MetricsFormat::OpenMetrics),
-        ("*/*", MetricsFormat::OpenMetrics),
-        (
-            "text/html,application/xhtml+xml,*/*;q=0.8",
-            MetricsFormat::OpenMetrics,
-        ),
-        ("text/plain;version=0.0.4", MetricsFormat::PrometheusText),
-        ("text/plain", MetricsFormat::PrometheusText),
-        (
-            "text/plain; version=0.0.4; q=1, */*; q=0.1",
-            MetricsFormat::PrometheusText,
-        ),
-        (
-            "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.1",
-            MetricsFormat::OpenMetrics,
-        ),
-        (
-            "application/openmetrics-text;q=0.2,text/plain;q=0.3",
-            MetricsFormat::PrometheusText,
-        ),
-        ("text/plain;q=nonsense", MetricsFormat::PrometheusText),
-    ] {
-        assert_eq!(MetricsFormat::accepted(accept), format, "{accept}");
-    }
-}
-
 // Faults: H15.
 #[test]
-fn older_text_names_and_types_counters_as_their_samples() {
-    let status = Status {
-        cameras: vec![camera("gate")],
-        engines: vec![EngineStatus::default()],
-        ..Status::default()
-    };
-    let latencies = LatencyHistograms::default();
-    let text = encode(status, &latencies, MetricsFormat::PrometheusText);
+fn text_names_and_types_counters_as_their_samples() {
+    let page = text(&figures());
     for line in [
         "# HELP spotter_ingest_frames_total Decoded frames.",
-        "# TYPE spotter_ingest_frames_total counter",
-        "spotter_ingest_frames_total{camera=\"gate\"} 0",
         "# TYPE spotter_process_cpu_seconds_total counter",
         "# TYPE spotter_ingest_camera_online gauge",
         "# TYPE spotter_publish_latency_seconds histogram",
     ] {
         assert!(
-            text.lines().any(|found| found == line),
-            "{line} is not in\n{text}"
+            page.lines().any(|found| found == line),
+            "{line} is not in\n{page}"
         );
     }
-    assert!(
-        !text.contains("# UNIT") && !text.contains("# EOF"),
-        "{text}"
-    );
     // Each sample of a counter belongs to a type of its own name.
-    for line in text.lines().filter(|line| !line.starts_with('#')) {
+    for line in page.lines().filter(|line| !line.starts_with('#')) {
         let name = line.split(['{', ' ']).next().unwrap();
-        let is_typed = text.contains(&format!("# TYPE {name} counter\n"));
+        let is_typed = page.contains(&format!("# TYPE {name} counter\n"));
         assert_eq!(is_typed, name.ends_with("_total"), "{line}");
     }
+    // Nothing is kept of what was removed.
+    assert!(!text(&Status::default()).contains("\"door\""));
 }

@@ -16,9 +16,8 @@ use spotter_core::{
 use spotter_page::{
     AnswerStatus, ApiLine, BrokerStatus, COLUMNS, CameraLooks, CameraStatus, ClockStatus,
     ConfigLine, EngineState, EngineStatus, FleetNodeStatus, FleetStatus, LatencyHistograms,
-    LookBar, LookStatus, MarkPlace, MetricsFormat, MinuteLatency, Mood, NodeStatus, PictureMark,
-    PromptCost, PromptStatus, Status, StatusSource, StreamStatus, Thumbnail, WebhookLine,
-    encode_metrics,
+    LookBar, LookStatus, MarkPlace, MinuteLatency, Mood, NodeStatus, PictureMark, PromptCost,
+    PromptStatus, Status, StatusSource, StreamStatus, Thumbnail, WebhookLine, encode_metrics,
 };
 use spotter_pictures::{RgbPixels, jpeg_file};
 use spotter_street::{Street, draw, scene::Class, truth::truth};
@@ -59,14 +58,14 @@ impl Painted {
 }
 
 impl StatusSource for Painted {
-    fn metrics(&self, format: MetricsFormat) -> String {
-        let latencies = LatencyHistograms::default();
+    fn metrics(&self) -> String {
+        let mut latencies = LatencyHistograms::default();
         latencies.observe(&Latency {
             stages_tenth_ms: [1000; 8],
             total_tenth_ms: 8000,
             camera_tenth_ms: None,
         });
-        encode_metrics(self.status.clone(), &latencies, format)
+        encode_metrics(&self.status, &latencies)
     }
 
     fn troubles(&self) -> Vec<String> {

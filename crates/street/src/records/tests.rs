@@ -1,4 +1,5 @@
 use super::*;
+use spotter_core::WallTime;
 
 /// Reads a record as the trainer does.
 struct RecordReader<'a>(&'a [u8]);
@@ -65,4 +66,22 @@ fn the_header_is_one_line_of_json() {
     assert_eq!(header["classes"][10]["name"], "traffic light");
     assert_eq!(header["colours"][7], "black");
     assert_eq!(header["max_objects"], 32);
+}
+
+/// The embedded model was trained with these pictures and texts.
+#[test]
+fn pictures_and_records_are_those_of_the_training() {
+    let mut all = Vec::new();
+    for seed in 0..60 {
+        all.extend(record(seed, 160, 90));
+        for question in questions::questions(&truth::truth(&random(seed)), seed) {
+            all.extend(format!("{question:?}").into_bytes());
+        }
+        all.extend(crate::draw(&random(seed), 161, 91));
+        let moment = WallTime::from_unix_millis(1_787_393_730_123 + seed as i64 * 97_003);
+        let street = crate::Street::new(seed % 7).at(moment);
+        all.extend(format!("{street:?} {:?}", truth::truth(&street)).into_bytes());
+        all.extend(draw_i420(&street, 160, 90));
+    }
+    assert_eq!(xxhash_rust::xxh3::xxh3_64(&all), 119_729_596_213_878_196);
 }
