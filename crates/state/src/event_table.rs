@@ -1,12 +1,14 @@
-//! The table of events: each is in it as long as a receiver waits for it.
+//! The events that are needed: each is in the table as long as a receiver waits for it.
 //!
 //! A row names the receivers that wait for its event. It also stays while its event is the last one of a track that has not ended, because the
-//! next run ends that track; and the end of a track stays while an older event of the track does, which would be its last one otherwise. What
-//! was appended survives `kill -9` when [`EventTable::write`] returns, and a power failure if a receiver waits for it then: an event that all
-//! receivers have is not synced.
+//! next run ends that track; and the end of a track stays while an older event of the track does, which would be its last one otherwise.
+//!
+//! The rows are in memory, and the file follows them: [`EventTable::take`] has what differs, [`EventBatch::write`] writes it in one transaction.
+//! What was appended survives `kill -9` then, and a power failure if a receiver waits for it: an event that all receivers have is not synced.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    fmt,
     sync::Arc,
     time::Duration,
 };
@@ -15,8 +17,6 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use serde::{Deserialize, Serialize};
 use spotter_core::{Epoch, Event, EventStep, TrackId, WallTime, WebhookId};
 
-/// Of events that all receivers have and that were never written, this number of the newest is kept: they show which tracks are open.
-const DONE_KEPT: usize = 1024;
 /// Of pictures that are not written.
 const PICTURES_MAX_BYTES: usize = 8_000_000;
 
@@ -58,6 +58,17 @@ pub struct LoggedEvent {
 }
 
 impl LoggedEvent {
+    /// The log numbers it.
+    pub(crate) fn new(id: String, event: Event, epoch: Option<Epoch>) -> Self {
+        Self {
+            number: 0,
+            bytes: 0,
+            id,
+            event,
+            epoch,
+        }
+    }
+
     /// The time until it is `max_age` old.
     pub fn time_left(&self, max_age: Duration, wall: WallTime) -> Duration {
         let at = self.event.ended.unwrap_or(self.event.last_seen);
@@ -85,8 +96,6 @@ pub struct FoundEvents {
     pub open: Vec<Arc<LoggedEvent>>,
     /// Events that cannot be read, by the receivers that waited for them. They are removed.
     pub unreadable: BTreeMap<EventReceiver, u64>,
-    /// The first event of this run has this number or a later one.
-    pub next_number: u64,
 }
 
 impl FoundEvents {
@@ -97,90 +106,55 @@ impl FoundEvents {
     }
 }
 
-/// A new event.
-#[derive(Clone, Debug)]
-pub(crate) struct Appended {
-    pub(crate) logged: Arc<LoggedEvent>,
-    /// Its JSON.
-    pub(crate) body: String,
-    pub(crate) waiting: BTreeSet<EventReceiver>,
-}
+/// Gives an event to a receiver; false when that does not want it. Called under the lock of the store, so it must not call the log.
+pub type OfferEvent = Arc<dyn Fn(&Arc<LoggedEvent>) -> bool + Send + Sync>;
 
-/// Changes since the last write. While the disk fails, they are collected.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct EventChanges {
-    pub(crate) appended: BTreeMap<u64, Appended>,
-    /// Receivers that do not wait any more, by the number of an event that was appended before.
-    pub(crate) done: BTreeMap<u64, BTreeSet<EventReceiver>>,
-    /// Of events that were appended before.
-    pub(crate) pictures: BTreeMap<u64, Arc<[u8]>>,
-    /// No others wait for the events that were appended before.
-    pub(crate) receivers: Option<BTreeSet<EventReceiver>>,
-    /// Those of `appended` that all receivers have.
-    pub(crate) delivered: BTreeSet<u64>,
-}
-
-impl EventChanges {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.appended.is_empty()
-            && self.done.is_empty()
-            && self.pictures.is_empty()
-            && self.receivers.is_none()
-    }
-
-    /// Adds later changes, and forgets what is too much while the disk fails: never an event that a receiver waits for.
-    pub(crate) fn merge(&mut self, later: Self) {
-        let changed = later.done.keys().chain(later.appended.keys());
-        let mut changed: Vec<u64> = changed.copied().collect();
-        if let Some(receivers) = &later.receivers {
-            for (number, appended) in &mut self.appended {
-                changed.push(*number);
-                appended.waiting.retain(|one| receivers.contains(one));
-            }
-            self.receivers = later.receivers;
-        }
-        for (number, receivers) in later.done {
-            match self.appended.get_mut(&number) {
-                Some(appended) => appended.waiting.retain(|one| !receivers.contains(one)),
-                None => self.done.entry(number).or_default().extend(receivers),
-            }
-        }
-        self.appended.extend(later.appended);
-        self.pictures.extend(later.pictures);
-        while self.pictures.values().map(|jpeg| jpeg.len()).sum::<usize>() > PICTURES_MAX_BYTES {
-            self.pictures.pop_first();
-        }
-        let is_delivered = |number: &u64| {
-            let appended = self.appended.get(number);
-            appended.is_some_and(|appended| appended.waiting.is_empty())
-        };
-        self.delivered
-            .extend(changed.into_iter().filter(is_delivered));
-        while self.delivered.len() > DONE_KEPT
-            && let Some(number) = self.delivered.pop_first()
-        {
-            self.appended.remove(&number);
-        }
-    }
-}
-
-/// What is known of an event without reading it.
 #[derive(Debug)]
 struct EventRow {
-    track: TrackId,
-    is_end: bool,
+    logged: Arc<LoggedEvent>,
     waiting: BTreeSet<EventReceiver>,
+    /// Its JSON, until the file has it.
+    body: Option<Arc<str>>,
 }
 
-/// The table of one database. Its calls block on the disk.
-#[derive(Debug, Default)]
+impl EventRow {
+    fn is_end(&self) -> bool {
+        matches!(self.logged.event.step, EventStep::End(_))
+    }
+}
+
+/// See the module's documentation.
+#[derive(Default)]
 pub(crate) struct EventTable {
+    next_number: u64,
+    webhooks: BTreeMap<EventReceiver, OfferEvent>,
     rows: BTreeMap<u64, EventRow>,
     /// Numbers of the rows of each track.
     tracks: HashMap<TrackId, BTreeSet<u64>>,
+    /// Numbers of events whose rows are others in the file, or not there, or there only.
+    unwritten: BTreeSet<u64>,
+    /// Pictures that the file does not have.
+    pictures: BTreeMap<u64, Arc<[u8]>>,
+    is_writing: bool,
+}
+
+/// Changes on their way to the file.
+#[derive(Debug, Default)]
+pub(crate) struct EventBatch {
+    /// `None`: the row is removed.
+    rows: BTreeMap<u64, Option<RowWrite>>,
+    pictures: BTreeMap<u64, Arc<[u8]>>,
+}
+
+#[derive(Debug)]
+struct RowWrite {
+    waiting: String,
+    /// `None`: the file has it.
+    body: Option<Arc<str>>,
 }
 
 impl EventTable {
+    /// Reads what earlier runs left.
     pub(crate) fn open(connection: &Connection) -> rusqlite::Result<(Self, FoundEvents)> {
         let (mut table, mut found) = (Self::default(), FoundEvents::default());
         let mut removed = Vec::new();
@@ -208,7 +182,8 @@ impl EventTable {
                 bytes: body.len() as u64,
                 ..event
             });
-            table.insert(&logged, waiting.clone());
+            table.insert(&logged, waiting.clone(), None);
+            table.next_number = key + 1;
             found.events.push(FoundEvent {
                 logged,
                 waiting,
@@ -222,152 +197,243 @@ impl EventTable {
             let events = removed.len();
             tracing::error!(events, "events in state.db cannot be read; they are lost");
         }
-        let is_open = |found: &&FoundEvent| table.is_open(&found.logged);
-        let open = found.events.iter().filter(is_open);
-        found.open = open.map(|found| Arc::clone(&found.logged)).collect();
-        let last = found.events.last();
-        found.next_number = last.map_or(1, |found| found.logged.number + 1);
+        let last = table.tracks.values().filter_map(BTreeSet::last);
+        let last: BTreeSet<u64> = last.copied().collect();
+        let open = last.iter().filter_map(|number| table.rows.get(number));
+        let open = open.filter(|row| !row.is_end());
+        found.open = open.map(|row| Arc::clone(&row.logged)).collect();
         Ok((table, found))
     }
 
-    fn insert(&mut self, logged: &LoggedEvent, waiting: BTreeSet<EventReceiver>) {
-        let track = logged.event.track.clone();
-        let numbers = self.tracks.entry(track.clone()).or_default();
-        numbers.insert(logged.number);
+    /// The next event has this number or a later one.
+    pub(crate) fn number_from(&mut self, first: u64) {
+        self.next_number = self.next_number.max(first);
+    }
+
+    /// Gives events from now on to these webhooks, and keeps none for others.
+    pub(crate) fn set_webhooks(&mut self, webhooks: BTreeMap<EventReceiver, OfferEvent>) {
+        self.webhooks = webhooks;
+        let (broker, webhooks) = (EventReceiver::broker(), &self.webhooks);
+        for (number, row) in &mut self.rows {
+            let before = row.waiting.len();
+            row.waiting
+                .retain(|one| *one == broker || webhooks.contains_key(one));
+            if row.waiting.len() < before {
+                self.unwritten.insert(*number);
+            }
+        }
+        for track in self.tracks.keys().cloned().collect::<Vec<_>>() {
+            self.remove_unneeded(&track);
+        }
+    }
+
+    /// Without `is_sent`, no receiver gets the event.
+    pub(crate) fn append(&mut self, event: LoggedEvent, is_sent: bool) -> Arc<LoggedEvent> {
+        // Numbers, texts and lists under text keys always serialise.
+        let body = serde_json::to_string(&event).unwrap_or_default();
+        let logged = Arc::new(LoggedEvent {
+            number: self.next_number,
+            bytes: body.len() as u64,
+            ..event
+        });
+        self.next_number += 1;
+        let mut waiting = BTreeSet::new();
+        if is_sent {
+            let accepted = self.webhooks.iter().filter(|(_, offer)| offer(&logged));
+            waiting.extend(accepted.map(|(receiver, _)| receiver.clone()));
+            waiting.insert(EventReceiver::broker());
+        }
+        self.insert(&logged, waiting, Some(body.into()));
+        self.unwritten.insert(logged.number);
+        self.remove_unneeded(&logged.event.track);
+        logged
+    }
+
+    fn insert(
+        &mut self,
+        logged: &Arc<LoggedEvent>,
+        waiting: BTreeSet<EventReceiver>,
+        body: Option<Arc<str>>,
+    ) {
+        let numbers = self.tracks.entry(logged.event.track.clone());
+        numbers.or_default().insert(logged.number);
         let row = EventRow {
-            track,
-            is_end: matches!(logged.event.step, EventStep::End(_)),
+            logged: Arc::clone(logged),
             waiting,
+            body,
         };
         self.rows.insert(logged.number, row);
     }
 
-    /// It is the last one of a track that has not ended.
-    fn is_open(&self, logged: &LoggedEvent) -> bool {
-        let numbers = self.tracks.get(&logged.event.track);
-        let is_last = numbers.is_some_and(|numbers| numbers.last() == Some(&logged.number));
-        is_last && !matches!(logged.event.step, EventStep::End(_))
+    /// The receiver has these events, or dropped them.
+    pub(crate) fn done(&mut self, receiver: &EventReceiver, numbers: impl Iterator<Item = u64>) {
+        for number in numbers {
+            let Some(row) = self.rows.get_mut(&number) else {
+                continue;
+            };
+            if row.waiting.remove(receiver) {
+                let track = row.logged.event.track.clone();
+                self.unwritten.insert(number);
+                self.remove_unneeded(&track);
+            }
+        }
     }
 
-    /// Writes changes and removes what is not needed any more. After an error none of them is written, and the table is to be opened again.
-    pub(crate) fn write(
-        &mut self,
-        connection: &mut Connection,
-        changes: &EventChanges,
-    ) -> rusqlite::Result<()> {
-        let mut changed = BTreeSet::new();
-        if let Some(receivers) = &changes.receivers {
-            for (number, row) in &mut self.rows {
-                row.waiting.retain(|one| receivers.contains(one));
-                changed.insert(*number);
+    /// Of an event that left the table, no picture is kept. While the disk fails, only the newest are.
+    pub(crate) fn add_picture(&mut self, number: u64, jpeg: Arc<[u8]>) {
+        if self.rows.contains_key(&number) {
+            self.pictures.insert(number, jpeg);
+        }
+        while self.pictures.values().map(|jpeg| jpeg.len()).sum::<usize>() > PICTURES_MAX_BYTES {
+            self.pictures.pop_first();
+        }
+    }
+
+    /// A picture that the file does not have.
+    pub(crate) fn unwritten_picture(&self, number: u64) -> Option<&Arc<[u8]>> {
+        self.pictures.get(&number)
+    }
+
+    pub(crate) fn has_pictures(&self) -> bool {
+        !self.pictures.is_empty()
+    }
+
+    pub(crate) fn has_changes(&self) -> bool {
+        !self.unwritten.is_empty() || self.has_pictures()
+    }
+
+    /// What the file does not have. [`finish`](Self::finish) follows.
+    pub(crate) fn take(&mut self) -> EventBatch {
+        let unwritten = std::mem::take(&mut self.unwritten).into_iter();
+        let rows = unwritten.map(|number| {
+            let write = self.rows.get(&number).map(|row| RowWrite {
+                waiting: names(&row.waiting),
+                body: row.body.clone(),
+            });
+            (number, write)
+        });
+        self.is_writing = true;
+        EventBatch {
+            rows: rows.collect(),
+            pictures: std::mem::take(&mut self.pictures),
+        }
+    }
+
+    /// The file has the batch, or nothing of it.
+    pub(crate) fn finish(&mut self, batch: EventBatch, is_written: bool) {
+        self.is_writing = false;
+        for (number, write) in &batch.rows {
+            let is_new = write.as_ref().is_some_and(|write| write.body.is_some());
+            match (is_written, self.rows.get_mut(number)) {
+                (true, Some(row)) => row.body = None,
+                (true, None) => {}
+                // What came and went needs no write.
+                (false, None) if is_new => drop(self.unwritten.remove(number)),
+                (false, _) => drop(self.unwritten.insert(*number)),
             }
         }
-        for (number, receivers) in &changes.done {
-            if let Some(row) = self.rows.get_mut(number) {
-                row.waiting.retain(|one| !receivers.contains(one));
-                changed.insert(*number);
+        if !is_written {
+            let newer = std::mem::take(&mut self.pictures);
+            for (number, jpeg) in batch.pictures.into_iter().chain(newer) {
+                self.add_picture(number, jpeg);
             }
         }
-        for (number, appended) in &changes.appended {
-            self.insert(&appended.logged, appended.waiting.clone());
-            changed.insert(*number);
+    }
+
+    /// The file may be a new one.
+    pub(crate) fn rewrite(&mut self) {
+        for (number, row) in &mut self.rows {
+            let body = || serde_json::to_string(&row.logged).unwrap_or_default();
+            row.body.get_or_insert_with(|| body().into());
+            self.unwritten.insert(*number);
         }
-        let unneeded = self.take_unneeded(&changed);
-        let is_waited_for = |number: &u64| {
-            let row = self.rows.get(number);
-            row.is_some_and(|row| !row.waiting.is_empty())
+    }
+
+    fn remove_unneeded(&mut self, track: &TrackId) {
+        let Some(numbers) = self.tracks.get_mut(track) else {
+            return;
         };
-        let is_durable = changes.appended.keys().any(is_waited_for);
+        let row = |number: &u64| self.rows.get(number);
+        let is_done = |number: &u64| row(number).is_none_or(|row| row.waiting.is_empty());
+        let last = numbers.last().copied();
+        let is_older = |number: &u64| Some(*number) != last;
+        let mut unneeded: Vec<u64> = numbers
+            .extract_if(.., |number| is_older(number) && is_done(number))
+            .collect();
+        let is_over = |last: &u64| is_done(last) && row(last).is_none_or(EventRow::is_end);
+        if numbers.len() == 1 && last.as_ref().is_some_and(is_over) {
+            unneeded.extend(last);
+            self.tracks.remove(track);
+        }
+        for number in unneeded {
+            let removed = self.rows.remove(&number);
+            self.pictures.remove(&number);
+            let is_new = removed.is_some_and(|row| row.body.is_some());
+            match is_new && !self.is_writing {
+                true => self.unwritten.remove(&number),
+                false => self.unwritten.insert(number),
+            };
+        }
+    }
+}
+
+impl fmt::Debug for EventTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("EventTable").field(&self.rows).finish()
+    }
+}
+
+impl EventBatch {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.pictures.is_empty()
+    }
+
+    /// Blocks on the disk. After an error nothing of the batch is written.
+    pub(crate) fn write(&self, connection: &mut Connection) -> rusqlite::Result<()> {
+        let mut writes = self.rows.values().flatten();
+        let is_durable = writes.any(|row| row.body.is_some() && !row.waiting.is_empty());
         let level = if is_durable { "FULL" } else { "NORMAL" };
         connection.pragma_update(None, "synchronous", level)?;
         let transaction = connection.transaction()?;
         let written = self
-            .put(&transaction, changes, &changed)
-            .and_then(|()| delete(&transaction, &unneeded))
+            .write_rows(&transaction)
             .and_then(|()| transaction.commit());
         // As documents need it.
         connection.pragma_update(None, "synchronous", "FULL")?;
         written
     }
 
-    fn put(
-        &self,
-        transaction: &Transaction<'_>,
-        changes: &EventChanges,
-        changed: &BTreeSet<u64>,
-    ) -> rusqlite::Result<()> {
-        for number in changed {
-            let Some(row) = self.rows.get(number) else {
-                continue;
-            };
-            let (key, waiting) = (*number as i64, names(&row.waiting));
-            match changes.appended.get(number) {
-                Some(appended) => {
+    fn write_rows(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        for (number, row) in &self.rows {
+            let key = *number as i64;
+            match row {
+                Some(RowWrite {
+                    waiting,
+                    body: Some(body),
+                }) => {
                     let sql =
                         "INSERT OR REPLACE INTO event (number, waiting, body) VALUES (?1, ?2, ?3)";
-                    transaction.execute(sql, params![key, waiting, appended.body])?
+                    transaction.execute(sql, params![key, waiting, body])?;
+                }
+                Some(RowWrite {
+                    waiting,
+                    body: None,
+                }) => {
+                    let sql = "UPDATE event SET waiting = ?2 WHERE number = ?1";
+                    transaction.execute(sql, params![key, waiting])?;
                 }
                 None => {
-                    let sql = "UPDATE event SET waiting = ?2 WHERE number = ?1";
-                    transaction.execute(sql, params![key, waiting])?
+                    transaction.execute("DELETE FROM event WHERE number = ?1", [key])?;
+                    transaction.execute("DELETE FROM event_picture WHERE number = ?1", [key])?;
                 }
-            };
-        }
-        for (number, jpeg) in &changes.pictures {
-            if self.rows.contains_key(number) {
-                let sql = "INSERT OR REPLACE INTO event_picture (number, jpeg) VALUES (?1, ?2)";
-                transaction.execute(sql, params![*number as i64, &jpeg[..]])?;
             }
+        }
+        for (number, jpeg) in &self.pictures {
+            let sql = "INSERT OR REPLACE INTO event_picture (number, jpeg) VALUES (?1, ?2)";
+            transaction.execute(sql, params![*number as i64, &jpeg[..]])?;
         }
         Ok(())
     }
-
-    /// The numbers of events that are not needed any more, of the tracks of those that changed.
-    fn take_unneeded(&mut self, changed: &BTreeSet<u64>) -> BTreeSet<u64> {
-        let mut unneeded = BTreeSet::new();
-        for number in changed {
-            let Some(track) = self.rows.get(number).map(|row| row.track.clone()) else {
-                continue; // It went with another one of its track.
-            };
-            let Some(numbers) = self.tracks.get_mut(&track) else {
-                continue;
-            };
-            let is_done = |number: &u64| {
-                let row = self.rows.get(number);
-                row.is_some_and(|row| row.waiting.is_empty())
-            };
-            let last = numbers.last().copied();
-            let older = numbers.iter().filter(|number| Some(**number) != last);
-            let mut gone: BTreeSet<u64> = older.copied().filter(is_done).collect();
-            if let Some(last) = last
-                && gone.len() + 1 == numbers.len()
-                && is_done(&last)
-                && self.rows.get(&last).is_some_and(|row| row.is_end)
-            {
-                gone.insert(last);
-                self.tracks.remove(&track);
-            } else {
-                numbers.retain(|number| !gone.contains(number));
-            }
-            for number in gone {
-                self.rows.remove(&number);
-                unneeded.insert(number);
-            }
-        }
-        unneeded
-    }
-}
-
-fn delete(transaction: &Transaction<'_>, numbers: &BTreeSet<u64>) -> rusqlite::Result<()> {
-    for number in numbers {
-        for sql in [
-            "DELETE FROM event WHERE number = ?1",
-            "DELETE FROM event_picture WHERE number = ?1",
-        ] {
-            transaction.execute(sql, [*number as i64])?;
-        }
-    }
-    Ok(())
 }
 
 /// The picture of an event; `None`: it has none, or left the table.

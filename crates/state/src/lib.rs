@@ -29,6 +29,6 @@ pub mod testing;
 pub use backup::{BackupError, back_up};
 pub use database::OpenError;
 pub use document::Document;
-pub use event_log::{EventLog, OfferEvent, OpenedEvents};
-pub use event_table::{EventReceiver, FoundEvent, FoundEvents, LoggedEvent};
+pub use event_log::{EventLog, OpenedEvents};
+pub use event_table::{EventReceiver, FoundEvent, FoundEvents, LoggedEvent, OfferEvent};
 pub use store::{PendingWrite, StateStore};

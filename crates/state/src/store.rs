@@ -9,12 +9,13 @@ use std::{
     time::Duration,
 };
 
+use rusqlite::Connection;
 use tokio::sync::{oneshot, watch};
 
 use crate::{
     database::{Database, OpenError, damaged_files, read_only},
     document::{Document, Documents},
-    event_table::{self, EventChanges, EventTable, FoundEvents},
+    event_table::{self, EventBatch, EventTable, FoundEvents},
 };
 use spotter_core::Clock;
 
@@ -39,13 +40,15 @@ struct StoreHandle {
 }
 
 #[derive(Debug, Default)]
-struct StoreShared {
+pub(crate) struct StoreShared {
     state: Mutex<SharedState>,
     changed: Condvar,
 }
 
+/// What is in memory. Where no thread writes, that is all there is.
 #[derive(Debug, Default)]
-struct SharedState {
+pub(crate) struct SharedState {
+    has_writer: bool,
     documents: Documents,
     /// Not on the disk as they are in `documents`.
     unwritten: BTreeSet<Document>,
@@ -54,7 +57,7 @@ struct SharedState {
     waiting: Vec<oneshot::Sender<()>>,
     /// What earlier runs left, until it is taken.
     found: FoundEvents,
-    events: EventChanges,
+    pub(crate) events: EventTable,
     /// Pictures to read, by the numbers of their events.
     requests: Vec<(u64, oneshot::Sender<Option<Vec<u8>>>)>,
     /// Why values are in memory only.
@@ -85,8 +88,8 @@ impl StateStore {
     pub fn open(state_dir: &Path, clock: Arc<dyn Clock>) -> Result<Self, OpenError> {
         let shared = Arc::new(StoreShared::default());
         let mut writer = Writer::new(state_dir, Arc::clone(&shared), clock);
-        match writer.open(&StateBatch::default()) {
-            Ok(found) => shared.lock().found = found,
+        match writer.open().and_then(|()| writer.read_events()) {
+            Ok(()) => {}
             Err(error @ OpenError::Newer { .. }) => return Err(error),
             Err(error) => {
                 writer.failed(error);
@@ -94,6 +97,7 @@ impl StateStore {
             }
         }
         writer.number_events();
+        shared.lock().has_writer = true;
         let (running, ended) = watch::channel(false);
         let body = move || {
             writer.run();
@@ -139,30 +143,13 @@ impl StateStore {
         mem::take(&mut self.0.shared.lock().found)
     }
 
-    /// Never waits for the disk. The first changes after a pause are written at once, those that follow within 200 ms together.
-    pub(crate) fn write_events(&self, changes: EventChanges) {
-        self.0.shared.lock().events.merge(changes);
-        self.0.shared.changed.notify_one();
-    }
-
-    pub(crate) async fn event_picture(&self, number: u64) -> Option<Vec<u8>> {
-        let (found, answer) = oneshot::channel();
-        self.0.shared.lock().requests.push((number, found));
-        self.0.shared.changed.notify_one();
-        answer.await.ok().flatten()
+    pub(crate) fn shared(&self) -> &Arc<StoreShared> {
+        &self.0.shared
     }
 
     /// All that was put until now.
     pub fn pending(&self) -> PendingWrite {
-        let mut state = self.0.shared.lock();
-        self.0.shared.changed.notify_one();
-        let is_stored = !state.has_changes() && !state.is_writing;
-        if is_stored || state.disk_trouble.is_some() {
-            return PendingWrite(None);
-        }
-        let (sender, written) = oneshot::channel();
-        state.waiting.push(sender);
-        PendingWrite(Some(written))
+        self.0.shared.pending()
     }
 
     /// Why values do not survive a restart, and which damaged file was found.
@@ -196,13 +183,42 @@ impl Drop for StoreHandle {
 }
 
 impl StoreShared {
-    fn lock(&self) -> MutexGuard<'_, SharedState> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, SharedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn close(&self) {
         self.lock().is_closing = true;
         self.changed.notify_one();
+    }
+
+    /// Something changed. The first changes after a pause are written at once, events that follow within 200 ms together.
+    pub(crate) fn notify(&self) {
+        self.changed.notify_one();
+    }
+
+    /// All that was put until now.
+    pub(crate) fn pending(&self) -> PendingWrite {
+        let mut state = self.lock();
+        self.notify();
+        let is_stored = !state.has_changes() && !state.is_writing;
+        if is_stored || state.disk_trouble.is_some() || !state.has_writer {
+            return PendingWrite(None);
+        }
+        let (sender, written) = oneshot::channel();
+        state.waiting.push(sender);
+        PendingWrite(Some(written))
+    }
+
+    pub(crate) async fn event_picture(&self, number: u64) -> Option<Vec<u8>> {
+        let (found, answer) = oneshot::channel();
+        let mut state = self.lock();
+        if state.has_writer {
+            state.requests.push((number, found));
+            self.notify();
+        }
+        drop(state);
+        answer.await.ok().flatten()
     }
 
     /// Waits for what the turn has to do.
@@ -238,20 +254,18 @@ enum WritePace {
     Failing,
 }
 
-/// What a turn writes. What is left in it afterwards is not written.
+/// What a turn writes.
 #[derive(Debug, Default)]
 struct StateBatch {
     /// `None`: removed.
     documents: BTreeMap<Document, Option<String>>,
-    events: EventChanges,
+    events: EventBatch,
 }
 
 struct Writer {
     state_dir: PathBuf,
     /// `None`: it cannot be opened.
     database: Option<Database>,
-    /// `None`: it is to be read again, because a write failed.
-    events: Option<EventTable>,
     shared: Arc<StoreShared>,
     clock: Arc<dyn Clock>,
 }
@@ -261,7 +275,6 @@ impl Writer {
         Self {
             state_dir: state_dir.to_owned(),
             database: None,
-            events: None,
             shared,
             clock,
         }
@@ -274,13 +287,11 @@ impl Writer {
         };
         loop {
             let mut state = self.shared.wait(pace);
-            let is_closing = state.is_closing;
-            let batch = state.take_batch();
+            let (is_closing, has_events) = (state.is_closing, state.events.has_changes());
             let waiting = mem::take(&mut state.waiting);
             let requests = mem::take(&mut state.requests);
             drop(state);
-            let has_events = !batch.events.is_empty();
-            pace = match self.turn(batch) {
+            pace = match self.turn() {
                 Ok(()) if has_events => WritePace::Grouping,
                 Ok(()) => WritePace::Idle,
                 Err(()) => WritePace::Failing,
@@ -301,74 +312,53 @@ impl Writer {
         }
     }
 
-    /// Writes a batch; what was not written is put back.
-    fn turn(&mut self, mut batch: StateBatch) -> Result<(), ()> {
-        let (written, mut is_damaged) = (self.write(&mut batch), false);
+    /// Writes what is new.
+    fn turn(&mut self) -> Result<(), ()> {
+        let written = self.write_new();
         match &written {
             Ok(()) => self.works(),
-            Err(error) => is_damaged = error.is_damage(),
+            // The next turn opens it again, and renames it.
+            Err(error) if error.is_damage() => self.database = None,
+            Err(_) => {}
         }
-        let written = written.map_err(|error| self.failed(error));
         let damage = damage(&self.state_dir);
-        let mut state = self.shared.lock();
-        state.unwritten.extend(batch.documents.into_keys());
-        if is_damaged {
-            // The next turn opens it again, renames it, and writes all that is in memory to a new file.
-            (self.database, self.events) = (None, None);
-            let known: Vec<Document> = state.documents.keys().copied().collect();
-            state.unwritten.extend(known);
+        self.shared.lock().damage = damage;
+        written.map_err(|error| self.failed(error))
+    }
+
+    fn write_new(&mut self) -> Result<(), OpenError> {
+        if self.database.is_none() {
+            // The events in it are for the next run.
+            self.open()?;
         }
-        let newer = mem::replace(&mut state.events, batch.events);
-        state.events.merge(newer);
-        state.damage = damage;
-        state.is_writing = false;
+        let batch = self.shared.lock().take_batch();
+        let written = self.write(&batch);
+        self.shared.lock().finish(batch, written.is_ok());
         written
     }
 
-    /// Takes out of the batch what is written.
-    fn write(&mut self, batch: &mut StateBatch) -> Result<(), OpenError> {
-        if self.database.is_none() {
-            // What was found now is for the next run.
-            self.open(batch)?;
+    fn write(&mut self, batch: &StateBatch) -> Result<(), OpenError> {
+        for (document, text) in &batch.documents {
+            let connection = self.with_short_log()?;
+            document.write(connection, text.as_deref())?;
         }
-        while let Some((document, text)) = batch.documents.first_key_value() {
-            let database = self.with_short_log()?;
-            document.write(&database.connection, text.as_deref())?;
-            batch.documents.pop_first();
+        if !batch.events.is_empty() {
+            batch.events.write(self.with_short_log()?)?;
         }
-        if batch.events.is_empty() {
-            return Ok(());
-        }
-        // An error leaves none behind.
-        let events = self.events.take();
-        let database = self.with_short_log()?;
-        let mut events = match events {
-            Some(events) => events,
-            None => EventTable::open(&database.connection)?.0,
-        };
-        events.write(&mut database.connection, &batch.events)?;
-        self.events = Some(events);
-        batch.events = EventChanges::default();
         Ok(())
     }
 
-    fn with_short_log(&mut self) -> Result<&mut Database, OpenError> {
-        let Some(database) = &mut self.database else {
-            return Err(io::Error::other("the database is closed").into());
-        };
-        if let Err(error) = database.limit_log() {
-            // The next turn opens it again.
-            self.database = None;
-            return Err(error);
-        }
-        self.database
-            .as_mut()
-            .ok_or_else(|| io::Error::other("the database is closed").into())
+    fn with_short_log(&mut self) -> Result<&mut Connection, OpenError> {
+        let closed = || io::Error::other("the database is closed");
+        // After an error, the next turn opens it again.
+        let mut database = self.database.take().ok_or_else(closed)?;
+        database.limit_log()?;
+        Ok(&mut self.database.insert(database).connection)
     }
 
     /// One that is not written yet, or from the disk.
     fn picture(&mut self, number: u64) -> Option<Vec<u8>> {
-        if let Some(jpeg) = self.shared.lock().events.pictures.get(&number) {
+        if let Some(jpeg) = self.shared.lock().events.unwritten_picture(number) {
             return Some(jpeg.to_vec());
         }
         let connection = &self.database.as_ref()?.connection;
@@ -378,27 +368,45 @@ impl Writer {
     /// After all events of earlier runs, also of those that cannot be read now.
     fn number_events(&self) {
         let first = (self.clock.wall().unix_millis().max(0) as u64) << 20;
-        let found = &mut self.shared.lock().found;
-        found.next_number = found.next_number.max(first);
+        self.shared.lock().events.number_from(first);
     }
 
-    /// What was put before, also in `batch`, is newer than what is on the disk.
-    fn open(&mut self, batch: &StateBatch) -> Result<FoundEvents, OpenError> {
+    /// The file gets all that is in memory: what was put before is newer, and the file may be a new one.
+    fn open(&mut self) -> Result<(), OpenError> {
         let mut database = Database::open(&self.state_dir, self.clock.wall())?;
-        let (events, found_events) = EventTable::open(&database.connection)?;
         let found = mem::take(&mut database.documents);
         let damage = damage(&self.state_dir);
         // No disk is read or written under the lock: callers are on the daemon's loop.
         let mut state = self.shared.lock();
-        for (document, text) in found {
-            if !state.unwritten.contains(&document) && !batch.documents.contains_key(&document) {
-                state.documents.entry(document).or_insert(text);
-            }
-        }
+        let SharedState {
+            documents,
+            unwritten,
+            events,
+            ..
+        } = &mut *state;
+        let newer = documents
+            .iter()
+            .filter(|(document, text)| found.get(document) != Some(text));
+        unwritten.extend(newer.map(|(document, _)| *document));
+        let known = found
+            .into_iter()
+            .filter(|(document, _)| !unwritten.contains(document));
+        documents.extend(known);
+        events.rewrite();
         state.damage = damage;
         drop(state);
-        (self.database, self.events) = (Some(database), Some(events));
-        Ok(found_events)
+        self.database = Some(database);
+        Ok(())
+    }
+
+    /// At the start.
+    fn read_events(&mut self) -> Result<(), OpenError> {
+        if let Some(database) = &self.database {
+            let (events, found) = EventTable::open(&database.connection)?;
+            let mut state = self.shared.lock();
+            (state.events, state.found) = (events, found);
+        }
+        Ok(())
     }
 
     fn works(&self) {
@@ -422,14 +430,14 @@ impl Writer {
 
 impl SharedState {
     fn has_changes(&self) -> bool {
-        !self.unwritten.is_empty() || !self.events.is_empty()
+        !self.unwritten.is_empty() || self.events.has_changes()
     }
 
     /// A caller waits for the disk.
     fn is_urgent(&self) -> bool {
         let waits = !self.waiting.is_empty() || !self.requests.is_empty();
         // Pictures are large.
-        waits || !self.unwritten.is_empty() || !self.events.pictures.is_empty()
+        waits || !self.unwritten.is_empty() || self.events.has_pictures()
     }
 
     fn take_batch(&mut self) -> StateBatch {
@@ -438,8 +446,16 @@ impl SharedState {
         let with_text = |document| (document, self.documents.get(&document).cloned());
         StateBatch {
             documents: unwritten.map(with_text).collect(),
-            events: mem::take(&mut self.events),
+            events: self.events.take(),
         }
+    }
+
+    fn finish(&mut self, batch: StateBatch, is_written: bool) {
+        if !is_written {
+            self.unwritten.extend(batch.documents.into_keys());
+        }
+        self.events.finish(batch.events, is_written);
+        self.is_writing = false;
     }
 }
 

@@ -10,31 +10,29 @@ use crate::{
 
 /// A disk in memory, which outlives the processes of a test.
 #[derive(Debug)]
-pub struct MemoryLog {
-    connection: Connection,
-    table: EventTable,
-}
+pub struct MemoryLog(Connection);
 
 impl Default for MemoryLog {
     fn default() -> Self {
         let mut connection = Connection::open_in_memory().unwrap();
         schema::migrate(&mut connection, schema::STEPS).unwrap();
-        let table = EventTable::default();
-        Self { connection, table }
+        Self(connection)
     }
 }
 
 impl MemoryLog {
     /// A process begins.
     pub fn open(&mut self) -> OpenedEvents {
-        let (table, found) = EventTable::open(&self.connection).unwrap();
-        self.table = table;
-        OpenedEvents::new(None, found)
+        let (table, found) = EventTable::open(&self.0).unwrap();
+        let log = EventLog::default();
+        log.shared.lock().events = table;
+        OpenedEvents { log, found }
     }
 
     /// Writes what the process has appended, as the state thread does.
     pub fn write(&mut self, log: &EventLog) {
-        let changes = log.take_changes();
-        self.table.write(&mut self.connection, &changes).unwrap();
+        let batch = log.shared.lock().events.take();
+        batch.write(&mut self.0).unwrap();
+        log.shared.lock().events.finish(batch, true);
     }
 }

@@ -28,67 +28,32 @@ fn write_bytes() -> u64 {
     line.unwrap().parse().unwrap()
 }
 
-/// How deliveries follow their events.
-#[derive(Clone, Copy, Debug)]
-enum Grouping {
-    /// A transaction for each event, which has the mark of the event before.
-    One,
-    /// A transaction for each event and one for its mark.
-    Two,
-    /// Of ten events and the marks of the ten before: 50 events a second, within 200 ms.
-    Ten,
-}
-
-impl Grouping {
-    fn batches(self) -> Vec<EventChanges> {
-        let size: u64 = if matches!(self, Self::Ten) { 10 } else { 1 };
-        let mut batches = Vec::new();
-        for first in (1..=EVENTS).step_by(size as usize) {
-            let mut changes = match self {
-                Self::Two => EventChanges::default(),
-                Self::One | Self::Ten => marks(first.saturating_sub(size).max(1)..first),
-            };
-            for number in first..first + size {
-                changes.merge(appended(new_event(number, number / 2), [broker()]));
-            }
-            batches.push(changes);
-            if matches!(self, Self::Two) {
-                batches.push(marks(first..first + 1));
-            }
-        }
-        batches
-    }
-}
-
-fn marks(numbers: std::ops::Range<u64>) -> EventChanges {
-    let mut changes = EventChanges::default();
-    numbers.for_each(|number| changes.merge(done(&broker(), &[number])));
-    changes
-}
-
 #[test]
 #[ignore = "a measurement: 10,000 events for each row of the table"]
 #[expect(clippy::disallowed_methods, reason = "it measures real time")]
 fn bytes_and_time_of_an_event() {
-    for grouping in [Grouping::One, Grouping::Two, Grouping::Ten] {
+    // A transaction of so many events, with the marks of those before.
+    for size in [1, 10] {
         let folder = tempfile::tempdir().unwrap();
-        let (mut database, mut table, _) = table_in(folder.path());
-        let batches = grouping.batches();
-        let mut times = Vec::with_capacity(batches.len());
+        let mut run = Run::start(folder.path());
+        let mut times = Vec::new();
         let before = write_bytes();
-        for changes in &batches {
-            let start = Instant::now();
-            table.write(&mut database.connection, changes).unwrap();
-            if !changes.appended.is_empty() {
-                times.push(start.elapsed());
+        for first in (1..=EVENTS).step_by(size) {
+            let last = first + size as u64;
+            for number in first..last {
+                run.table.append(new_event(number, number / 2), true);
             }
+            let start = Instant::now();
+            run.write();
+            times.push(start.elapsed());
+            run.table.done(&broker(), first..last);
         }
-        drop(database);
+        drop(run);
         let bytes = write_bytes() - before;
         times.sort_unstable();
         let at = |share: usize| times[times.len() * share / 100].as_micros();
         println!(
-            "{grouping:?}: {} bytes an event; an append: median {} us, 95 % {} us, 99 % {} us",
+            "{size} events: {} bytes each; a transaction: median {} us, 95 % {} us, 99 % {} us",
             bytes / EVENTS,
             at(50),
             at(95),
@@ -106,20 +71,19 @@ fn child_that_is_killed() {
     let Some(folder) = env::var_os(CHILD_FOLDER) else {
         return;
     };
-    let (mut database, mut table, found) = table_in(Path::new(&folder));
-    let mut number = found.next_number;
+    let mut run = Run::start(Path::new(&folder));
+    let mut number = run.table.next_number;
     loop {
-        let mut changes = EventChanges::default();
         let last = number + u64::from(fastrand::u8(1..4));
         for number in number..last {
-            changes.merge(appended(new_event(number, number / 2), [broker()]));
+            run.table.append(new_event(number, number / 2), true);
         }
         let is_delivered = number > 1 && fastrand::bool();
         if is_delivered {
-            changes.merge(done(&broker(), &[number - 1]));
+            run.table.done(&broker(), [number - 1].into_iter());
             println!("done {}", number - 1);
         }
-        table.write(&mut database.connection, &changes).unwrap();
+        run.write();
         println!("kept {number} {last}");
         number = last;
     }
@@ -163,7 +127,7 @@ fn kill_children(times: usize) {
         for line in lines {
             note(line);
         }
-        let (_, _, found) = table_in(folder.path());
+        let Run { table, found, .. } = Run::start(folder.path());
         let waiting: BTreeSet<u64> = waiting(&found, &broker()).into_iter().collect();
         for number in &kept {
             // A mark that was on its way may be on the disk or not.
@@ -173,7 +137,7 @@ fn kill_children(times: usize) {
             );
         }
         let newest = kept.last().copied().unwrap_or(0);
-        assert!(found.next_number > newest, "no number is used twice");
+        assert!(table.next_number > newest, "no number is used twice");
         for found in &found.events {
             let number = found.logged.number;
             assert_eq!(found.logged.id, new_event(number, number / 2).id);
@@ -216,7 +180,7 @@ impl DiskImage {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("state.db"), &self.file).unwrap();
         fs::write(folder.path().join("state.db-wal"), &self.log).unwrap();
-        let (_, _, found) = table_in(folder.path());
+        let found = Run::start(folder.path()).found;
         let damaged = crate::database::damaged_files(folder.path());
         assert!(damaged.is_empty(), "{scene}: damaged");
         waiting(&found, &broker())
@@ -245,21 +209,20 @@ const LOG_HEADER_BYTES: usize = 32;
 /// prefix of any length, or any sectors. A checkpoint writes the file while the log is whole.
 fn lose_power(commits: u64, tries: usize) {
     let folder = tempfile::tempdir().unwrap();
-    let (mut database, mut table, _) = table_in(folder.path());
+    let mut run = Run::start(folder.path());
     // Short, so that the log begins again several times.
-    database
+    run.database
         .connection
         .pragma_update(None, "wal_autocheckpoint", 12)
         .unwrap();
     let (mut before, mut confirmed) = (DiskImage::of(folder.path()), Vec::new());
     let mut checkpoints = 0;
     for number in 1..=commits {
-        let mut changes = EventChanges::default();
-        changes.merge(appended(new_event(number, number), [broker()]));
+        run.table.append(new_event(number, number), true);
         if number % 3 == 0 {
-            changes.merge(done(&broker(), &[number - 2]));
+            run.table.done(&broker(), [number - 2].into_iter());
         }
-        table.write(&mut database.connection, &changes).unwrap();
+        run.write();
         let after = DiskImage::of(folder.path());
         let is_checkpointed = before.file != after.file;
         checkpoints += usize::from(is_checkpointed);
@@ -325,38 +288,39 @@ fn lost_power_at_many_points_loses_nothing_confirmed() {
 #[test]
 fn full_disk_loses_nothing_that_was_written_and_mends() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut database, mut table, _) = table_in(folder.path());
-    database
+    let mut run = Run::start(folder.path());
+    run.database
         .connection
         .pragma_update(None, "max_page_count", 40)
         .unwrap();
-    let mut number = 0;
-    let unwritten = loop {
-        number += 1;
-        let mut changes = EventChanges::default();
-        changes.merge(appended(new_event(number, number), [broker()]));
-        if let Err(error) = table.write(&mut database.connection, &changes) {
-            assert_eq!(
-                error.sqlite_error_code(),
-                Some(rusqlite::ErrorCode::DiskFull)
-            );
-            break changes;
-        }
-    };
+    let number = (1..).find(|number| {
+        run.table.append(new_event(*number, *number), true);
+        let written = run.try_write().map_err(|error| error.sqlite_error_code());
+        written.is_err_and(|code| {
+            assert_eq!(code, Some(rusqlite::ErrorCode::DiskFull));
+            true
+        })
+    });
+    let number = number.unwrap();
+    let Run {
+        database, table, ..
+    } = run;
     drop(database);
-    let (mut database, mut table, found) = table_in(folder.path());
-    assert_eq!(waiting(&found, &broker()), (1..number).collect::<Vec<_>>());
-    table.write(&mut database.connection, &unwritten).unwrap();
-    drop(database);
-    let (_, _, found) = table_in(folder.path());
-    assert_eq!(waiting(&found, &broker()), (1..=number).collect::<Vec<_>>());
+    let mut run = Run::start(folder.path());
+    let found = waiting(&run.found, &broker());
+    assert_eq!(found, (1..number).collect::<Vec<_>>());
+    run.table = table;
+    run.write();
+    drop(run);
+    let found = waiting(&Run::start(folder.path()).found, &broker());
+    assert_eq!(found, (1..=number).collect::<Vec<_>>());
 }
 
 // Faults: S4.
 #[test]
 fn second_process_is_refused_and_a_user_may_write() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut database, mut table, _) = table_in(folder.path());
+    let mut run = Run::start(folder.path());
     let second = Database::open(folder.path(), wall(0)).unwrap_err();
     assert!(matches!(second, crate::OpenError::InUse), "{second}");
     // As sqlite3 does it, while the daemon writes.
@@ -365,9 +329,8 @@ fn second_process_is_refused_and_a_user_may_write() {
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
             for number in 1..200 {
-                let mut changes = EventChanges::default();
-                changes.merge(appended(new_event(number, number), [broker()]));
-                table.write(&mut database.connection, &changes).unwrap();
+                run.table.append(new_event(number, number), true);
+                run.write();
             }
         });
         for _ in 0..100 {
@@ -376,7 +339,7 @@ fn second_process_is_refused_and_a_user_may_write() {
         }
         writer.join().unwrap();
     });
-    drop((user, database));
-    let (_, _, found) = table_in(folder.path());
+    drop((user, run));
+    let found = Run::start(folder.path()).found;
     assert_eq!(waiting(&found, &broker()).len(), 199);
 }
