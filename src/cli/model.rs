@@ -19,8 +19,8 @@ use spotter_config::{Environment, ModelSource, has_model};
 use spotter_core::{Clock as _, ModelRecord, Mono, SystemClock, WallTime};
 use spotter_engine::model;
 use spotter_hub::{
-    FetchNews, FetchRequest, HubClient, HubError, HubSettings, KNOWN_MODELS, KnownModel,
-    check_directory, fetch, is_root, model_files,
+    FetchNews, FetchRequest, HubClient, HubError, HubSettings, KNOWN_MODELS, KnownModel, amount,
+    check_file, fetch, is_root, model_files,
 };
 
 /// Between two lines about progress in a log.
@@ -212,17 +212,11 @@ fn check(directory: &Path) -> anyhow::Result<()> {
             ModelRecord::FILE
         ));
     };
-    let mut announced = String::new();
-    let states = check_directory(directory, &record, |name, _| {
-        if announced != name {
-            remark(format_args!("reading {name}"));
-            announced = name.to_owned();
-        }
-    });
     let mut wrong = Vec::new();
-    for (name, state) in states {
-        match state {
-            Ok(()) => say(format_args!("{name}: good"))?,
+    for file in &record.files {
+        remark(format_args!("reading {}", file.name));
+        match check_file(directory, &record, file) {
+            Ok(()) => say(format_args!("{}: good", file.name))?,
             Err(why) => wrong.push(why),
         }
     }
@@ -239,140 +233,98 @@ fn check(directory: &Path) -> anyhow::Result<()> {
 
 /// Progress on stderr: one line that is redrawn on a terminal, a line every few seconds elsewhere.
 struct FetchProgress {
+    period: Duration,
     is_terminal: bool,
-    last_shown: Option<Mono>,
-    /// When how many bytes of the current file were there first.
-    began: Option<(Mono, u64)>,
-    /// Columns of the line that is on the terminal and not ended.
-    drawn: usize,
+    /// A line is on the terminal and not ended.
+    is_drawn: bool,
+    of_file: Option<FileProgress>,
+}
+
+struct FileProgress {
+    verb: &'static str,
+    began: Mono,
+    /// Bytes that were there then.
+    had: u64,
+    shown: Mono,
 }
 
 impl FetchProgress {
     fn new(is_terminal: bool) -> Self {
         Self {
+            period: if is_terminal {
+                REDRAW_PERIOD
+            } else {
+                LOG_PERIOD
+            },
             is_terminal,
-            last_shown: None,
-            began: None,
-            drawn: 0,
+            is_drawn: false,
+            of_file: None,
         }
     }
 
     fn show(&mut self, news: &FetchNews<'_>, now: Mono) {
-        match self.text(news, now) {
-            Some(line) if is_progress(news) && self.is_terminal => self.redraw(&line),
-            Some(line) => {
+        match (news, self.text(news, now)) {
+            (FetchNews::Progress { .. }, Some(line)) if self.is_terminal => {
+                // Over the line before, to its end. A closed terminal is no error.
+                let _ = write!(io::stderr(), "\r{line}\x1b[K");
+                let _ = io::stderr().flush();
+                self.is_drawn = true;
+            }
+            (_, Some(line)) => {
                 self.end();
                 remark(line);
             }
-            None => {}
+            (_, None) => {}
         }
-    }
-
-    /// Overwrites the line on the terminal.
-    fn redraw(&mut self, line: &str) {
-        let width = line.chars().count();
-        let padding = " ".repeat(self.drawn.saturating_sub(width));
-        // A closed terminal is no error.
-        let _ = write!(io::stderr(), "\r{line}{padding}");
-        let _ = io::stderr().flush();
-        self.drawn = width;
     }
 
     /// Ends the line on the terminal.
     fn end(&mut self) {
-        if std::mem::take(&mut self.drawn) > 0 {
+        if std::mem::take(&mut self.is_drawn) {
             remark("");
         }
     }
 
     /// What to show of `news`; progress is shown from time to time.
     fn text(&mut self, news: &FetchNews<'_>, now: Mono) -> Option<String> {
-        let (verb, file, done, size) = match *news {
-            FetchNews::Checked { file, done, size } => ("checking", file, done, size),
-            FetchNews::Received { file, done, size } => ("receiving", file, done, size),
-            ref other => {
-                (self.last_shown, self.began) = (None, None);
-                return Some(announced(other));
+        let (verb, file, done, size) = match news {
+            FetchNews::Note(text) => {
+                self.of_file = None;
+                return Some(text.clone());
             }
+            &FetchNews::Progress {
+                verb,
+                file,
+                done,
+                size,
+            } => (verb, file, done, size),
         };
-        let period = if self.is_terminal {
-            REDRAW_PERIOD
-        } else {
-            LOG_PERIOD
-        };
-        let last = *self.last_shown.get_or_insert(now);
-        let (from, less) = *self.began.get_or_insert((now, done));
-        if now.since(last) < period {
+        let begun = self.of_file.take().filter(|file| file.verb == verb);
+        let progress = self.of_file.insert(begun.unwrap_or(FileProgress {
+            verb,
+            began: now,
+            had: done,
+            shown: now,
+        }));
+        if now.since(progress.shown) < self.period {
             return None;
         }
-        self.last_shown = Some(now);
+        progress.shown = now;
         let percent = done as f64 / size.max(1) as f64 * 100.0;
-        let speed = done.saturating_sub(less) as f64 / now.since(from).as_secs_f64();
-        let rest = match speed.is_finite() && speed >= 1.0 {
-            true => {
-                let seconds = ((size - done) as f64 / speed).round() as u64;
-                let (minutes, seconds) = (seconds / 60, seconds % 60);
-                let speed = amount(speed as u64);
-                format!(", {speed}/s, {minutes} min {seconds} s left")
-            }
-            false => String::new(),
-        };
-        let (done, size) = (amount(done), amount(size));
-        Some(format!(
-            "{verb} {file}: {done} of {size} ({percent:.0} %){rest}"
-        ))
-    }
-}
-
-fn is_progress(news: &FetchNews<'_>) -> bool {
-    matches!(news, FetchNews::Checked { .. } | FetchNews::Received { .. })
-}
-
-/// News that is always shown.
-fn announced(news: &FetchNews<'_>) -> String {
-    match news {
-        FetchNews::Repository {
-            name,
-            revision,
-            commit,
-            licence,
-        } => {
-            let licence = licence.map_or_else(
-                || format!("the hub names no licence; see the page of {name}"),
-                |licence| format!("licence {licence}"),
-            );
-            match revision == commit {
-                true => format!("{name} at {revision}: {licence}"),
-                false => format!("{name} at {revision} (commit {commit}): {licence}"),
-            }
+        let elapsed = now.since(progress.began).as_secs_f64();
+        let speed = done.saturating_sub(progress.had) as f64 / elapsed;
+        let mut text = format!(
+            "{verb} {file}: {} of {} ({percent:.0} %)",
+            amount(done),
+            amount(size)
+        );
+        if speed.is_finite() && speed >= 1.0 {
+            let seconds = ((size - done) as f64 / speed).round() as u64;
+            let (minutes, seconds) = (seconds / 60, seconds % 60);
+            let speed = amount(speed as u64);
+            text += &format!(", {speed}/s, {minutes} min {seconds} s left");
         }
-        FetchNews::Kept { file } => format!("{file}: here already, and verified"),
-        FetchNews::Repeated {
-            file,
-            reason,
-            pause,
-        } => format!("{file}: {reason}; next attempt in {} s", pause.as_secs()),
-        FetchNews::Restarted { file } => {
-            format!("{file}: the part of an earlier run has other content; starting again")
-        }
-        FetchNews::Verified { file } => format!("{file}: verified"),
-        FetchNews::Room { missing, free } => format!(
-            "{} to fetch, {} free on that disk",
-            amount(*missing),
-            amount(*free)
-        ),
-        FetchNews::Checked { file, .. } | FetchNews::Received { file, .. } => (*file).to_owned(),
-    }
-}
-
-/// Bytes in the unit that fits.
-pub fn amount(bytes: u64) -> String {
-    let bytes = bytes as f64;
-    match bytes {
-        gigabytes if gigabytes >= 1e9 => format!("{:.2} GB", gigabytes / 1e9),
-        megabytes if megabytes >= 1e6 => format!("{:.1} MB", megabytes / 1e6),
-        kilobytes if kilobytes >= 1e3 => format!("{:.1} kB", kilobytes / 1e3),
-        few => format!("{few} bytes"),
+        Some(text)
     }
 }
 
@@ -387,7 +339,8 @@ mod tests {
         let mut progress = FetchProgress::new(is_terminal);
         let mut lines = Vec::new();
         for step in 0..seconds * 100 {
-            let news = FetchNews::Received {
+            let news = FetchNews::Progress {
+                verb: "receiving",
                 file: "model.safetensors",
                 done: step * 1_000_000,
                 size: 3_900_000_000,
@@ -410,20 +363,5 @@ mod tests {
     #[test]
     fn terminal_line_changes_a_few_times_a_second() {
         assert_eq!(lines(true, 2).len(), 9);
-    }
-
-    #[test]
-    fn licence_and_commit_are_shown_as_the_hub_names_them() {
-        let news = |licence| FetchNews::Repository {
-            name: "vikhyatk/moondream2",
-            revision: "2025-06-21",
-            commit: "9a7d",
-            licence,
-        };
-        assert_eq!(
-            announced(&news(Some("apache-2.0"))),
-            "vikhyatk/moondream2 at 2025-06-21 (commit 9a7d): licence apache-2.0"
-        );
-        assert!(announced(&news(None)).contains("the hub names no licence"));
     }
 }

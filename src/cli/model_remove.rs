@@ -9,11 +9,11 @@ use anyhow::{Context as _, bail};
 
 use super::{
     args::{ModelRemoveArgs, SERVICE_CONFIG},
-    model::{amount, own_record},
+    model::own_record,
     out::say,
 };
 use spotter_config::{DEFAULT_MODEL, Environment};
-use spotter_hub::{is_root, model_files, remove_files};
+use spotter_hub::{amount, is_root, model_files, remove_files};
 
 pub fn remove(args: &ModelRemoveArgs) -> anyhow::Result<()> {
     let known = args.name;

@@ -56,77 +56,46 @@ fn hash(token: &str) -> [u8; 32] {
     Sha256::digest(token).into()
 }
 
-/// How often each client has asked.
+/// How often each client may ask.
 #[derive(Debug)]
 pub struct RequestRates {
-    rate_hz: f64,
-    clients: HashMap<ApiClient, RequestAllowance>,
-}
-
-/// Requests that a client may send at once; it grows with time.
-#[derive(Clone, Copy, Debug)]
-struct RequestAllowance {
-    requests: f64,
-    at: Mono,
+    /// Between two requests, on average.
+    interval: Duration,
+    /// Of requests that are sent at once: those of one second.
+    allowed: Duration,
+    /// When each client may ask as if it never had.
+    rested: HashMap<ApiClient, Mono>,
 }
 
 impl RequestRates {
-    /// `rate_hz` requests a second of each client, those of one second at once.
+    /// `rate_hz` requests a second of each client.
     pub fn new(rate_hz: f64) -> Self {
+        let interval = duration_from_secs(1.0 / rate_hz);
         Self {
-            rate_hz,
-            clients: HashMap::new(),
+            interval,
+            allowed: interval * rate_hz.max(1.0) as u32,
+            rested: HashMap::new(),
         }
     }
 
     /// Counts a request, or says after which time it would be allowed.
     pub fn admit(&mut self, client: ApiClient, now: Mono) -> Result<(), Duration> {
-        let (most, rate_hz) = (self.most(), self.rate_hz);
-        let full = RequestAllowance {
-            requests: most,
-            at: now,
-        };
+        let is_known = self.rested.contains_key(&client);
         // Tokens are as many as the configuration has: strangers take none of their places.
-        if let ApiClient::Network(_) = client {
-            self.make_room(client, now)?;
+        if matches!(client, ApiClient::Network(_)) && !is_known && self.rested.len() >= CLIENTS_MAX
+        {
+            self.rested.retain(|_, rested| *rested > now);
+            if self.rested.len() >= CLIENTS_MAX {
+                return Err(Duration::from_secs(1));
+            }
         }
-        let allowance = self.clients.entry(client).or_insert(full);
-        let grown = allowance.grown(rate_hz, now).min(most);
-        if grown < 1.0 {
-            return Err(duration_from_secs((1.0 - grown) / rate_hz));
+        let rested = self.rested.entry(client).or_insert(now);
+        let owed = rested.since(now) + self.interval;
+        if owed > self.allowed {
+            return Err(owed - self.allowed);
         }
-        *allowance = RequestAllowance {
-            requests: grown - 1.0,
-            at: now,
-        };
+        *rested = now.after(owed);
         Ok(())
-    }
-
-    /// Forgets networks whose allowance is full again, when a new one needs the place.
-    fn make_room(&mut self, network: ApiClient, now: Mono) -> Result<(), Duration> {
-        let has_place = |clients: &HashMap<ApiClient, _>| {
-            clients.len() < CLIENTS_MAX || clients.contains_key(&network)
-        };
-        if has_place(&self.clients) {
-            return Ok(());
-        }
-        let (most, rate_hz) = (self.most(), self.rate_hz);
-        self.clients
-            .retain(|_, allowance| allowance.grown(rate_hz, now) < most);
-        match has_place(&self.clients) {
-            true => Ok(()),
-            false => Err(Duration::from_secs(1)),
-        }
-    }
-
-    fn most(&self) -> f64 {
-        self.rate_hz.max(1.0)
-    }
-}
-
-impl RequestAllowance {
-    fn grown(&self, rate_hz: f64, now: Mono) -> f64 {
-        self.requests + now.since(self.at).as_secs_f64() * rate_hz
     }
 }
 
@@ -188,7 +157,7 @@ mod tests {
         let admitted = (0..5000).filter(|&n| rates.admit(stranger(n), at(0)).is_ok());
         assert_eq!(admitted.count(), CLIENTS_MAX);
         assert!(rates.admit(stranger(9_999), at(2_000)).is_ok());
-        assert_eq!(rates.clients.len(), 1);
+        assert_eq!(rates.rested.len(), 1);
     }
 
     #[test]

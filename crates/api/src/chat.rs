@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     error::ApiError,
-    events::{EventShape, event},
+    events::{ReplyShape, event},
     skills::{AdapterName, ApiQuestion, not_json, text, words},
 };
 use spotter_core::{Answer, AnswerPiece, QueryOptions, Task, TokenCounts};
@@ -17,16 +17,11 @@ use spotter_core::{Answer, AnswerPiece, QueryOptions, Task, TokenCounts};
 /// The body of a request. Other keys (`temperature`, `max_tokens`) are ignored.
 #[derive(Debug, Deserialize)]
 pub struct ChatRequest {
-    #[serde(default)]
     model: Option<String>,
     messages: Vec<ChatMessage>,
-    #[serde(default)]
     stream: Option<bool>,
-    #[serde(default)]
     stream_options: Option<StreamOptions>,
-    #[serde(default)]
     n: Option<u32>,
-    #[serde(default)]
     reasoning_effort: Option<String>,
 }
 
@@ -36,36 +31,12 @@ struct StreamOptions {
 }
 
 /// The form of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChatForm {
-    Whole,
-    /// Server-sent events. The tokens are in the chunk that ends the choice, or in one of their own behind it.
-    Events {
-        has_usage_chunk: bool,
-    },
-}
-
-impl ChatRequest {
-    fn form(&self) -> ChatForm {
-        let options = self.stream_options.as_ref();
-        match self.stream {
-            Some(true) => ChatForm::Events {
-                has_usage_chunk: options.is_some_and(|o| o.include_usage == Some(true)),
-            },
-            _ => ChatForm::Whole,
-        }
-    }
-
-    /// The model has no grades of thinking: it writes down thoughts, or it does not.
-    fn is_reasoned(&self) -> Result<bool, ApiError> {
-        match self.reasoning_effort.as_deref() {
-            None | Some("none" | "minimal") => Ok(false),
-            Some("low" | "medium" | "high" | "xhigh") => Ok(true),
-            Some(_) => Err(ApiError::wrong(
-                "\"reasoning_effort\" must be \"none\" or \"minimal\" (without thoughts), or \"low\", \"medium\", \"high\" or \"xhigh\" (with them)",
-            )),
-        }
-    }
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChatForm {
+    /// As server-sent events.
+    pub is_streamed: bool,
+    /// The tokens are in an event of their own, behind the one that ends the choice.
+    pub has_usage_chunk: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -102,11 +73,24 @@ impl ChatRequest {
     /// [`ChatText::without_picture`].
     pub fn parse(body: &[u8]) -> Result<(ChatForm, Option<ApiQuestion>), ApiError> {
         let request: Self = serde_json::from_slice(body).map_err(|e| not_json(&e))?;
-        let form = request.form();
+        let options = request.stream_options;
+        let form = ChatForm {
+            is_streamed: request.stream == Some(true),
+            has_usage_chunk: options.and_then(|options| options.include_usage) == Some(true),
+        };
         if request.n.is_some_and(|n| n != 1) {
             return Err(ApiError::wrong("\"n\" must be 1"));
         }
-        let reasoning = request.is_reasoned()?;
+        // The model has no grades of thinking: it writes down thoughts, or it does not.
+        let reasoning = match request.reasoning_effort.as_deref() {
+            None | Some("none" | "minimal") => false,
+            Some("low" | "medium" | "high" | "xhigh") => true,
+            Some(_) => {
+                return Err(ApiError::wrong(
+                    "\"reasoning_effort\" must be \"none\" or \"minimal\" (without thoughts), or \"low\", \"medium\", \"high\" or \"xhigh\" (with them)",
+                ));
+            }
+        };
         let mut found = ChatParts::default();
         for message in request.messages {
             found.add(message)?;
@@ -130,7 +114,7 @@ impl ChatRequest {
         let question = found.image_url.map(|image_url| ApiQuestion {
             image_url,
             task,
-            in_pieces: form != ChatForm::Whole,
+            in_pieces: form.is_streamed,
             adapter: model.map(AdapterName::Model),
         });
         Ok((form, question))
@@ -156,30 +140,29 @@ impl ChatParts {
                 ));
             }
         }
-        match message.content {
-            None => {}
-            Some(ChatContent::Text(text)) => self.words.push(text),
-            Some(ChatContent::Parts(parts)) => {
-                parts.into_iter().try_for_each(|part| self.add_part(part))?;
+        let parts = match message.content {
+            None => return Ok(()),
+            Some(ChatContent::Text(text)) => {
+                self.words.push(text);
+                return Ok(());
             }
-        }
-        Ok(())
-    }
-
-    fn add_part(&mut self, part: ChatPart) -> Result<(), ApiError> {
-        match (part.kind.as_str(), part.text, part.image_url) {
-            ("text", Some(text), _) => self.words.push(text),
-            ("image_url", _, Some(ImageUrl::Object { url } | ImageUrl::Text(url))) => {
-                if self.image_url.replace(url).is_some() {
+            Some(ChatContent::Parts(parts)) => parts,
+        };
+        for part in parts {
+            match (part.kind.as_str(), part.text, part.image_url) {
+                ("text", Some(text), _) => self.words.push(text),
+                ("image_url", _, Some(ImageUrl::Object { url } | ImageUrl::Text(url))) => {
+                    if self.image_url.replace(url).is_some() {
+                        return Err(ApiError::wrong(
+                            "more than one picture; this model sees one at a time: send a request with the question for each picture",
+                        ));
+                    }
+                }
+                _ => {
                     return Err(ApiError::wrong(
-                        "more than one picture; this model sees one at a time: send a request with the question for each picture",
+                        "a part of a message is neither {\"type\": \"text\", \"text\"} nor {\"type\": \"image_url\", \"image_url\"}",
                     ));
                 }
-            }
-            _ => {
-                return Err(ApiError::wrong(
-                    "a part of a message is neither {\"type\": \"text\", \"text\"} nor {\"type\": \"image_url\", \"image_url\"}",
-                ));
             }
         }
         Ok(())
@@ -189,19 +172,22 @@ impl ChatParts {
 /// What is said to a message without a picture.
 const NO_PICTURE: &str = "This model answers questions about a picture. Send one message with a text and a part of the type image_url, \
      whose url is data:image/jpeg;base64,… with a JPEG or PNG file.";
+/// The kind of an object in an event.
+const CHUNK: &str = "chat.completion.chunk";
 
-/// What the replies to one request have in common.
+/// The replies to one request.
 #[derive(Clone, Debug)]
 pub struct ChatReply {
     pub id: String,
     pub model: Arc<str>,
     /// Unix seconds.
     pub created: i64,
+    pub form: ChatForm,
 }
 
 /// What a message is answered with.
-#[derive(Clone, Copy, Debug)]
-pub struct ChatText<'a> {
+#[derive(Clone, Copy, Debug, Default)]
+struct ChatText<'a> {
     text: &'a str,
     /// What the model wrote down before the text.
     thoughts: Option<&'a str>,
@@ -210,7 +196,7 @@ pub struct ChatText<'a> {
 }
 
 impl<'a> ChatText<'a> {
-    pub fn of(answer: &'a Answer) -> Self {
+    fn of(answer: &'a Answer) -> Self {
         Self {
             text: text(answer),
             thoughts: answer.reasoning.as_ref().map(|r| r.text.as_str()),
@@ -220,12 +206,10 @@ impl<'a> ChatText<'a> {
     }
 
     /// The reply to a message without a picture, which the model does not see.
-    pub fn without_picture() -> Self {
+    fn without_picture() -> Self {
         Self {
             text: NO_PICTURE,
-            thoughts: None,
-            is_truncated: false,
-            tokens: TokenCounts::default(),
+            ..Self::default()
         }
     }
 
@@ -235,10 +219,31 @@ impl<'a> ChatText<'a> {
             false => "stop",
         }
     }
+
+    fn usage(&self) -> Value {
+        let TokenCounts { prompt, answer } = self.tokens;
+        json!({
+            "prompt_tokens": prompt,
+            "completion_tokens": answer,
+            "total_tokens": u64::from(prompt) + u64::from(answer),
+        })
+    }
 }
 
 impl ChatReply {
-    pub fn completion(&self, text: ChatText<'_>) -> Value {
+    /// To a message without a picture.
+    pub fn without_picture(&self) -> Value {
+        self.completion(ChatText::without_picture())
+    }
+
+    /// The same as events.
+    pub fn events_without_picture(&self) -> String {
+        let text = ChatText::without_picture();
+        let delta = json!({"content": text.text});
+        [self.begin(), self.chunk(&delta), self.last(text)].concat()
+    }
+
+    fn completion(&self, text: ChatText<'_>) -> Value {
         let mut message = json!({"role": "assistant", "content": text.text, "refusal": null});
         if let Some(thoughts) = text.thoughts {
             message["reasoning_content"] = thoughts.into();
@@ -250,7 +255,7 @@ impl ChatReply {
             "finish_reason": text.finish_reason(),
         });
         let mut completion = self.object("chat.completion", &json!([choice]));
-        completion["usage"] = usage(text.tokens);
+        completion["usage"] = text.usage();
         completion
     }
 
@@ -263,53 +268,39 @@ impl ChatReply {
             "choices": choices,
         })
     }
-}
 
-/// A reply as server-sent events.
-pub struct ChatEvents {
-    pub reply: ChatReply,
-    pub has_usage_chunk: bool,
-}
-
-impl ChatEvents {
-    fn chunk(&self, delta: &Value, finish_reason: Option<&str>) -> Value {
-        let choice = json!({"index": 0, "delta": delta, "finish_reason": finish_reason});
-        self.reply.object(CHUNK, &json!([choice]))
-    }
-
-    fn text(&self, text: &str) -> String {
-        event(&self.chunk(&json!({"content": text}), None))
+    fn chunk(&self, delta: &Value) -> String {
+        let choice = json!({"index": 0, "delta": delta, "finish_reason": null});
+        event(&self.object(CHUNK, &json!([choice])))
     }
 
     fn last(&self, text: ChatText<'_>) -> String {
-        let mut chunks = vec![self.chunk(&json!({}), Some(text.finish_reason()))];
-        if self.has_usage_chunk {
-            chunks.push(self.reply.object(CHUNK, &json!([])));
+        let choice = json!({"index": 0, "delta": {}, "finish_reason": text.finish_reason()});
+        let mut chunks = vec![self.object(CHUNK, &json!([choice]))];
+        if self.form.has_usage_chunk {
+            chunks.push(self.object(CHUNK, &json!([])));
         }
         if let Some(last) = chunks.last_mut() {
-            last["usage"] = usage(text.tokens);
+            last["usage"] = text.usage();
         }
         let events = chunks.iter().map(event);
         events.chain(["data: [DONE]\n\n".to_owned()]).collect()
     }
-
-    /// A text that is known at once.
-    pub fn whole(&self, text: ChatText<'_>) -> String {
-        [self.begin(), self.text(text.text), self.last(text)].concat()
-    }
 }
 
-impl EventShape for ChatEvents {
+impl ReplyShape for ChatReply {
+    fn whole(&self, answer: &Answer) -> Value {
+        self.completion(ChatText::of(answer))
+    }
+
     fn begin(&self) -> String {
-        event(&self.chunk(&json!({"role": "assistant", "content": ""}), None))
+        self.chunk(&json!({"role": "assistant", "content": ""}))
     }
 
     fn piece(&self, piece: &AnswerPiece) -> String {
         match piece {
-            AnswerPiece::Text(text) => self.text(text),
-            AnswerPiece::Thought(text) => {
-                event(&self.chunk(&json!({"reasoning_content": text}), None))
-            }
+            AnswerPiece::Text(text) => self.chunk(&json!({"content": text})),
+            AnswerPiece::Thought(text) => self.chunk(&json!({"reasoning_content": text})),
             AnswerPiece::Box(_)
             | AnswerPiece::Point(_)
             | AnswerPiece::Bounds(_)
@@ -322,23 +313,17 @@ impl EventShape for ChatEvents {
     }
 }
 
-/// The kind of an object in an event.
-const CHUNK: &str = "chat.completion.chunk";
-
-fn usage(tokens: TokenCounts) -> Value {
-    json!({
-        "prompt_tokens": tokens.prompt,
-        "completion_tokens": tokens.answer,
-        "total_tokens": u64::from(tokens.prompt) + u64::from(tokens.answer),
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn parse(messages: Value) -> Result<(ChatForm, Option<ApiQuestion>), ApiError> {
-        let body = json!({"model": "any", "messages": messages, "temperature": 0});
+    type Parsed = Result<(ChatForm, Option<ApiQuestion>), ApiError>;
+
+    fn parse(messages: Value) -> Parsed {
+        parse_body(&json!({"model": "any", "messages": messages, "temperature": 0}))
+    }
+
+    fn parse_body(body: &Value) -> Parsed {
         ChatRequest::parse(body.to_string().as_bytes())
     }
 
@@ -350,6 +335,18 @@ mod tests {
         json!({"type": "text", "text": text})
     }
 
+    fn reply(has_usage_chunk: bool) -> ChatReply {
+        ChatReply {
+            id: "chatcmpl-1".into(),
+            model: "md2".into(),
+            created: 1,
+            form: ChatForm {
+                is_streamed: true,
+                has_usage_chunk,
+            },
+        }
+    }
+
     #[test]
     fn question_is_the_text_of_system_and_user() {
         let user = json!({"role": "user", "content": [words_part("What colour\nis it?"), image("data:a")]});
@@ -358,13 +355,14 @@ mod tests {
         let asked = asked.unwrap();
         assert_eq!(asked.image_url, "data:a");
         assert_eq!(asked.task.text(), "Answer briefly. What colour is it?");
-        assert_eq!(form, ChatForm::Whole);
+        assert_eq!(form, ChatForm::default());
         assert_eq!(asked.adapter, Some(AdapterName::Model("any".into())));
     }
 
     #[test]
     fn reasoning_effort_decides_whether_thoughts_are_written() {
         let content = [words_part("What is it?"), image("data:a")];
+        let messages = json!([{"role": "user", "content": content}]);
         for (effort, expected) in [
             (Value::Null, false),
             (json!("none"), false),
@@ -372,104 +370,74 @@ mod tests {
             (json!("low"), true),
             (json!("high"), true),
         ] {
-            let messages = json!([{"role": "user", "content": content}]);
             let body = json!({"messages": messages, "reasoning_effort": effort});
-            let (_, asked) = ChatRequest::parse(body.to_string().as_bytes()).unwrap();
+            let (_, asked) = parse_body(&body).unwrap();
             let Some(Task::Query { options, .. }) = asked.map(|asked| asked.task) else {
                 panic!("{body}");
             };
             assert_eq!(options.reasoning, expected, "{effort}");
         }
-        let thought = ChatText {
+        let text = ChatText {
             thoughts: Some("It has wheels."),
-            ..ChatText::without_picture()
+            ..ChatText::default()
         };
-        let message = &reply().completion(thought)["choices"][0]["message"];
+        let message = &reply(false).completion(text)["choices"][0]["message"];
         assert_eq!(message["reasoning_content"], "It has wheels.");
-        let events = ChatEvents {
-            reply: reply(),
-            has_usage_chunk: false,
-        };
-        let piece = events.piece(&AnswerPiece::Thought("It".into()));
-        assert!(
-            piece.contains(r#""delta":{"reasoning_content":"It"}"#),
-            "{piece}"
-        );
+        let piece = reply(false).piece(&AnswerPiece::Thought("It".into()));
+        assert!(piece.contains(r#""delta":{"reasoning_content":"It"}"#));
     }
 
     #[test]
     fn message_without_a_picture_gets_a_fixed_answer() {
         let messages = json!([{"role": "user", "content": "Hi"}]);
-        assert_eq!(parse(messages.clone()), Ok((ChatForm::Whole, None)));
+        assert_eq!(parse(messages.clone()), Ok((ChatForm::default(), None)));
         let body = json!({"messages": messages, "stream": true, "stream_options": {"include_usage": true}});
-        let expected = ChatForm::Events {
-            has_usage_chunk: true,
-        };
-        let parsed = ChatRequest::parse(body.to_string().as_bytes());
-        assert_eq!(parsed, Ok((expected, None)));
-        let answer = reply().completion(ChatText::without_picture());
+        assert_eq!(parse_body(&body), Ok((reply(true).form, None)));
+        let answer = reply(false).without_picture();
         let text = answer["choices"][0]["message"]["content"].as_str().unwrap();
         assert!(text.contains("image_url"), "{text}");
         assert_eq!(answer["usage"]["total_tokens"], 0);
     }
 
-    fn reply() -> ChatReply {
-        ChatReply {
-            id: "chatcmpl-1".into(),
-            model: "md2".into(),
-            created: 1,
-        }
-    }
-
-    /// The chunks of an answer in two pieces.
-    fn chunks(has_usage_chunk: bool) -> Vec<Value> {
-        let events = ChatEvents {
-            reply: reply(),
-            has_usage_chunk,
-        };
+    #[test]
+    fn stream_has_its_pieces_and_ends_with_the_tokens() {
         let text = ChatText {
             text: "two cars",
-            thoughts: None,
-            is_truncated: false,
             tokens: TokenCounts {
                 prompt: 740,
                 answer: 3,
             },
+            ..ChatText::default()
         };
-        let piece = |text: &str| events.piece(&AnswerPiece::Text(text.into()));
-        let sent = [
-            events.begin(),
-            piece("two"),
-            piece(" cars"),
-            events.last(text),
-        ];
-        let sent = sent.concat();
-        let data = sent
-            .split("\n\n")
-            .filter_map(|line| line.strip_prefix("data: "));
-        let (end, chunks): (Vec<_>, Vec<_>) = data.partition(|data| *data == "[DONE]");
-        assert_eq!(end.len(), 1);
-        chunks
-            .iter()
-            .map(|data| serde_json::from_str(data).unwrap())
-            .collect()
-    }
-
-    #[test]
-    fn stream_has_its_pieces_and_ends_with_the_tokens() {
         let usage = json!({"prompt_tokens": 740, "completion_tokens": 3, "total_tokens": 743});
-        let four = chunks(false);
-        assert_eq!((four.len(), &four[3]["usage"]), (4, &usage));
-        assert_eq!(four[0]["choices"][0]["delta"]["role"], "assistant");
-        let contents = four
-            .iter()
-            .map(|chunk| &chunk["choices"][0]["delta"]["content"]);
-        let contents: Vec<&str> = contents.filter_map(Value::as_str).collect();
-        assert_eq!(contents, ["", "two", " cars"]);
-        assert_eq!(four[3]["choices"][0]["finish_reason"], "stop");
-        let five = chunks(true);
-        assert_eq!((five.len(), &five[4]["usage"]), (5, &usage));
-        assert_eq!(five[4]["choices"], json!([]));
+        for (has_usage_chunk, count) in [(false, 4), (true, 5)] {
+            let reply = reply(has_usage_chunk);
+            let piece = |text: &str| reply.piece(&AnswerPiece::Text(text.into()));
+            let sent = [
+                reply.begin(),
+                piece("two"),
+                piece(" cars"),
+                reply.last(text),
+            ]
+            .concat();
+            let chunks = sent.strip_suffix("data: [DONE]\n\n").unwrap();
+            let chunks = chunks.split_terminator("\n\n").map(|line| {
+                let data = line.strip_prefix("data: ").unwrap();
+                serde_json::from_str::<Value>(data).unwrap()
+            });
+            let chunks: Vec<Value> = chunks.collect();
+            assert_eq!((chunks.len(), &chunks[count - 1]["usage"]), (count, &usage));
+            let choice = |nth: usize| &chunks[nth]["choices"][0];
+            assert_eq!(choice(0)["delta"]["role"], "assistant");
+            let contents = [0, 1, 2].map(|nth| choice(nth)["delta"]["content"].as_str());
+            assert_eq!(contents, [Some(""), Some("two"), Some(" cars")]);
+            assert_eq!(choice(3)["finish_reason"], "stop");
+            assert!(
+                chunks[4..]
+                    .iter()
+                    .all(|chunk| chunk["choices"] == json!([]))
+            );
+        }
     }
 
     #[test]

@@ -80,11 +80,14 @@ impl ApiError {
     }
 }
 
+pub fn json_body(body: &Value) -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    (kind, body.to_string()).into_response()
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let body = self.json();
-        let kind = [(header::CONTENT_TYPE, "application/json")];
-        let mut response = (self.status, kind, body.to_string()).into_response();
+        let mut response = (self.status, json_body(&self.json())).into_response();
         let headers = response.headers_mut();
         if let Some(pause) = self.retry_after {
             // At least one: clients take 0 for at once.

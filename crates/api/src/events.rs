@@ -1,7 +1,7 @@
 //! Answers as server-sent events, while they are written.
 //!
 //! ```text
-//!   engine ──▶ piece, piece, … answer ──▶ AskedRequest ──▶ EventShape ──▶ body of the response
+//!   engine ──▶ piece, piece, … answer ──▶ AskedRequest ──▶ ReplyShape ──▶ body of the response
 //! ```
 //!
 //! What fails before the first event is a refusal with a status. Afterwards the status is sent: an event has the error, and the connection ends
@@ -25,8 +25,11 @@ use super::{
 };
 use spotter_core::{Answer, AnswerPiece};
 
-/// The form of the events of one API.
-pub trait EventShape: Send + 'static {
+/// The form of the answers of one API.
+pub trait ReplyShape: Send + 'static {
+    /// An answer that is not sent as events.
+    fn whole(&self, answer: &Answer) -> Value;
+
     /// Before the first piece.
     fn begin(&self) -> String {
         String::new()
@@ -53,7 +56,7 @@ pub fn event(data: &Value) -> String {
 /// Waits for the first news, and answers with them and all later ones. Dropping the response cancels the request.
 pub async fn streamed(
     mut request: AnsweredRequest,
-    shape: impl EventShape,
+    shape: impl ReplyShape,
 ) -> Result<Response, ApiError> {
     let first = request.news.next().await?;
     let events = EventStream {
@@ -93,7 +96,7 @@ enum StreamPhase {
     Ended,
 }
 
-impl<S: EventShape> EventStream<S> {
+impl<S: ReplyShape> EventStream<S> {
     /// The next events; `None` at the end.
     async fn next(&mut self) -> Option<io::Result<String>> {
         loop {

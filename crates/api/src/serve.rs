@@ -25,14 +25,14 @@ use ulid::Ulid;
 
 use super::{
     access::{ApiClient, ApiTokens, RequestRates},
-    chat::{ChatEvents, ChatForm, ChatReply, ChatRequest, ChatText},
+    chat::{ChatReply, ChatRequest},
     counters::{ApiCounters, CountedRequest},
     data_url,
-    error::ApiError,
-    events::{self, AnsweredRequest},
-    queue::RequestQueue,
-    skills::{self, AdapterName, ApiQuestion, ApiSkill, SkillEvents, SkillRequest},
-    trigger_call::{self, TriggerCaller, TriggerRequest},
+    error::{ApiError, json_body},
+    events::{self, AnsweredRequest, ReplyShape},
+    queue::{RequestQueue, UnansweredRequest},
+    skills::{AdapterName, ApiQuestion, ApiSkill, SkillReply, SkillRequest},
+    trigger_call::{self, TriggerRequest},
 };
 use spotter_config::{AdapterConfig, ApiConfig};
 use spotter_core::{AdapterId, Clock, LogThrottle, Look, Picture, plain_line};
@@ -67,13 +67,17 @@ struct ApiState {
     places: Arc<Semaphore>,
     decoders: Arc<Semaphore>,
     queue: Arc<RequestQueue>,
-    triggers: TriggerCaller,
+    triggers: mpsc::Sender<TriggerRequest>,
     counters: ApiCounters,
     /// Known once an engine runs.
-    model: OnceLock<Arc<str>>,
-    /// Those that requests may name; known with the model.
-    adapters: OnceLock<Vec<AdapterId>>,
+    model: OnceLock<ServedModel>,
     clock: Arc<dyn Clock>,
+}
+
+struct ServedModel {
+    name: Arc<str>,
+    /// Those that requests may name.
+    adapters: Vec<AdapterId>,
 }
 
 impl ServedApi {
@@ -89,7 +93,7 @@ impl ServedApi {
         };
         let bound = bind(config).await?;
         let address = bound.address();
-        let (caller, triggers) = TriggerCaller::new();
+        let (caller, triggers) = mpsc::channel(trigger_call::WAITING_MAX);
         let state = Arc::new(ApiState {
             address,
             tokens: ApiTokens::new(&config.tokens),
@@ -103,7 +107,6 @@ impl ServedApi {
             triggers: caller,
             counters: ApiCounters::default(),
             model: OnceLock::new(),
-            adapters: OnceLock::new(),
             clock: Arc::clone(clock),
             limits: config.clone(),
         });
@@ -126,10 +129,12 @@ impl ServedApi {
 
     /// From now on requests are accepted, for engines that have this model and these adapters.
     pub fn open(&self, model: &str, adapters: &[AdapterConfig]) {
-        let names = adapters.iter().map(|adapter| adapter.id.clone());
+        let adapters = adapters.iter().map(|adapter| adapter.id.clone());
         // Opened once.
-        let _ = self.state.adapters.set(names.collect());
-        let _ = self.state.model.set(model.into());
+        let _ = self.state.model.set(ServedModel {
+            name: model.into(),
+            adapters: adapters.collect(),
+        });
         self.state.queue.open();
     }
 
@@ -326,33 +331,35 @@ impl ApiState {
         Ok((form, Some(begun)))
     }
 
+    fn model(&self) -> Result<&ServedModel, ApiError> {
+        self.model.get().ok_or(UnansweredRequest::Opening.into())
+    }
+
     /// The adapter that a request names.
     fn adapter(&self, named: Option<AdapterName>) -> Result<Option<AdapterId>, ApiError> {
-        let (model, adapters) = match (self.model.get(), self.adapters.get()) {
-            (Some(model), Some(adapters)) => (model, adapters),
-            _ => return Err(super::UnansweredRequest::Opening.into()),
-        };
-        let adapter_names = adapters.iter().map(AdapterId::as_str);
-        let (name, names): (String, Vec<&str>) = match named {
+        let ServedModel {
+            name: own,
+            adapters,
+        } = self.model()?;
+        let (name, own) = match named {
             None => return Ok(None),
             // Clients that know one model name it as they like.
-            Some(AdapterName::Model(name)) if adapters.is_empty() || *name == **model => {
+            Some(AdapterName::Model(name)) if adapters.is_empty() || *name == **own => {
                 return Ok(None);
             }
-            Some(AdapterName::Model(name)) => {
-                (name, [&**model].into_iter().chain(adapter_names).collect())
-            }
-            Some(AdapterName::Variant(name)) => (name, adapter_names.collect()),
+            Some(AdapterName::Model(name)) => (name, Some(&**own)),
+            Some(AdapterName::Variant(name)) => (name, None),
         };
         if let Some(known) = adapters.iter().find(|known| known.as_str() == name) {
             return Ok(Some(known.clone()));
         }
+        let names = own
+            .into_iter()
+            .chain(adapters.iter().map(AdapterId::as_str));
+        let names = Vec::from_iter(names).join(", ");
         let text = match names.is_empty() {
             true => "no adapter is configured; leave \"variant\" out".to_owned(),
-            false => {
-                let (name, names) = (plain_line(&name), names.join(", "));
-                format!("no adapter {name:?}; there are: {names}")
-            }
+            false => format!("no adapter {:?}; there are: {names}", plain_line(&name)),
         };
         Err(ApiError::new(StatusCode::NOT_FOUND, text))
     }
@@ -443,57 +450,57 @@ async fn answer_skill(
     let (is_streamed, begun) = state.begin(request, parse).await?;
     let missing = "\"image_url\" is missing; send \"data:image/jpeg;base64,…\"";
     let begun = begun.ok_or_else(|| ApiError::wrong(missing))?;
-    if is_streamed {
-        return events::streamed(begun, SkillEvents).await;
-    }
-    let answer = begun.news.answer().await?;
-    let id = Ulid::generate().to_string();
-    Ok(json_body(&skills::answer(skill, &answer, &id)))
+    let request_id = Ulid::generate().to_string();
+    replied(begun, is_streamed, SkillReply { skill, request_id }).await
 }
 
 async fn chat(State(state): State<Arc<ApiState>>, request: Request) -> Result<Response, ApiError> {
-    let model = state.model.get().ok_or(super::UnansweredRequest::Opening)?;
+    let model = state.model()?;
     let (form, begun) = state.begin(request, ChatRequest::parse).await?;
     let reply = ChatReply {
         id: format!("chatcmpl-{}", Ulid::generate()),
-        model: Arc::clone(model),
+        model: Arc::clone(&model.name),
         created: state.clock.wall().unix_millis() / 1000,
+        form,
     };
-    match (form, begun) {
-        (ChatForm::Events { has_usage_chunk }, begun) => {
-            let shape = ChatEvents {
-                reply,
-                has_usage_chunk,
-            };
-            match begun {
-                Some(begun) => events::streamed(begun, shape).await,
-                None => Ok(events::whole(shape.whole(ChatText::without_picture()))),
-            }
-        }
-        (ChatForm::Whole, Some(begun)) => {
-            let answer = begun.news.answer().await?;
-            Ok(json_body(&reply.completion(ChatText::of(&answer))))
-        }
-        (ChatForm::Whole, None) => Ok(json_body(&reply.completion(ChatText::without_picture()))),
+    match begun {
+        Some(begun) => replied(begun, form.is_streamed, reply).await,
+        None if form.is_streamed => Ok(events::whole(reply.events_without_picture())),
+        None => Ok(json_body(&reply.without_picture())),
+    }
+}
+
+async fn replied(
+    begun: AnsweredRequest,
+    is_streamed: bool,
+    shape: impl ReplyShape,
+) -> Result<Response, ApiError> {
+    match is_streamed {
+        true => events::streamed(begun, shape).await,
+        false => Ok(json_body(&shape.whole(&begun.news.answer().await?))),
     }
 }
 
 /// The model and its adapters, for clients of OpenAI (`data`) and of Station (`models`).
 async fn models(State(state): State<Arc<ApiState>>) -> Result<Response, ApiError> {
-    let model = state.model.get().ok_or(super::UnansweredRequest::Opening)?;
+    let ServedModel {
+        name: model,
+        adapters,
+    } = state.model()?;
     let version = env!("CARGO_PKG_VERSION");
     let description = format!("{model} in Spotter {version}");
-    let adapters = state.adapters.get().into_iter().flatten();
-    let names = [&**model]
-        .into_iter()
-        .chain(adapters.map(AdapterId::as_str));
-    let entries = names.map(|name| {
-        let parent = (name != &**model).then_some(model);
+    let own = (&**model, None, description.clone());
+    let adapters = adapters.iter().map(|adapter| {
+        let name = adapter.as_str();
+        (
+            name,
+            Some(model),
+            format!("adapter {name} of {description}"),
+        )
+    });
+    let entries = [own].into_iter().chain(adapters);
+    let entries = entries.map(|(name, parent, description)| {
         let of_openai = json!({"id": name, "object": "model", "created": 0, "owned_by": "spotter", "parent": parent});
-        let description = match parent {
-            Some(_) => format!("adapter {name} of {description}"),
-            None => description.clone(),
-        };
         let of_station = json!({"id": name, "name": name, "description": description, "version": version});
         (of_openai, of_station)
     });
@@ -510,10 +517,10 @@ async fn trigger(
     request: Request,
 ) -> Result<StatusCode, ApiError> {
     if !state.queue.is_open() {
-        return Err(super::UnansweredRequest::Opening.into());
+        return Err(UnansweredRequest::Opening.into());
     }
     let body = state.body(request, trigger_call::BODY_MAX).await?;
-    state.triggers.call(&camera, &trigger, &body).await?;
+    trigger_call::call(&state.triggers, [&camera, &trigger], &body).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -534,11 +541,6 @@ async fn unknown_path() -> ApiError {
 async fn wrong_method(method: Method) -> ApiError {
     let text = format!("{method} is not a method of this path");
     ApiError::new(StatusCode::METHOD_NOT_ALLOWED, text)
-}
-
-fn json_body(body: &Value) -> Response {
-    let kind = [(header::CONTENT_TYPE, "application/json")];
-    (kind, body.to_string()).into_response()
 }
 
 #[cfg(test)]

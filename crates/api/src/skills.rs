@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     error::ApiError,
-    events::{EventShape, event},
+    events::{ReplyShape, event},
 };
 use spotter_core::{
     Answer, AnswerBody, AnswerPiece, CaptionLength, GroundedSpan, NormBox, NormPoint, Outline,
@@ -54,7 +54,6 @@ pub struct SkillRequest {
     /// The model writes down its thoughts before it answers a question; without the key it does not.
     reasoning: Option<bool>,
     /// The answer is sent as events. Boxes and points never are.
-    #[serde(default)]
     stream: Option<bool>,
     settings: Option<SkillSettings>,
 }
@@ -89,11 +88,6 @@ impl SkillRequest {
 
     fn task(&self, skill: ApiSkill) -> Result<Task, ApiError> {
         let object = || words("object", self.object.as_deref());
-        let has_places = matches!(skill, ApiSkill::Query | ApiSkill::Segment);
-        if !has_places && self.spatial_refs.is_some() {
-            let text = "\"spatial_refs\" are for questions and outlines alone";
-            return Err(ApiError::wrong(text));
-        }
         Ok(match skill {
             ApiSkill::Detect => Task::Detect { object: object()? },
             ApiSkill::Point => Task::Point { object: object()? },
@@ -127,14 +121,9 @@ impl SkillRequest {
     }
 
     fn length(&self) -> Result<CaptionLength, ApiError> {
-        match self.length.as_deref() {
-            Some("short") => Ok(CaptionLength::Short),
-            Some("normal") | None => Ok(CaptionLength::Normal),
-            Some("long") => Ok(CaptionLength::Long),
-            Some(_) => Err(ApiError::wrong(
-                "\"length\" must be \"short\", \"normal\" or \"long\"",
-            )),
-        }
+        let length = self.length.as_deref().map(str::parse).transpose();
+        let wrong = |_| ApiError::wrong("\"length\" must be \"short\", \"normal\" or \"long\"");
+        Ok(length.map_err(wrong)?.unwrap_or_default())
     }
 }
 
@@ -168,34 +157,6 @@ pub fn text(answer: &Answer) -> &str {
     }
 }
 
-/// The body of an answer. Places are shares of the picture.
-pub fn answer(skill: ApiSkill, answer: &Answer, request_id: &str) -> Value {
-    let (key, value) = match (&answer.body, skill) {
-        (AnswerBody::Boxes(found), _) => {
-            let object = found.iter().map(|object| box_json(&object.place));
-            ("objects", object.collect())
-        }
-        (AnswerBody::Points(found), _) => {
-            let point = found
-                .iter()
-                .map(|point| json!({"x": point.place.x, "y": point.place.y}));
-            ("points", point.collect())
-        }
-        (AnswerBody::Text { text, .. }, ApiSkill::Caption) => ("caption", json!(text)),
-        (AnswerBody::Text { text, .. }, _) => ("answer", json!(text)),
-        (AnswerBody::Outline(outline), _) => {
-            let mut body = outline_json(outline);
-            body["request_id"] = json!(request_id);
-            return body;
-        }
-    };
-    let mut body = json!({"request_id": request_id, key: value});
-    if let Some(reasoning) = &answer.reasoning {
-        body["reasoning"] = reasoning_json(reasoning);
-    }
-    body
-}
-
 /// Thoughts with the points that their parts are about, in shares of the picture.
 pub fn reasoning_json(reasoning: &Reasoning) -> Value {
     let span = |span: &GroundedSpan| {
@@ -224,10 +185,37 @@ pub fn outline_json(outline: &Outline) -> Value {
     body
 }
 
-/// Events of a text as Station has them, of an outline as Moondream's cloud does.
-pub struct SkillEvents;
+/// Answers and events of a text as Station has them, of an outline as Moondream's cloud does. Places are shares of the picture.
+pub struct SkillReply {
+    pub skill: ApiSkill,
+    pub request_id: String,
+}
 
-impl EventShape for SkillEvents {
+impl ReplyShape for SkillReply {
+    fn whole(&self, answer: &Answer) -> Value {
+        let mut body = match &answer.body {
+            AnswerBody::Boxes(found) => {
+                let boxes = found.iter().map(|object| box_json(&object.place));
+                json!({"objects": boxes.collect::<Vec<_>>()})
+            }
+            AnswerBody::Points(found) => {
+                let points = found.iter().map(|point| point.place);
+                let points = points.map(|place| json!({"x": place.x, "y": place.y}));
+                json!({"points": points.collect::<Vec<_>>()})
+            }
+            AnswerBody::Text { text, .. } => match self.skill {
+                ApiSkill::Caption => json!({"caption": text}),
+                _ => json!({"answer": text}),
+            },
+            AnswerBody::Outline(outline) => outline_json(outline),
+        };
+        body["request_id"] = json!(self.request_id);
+        if let Some(reasoning) = &answer.reasoning {
+            body["reasoning"] = reasoning_json(reasoning);
+        }
+        body
+    }
+
     fn piece(&self, piece: &AnswerPiece) -> String {
         match piece {
             AnswerPiece::Text(text) => event(&json!({"chunk": text})),
@@ -353,9 +341,6 @@ mod tests {
         let object = "car".into();
         let outline = Task::Segment { object, places };
         assert_eq!(segment.task(ApiSkill::Segment), Ok(outline));
-        let detect = json!({"object": "car", "spatial_refs": [[0.5, 0.5]]});
-        let refused = parse(detect).task(ApiSkill::Detect).unwrap_err();
-        assert!(refused.message.contains("outlines alone"), "{refused:?}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use spotter_events::triggers::UnknownTrigger;
 /// Bytes of a body.
 pub const BODY_MAX: usize = 1024;
 /// Calls that wait for the daemon's loop.
-const WAITING_MAX: usize = 16;
+pub const WAITING_MAX: usize = 16;
 /// When to call again for a camera without an owner.
 const NO_NODE_PAUSE: Duration = Duration::from_secs(5);
 
@@ -53,46 +53,34 @@ impl From<RefusedCall> for ApiError {
     }
 }
 
-/// Hands calls to the daemon.
-pub struct TriggerCaller(mpsc::Sender<TriggerRequest>);
-
-impl TriggerCaller {
-    pub fn new() -> (Self, mpsc::Receiver<TriggerRequest>) {
-        let (sender, receiver) = mpsc::channel(WAITING_MAX);
-        (Self(sender), receiver)
-    }
-
-    /// Waits for the daemon's reply. `camera` and `trigger` are parts of the path.
-    pub async fn call(&self, camera: &str, trigger: &str, body: &[u8]) -> Result<(), ApiError> {
-        let not_found = |text: String| ApiError::new(StatusCode::NOT_FOUND, text);
-        let no_name = |kind, name| not_found(format!("{name:?} is no name of a {kind}"));
-        let (reply, replied) = oneshot::channel();
-        let request = TriggerRequest {
-            camera: CameraId::new(camera).map_err(|_| no_name("camera", camera))?,
-            trigger: TriggerId::new(trigger).map_err(|_| no_name("trigger", trigger))?,
-            signal: signal(body)?,
-            reply,
-        };
-        let sent = self.0.try_send(request);
-        sent.map_err(|_| ApiError::from(UnansweredRequest::NoRoom))?;
-        let replied = replied.await;
-        // The daemon ended.
-        let replied = replied.map_err(|_| ApiError::from(UnansweredRequest::Stopping))?;
-        replied.map_err(ApiError::from)
-    }
+/// Waits for the daemon's reply. The names are parts of the path.
+pub async fn call(
+    daemon: &mpsc::Sender<TriggerRequest>,
+    [camera, trigger]: [&str; 2],
+    body: &[u8],
+) -> Result<(), ApiError> {
+    let no_name = |kind, name| {
+        let text = format!("{name:?} is no name of a {kind}");
+        ApiError::new(StatusCode::NOT_FOUND, text)
+    };
+    let (reply, replied) = oneshot::channel();
+    let request = TriggerRequest {
+        camera: CameraId::new(camera).map_err(|_| no_name("camera", camera))?,
+        trigger: TriggerId::new(trigger).map_err(|_| no_name("trigger", trigger))?,
+        signal: signal(body)?,
+        reply,
+    };
+    let sent = daemon.try_send(request);
+    sent.map_err(|_| UnansweredRequest::NoRoom)?;
+    // Without a reply, the daemon ended.
+    Ok(replied.await.map_err(|_| UnansweredRequest::Stopping)??)
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct CallBody {
-    state: CallState,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum CallState {
-    On,
-    Off,
+#[serde(deny_unknown_fields, tag = "state", rename_all = "lowercase")]
+enum CallBody {
+    On {},
+    Off {},
 }
 
 /// Without a body, something happened.
@@ -105,9 +93,9 @@ fn signal(body: &[u8]) -> Result<TriggerSignal, ApiError> {
             "{error}; send no body, {{\"state\":\"on\"}} or {{\"state\":\"off\"}}"
         ))
     })?;
-    Ok(match body.state {
-        CallState::On => TriggerSignal::On,
-        CallState::Off => TriggerSignal::Off,
+    Ok(match body {
+        CallBody::On {} => TriggerSignal::On,
+        CallBody::Off {} => TriggerSignal::Off,
     })
 }
 
@@ -139,7 +127,7 @@ mod tests {
 
     #[tokio::test]
     async fn call_waits_for_the_reply_of_the_daemon() {
-        let (caller, mut calls) = TriggerCaller::new();
+        let (caller, mut calls) = mpsc::channel::<TriggerRequest>(WAITING_MAX);
         let daemon = async {
             let camera = CameraId::new("gate").unwrap();
             let owner = NodeId::new("edge2").unwrap();
@@ -159,7 +147,7 @@ mod tests {
         let client = async {
             let mut said = Vec::new();
             for camera in ["gate", "gate", "gate", "gate", "Gate"] {
-                let called = caller.call(camera, "app", b"").await;
+                let called = call(&caller, [camera, "app"], b"").await;
                 said.push(called.map_err(|error| error.status.as_u16()));
             }
             said
@@ -167,7 +155,7 @@ mod tests {
         let (said, ()) = tokio::join!(client, daemon);
         assert_eq!(said, [Ok(()), Err(404), Err(421), Err(503), Err(404)]);
         drop(calls);
-        let late = caller.call("gate", "app", b"").await.unwrap_err();
+        let late = call(&caller, ["gate", "app"], b"").await.unwrap_err();
         assert!(late.retry_after.is_some());
     }
 }

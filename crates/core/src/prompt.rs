@@ -1,12 +1,25 @@
 //! What is asked of a frame.
 
 use serde::{Deserialize, Serialize};
-use strum::IntoStaticStr;
+use strum::{EnumString, IntoStaticStr, VariantNames};
 
 use super::{AdapterId, PromptId, PromptView, SpatialReference};
 
 /// How long a caption may be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    Hash,
+    EnumString,
+    VariantNames,
+    Serialize,
+    Deserialize,
+)]
+#[strum(serialize_all = "lowercase")]
 pub enum CaptionLength {
     /// The caption is one short sentence.
     Short,

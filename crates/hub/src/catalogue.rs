@@ -8,7 +8,7 @@ use spotter_config::DEFAULT_MODEL;
 const STARMIE: ModelSourceRepository = ModelSourceRepository {
     name: "moondream/starmie-v1",
     revision: "35192e10a54e36eabe0a7cc57a2c1aab371cafc5",
-    files: &[WantedFile::Named("tokenizer.json")],
+    files: &[WantedFile::required(&[&["tokenizer.json"]])],
     has_own_licence: false,
 };
 
@@ -22,8 +22,8 @@ pub static KNOWN_MODELS: &[KnownModel] = &[
                 name: "vikhyatk/moondream2",
                 revision: "2025-06-21",
                 files: &[
-                    WantedFile::Named("config.json"),
-                    WantedFile::Named("model.safetensors"),
+                    WantedFile::required(&[&["config.json"]]),
+                    WantedFile::required(&[&["model.safetensors"]]),
                 ],
                 has_own_licence: false,
             },
@@ -40,8 +40,8 @@ pub static KNOWN_MODELS: &[KnownModel] = &[
                 name: "moondream/moondream3.1-9B-A2B",
                 revision: "main",
                 files: &[
-                    WantedFile::IfListed("config.json"),
-                    WantedFile::Named("model.safetensors"),
+                    WantedFile::optional(&[&["config.json"]]),
+                    WantedFile::required(&[&["model.safetensors"]]),
                 ],
                 has_own_licence: true,
             },
@@ -56,11 +56,11 @@ pub static KNOWN_MODELS: &[KnownModel] = &[
                 name: "moondream/moondream3-preview",
                 revision: "main",
                 files: &[
-                    WantedFile::IfListed("config.json"),
-                    WantedFile::FirstListed(&[
-                        WantedFile::Named("model_fp8.pt"),
-                        WantedFile::Shards,
-                        WantedFile::Named("model.safetensors"),
+                    WantedFile::optional(&[&["config.json"]]),
+                    WantedFile::required(&[
+                        &["model_fp8.pt"],
+                        &["model.safetensors.index.json", "model-*"],
+                        &["model.safetensors"],
                     ]),
                 ],
                 has_own_licence: true,
@@ -69,9 +69,6 @@ pub static KNOWN_MODELS: &[KnownModel] = &[
         ],
     },
 ];
-
-/// Names the shards of a model in safetensors.
-const SHARD_INDEX: &str = "model.safetensors.index.json";
 
 /// A model that can be fetched.
 #[derive(Debug)]
@@ -94,15 +91,11 @@ pub struct ModelSourceRepository {
 }
 
 /// Files by their names, in the repository and in the model directory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WantedFile {
-    Named(&'static str),
-    /// Not required.
-    IfListed(&'static str),
-    /// All shards of a model in safetensors, with their index.
-    Shards,
-    /// The first of these that the repository has.
-    FirstListed(&'static [WantedFile]),
+#[derive(Clone, Copy, Debug)]
+pub struct WantedFile {
+    /// Forms of one content, the best first. `model-*` is all files whose names begin so.
+    forms: &'static [&'static [&'static str]],
+    is_required: bool,
 }
 
 impl KnownModel {
@@ -144,114 +137,89 @@ impl KnownModel {
 }
 
 impl WantedFile {
-    /// The names of these files in a repository that lists `files`; the error is the name that it lacks.
+    pub const fn required(forms: &'static [&'static [&'static str]]) -> Self {
+        let is_required = true;
+        Self { forms, is_required }
+    }
+
+    pub const fn optional(forms: &'static [&'static [&'static str]]) -> Self {
+        let is_required = false;
+        Self { forms, is_required }
+    }
+
+    /// The names of these files in a repository that lists `files`; the error is what it lacks.
     pub fn names<'a, T>(&self, files: &'a BTreeMap<String, T>) -> Result<Vec<&'a str>, String> {
-        let listed = |name: &str| match files.get_key_value(name) {
-            Some((name, _)) => Ok(vec![name.as_str()]),
-            None => Err(name.to_owned()),
+        let listed = |name: &&str| {
+            let names = files.keys().map(String::as_str);
+            let names = Vec::from_iter(names.filter(|file| is_named(file, name)));
+            (!names.is_empty()).then_some(names)
         };
-        match *self {
-            Self::Named(name) => listed(name),
-            Self::IfListed(name) => Ok(listed(name).unwrap_or_default()),
-            Self::Shards => {
-                let mut names = listed(SHARD_INDEX)?;
-                let mut shards = files.keys().filter_map(|name| Some((name, shard(name)?)));
-                let count = shards.next().map_or(1, |(_, (_, count))| count);
-                for number in 1..=count {
-                    let name = format!("model-{number:05}-of-{count:05}.safetensors");
-                    names.extend(listed(&name)?);
-                }
-                Ok(names)
-            }
-            Self::FirstListed(choices) => {
-                let mut missing = Vec::new();
-                for choice in choices {
-                    match choice.names(files) {
-                        Ok(names) => return Ok(names),
-                        Err(name) => missing.push(name),
-                    }
-                }
-                Err(missing.join(", or "))
-            }
+        let form = |names: &&[&str]| names.iter().map(listed).collect::<Option<Vec<_>>>();
+        match self.forms.iter().find_map(form) {
+            None if self.is_required => Err(self.to_string()),
+            names => Ok(names.unwrap_or_default().concat()),
         }
     }
 
     fn may_be(&self, file: &str) -> bool {
-        match self {
-            Self::Named(name) | Self::IfListed(name) => *name == file,
-            Self::Shards => file == SHARD_INDEX || shard(file).is_some(),
-            Self::FirstListed(choices) => choices.iter().any(|choice| choice.may_be(file)),
-        }
+        let mut names = self.forms.iter().copied().flatten();
+        names.any(|name| is_named(file, name))
     }
 }
 
 impl std::fmt::Display for WantedFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Named(name) => f.write_str(name),
-            Self::IfListed(name) => write!(f, "{name} (if it is there)"),
-            Self::Shards => write!(f, "{SHARD_INDEX} with its model-*.safetensors"),
-            Self::FirstListed(choices) => {
-                let choices: Vec<String> = choices.iter().map(Self::to_string).collect();
-                f.write_str(&choices.join(" or "))
-            }
+        let forms = self.forms.iter().map(|names| names.join(" with "));
+        f.write_str(&Vec::from_iter(forms).join(" or "))?;
+        match self.is_required {
+            true => Ok(()),
+            false => f.write_str(" (if it is there)"),
         }
     }
 }
 
-/// The number of a shard, and of how many.
-fn shard(name: &str) -> Option<(u32, u32)> {
-    let numbers = name.strip_prefix("model-")?.strip_suffix(".safetensors")?;
-    let (number, count) = numbers.split_once("-of-")?;
-    let parse = |text: &str| match text.len() == 5 {
-        true => text.parse().ok(),
-        false => None,
-    };
-    Some((parse(number)?, parse(count)?))
+fn is_named(file: &str, name: &str) -> bool {
+    match name.strip_suffix('*') {
+        Some(begin) => file.starts_with(begin),
+        None => file == name,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn names(wanted: WantedFile, listed: &[&str]) -> Result<Vec<String>, String> {
-        let files = listed.iter().map(|name| ((*name).to_owned(), ()));
-        let files: BTreeMap<String, ()> = files.collect();
-        let names = wanted.names(&files)?;
-        Ok(names.into_iter().map(str::to_owned).collect())
-    }
-
     #[test]
-    fn weights_are_the_first_form_that_is_complete() {
+    fn weights_are_the_first_form_that_is_listed() {
+        const INDEX: &str = "model.safetensors.index.json";
         let [one, two] = [
             "model-00001-of-00002.safetensors",
             "model-00002-of-00002.safetensors",
         ];
+        let names = |wanted: WantedFile, listed: &[&str]| {
+            let files = listed.iter().map(|name| ((*name).to_owned(), ()));
+            let names = wanted.names(&BTreeMap::from_iter(files))?.join(" ");
+            Ok::<String, String>(names)
+        };
         let preview = KnownModel::named("moondream3-preview").unwrap();
         let [config, weights] = preview.repositories[0].files else {
             panic!("{preview:?}");
         };
-        assert_eq!(names(*config, &["README.md"]), Ok(vec![]));
+        assert_eq!(names(*config, &["README.md"]).as_deref(), Ok(""));
         for (listed, expected) in [
-            (vec!["model_fp8.pt", SHARD_INDEX], Ok(vec!["model_fp8.pt"])),
-            (vec![SHARD_INDEX, one, two], Ok(vec![SHARD_INDEX, one, two])),
-            (
-                vec![SHARD_INDEX, two, "model.safetensors"],
-                Ok(vec!["model.safetensors"]),
-            ),
-            (
-                vec![SHARD_INDEX, two],
-                Err(format!("model_fp8.pt, or {one}, or model.safetensors")),
-            ),
+            (&["model_fp8.pt", INDEX][..], &["model_fp8.pt"][..]),
+            (&[INDEX, one, two], &[INDEX, one, two]),
+            (&[two, "model.safetensors"], &["model.safetensors"]),
         ] {
-            let expected = expected.map(|names| names.into_iter().map(str::to_owned).collect());
-            assert_eq!(names(*weights, &listed), expected, "{listed:?}");
-            for name in listed {
-                assert!(preview.may_have(name), "{name}");
-            }
+            let found = names(*weights, listed).unwrap();
+            assert_eq!(found, expected.join(" "), "{listed:?}");
+            assert!(listed.iter().all(|name| preview.may_have(name)));
         }
-        for other in ["model-1-of-2.safetensors", "README.md", "notes.txt"] {
-            assert!(!preview.may_have(other), "{other}");
-        }
+        let missing = names(*weights, &[INDEX]).unwrap_err();
+        assert!(
+            missing.ends_with("model-* or model.safetensors"),
+            "{missing}"
+        );
+        assert!(!preview.may_have("README.md"));
     }
 }

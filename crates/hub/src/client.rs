@@ -3,7 +3,7 @@
 //! The token goes to the hub only. A file's content comes from another host, to which the hub redirects; redirects carry the
 //! token on the hub's own host alone, and only over TLS.
 
-use std::{collections::BTreeMap, env, io::Read, time::Duration};
+use std::{collections::BTreeMap, env, io::Read, thread, time::Duration};
 
 use serde::Deserialize;
 use ureq::{
@@ -13,7 +13,7 @@ use ureq::{
 };
 use url::Url;
 
-use crate::{error::HubError, hash::RemoteHash, patience::Patience};
+use crate::{error::HubError, hash::RemoteHash};
 use spotter_config::{Secret, is_loopback};
 use spotter_core::plain_line;
 use spotter_outbound::{PROXY_LOGIN_REQUIRED, agent, tls_config};
@@ -22,12 +22,42 @@ const PUBLIC_HUB: &str = "https://huggingface.co";
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 /// A connection on which nothing arrives for this long counts as cut.
 const SILENCE_LIMIT: Duration = Duration::from_secs(30);
-/// No record of a repository is longer, in bytes.
-const RECORD_MAX_BYTES: u64 = 16 << 20;
-/// No file that is read as a text is longer, in bytes.
-const TEXT_MAX_BYTES: u64 = 1 << 20;
+/// No record of a repository and no licence is longer, in bytes.
+const TEXT_MAX_BYTES: u64 = 16 << 20;
 /// What the hub says of a repository whose conditions the user of the token has not accepted.
 const GATED: &str = "GatedRepo";
+/// Attempts in a row without a new byte, after which the hub counts as unreachable.
+const ATTEMPTS: u32 = 5;
+/// The longest pause between attempts, also when the hub asks for a longer one.
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// What happens while a model is fetched, for a person.
+#[derive(Debug)]
+pub enum FetchNews<'a> {
+    Note(String),
+    Progress {
+        /// `receiving` or `checking`.
+        verb: &'static str,
+        file: &'a str,
+        /// Bytes, those of earlier runs included.
+        done: u64,
+        size: u64,
+    },
+}
+
+/// Receives news; a terminal, or a test.
+pub(crate) type Listener<'a> = &'a mut dyn FnMut(&FetchNews<'_>);
+
+/// Bytes in the unit that fits.
+pub fn amount(bytes: u64) -> String {
+    let bytes = bytes as f64;
+    match bytes {
+        gigabytes if gigabytes >= 1e9 => format!("{:.2} GB", gigabytes / 1e9),
+        megabytes if megabytes >= 1e6 => format!("{:.1} MB", megabytes / 1e6),
+        kilobytes if kilobytes >= 1e3 => format!("{:.1} kB", kilobytes / 1e3),
+        few => format!("{few} bytes"),
+    }
+}
 
 /// Which hub, and as whom.
 pub struct HubSettings {
@@ -49,7 +79,7 @@ pub struct HubClient {
 pub struct RepositoryRecord {
     pub commit: String,
     pub licence: Option<String>,
-    /// A mirror may list a file without its content.
+    /// Those whose names are safe to print and on a disk. A mirror may list a file without its content.
     pub files: BTreeMap<String, Option<RecordedContent>>,
 }
 
@@ -82,9 +112,16 @@ pub enum RequestFailure {
         /// The pause that the hub asks for.
         after: Option<Duration>,
     },
-    /// The server does not have the file from this byte on.
-    OutOfRange,
     Final(HubError),
+}
+
+/// Attempts at one request; pauses double from the first.
+pub struct Attempts<'a> {
+    pub url: String,
+    /// What is fetched, for a person.
+    pub name: &'a str,
+    first_pause: Duration,
+    failed: u32,
 }
 
 impl HubSettings {
@@ -96,7 +133,7 @@ impl HubSettings {
     }
 
     pub fn new(endpoint: Option<&str>, token: Option<String>) -> Result<Self, HubError> {
-        let wrong = |text: &str| Err(HubError::Settings(text.into()));
+        let wrong = |text: &str| Err(HubError::Final(text.into()));
         let endpoint = endpoint.unwrap_or(PUBLIC_HUB).trim_end_matches('/');
         // Not shown: it may have a password.
         let is_of_hub = |url: &Url| {
@@ -158,56 +195,55 @@ impl HubClient {
         &self.settings.endpoint
     }
 
-    pub fn patience(&self) -> Patience {
-        Patience::new(self.settings.first_pause)
-    }
-
-    /// What `repository` has at `revision`. Repeated when it fails in a way that may pass; `repeated` gets the reason and the pause.
+    /// What `repository` has at `revision`. Repeated when it fails in a way that may pass.
     pub fn record(
         &self,
         repository: &str,
         revision: &str,
-        repeated: impl FnMut(&str, Duration),
+        listener: Listener<'_>,
     ) -> Result<RepositoryRecord, HubError> {
         let endpoint = self.endpoint();
         let url = format!("{endpoint}/api/models/{repository}/revision/{revision}?blobs=true");
-        let text = self.answer(&url, repository, RECORD_MAX_BYTES, repeated)?;
+        let text = self.text(self.attempts(url.clone(), repository), repository, listener)?;
         RepositoryRecord::parse(&text, &url)
     }
 
     /// A short file as a text. Repeated like [`Self::record`].
-    pub fn text(
+    pub fn short_file(
         &self,
         file: &FileAddress<'_>,
-        repeated: impl FnMut(&str, Duration),
+        listener: Listener<'_>,
     ) -> Result<String, HubError> {
-        self.answer(&self.url(file), file.repository, TEXT_MAX_BYTES, repeated)
+        let attempts = self.attempts(self.url(file), file.name);
+        self.text(attempts, file.repository, listener)
     }
 
-    /// The whole text at `url`, of at most so many bytes.
-    fn answer(
+    fn text(
         &self,
-        url: &str,
+        mut attempts: Attempts<'_>,
         repository: &str,
-        max_bytes: u64,
-        mut repeated: impl FnMut(&str, Duration),
+        listener: Listener<'_>,
     ) -> Result<String, HubError> {
-        let mut patience = self.patience();
         loop {
-            let answer = self.get(url, 0, repository).and_then(|mut response| {
-                let body = response.body_mut().with_config().limit(max_bytes);
-                body.read_to_string().map_err(RequestFailure::transient)
-            });
-            let (reason, after) = match answer {
+            let answer = self
+                .get(&attempts.url, 0, repository)
+                .and_then(|mut response| {
+                    let body = response.body_mut().with_config().limit(TEXT_MAX_BYTES);
+                    Ok(body.read_to_string()?)
+                });
+            match answer {
                 Ok(text) => return Ok(text),
-                Err(failure) => failure.into_reason()?,
-            };
-            let Some(pause) = patience.pause(false, after) else {
-                let url = url.to_owned();
-                return Err(HubError::Unreachable { url, reason });
-            };
-            repeated(&reason, pause);
-            std::thread::sleep(pause);
+                Err(failure) => attempts.wait(false, failure, listener)?,
+            }
+        }
+    }
+
+    pub fn attempts<'a>(&self, url: String, name: &'a str) -> Attempts<'a> {
+        Attempts {
+            url,
+            name,
+            first_pause: self.settings.first_pause,
+            failed: 0,
         }
     }
 
@@ -220,32 +256,19 @@ impl HubClient {
         format!("{}/{repository}/resolve/{commit}/{name}", self.endpoint())
     }
 
-    /// Begins to receive a file of `size` bytes from byte `start` on. The server may begin at byte 0 instead.
-    pub fn open(
-        &self,
-        file: &FileAddress<'_>,
-        start: u64,
-        size: u64,
-    ) -> Result<Transfer, RequestFailure> {
+    /// Begins to receive a file from byte `start` on. The server may begin at byte 0 instead.
+    pub fn open(&self, file: &FileAddress<'_>, start: u64) -> Result<Transfer, RequestFailure> {
         let response = self.get(&self.url(file), start, file.repository)?;
-        let begins_at = match response.status() {
-            StatusCode::PARTIAL_CONTENT => {
-                let range = response.headers().get(header::CONTENT_RANGE);
-                let range = range.and_then(|range| range.to_str().ok());
-                if !range.is_some_and(|range| is_range(range, start, size)) {
-                    return Err(RequestFailure::Transient {
-                        reason: plain_line(&format!(
-                            "the server sent another part of the file: {range:?}"
-                        )),
-                        after: None,
-                    });
-                }
-                start
-            }
-            _ => 0,
-        };
+        let is_part = response.status() == StatusCode::PARTIAL_CONTENT;
+        let range = response.headers().get(header::CONTENT_RANGE);
+        let range = range.and_then(|range| range.to_str().ok());
+        if is_part && !range.is_some_and(|range| range.starts_with(&format!("bytes {start}-"))) {
+            return Err(RequestFailure::transient(format_args!(
+                "the server sent another part of the file: {range:?}"
+            )));
+        }
         Ok(Transfer {
-            start: begins_at,
+            start: if is_part { start } else { 0 },
             body: Box::new(response.into_body().into_reader()),
         })
     }
@@ -264,63 +287,97 @@ impl HubClient {
         if start > 0 {
             request = request.header(header::RANGE, format!("bytes={start}-"));
         }
-        let response = request.call().map_err(RequestFailure::transient)?;
-        let is_hub = response.get_uri().host() == host(url).as_deref();
+        let response = request.call()?;
+        let is_hub =
+            response.get_uri().host() == Url::parse(url).ok().as_ref().and_then(Url::host_str);
         let status = response.status().as_u16();
         let code = response.headers().get("x-error-code");
         let is_gated = code.is_some_and(|code| code == GATED);
         let page = format!("{}/{repository}", self.endpoint());
-        let (url, repository) = (url.to_owned(), repository.to_owned());
-        let failure = match status {
+        Err(RequestFailure::Final(HubError::Final(match status {
             200 | 206 => return Ok(response),
-            416 => return Err(RequestFailure::OutOfRange),
+            416 => {
+                return Err(RequestFailure::transient(
+                    "the server has no such part of the file",
+                ));
+            }
             // Addresses of the host that has the contents expire; the hub gives a new one.
             408 | 425 | 429 | 500.. => return Err(busy(&response)),
-            407 => HubError::Settings(PROXY_LOGIN_REQUIRED.to_owned()),
+            407 => PROXY_LOGIN_REQUIRED.to_owned(),
             400.. if !is_hub => return Err(busy(&response)),
-            401 | 403 if self.settings.token.is_none() => {
-                HubError::LoginNeeded { url, page, status }
-            }
-            401 if !is_gated => HubError::TokenRejected { url },
-            401 | 403 => HubError::AccessNotGranted { url, page, status },
-            404 => HubError::NotFound { url, repository },
-            _ => HubError::Refused { url, status },
-        };
-        Err(RequestFailure::Final(failure))
+            401 | 403 if self.settings.token.is_none() => format!(
+                "the hub refused {url} without a login (HTTP {status}); log in at {page}, accept its conditions if it shows some, and set \
+                 HF_TOKEN to a token of that account"
+            ),
+            401 if !is_gated => format!(
+                "the hub does not know the token of HF_TOKEN (HTTP 401 for {url}): it is mistyped, expired or was revoked; set HF_TOKEN to \
+                 a valid token"
+            ),
+            401 | 403 => format!(
+                "the account of HF_TOKEN has no access to {url} (HTTP {status}); accept the conditions at {page} with that account, and \
+                 allow a fine-grained token to read gated repositories"
+            ),
+            404 => format!(
+                "the hub has no {url} (HTTP 404); if HF_ENDPOINT names a mirror, the mirror may lack {repository} at this revision"
+            ),
+            _ => format!(
+                "the hub answered {url} with HTTP {status}; check HF_ENDPOINT, or try again later"
+            ),
+        })))
     }
 }
 
 impl RequestFailure {
-    fn transient(error: ureq::Error) -> Self {
-        match error {
-            ureq::Error::BadUri(_) | ureq::Error::InvalidProxyUrl => {
-                Self::Final(HubError::Settings(format!(
-                    "{error}; check HF_ENDPOINT and the variables of the proxy"
-                )))
-            }
-            error => Self::Transient {
-                // Without the "io: " of the client.
-                reason: plain_line(&match error {
-                    ureq::Error::Io(error) => error.to_string(),
-                    error => error.to_string(),
-                }),
-                after: None,
-            },
-        }
-    }
-
-    /// The reason and the asked pause of what may pass, else the error.
-    pub fn into_reason(self) -> Result<(String, Option<Duration>), HubError> {
-        match self {
-            Self::Transient { reason, after } => Ok((reason, after)),
-            Self::OutOfRange => Ok(("the server has no such part of the file".into(), None)),
-            Self::Final(error) => Err(error),
+    pub fn transient(reason: impl ToString) -> Self {
+        Self::Transient {
+            reason: plain_line(&reason.to_string()),
+            after: None,
         }
     }
 }
 
-fn host(url: &str) -> Option<String> {
-    Url::parse(url).ok()?.host_str().map(str::to_owned)
+impl From<ureq::Error> for RequestFailure {
+    fn from(error: ureq::Error) -> Self {
+        match error {
+            ureq::Error::BadUri(_) | ureq::Error::InvalidProxyUrl => Self::Final(HubError::Final(
+                format!("{error}; check HF_ENDPOINT and the variables of the proxy"),
+            )),
+            // Without the "io: " of the client.
+            ureq::Error::Io(error) => Self::transient(error),
+            error => Self::transient(error),
+        }
+    }
+}
+
+impl Attempts<'_> {
+    /// Waits for the next attempt; an error when there were enough, or when it would fail as well.
+    pub fn wait(
+        &mut self,
+        has_progressed: bool,
+        failure: RequestFailure,
+        listener: Listener<'_>,
+    ) -> Result<(), HubError> {
+        let (reason, after) = match failure {
+            RequestFailure::Transient { reason, after } => (reason, after),
+            RequestFailure::Final(error) => return Err(error),
+        };
+        let Some(pause) = self.pause(has_progressed, after) else {
+            let url = self.url.clone();
+            return Err(HubError::Unreachable { url, reason });
+        };
+        let (name, seconds) = (self.name, pause.as_secs());
+        let note = format!("{name}: {reason}; next attempt in {seconds} s");
+        listener(&FetchNews::Note(note));
+        thread::sleep(pause);
+        Ok(())
+    }
+
+    /// `None` when there were enough attempts. `asked` is what the hub asks for (`Retry-After`).
+    fn pause(&mut self, has_progressed: bool, asked: Option<Duration>) -> Option<Duration> {
+        self.failed = if has_progressed { 1 } else { self.failed + 1 };
+        let doubled = self.first_pause * 2u32.pow(self.failed - 1);
+        (self.failed < ATTEMPTS).then(|| asked.unwrap_or(doubled).min(PAUSE_MAX))
+    }
 }
 
 /// The server cannot answer now.
@@ -334,32 +391,13 @@ fn busy(response: &Response<Body>) -> RequestFailure {
     }
 }
 
-/// Is it `bytes START-…/SIZE`?
-fn is_range(range: &str, start: u64, size: u64) -> bool {
-    let parts = range.strip_prefix("bytes ").and_then(|r| r.split_once('/'));
-    let Some((range, all)) = parts else {
-        return false;
-    };
-    let begins = range.split_once('-').map(|(begin, _)| begin);
-    begins == Some(start.to_string().as_str()) && (all == "*" || all == size.to_string())
-}
-
 /// The parts of the hub's answer that are used.
 #[derive(Deserialize)]
 struct HubAnswer {
     sha: String,
-    #[serde(rename = "cardData")]
-    card: Option<CardData>,
     #[serde(default)]
     tags: Vec<String>,
     siblings: Vec<Sibling>,
-}
-
-#[derive(Deserialize)]
-struct CardData {
-    /// A text; other forms exist and are not shown.
-    #[serde(default)]
-    license: serde_json::Value,
 }
 
 #[derive(Deserialize)]
@@ -374,49 +412,46 @@ struct Sibling {
 #[derive(Deserialize)]
 struct LargeFile {
     sha256: String,
-    size: u64,
 }
 
 impl RepositoryRecord {
     fn parse(text: &str, url: &str) -> Result<Self, HubError> {
-        let not_the_hub = |reason: String| HubError::NotTheHub {
-            url: url.to_owned(),
-            reason,
+        let not_the_hub = |reason: &str| {
+            HubError::Final(format!(
+                "the answer of {url} is not one of the hub's: {reason}; check HF_ENDPOINT"
+            ))
         };
-        let info: HubAnswer = serde_json::from_str(text)
-            .map_err(|error| not_the_hub(plain_line(&error.to_string())))?;
-        if info.sha.is_empty() || !info.sha.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err(not_the_hub("sha is not a commit".into()));
+        let answer: HubAnswer = serde_json::from_str(text)
+            .map_err(|error| not_the_hub(&plain_line(&error.to_string())))?;
+        if answer.sha.is_empty() || !answer.sha.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(not_the_hub("sha is not a commit"));
         }
-        let of_card = info
-            .card
-            .and_then(|card| Some(card.license.as_str()?.to_owned()));
-        let of_tags = info
-            .tags
-            .iter()
-            .find_map(|tag| tag.strip_prefix("license:"));
-        let files = info.siblings.into_iter();
-        let files = files.map(|file| (file.rfilename.clone(), file.into_content()));
+        let mut licences = answer.tags.iter();
+        let licence = licences.find_map(|tag| tag.strip_prefix("license:"));
+        let files = answer.siblings.into_iter();
+        let files = files.filter(|file| is_plain(&file.rfilename));
         Ok(Self {
-            commit: info.sha,
-            licence: of_card.or_else(|| of_tags.map(str::to_owned)),
-            files: files.collect(),
+            licence: licence.map(str::to_owned),
+            commit: answer.sha,
+            files: files.map(Sibling::recorded).collect(),
         })
     }
 }
 
+fn is_plain(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    name.len() <= 100 && !name.starts_with('.') && name.bytes().all(is_plain)
+}
+
 impl Sibling {
-    fn into_content(self) -> Option<RecordedContent> {
-        Some(match self.lfs {
-            Some(LargeFile { sha256, size }) => RecordedContent {
-                size,
-                hash: RemoteHash::Sha256(sha256.to_ascii_lowercase()),
-            },
-            None => RecordedContent {
-                size: self.size?,
-                hash: RemoteHash::GitBlob(self.blob_id?.to_ascii_lowercase()),
-            },
-        })
+    fn recorded(self) -> (String, Option<RecordedContent>) {
+        let hash = match (self.lfs, self.blob_id) {
+            (Some(file), _) => Some(RemoteHash::Sha256(file.sha256.to_ascii_lowercase())),
+            (None, blob) => blob.map(|blob| RemoteHash::GitBlob(blob.to_ascii_lowercase())),
+        };
+        let content = self.size.zip(hash);
+        let content = content.map(|(size, hash)| RecordedContent { size, hash });
+        (self.rfilename, content)
     }
 }
 
@@ -473,20 +508,28 @@ mod tests {
     }
 
     #[test]
-    fn range_of_another_part_is_recognised() {
-        assert!(is_range("bytes 5-9/10", 5, 10));
-        assert!(is_range("bytes 5-9/*", 5, 10));
-        for other in ["bytes 4-9/10", "bytes 5-9/11", "bytes */10", "5-9/10", ""] {
-            assert!(!is_range(other, 5, 10), "{other}");
-        }
+    fn pauses_double_and_end_unless_bytes_arrive() {
+        let second = Duration::from_secs(1);
+        let mut attempts = Attempts {
+            url: String::new(),
+            name: "",
+            first_pause: second,
+            failed: 0,
+        };
+        let pauses: Vec<_> = (0..5).map(|_| attempts.pause(false, None)).collect();
+        let expected = [Some(1), Some(2), Some(4), Some(8), None];
+        assert_eq!(pauses, expected.map(|s| s.map(Duration::from_secs)));
+        assert_eq!(attempts.pause(true, None), Some(second));
+        assert_eq!(attempts.pause(false, Some(second * 3)), Some(second * 3));
+        assert_eq!(attempts.pause(false, Some(second * 3600)), Some(PAUSE_MAX));
     }
 
     #[test]
     fn record_has_commit_licence_sizes_and_hashes() {
-        let text = r#"{"sha": "9a7d", "tags": ["license:apache-2.0"], "cardData": {"license": ["mit"]}, "siblings": [
+        let text = r#"{"sha": "9a7d", "tags": ["en", "license:apache-2.0"], "siblings": [
             {"rfilename": "config.json", "size": 3, "blobId": "AB"},
             {"rfilename": "model.safetensors", "size": 9, "blobId": "cd", "lfs": {"sha256": "EF", "size": 9, "pointerSize": 1}},
-            {"rfilename": "README.md"}]}"#;
+            {"rfilename": "../x", "size": 1, "blobId": "AB"}, {"rfilename": "README.md"}]}"#;
         let record = RepositoryRecord::parse(text, "u").unwrap();
         assert_eq!(record.commit, "9a7d");
         assert_eq!(record.licence.as_deref(), Some("apache-2.0"));

@@ -5,46 +5,34 @@ use std::{collections::BTreeMap, fs::File, io, path::Path};
 use crate::{
     catalogue::KnownModel,
     error::HubError,
-    hash::{FileHasher, RemoteHash, hash_all},
+    hash::{FileHashes, RemoteHash},
 };
-use spotter_core::{FileReaders, ModelRecord, OpenFolder};
+use spotter_core::{FileReaders, ModelRecord, OpenFolder, RecordedFile};
 
 /// What Spotter writes beside the files of a model.
 const WRITTEN_BESIDE: [&str; 2] = [ModelRecord::FILE, "calibration.toml"];
 
-/// Compares all files of a directory with their record, by their hashes. An error says why a file is not the
-/// recorded one. Blocks; `seen` gets each file's name and the bytes that were read of it.
-pub fn check_directory(
+/// Compares a file of a directory with its record, by its hash. An error says why it is not the recorded one. Blocks.
+pub fn check_file(
     directory: &Path,
     record: &ModelRecord,
-    mut seen: impl FnMut(&str, u64),
-) -> Vec<(String, Result<(), String>)> {
-    let state = |name: &str, seen: &mut dyn FnMut(u64)| {
-        let path = directory.join(name);
-        let size = match path.metadata() {
-            Ok(found) => found.len(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(format!("{name} is missing"));
-            }
-            Err(error) => return Err(format!("{name} cannot be read: {error}")),
-        };
-        record.check_size(name, size).map_err(|e| e.to_string())?;
-        let sha256 = sha256(&path, seen).map_err(|e| format!("{name} cannot be read: {e}"))?;
-        record
-            .check_sha256(name, &sha256)
-            .map_err(|e| e.to_string())
+    RecordedFile { name, .. }: &RecordedFile,
+) -> Result<(), String> {
+    let path = directory.join(name);
+    let size = match path.metadata() {
+        Ok(found) => found.len(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(format!("{name} is missing"));
+        }
+        Err(error) => return Err(format!("{name} cannot be read: {error}")),
     };
-    let files = record.files.iter().map(|file| {
-        let state = state(&file.name, &mut |bytes| seen(&file.name, bytes));
-        (file.name.clone(), state)
-    });
-    files.collect()
-}
-
-fn sha256(path: &Path, seen: &mut dyn FnMut(u64)) -> io::Result<String> {
-    let mut hasher = FileHasher::like(&RemoteHash::Sha256(String::new()), 0);
-    hash_all(&mut File::open(path)?, &mut hasher, seen)?;
-    Ok(hasher.finish().sha256)
+    record.check_size(name, size).map_err(|e| e.to_string())?;
+    let like = RemoteHash::Sha256(String::new());
+    let hashes =
+        File::open(path).and_then(|mut file| FileHashes::of(&mut file, &like, size, |_| {}));
+    let hashes = hashes.map_err(|error| format!("{name} cannot be read: {error}"))?;
+    let checked = record.check_sha256(name, &hashes.sha256);
+    checked.map_err(|error| error.to_string())
 }
 
 /// The files of `model` in `directory` with their bytes, parts of a cut download and what Spotter wrote included. None when the directory
@@ -88,17 +76,6 @@ pub fn remove_files(directory: &Path, files: &BTreeMap<String, u64>) -> Result<u
     // A link, a mount, or a directory with other files stays.
     let _ = std::fs::remove_dir(directory);
     Ok(files.values().sum())
-}
-
-/// Bytes that this user can still write below `directory`, which need not exist yet.
-pub fn free_bytes(directory: &Path) -> Result<u64, HubError> {
-    let here = Path::new(".");
-    let ancestors = directory.ancestors().filter(|path| *path != Path::new(""));
-    let existing = ancestors.chain([here]).find(|path| path.exists());
-    let existing = existing.unwrap_or(here);
-    let found = rustix::fs::statvfs(existing).map_err(io::Error::from);
-    let found = found.map_err(HubError::disk("find the free space of", existing))?;
-    Ok(found.f_bavail.saturating_mul(found.f_frsize))
 }
 
 /// Does this process run as root?

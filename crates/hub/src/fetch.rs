@@ -1,63 +1,24 @@
 //! A known model becomes a directory with verified files and their record.
 
 use std::{
+    fs::{File, TryLockError},
+    io::{self, Read as _, Seek as _, SeekFrom, Write as _},
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use crate::{
     catalogue::{KnownModel, ModelSourceRepository},
-    client::{FileAddress, HubClient, RecordedContent, RepositoryRecord},
-    directory::free_bytes,
+    client::{
+        FetchNews, FileAddress, HubClient, Listener, RecordedContent, RepositoryRecord,
+        RequestFailure, amount,
+    },
     error::HubError,
-    hash::{FileHasher, FileHashes, hash_all},
-    licence::{LicenceText, accepted_licences, licence_file},
-    part::{PartFile, length_of_part},
+    hash::{FileHashes, sha256},
 };
-use spotter_core::{FileReaders, ModelRecord, OpenFolder, RecordedFile};
+use spotter_core::{AcceptedLicence, FileReaders, ModelRecord, OpenFolder, RecordedFile};
 
 /// Bytes that stay free for others beside the model.
 const ROOM_LEFT: u64 = 64 << 20;
-
-/// What happens while a model is fetched.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum FetchNews<'a> {
-    /// The hub's record of a repository.
-    Repository {
-        name: &'a str,
-        revision: &'a str,
-        commit: &'a str,
-        licence: Option<&'a str>,
-    },
-    /// Bytes that are missing, and bytes that are free for them. Comes before the licences and the first byte of a file.
-    Room { missing: u64, free: u64 },
-    /// Bytes of a file on this disk that were compared with the hub's record.
-    Checked { file: &'a str, done: u64, size: u64 },
-    /// The file is on this disk already.
-    Kept { file: &'a str },
-    /// Bytes of a file that are there, those of earlier runs included.
-    Received { file: &'a str, done: u64, size: u64 },
-    /// The connection was cut, or the hub cannot answer now.
-    Repeated {
-        /// Or the repository, whose record is requested.
-        file: &'a str,
-        reason: &'a str,
-        pause: Duration,
-    },
-    /// An earlier part was not of this file; it begins again.
-    Restarted { file: &'a str },
-    /// The file is complete, and its hash is that of the hub's record.
-    Verified { file: &'a str },
-}
-
-/// Receives news; a terminal, or a test.
-pub(crate) type Listener<'a> = &'a mut dyn FnMut(&FetchNews<'_>);
-
-/// A repository, and what the hub records of it.
-pub(crate) struct RepositoryAtCommit {
-    pub source: &'static ModelSourceRepository,
-    pub record: RepositoryRecord,
-}
 
 /// What to fetch, and who accepts its licence.
 pub struct FetchRequest<'a> {
@@ -70,6 +31,26 @@ pub struct FetchRequest<'a> {
     pub accept: &'a mut dyn FnMut(&LicenceText<'_>) -> Result<(), String>,
 }
 
+/// A licence to accept.
+#[derive(Debug)]
+pub struct LicenceText<'a> {
+    pub repository: &'a str,
+    /// Its licence file.
+    pub file: &'a str,
+    /// Its page, at the commit.
+    pub page: &'a str,
+    /// From the hub: not safe to print.
+    pub text: &'a str,
+    /// The user accepted another text of this repository before.
+    pub has_changed: bool,
+}
+
+/// A repository, and what the hub records of it.
+struct RepositoryAtCommit {
+    source: &'static ModelSourceRepository,
+    record: RepositoryRecord,
+}
+
 /// A file to fetch.
 struct FileOrder<'a> {
     repository: &'a RepositoryAtCommit,
@@ -78,11 +59,13 @@ struct FileOrder<'a> {
     target: PathBuf,
 }
 
-/// A file whose content is on the disk and verified.
-struct StagedFile {
-    sha256: String,
-    /// `None` when it is in its place already.
-    part: Option<PartFile>,
+/// `NAME.part`: what has arrived of a file, open and locked. It survives the process, so the next run continues it.
+struct PartFile {
+    name: String,
+    /// For messages.
+    path: PathBuf,
+    file: File,
+    length: u64,
 }
 
 /// Fetches the files of a model that its directory does not have yet, and writes the record of all of them. Before every file is
@@ -98,35 +81,53 @@ pub fn fetch(
     // The service, which is another user, has to read what root fetches; none of it is secret.
     let folder = OpenFolder::create(directory, FileReaders::Everyone);
     let folder = &folder.map_err(HubError::disk("create or open", directory))?;
-    let good = orders.iter().map(|order| order.good(folder, listener));
-    let good: Vec<Option<FileHashes>> = good.collect::<Result<_, _>>()?;
-    check_room(directory, folder, orders.iter().zip(&good), listener)?;
-    let licences = accepted_licences(client, &mut request, &repositories, listener)?;
-    let mut staged = Vec::new();
-    for (order, good) in orders.iter().zip(good) {
-        staged.push(order.stage(client, folder, good, listener)?);
+    let mut good = Vec::new();
+    let mut missing = 0_u64;
+    for order in &orders {
+        let sha256 = order.good(folder, listener)?;
+        if sha256.is_none() {
+            missing = missing.saturating_add(order.missing_bytes(folder));
+        }
+        good.push(sha256);
     }
-    let files = orders
-        .iter()
-        .zip(&staged)
-        .map(|(order, staged)| order.recorded(&staged.sha256));
+    check_room(directory, missing, listener)?;
+    let earlier = ModelRecord::read(directory).ok().flatten();
+    let earlier_licences = earlier.as_ref().map_or(&[][..], |record| &record.licences);
+    let mut licences = Vec::new();
+    for repository in repositories.iter().filter(|r| r.source.has_own_licence) {
+        let licence =
+            accepted_licence(client, &mut request, repository, earlier_licences, listener)?;
+        licences.push(licence);
+    }
+    let (mut files, mut parts) = (Vec::new(), Vec::new());
+    for (order, good) in orders.iter().zip(good) {
+        let sha256 = match good {
+            Some(sha256) => {
+                let note = format!("{}: here already, and verified", order.name);
+                listener(&FetchNews::Note(note));
+                sha256
+            }
+            None => {
+                let (part, sha256) = order.fetch(client, folder, listener)?;
+                parts.push((order, part));
+                sha256
+            }
+        };
+        files.push(order.recorded(sha256));
+    }
+    for (order, part) in parts {
+        let renamed = folder.rename(part.name.as_ref(), order.name.as_ref());
+        renamed.map_err(HubError::disk("replace", &order.target))?;
+    }
+    folder.sync().map_err(HubError::disk("write", directory))?;
     let record = ModelRecord {
         model: model.name.to_owned(),
         hub: Some(client.endpoint().to_owned()),
-        files: files.collect(),
+        files,
         licences,
         // The loader uses those of these weights.
-        score_maps: ModelRecord::read(directory)
-            .ok()
-            .flatten()
-            .map_or_else(Vec::new, |record| record.score_maps),
+        score_maps: earlier.map_or_else(Vec::new, |record| record.score_maps),
     };
-    for (order, staged) in orders.iter().zip(staged) {
-        if let Some(part) = staged.part {
-            part.install(folder, &order.target)?;
-        }
-    }
-    folder.sync().map_err(HubError::disk("write", directory))?;
     let written = record.write(directory);
     written.map_err(HubError::disk("write", directory.join(ModelRecord::FILE)))?;
     Ok(record)
@@ -140,49 +141,21 @@ fn repositories(
 ) -> Result<Vec<RepositoryAtCommit>, HubError> {
     let mut repositories = Vec::new();
     for source in model.repositories {
-        let file = source.name;
-        let record = client.record(file, source.revision, |reason, pause| {
-            listener(&FetchNews::Repeated {
-                file,
-                reason,
-                pause,
-            });
-        })?;
-        listener(&FetchNews::Repository {
-            name: source.name,
-            revision: source.revision,
-            commit: &record.commit,
-            licence: record.licence.as_deref(),
-        });
+        let ModelSourceRepository { name, revision, .. } = source;
+        let record = client.record(name, revision, listener)?;
+        let commit = match record.commit == *revision {
+            true => String::new(),
+            false => format!(" (commit {})", record.commit),
+        };
+        let licence = match &record.licence {
+            Some(licence) => format!("licence {licence}"),
+            None => format!("the hub names no licence; see the page of {name}"),
+        };
+        let note = format!("{name} at {revision}{commit}: {licence}");
+        listener(&FetchNews::Note(note));
         repositories.push(RepositoryAtCommit { source, record });
     }
     Ok(repositories)
-}
-
-impl RepositoryAtCommit {
-    pub fn address<'a>(&'a self, name: &'a str) -> FileAddress<'a> {
-        FileAddress {
-            repository: self.source.name,
-            commit: &self.record.commit,
-            name,
-        }
-    }
-
-    /// Size and hash of a file that it lists.
-    pub fn content(&self, file: &str) -> Result<&RecordedContent, HubError> {
-        let (repository, name) = (self.source.name.to_owned(), file.to_owned());
-        match self.record.files.get(file) {
-            Some(Some(content)) => Ok(content),
-            Some(None) => Err(HubError::NoSize {
-                repository,
-                file: name,
-            }),
-            None => Err(HubError::FileMissing {
-                repository,
-                file: name,
-            }),
-        }
-    }
 }
 
 /// All files of all repositories, with what the hub records of them.
@@ -193,19 +166,27 @@ fn orders<'a>(
     let mut orders = Vec::new();
     for repository in repositories {
         let RepositoryAtCommit { source, record } = repository;
-        let mut names = Vec::from_iter(licence_file(repository));
+        let mut names = Vec::from_iter(repository.licence_file());
         for wanted in source.files {
-            let wanted = wanted.names(&record.files);
-            names.extend(wanted.map_err(|file| HubError::FileMissing {
-                repository: source.name.to_owned(),
-                file,
+            names.extend(wanted.names(&record.files).map_err(|missing| {
+                HubError::Final(format!(
+                    "{} at this revision has no {missing}; update Spotter, or check HF_ENDPOINT if it names a mirror",
+                    source.name
+                ))
             })?);
         }
         for name in names {
+            let content = record.files[name].as_ref().ok_or_else(|| {
+                HubError::Final(format!(
+                    "the hub's list of {} names no size and hash of {name}, so its content cannot be verified; HF_ENDPOINT may name a \
+                     mirror that leaves them out: use another mirror, or the hub itself",
+                    source.name
+                ))
+            })?;
             orders.push(FileOrder {
                 repository,
                 name,
-                content: repository.content(name)?,
+                content,
                 target: directory.join(name),
             });
         }
@@ -213,150 +194,198 @@ fn orders<'a>(
     Ok(orders)
 }
 
-/// Shows the room that is needed; fails when the files that are not there do not fit on the disk.
-fn check_room<'a>(
-    directory: &Path,
-    folder: &OpenFolder,
-    files: impl Iterator<Item = (&'a FileOrder<'a>, &'a Option<FileHashes>)>,
+/// Shows the room that is needed; fails when so many bytes do not fit on the disk.
+fn check_room(directory: &Path, missing: u64, listener: Listener<'_>) -> Result<(), HubError> {
+    if missing == 0 {
+        return Ok(());
+    }
+    let found = rustix::fs::statvfs(directory).map_err(io::Error::from);
+    let found = found.map_err(HubError::disk("find the free space of", directory))?;
+    let free = found.f_bavail.saturating_mul(found.f_frsize);
+    let (size, room) = (amount(missing), amount(free));
+    let note = format!("{size} to fetch, {room} free on that disk");
+    listener(&FetchNews::Note(note));
+    let needed = missing.saturating_add(ROOM_LEFT).saturating_sub(free);
+    match needed {
+        0 => Ok(()),
+        needed => Err(HubError::Final(format!(
+            "{}: {needed} more bytes are needed and {free} are free; make room, or name another directory with --dir",
+            directory.display()
+        ))),
+    }
+}
+
+/// The licence of a repository that requires its acceptance. What an earlier record of the directory has accepted is not asked again.
+fn accepted_licence(
+    client: &HubClient,
+    request: &mut FetchRequest<'_>,
+    at_commit: &RepositoryAtCommit,
+    earlier: &[AcceptedLicence],
     listener: Listener<'_>,
-) -> Result<(), HubError> {
-    let missing = files.filter(|(_, good)| good.is_none());
-    let missing = missing.map(|(order, _)| {
-        let there = length_of_part(folder, &order.target);
-        order.content.size.saturating_sub(there)
-    });
-    let missing = missing.fold(0, u64::saturating_add);
-    let free = free_bytes(directory)?;
-    if missing > 0 {
-        listener(&FetchNews::Room { missing, free });
+) -> Result<AcceptedLicence, HubError> {
+    let repository = at_commit.source.name;
+    let page = format!("{}/{repository}", client.endpoint());
+    let file = at_commit.licence_file().ok_or_else(|| {
+        HubError::Final(format!(
+            "{repository} has no licence file, so there is no text to accept; nothing was fetched: read {page}, and update Spotter"
+        ))
+    })?;
+    let text = client.short_file(&at_commit.address(file), listener)?;
+    // The file itself is compared with the hub's record when it is fetched.
+    let sha256 = sha256(text.as_bytes());
+    let known = earlier.iter().find(|known| known.repository == repository);
+    if let Some(known) = known.filter(|known| known.sha256 == sha256) {
+        return Ok(known.clone());
     }
-    if missing > 0 && missing.saturating_add(ROOM_LEFT) > free {
-        return Err(HubError::NoRoom {
-            path: directory.to_owned(),
-            needed: missing.saturating_add(ROOM_LEFT).saturating_sub(free),
-            free,
-        });
+    let licence = LicenceText {
+        repository,
+        file,
+        page: &format!("{page}/blob/{}/{file}", at_commit.record.commit),
+        text: &text,
+        has_changed: known.is_some(),
+    };
+    (request.accept)(&licence).map_err(|reason| {
+        HubError::Final(format!(
+            "the licence of {repository} ({file}) was not accepted: {reason}; nothing was fetched"
+        ))
+    })?;
+    Ok(AcceptedLicence {
+        repository: repository.to_owned(),
+        file: file.to_owned(),
+        sha256,
+        accepted: request.today.clone(),
+    })
+}
+
+impl RepositoryAtCommit {
+    fn address<'a>(&'a self, name: &'a str) -> FileAddress<'a> {
+        FileAddress {
+            repository: self.source.name,
+            commit: &self.record.commit,
+            name,
+        }
     }
-    Ok(())
+
+    /// The name of the licence file, if its licence has to be accepted.
+    fn licence_file(&self) -> Option<&str> {
+        let mut names = self.record.files.keys();
+        let name = names.find(|name| name.to_ascii_lowercase().contains("licen"))?;
+        self.source.has_own_licence.then_some(name)
+    }
 }
 
 impl FileOrder<'_> {
-    fn address(&self) -> FileAddress<'_> {
-        self.repository.address(self.name)
-    }
-
-    /// The hashes of the file in the directory, if it is the right one.
+    /// The SHA-256 of the file in the directory, if it is the right one.
     fn good(
         &self,
         folder: &OpenFolder,
         listener: Listener<'_>,
-    ) -> Result<Option<FileHashes>, HubError> {
-        let size = self.content.size;
+    ) -> Result<Option<String>, HubError> {
         let cannot_read = || HubError::disk("read", &self.target);
-        let Some(mut opened) = folder.read(self.name.as_ref()).map_err(cannot_read())? else {
+        let Some(mut file) = folder.read(self.name.as_ref()).map_err(cannot_read())? else {
             return Ok(None);
         };
-        if opened.metadata().map_err(cannot_read())?.len() != size {
+        if file.metadata().map_err(cannot_read())?.len() != self.content.size {
             return Ok(None);
         }
-        let mut hasher = FileHasher::like(&self.content.hash, size);
-        let file = self.name;
-        let seen = |done| listener(&FetchNews::Checked { file, done, size });
-        hash_all(&mut opened, &mut hasher, seen).map_err(cannot_read())?;
-        let hashes = hasher.finish();
-        Ok((hashes.remote == self.content.hash).then_some(hashes))
+        let hashes = self.hashes(&mut file, listener).map_err(cannot_read())?;
+        Ok((hashes.remote == self.content.hash).then_some(hashes.sha256))
     }
 
-    /// Fetches the file to its part, unless it is `good`, and verifies it.
-    fn stage(
-        &self,
-        client: &HubClient,
-        folder: &OpenFolder,
-        good: Option<FileHashes>,
-        listener: Listener<'_>,
-    ) -> Result<StagedFile, HubError> {
-        let file = self.name;
-        if let Some(hashes) = good {
-            listener(&FetchNews::Kept { file });
-            return Ok(StagedFile {
-                sha256: hashes.sha256,
-                part: None,
-            });
-        }
+    /// Bytes that have not arrived.
+    fn missing_bytes(&self, folder: &OpenFolder) -> u64 {
+        let part = folder.read(part_name(self.name).as_ref()).ok().flatten();
+        let there = part.and_then(|part| part.metadata().ok());
         let size = self.content.size;
-        let seen = |done| listener(&FetchNews::Checked { file, done, size });
-        let mut part = PartFile::open(folder, &self.target, self.content.clone(), seen)?;
-        let had = part.length();
-        self.complete(client, &mut part, listener)?;
-        let mut found = part.hashes();
-        // What an earlier run left may be of another revision, and a transfer may be damaged.
-        if found.remote != self.content.hash {
-            if had > 0 {
-                listener(&FetchNews::Restarted { file });
-            }
-            part.restart()?;
-            self.complete(client, &mut part, listener)?;
-            found = part.hashes();
-        }
-        if found.remote != self.content.hash {
-            part.restart()?;
-            return Err(HubError::WrongHash {
-                url: client.url(&self.address()),
-                expected: self.content.hash.to_string(),
-                found: found.remote.to_string(),
+        size.saturating_sub(there.map_or(0, |found| found.len()))
+    }
+
+    fn hashes(&self, file: &mut File, listener: Listener<'_>) -> io::Result<FileHashes> {
+        let (name, size) = (self.name, self.content.size);
+        FileHashes::of(file, &self.content.hash, size, |done| {
+            listener(&FetchNews::Progress {
+                verb: "checking",
+                file: name,
+                done,
+                size,
             });
-        }
-        part.sync()?;
-        listener(&FetchNews::Verified { file });
-        Ok(StagedFile {
-            sha256: found.sha256,
-            part: Some(part),
         })
     }
 
+    /// Fetches the file to its part and verifies it; gives its SHA-256, too.
+    fn fetch(
+        &self,
+        client: &HubClient,
+        folder: &OpenFolder,
+        listener: Listener<'_>,
+    ) -> Result<(PartFile, String), HubError> {
+        let name = self.name;
+        let mut part = PartFile::open(folder, self)?;
+        let mut received = String::new();
+        // What an earlier run left may be of another revision, and a transfer may be damaged.
+        for _ in 0..2 {
+            self.receive(client, &mut part, listener)?;
+            let cannot_read = || HubError::disk("read", &part.path);
+            part.file.rewind().map_err(cannot_read())?;
+            let hashes = self
+                .hashes(&mut part.file, listener)
+                .map_err(cannot_read())?;
+            if hashes.remote == self.content.hash {
+                // So that it survives a power failure.
+                let written = part.file.sync_all();
+                written.map_err(HubError::disk("write", &part.path))?;
+                listener(&FetchNews::Note(format!("{name}: verified")));
+                return Ok((part, hashes.sha256));
+            }
+            part.restart()?;
+            received = hashes.remote.to_string();
+            let note = format!("{name}: it has other content than the hub records; starting again");
+            listener(&FetchNews::Note(note));
+        }
+        Err(HubError::Final(format!(
+            "{} has the wrong content: the hub records {}, received was {received}, twice; nothing in the directory was changed; try \
+             again later, or without the mirror or proxy that changes files",
+            client.url(&self.repository.address(name)),
+            self.content.hash
+        )))
+    }
+
     /// Requests what is missing until the part is complete.
-    fn complete(
+    fn receive(
         &self,
         client: &HubClient,
         part: &mut PartFile,
         listener: Listener<'_>,
     ) -> Result<(), HubError> {
-        let (file, size) = (self.name, self.content.size);
-        let mut patience = client.patience();
-        while !part.is_complete() {
-            let before = part.length();
-            let (reason, after) = match client.open(&self.address(), before, size) {
+        let (address, size) = (self.repository.address(self.name), self.content.size);
+        let mut attempts = client.attempts(client.url(&address), self.name);
+        while part.length < size {
+            let before = part.length;
+            let failure = match client.open(&address, before) {
                 Ok(transfer) => {
                     if transfer.start != before {
                         part.restart()?;
                     }
-                    let seen = |done| listener(&FetchNews::Received { file, done, size });
-                    match part.receive(transfer.body, seen)? {
-                        Ok(()) => ("the connection was cut".to_owned(), None),
-                        Err(error) => (error.to_string(), None),
-                    }
+                    let body = transfer.body.take(size - part.length);
+                    part.append(body, |done| {
+                        listener(&FetchNews::Progress {
+                            verb: "receiving",
+                            file: self.name,
+                            done,
+                            size,
+                        });
+                    })?
                 }
-                Err(failure) => failure.into_reason()?,
+                Err(failure) => failure,
             };
-            if part.is_complete() {
-                break;
+            if part.length < size {
+                attempts.wait(part.length > before, failure, listener)?;
             }
-            let Some(pause) = patience.pause(part.length() > before, after) else {
-                let url = client.url(&self.address());
-                return Err(HubError::Unreachable { url, reason });
-            };
-            let reason = &reason;
-            listener(&FetchNews::Repeated {
-                file,
-                reason,
-                pause,
-            });
-            std::thread::sleep(pause);
         }
         Ok(())
     }
 
-    fn recorded(&self, sha256: &str) -> RecordedFile {
+    fn recorded(&self, sha256: String) -> RecordedFile {
         let RepositoryAtCommit { source, record } = self.repository;
         RecordedFile {
             name: self.name.to_owned(),
@@ -365,7 +394,68 @@ impl FileOrder<'_> {
             commit: record.commit.clone(),
             licence: record.licence.clone(),
             size: self.content.size,
-            sha256: sha256.to_owned(),
+            sha256,
+        }
+    }
+}
+
+fn part_name(name: &str) -> String {
+    format!("{name}.part")
+}
+
+impl PartFile {
+    fn open(folder: &OpenFolder, order: &FileOrder<'_>) -> Result<Self, HubError> {
+        let name = part_name(order.name);
+        let path = order.target.with_file_name(&name);
+        let opened = folder.open(name.as_ref());
+        let mut file = opened.map_err(HubError::disk("open", &path))?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let path = path.display();
+                let text = format!("another process is fetching {path}; wait for it");
+                return Err(HubError::Final(text));
+            }
+            Err(TryLockError::Error(error)) => return Err(HubError::disk("lock", &path)(error)),
+        }
+        let end = file.seek(SeekFrom::End(0));
+        let mut part = Self {
+            length: end.map_err(HubError::disk("read", &path))?,
+            name,
+            path,
+            file,
+        };
+        if part.length > order.content.size {
+            part.restart()?;
+        }
+        Ok(part)
+    }
+
+    /// Forgets what is there.
+    fn restart(&mut self) -> Result<(), HubError> {
+        let emptied = self.file.set_len(0).and_then(|()| self.file.rewind());
+        emptied.map_err(HubError::disk("empty", &self.path))?;
+        self.length = 0;
+        Ok(())
+    }
+
+    /// Writes what `body` gives, and says why it gave no more. The part keeps what came before.
+    fn append(
+        &mut self,
+        mut body: impl io::Read,
+        mut seen: impl FnMut(u64),
+    ) -> Result<RequestFailure, HubError> {
+        let mut piece = vec![0; 256 << 10];
+        loop {
+            let count = match body.read(&mut piece) {
+                Ok(0) => return Ok(RequestFailure::transient("the connection was cut")),
+                Ok(count) => count,
+                Err(error) => return Ok(RequestFailure::transient(error)),
+            };
+            let written = self.file.write_all(&piece[..count]);
+            written.map_err(HubError::disk("write", &self.path))?;
+            self.length += count as u64;
+            seen(self.length);
         }
     }
 }

@@ -16,13 +16,9 @@ mod directory;
 mod error;
 mod fetch;
 mod hash;
-mod licence;
-mod part;
-mod patience;
 
 pub use catalogue::{KNOWN_MODELS, KnownModel, ModelSourceRepository, WantedFile};
-pub use client::{HubClient, HubSettings};
-pub use directory::{check_directory, free_bytes, is_root, model_files, remove_files};
+pub use client::{FetchNews, HubClient, HubSettings, amount};
+pub use directory::{check_file, is_root, model_files, remove_files};
 pub use error::HubError;
-pub use fetch::{FetchNews, FetchRequest, fetch};
-pub use licence::LicenceText;
+pub use fetch::{FetchRequest, LicenceText, fetch};
