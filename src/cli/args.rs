@@ -1,7 +1,6 @@
 //! The arguments of every command. Their doc comments are the text of `--help`.
 
 use std::{
-    net::{Ipv4Addr, SocketAddrV4},
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -17,7 +16,6 @@ use spotter_config::{
 };
 use spotter_core::{CaptionLength, GpuPrecision, IdError, NodeId, SpatialReference};
 use spotter_hub::{KNOWN_MODELS, KnownModel};
-use spotter_onvif::DISCOVERY_GROUP;
 use url::Url;
 
 /// What the service runs with (systemd/spotter.service).
@@ -166,25 +164,16 @@ pub struct CheckArgs {
 /// `spotter discover`
 #[derive(Debug, Args)]
 pub struct DiscoverArgs {
-    /// Search on the interface with this IPv4 address; may be given several times; default: all interfaces
-    #[arg(long, value_name = "IP")]
-    pub interface: Vec<Ipv4Addr>,
-    /// Ask this address, not the multicast group: a camera behind a router, if it answers
-    #[arg(long, value_name = "IP[:PORT]", value_parser = asked_address)]
-    pub ask: Option<SocketAddrV4>,
     /// Do not search: the camera is at http://HOST or https://HOST, with the path of its device service unless that is
     /// /onvif/device_service; may be given several times
-    #[arg(long, value_name = "URL", value_parser = onvif_address, conflicts_with_all = ["interface", "ask"])]
+    #[arg(long, value_name = "URL", value_parser = onvif_address)]
     pub address: Vec<Url>,
     /// How long to wait for answers to the search
     #[arg(long, value_name = "TIME", default_value = "4s", value_parser = config::duration)]
     pub wait: Duration,
-    /// An ONVIF user of the cameras, to list their streams; the password is in the environment variable ONVIF_PASSWORD or in a file
+    /// An ONVIF user of the cameras, to list their streams; the password is in the environment variable ONVIF_PASSWORD
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
-    /// A file with the password
-    #[arg(long, value_name = "FILE", requires = "user")]
-    pub password_file: Option<PathBuf>,
     /// Accept any certificate of a camera with https; an attacker on the network can then read and change what it answers
     #[arg(long)]
     pub insecure: bool,
@@ -198,17 +187,6 @@ pub struct DiscoverArgs {
 
 fn onvif_address(text: &str) -> Result<Url, String> {
     spotter_onvif::device_address(text).map_err(|wrong| format!("the address {wrong}"))
-}
-
-/// With the port of WS-Discovery where none is given.
-fn asked_address(text: &str) -> Result<SocketAddrV4, String> {
-    let with_port = text.parse().ok();
-    let alone = || {
-        let ip = text.parse().ok()?;
-        Some(SocketAddrV4::new(ip, DISCOVERY_GROUP.port()))
-    };
-    let address = with_port.or_else(alone);
-    address.ok_or_else(|| "must be an IPv4 address, like 192.0.2.7 or 192.0.2.7:3702".into())
 }
 
 #[derive(Debug, Subcommand)]

@@ -6,6 +6,7 @@
 
 mod anchor;
 mod answer;
+mod backoff;
 mod detection;
 mod epoch;
 mod event;
@@ -45,9 +46,9 @@ mod view;
 mod window;
 
 pub use {
-    answer::*, detection::*, epoch::*, event::*, file::*, frame::*, frame_counters::*, geometry::*,
-    gpu_precision::*, ids::*, latency::*, log_throttle::*, look_token::*, model_record::*,
-    nearest::*, phase::*, plain_line::*, polygon::*, polygon_rules::*, prompt::*, prompt_state::*,
-    schedule::*, score_map::*, setting::*, stream_counters::*, strip::*, time::*, trigger::*,
-    values::*, view::*, window::*,
+    answer::*, backoff::*, detection::*, epoch::*, event::*, file::*, frame::*, frame_counters::*,
+    geometry::*, gpu_precision::*, ids::*, latency::*, log_throttle::*, look_token::*,
+    model_record::*, nearest::*, phase::*, plain_line::*, polygon::*, polygon_rules::*, prompt::*,
+    prompt_state::*, schedule::*, score_map::*, setting::*, stream_counters::*, strip::*, time::*,
+    trigger::*, values::*, view::*, window::*,
 };

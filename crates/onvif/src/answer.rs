@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
+use serde::Serialize;
 
 use crate::{
+    discovery::DiscoveredCamera,
     message::{OnvifMessage, message_of},
     soap::ReferenceParameter,
     xml::{XmlNode, all, find, plain_text_of, read_xml, text, text_of},
@@ -24,7 +26,7 @@ impl ServiceAddresses {
     pub(crate) fn of_services(answer: &str) -> Result<Self, String> {
         let document = read_xml(answer)?;
         let mut found = Self::default();
-        for service in all(document.root(), "Service") {
+        for service in all(&document, "Service") {
             let address = text_of(service, "XAddr").map(str::to_owned);
             let namespace = text_of(service, "Namespace").unwrap_or_default();
             match namespace.trim_end_matches('/') {
@@ -41,7 +43,7 @@ impl ServiceAddresses {
     pub(crate) fn of_capabilities(answer: &str) -> Result<Self, String> {
         let document = read_xml(answer)?;
         let address = |name| {
-            let service = find(document.root(), name)?;
+            let service = find(&document, name)?;
             text_of(service, "XAddr").map(str::to_owned)
         };
         Ok(Self {
@@ -56,12 +58,12 @@ impl ServiceAddresses {
 /// with the times of tokens.
 pub(crate) fn camera_time_ms(answer: &str) -> Result<i64, String> {
     let document = read_xml(answer)?;
-    let shown = |name| time_ms(find(document.root(), name)?);
+    let shown = |name| time_ms(find(&document, name)?);
     let time = shown("UTCDateTime").or_else(|| shown("LocalDateTime"));
     time.ok_or_else(|| "no usable UTCDateTime or LocalDateTime".to_owned())
 }
 
-fn time_ms(shown: XmlNode<'_>) -> Option<i64> {
+fn time_ms(shown: &XmlNode) -> Option<i64> {
     let number = |name| text_of(shown, name).and_then(|text| text.parse::<i16>().ok());
     let small = |name| number(name).and_then(|number| i8::try_from(number).ok());
     let (year, month, day) = (number("Year")?, small("Month")?, small("Day")?);
@@ -82,28 +84,27 @@ pub(crate) struct CreatedSubscription {
 impl CreatedSubscription {
     pub(crate) fn of(answer: &str) -> Result<Self, String> {
         let document = read_xml(answer)?;
-        let reference = find(document.root(), "SubscriptionReference");
+        let reference = find(&document, "SubscriptionReference");
         let reference = reference.ok_or("no SubscriptionReference")?;
         let parameters = find(reference, "ReferenceParameters");
-        let parameters = parameters.into_iter().flat_map(|node| node.children());
-        let parameters = parameters.filter(|node| node.is_element());
+        let parameters = parameters.into_iter().flat_map(|node| &node.children);
         Ok(Self {
             address: text_of(reference, "Address").unwrap_or_default().to_owned(),
             parameters: parameters.map(parameter).collect(),
-            lasts: lasts(document.root()),
+            lasts: lasts(&document),
         })
     }
 }
 
-fn parameter(node: XmlNode<'_>) -> ReferenceParameter {
+fn parameter(node: &XmlNode) -> ReferenceParameter {
     ReferenceParameter {
-        namespace: node.tag_name().namespace().unwrap_or_default().to_owned(),
-        name: node.tag_name().name().to_owned(),
+        namespace: node.namespace.clone(),
+        name: node.name.clone(),
         value: text(node).unwrap_or_default().to_owned(),
     }
 }
 
-fn lasts(answer: XmlNode<'_>) -> Option<Duration> {
+fn lasts(answer: &XmlNode) -> Option<Duration> {
     let now = instant_ms(text_of(answer, "CurrentTime")?)?;
     let end = instant_ms(text_of(answer, "TerminationTime")?)?;
     let left = u64::try_from(end - now).ok().filter(|left| *left > 0)?;
@@ -135,10 +136,10 @@ impl SubscriptionAnswer {
     pub(crate) fn of(answer: &str) -> Result<Self, String> {
         let document = read_xml(answer)?;
         let mut pulled = Self {
-            lasts: lasts(document.root()),
+            lasts: lasts(&document),
             ..Self::default()
         };
-        for notification in all(document.root(), "NotificationMessage") {
+        for notification in all(&document, "NotificationMessage") {
             match message_of(notification) {
                 Some(message) => pulled.messages.push(message),
                 None => pulled.ignored += 1,
@@ -148,58 +149,60 @@ impl SubscriptionAnswer {
     }
 }
 
-/// What a camera is.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeviceInformation {
-    pub manufacturer: Option<String>,
-    pub model: Option<String>,
-    pub firmware: Option<String>,
+/// Adds what a camera is, of `GetDeviceInformation`. The camera's own model counts more than that of the search.
+pub(crate) fn add_device_information(
+    camera: &mut DiscoveredCamera,
+    answer: &str,
+) -> Result<(), String> {
+    let document = read_xml(answer)?;
+    let text = |name| plain_text_of(&document, name);
+    camera.manufacturer = text("Manufacturer");
+    camera.model = text("Model").or(camera.model.take());
+    camera.firmware = text("FirmwareVersion");
+    Ok(())
 }
 
-impl DeviceInformation {
-    pub(crate) fn of(answer: &str) -> Result<Self, String> {
-        let document = read_xml(answer)?;
-        let text = |name| plain_text_of(document.root(), name);
-        Ok(Self {
-            manufacturer: text("Manufacturer"),
-            model: text("Model"),
-            firmware: text("FirmwareVersion"),
-        })
+/// What a camera says of a stream that it offers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct MediaProfile {
+    #[serde(skip)]
+    pub token: String,
+    #[serde(rename = "profile")]
+    pub name: String,
+    pub encoding: Option<String>,
+    pub width: Option<u32>,
+    pub height: Option<u32>,
+    #[serde(rename = "fps")]
+    pub rate_hz: Option<f64>,
+}
+
+impl MediaProfile {
+    /// For people: `640x360`.
+    pub fn size(&self) -> Option<String> {
+        Some(format!("{}x{}", self.width?, self.height?))
     }
-}
-
-/// A stream that a camera offers.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct MediaProfile {
-    pub(crate) token: String,
-    pub(crate) name: String,
-    pub(crate) encoding: Option<String>,
-    /// Width and height.
-    pub(crate) size: Option<(u32, u32)>,
-    pub(crate) rate_hz: Option<f64>,
 }
 
 /// The profiles that have video, in the camera's order.
 pub(crate) fn profiles(answer: &str) -> Result<Vec<MediaProfile>, String> {
     let document = read_xml(answer)?;
-    let profiles = all(document.root(), "Profiles");
+    let profiles = all(&document, "Profiles").into_iter();
     Ok(profiles.filter_map(profile).collect())
 }
 
-fn profile(node: XmlNode<'_>) -> Option<MediaProfile> {
+fn profile(node: &XmlNode) -> Option<MediaProfile> {
     // The name is that of the first or of the second media service.
     let encoder = find(node, "VideoEncoderConfiguration").or_else(|| find(node, "VideoEncoder"))?;
     let token = node.attribute("token")?.to_owned();
     let number =
         |name| find(encoder, "Resolution").and_then(|size| text_of(size, name)?.parse().ok());
     let rate = text_of(encoder, "FrameRateLimit").and_then(|text| text.parse::<f64>().ok());
-    let mut names = node
-        .children()
-        .filter(|child| child.tag_name().name() == "Name");
+    let mut names = node.children.iter().filter(|child| child.name == "Name");
     Some(MediaProfile {
         name: plain_line(names.find_map(text).unwrap_or(&token)),
         encoding: plain_text_of(encoder, "Encoding"),
-        size: number("Width").zip(number("Height")),
+        width: number("Width"),
+        height: number("Height"),
         rate_hz: rate.filter(|rate| *rate > 0.0),
         token,
     })
@@ -208,7 +211,7 @@ fn profile(node: XmlNode<'_>) -> Option<MediaProfile> {
 /// The address of a stream, as the camera names it.
 pub(crate) fn stream_uri(answer: &str) -> Result<String, String> {
     let document = read_xml(answer)?;
-    let uri = text_of(document.root(), "Uri").map(str::to_owned);
+    let uri = text_of(&document, "Uri").map(str::to_owned);
     uri.ok_or_else(|| "no Uri".to_owned())
 }
 
@@ -261,7 +264,8 @@ mod tests {
     #[test]
     fn names_of_a_camera_are_one_line() {
         let answer = "<r><Manufacturer>A&#10;ok</Manufacturer><Model>x\u{202e}y</Model></r>";
-        let device = DeviceInformation::of(answer).unwrap();
+        let mut device = DiscoveredCamera::at("http://cam/".parse().unwrap());
+        add_device_information(&mut device, answer).unwrap();
         assert_eq!(device.manufacturer.as_deref(), Some("A\u{fffd}ok"));
         assert_eq!(device.model.as_deref(), Some("x\u{fffd}y"));
         let answer = "<r><Profiles token='a&#10;b'><VideoEncoder><Encoding>H\u{85}264</Encoding></VideoEncoder></Profiles></r>";
@@ -283,13 +287,13 @@ mod tests {
         let found = profiles(one).unwrap();
         assert_eq!(found.len(), 1);
         assert_eq!(
-            (&*found[0].name, found[0].size, found[0].rate_hz),
-            ("main", Some((2560, 1440)), Some(20.0))
+            (&*found[0].name, found[0].width, found[0].rate_hz),
+            ("main", Some(2560), Some(20.0))
         );
         let found = &profiles(two).unwrap()[0];
         assert_eq!(
-            (found.encoding.as_deref(), found.size, found.rate_hz),
-            (Some("H265"), Some((640, 360)), None)
+            (found.encoding.as_deref(), found.height, found.rate_hz),
+            (Some("H265"), Some(360), None)
         );
     }
 }

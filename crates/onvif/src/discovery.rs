@@ -8,6 +8,7 @@ use std::{
 };
 
 use percent_encoding::percent_decode_str;
+use serde::Serialize;
 use tokio::{
     net::UdpSocket,
     task::JoinSet,
@@ -18,6 +19,7 @@ use url::Url;
 use crate::{
     camera::device_address,
     soap::message_id,
+    streams::OnvifStream,
     xml::{XmlNode, all, find, leaf, read_xml, text, text_of},
 };
 use spotter_core::plain_line;
@@ -39,27 +41,42 @@ const REPEAT_AFTER: Duration = Duration::from_millis(250);
 /// More than any answer has.
 const MAX_DATAGRAM: usize = 65_535;
 
-/// What is asked.
-#[derive(Clone, Debug)]
-pub struct DiscoveryOptions {
-    /// Addresses of this machine's interfaces that are asked on.
-    pub interfaces: Vec<Ipv4Addr>,
-    /// How long answers are waited for.
-    pub wait: Duration,
-    /// [`DISCOVERY_GROUP`], or one camera.
-    pub to: SocketAddrV4,
-}
-
-/// A camera that answered.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A camera that answered the search or is asked for its streams.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DiscoveredCamera {
-    /// The camera's own id.
-    pub endpoint: String,
     /// Of the device service.
     pub address: Url,
+    /// The camera's own id.
+    pub endpoint: String,
     pub name: Option<String>,
-    pub model: Option<String>,
     pub location: Option<String>,
+    pub manufacturer: Option<String>,
+    pub model: Option<String>,
+    pub firmware: Option<String>,
+    /// It has an event service; `None`: it was not asked.
+    pub events: Option<bool>,
+    /// In the camera's order.
+    pub streams: Option<Vec<OnvifStream>>,
+    /// Why it did not list its streams.
+    pub error: Option<String>,
+}
+
+impl DiscoveredCamera {
+    /// Of which nothing else is known.
+    pub fn at(address: Url) -> Self {
+        Self {
+            endpoint: address.to_string(),
+            address,
+            name: None,
+            location: None,
+            manufacturer: None,
+            model: None,
+            firmware: None,
+            events: None,
+            streams: None,
+            error: None,
+        }
+    }
 }
 
 /// The answers, and what could not be asked.
@@ -86,11 +103,10 @@ pub fn interfaces() -> io::Result<Vec<Ipv4Addr>> {
     Ok(addresses)
 }
 
-/// Asks on all interfaces at the same time.
-pub async fn discover(options: &DiscoveryOptions) -> FoundCameras {
+/// Asks `to` ([`DISCOVERY_GROUP`]) on all interfaces at the same time, and collects answers for `wait`.
+pub async fn discover(interfaces: &[Ipv4Addr], wait: Duration, to: SocketAddrV4) -> FoundCameras {
     let mut asked = JoinSet::new();
-    for &interface in &options.interfaces {
-        let (to, wait) = (options.to, options.wait);
+    for &interface in interfaces {
         asked.spawn(async move { (interface, ask_on(interface, to, wait).await) });
     }
     let mut found = BTreeMap::new();
@@ -167,13 +183,13 @@ pub(crate) fn matches(answer: &str, sender: SocketAddr) -> Vec<DiscoveredCamera>
     let Ok(document) = read_xml(answer) else {
         return Vec::new();
     };
-    let matches = all(document.root(), "ProbeMatch");
+    let matches = all(&document, "ProbeMatch").into_iter();
     matches
         .filter_map(|node| discovered(node, sender))
         .collect()
 }
 
-fn discovered(node: XmlNode<'_>, sender: SocketAddr) -> Option<DiscoveredCamera> {
+fn discovered(node: &XmlNode, sender: SocketAddr) -> Option<DiscoveredCamera> {
     let address = best_address(text_of(node, "XAddrs")?, sender)?;
     let scopes = text_of(node, "Scopes").unwrap_or_default();
     let scope = |name: &str| {
@@ -189,7 +205,7 @@ fn discovered(node: XmlNode<'_>, sender: SocketAddr) -> Option<DiscoveredCamera>
         name: scope("name"),
         model: scope("hardware"),
         location: scope("location"),
-        address,
+        ..DiscoveredCamera::at(address)
     })
 }
 
@@ -235,10 +251,9 @@ mod tests {
         let found = matches(&answer(addresses, scopes), sender());
         let expected = DiscoveredCamera {
             endpoint: "urn:uuid:1".into(),
-            address: Url::parse("http://192.0.2.7/o").unwrap(),
             name: Some("Front door".into()),
             model: Some("X\u{fffd}1".into()),
-            location: None,
+            ..DiscoveredCamera::at(Url::parse("http://192.0.2.7/o").unwrap())
         };
         assert_eq!(found, [expected]);
     }

@@ -1,12 +1,7 @@
 //! ONVIF: finds cameras, lists their streams and receives their events (docs/onvif.md).
 //!
-//! ```text
-//!                 ┌ watch_events: a task for each camera ──────────────────────────┐
-//!   OnvifCamera ─▶│ session: pure ──call──▶ CameraLink ──▶ client ──SOAP over HTTP─│──▶ camera
-//!                 │ subscribe, pull, renew  a thread      login, faults           │
-//!                 └──────────────┬─────────────────────────────────────────────────┘
-//!                                └─OnvifUpdate─▶ the triggers
-//! ```
+//! `watch` receives the events of a camera: a task of subscribe, pull and renew, whose requests `client` makes in threads (SOAP over HTTP,
+//! login, faults). The program makes signals of triggers of its updates.
 //!
 //! `discovery` finds cameras with datagrams, `streams` lists what one of them offers; both are for `spotter discover`.
 //!
@@ -24,24 +19,19 @@ mod error;
 mod message;
 mod request;
 mod security;
-mod session;
 mod soap;
 mod streams;
-mod timing;
 mod watch;
 mod xml;
 
-pub use answer::DeviceInformation;
+pub use answer::MediaProfile;
 pub use camera::{OnvifCamera, OnvifLogin, device_address};
-pub use discovery::{
-    DISCOVERY_GROUP, DiscoveredCamera, DiscoveryOptions, FoundCameras, discover, interfaces,
-};
+pub use discovery::{DISCOVERY_GROUP, DiscoveredCamera, FoundCameras, discover, interfaces};
 pub use error::OnvifError;
 pub use message::{OnvifItem, OnvifMessage, OnvifSelector, OnvifTopic, PropertyOperation};
-pub use session::OnvifUpdate;
 pub use soap::SoapFault;
-pub use streams::{CameraDescription, OnvifStream, describe_camera};
-pub use watch::watch_events;
+pub use streams::{OnvifStream, describe_camera};
+pub use watch::{OnvifUpdate, watch_events};
 
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -149,10 +149,10 @@ impl OnvifMessage {
 }
 
 /// Reads a notification; `None` without a topic or a message.
-pub(crate) fn message_of(notification: XmlNode<'_>) -> Option<OnvifMessage> {
+pub(crate) fn message_of(notification: &XmlNode) -> Option<OnvifMessage> {
     let topic = OnvifTopic::new(text(find(notification, "Topic")?)?)?;
     // Message of WS-Notification has one of ONVIF in it.
-    let message = all(notification, "Message").last()?;
+    let message = all(notification, "Message").pop()?;
     let items = |part: &str| {
         let part = find(message, part);
         let items = part.into_iter().flat_map(|part| all(part, "SimpleItem"));
@@ -177,7 +177,7 @@ pub(crate) fn message_of(notification: XmlNode<'_>) -> Option<OnvifMessage> {
     })
 }
 
-fn item(node: XmlNode<'_>) -> Option<OnvifItem> {
+fn item(node: &XmlNode) -> Option<OnvifItem> {
     Some(OnvifItem {
         name: plain_line(node.attribute("Name")?),
         value: plain_line(node.attribute("Value").unwrap_or_default()),

@@ -8,7 +8,7 @@ use url::Url;
 use crate::{
     request::OnvifRequest,
     security::UsernameToken,
-    xml::{XmlNode, find, leaf, local_name, plain_text_of, read_xml, text},
+    xml::{XmlNode, all, find, leaf, local_name, plain_text_of, read_xml, text},
 };
 use spotter_core::plain_line;
 
@@ -124,23 +124,20 @@ pub struct SoapFault {
 }
 
 impl SoapFault {
-    fn of(fault: XmlNode<'_>) -> Self {
+    fn of(fault: &XmlNode) -> Self {
         // SOAP 1.2 has Value elements in Code and Subcodes, SOAP 1.1 a faultcode.
-        let values = fault.descendants().filter(|node| {
-            let parent = node.parent_element().map(|parent| parent.tag_name().name());
-            match node.tag_name().name() {
-                "Value" => matches!(parent, Some("Code" | "Subcode")),
-                name => name == "faultcode",
-            }
-        });
+        let around = ["Code", "Subcode"].map(|name| all(fault, name)).concat();
+        let values = around.into_iter().flat_map(|around| &around.children);
+        let values = values.filter(|value| value.name == "Value");
+        let values = values.chain(all(fault, "faultcode"));
         let codes = values
             .filter_map(text)
             .map(|code| plain_line(local_name(code)));
         let mut codes: Vec<String> = codes.take(MAX_CODES).collect();
         // Faults of WS-ResourceFramework are named by an element of the detail.
         let detail = find(fault, "Detail").or_else(|| find(fault, "detail"));
-        let named = detail.and_then(|detail| detail.first_element_child());
-        codes.extend(named.map(|node| plain_line(node.tag_name().name())));
+        let named = detail.and_then(|detail| detail.children.first());
+        codes.extend(named.map(|node| plain_line(&node.name)));
         let reason = find(fault, "Reason").and_then(|reason| plain_text_of(reason, "Text"));
         let reason = reason.or_else(|| plain_text_of(fault, "faultstring"));
         Self { codes, reason }
@@ -185,14 +182,11 @@ pub(crate) enum SoapAnswer {
 /// Finds out what the text of an answer is.
 pub(crate) fn classify(text: &str) -> Result<SoapAnswer, String> {
     let document = read_xml(text)?;
-    let mut parts = document.root_element().children();
-    let body = parts.find(|node| node.tag_name().name() == "Body");
-    let content = body.ok_or("it has no SOAP body")?.first_element_child();
-    Ok(match content {
-        Some(fault) if fault.tag_name().name() == "Fault" => {
-            SoapAnswer::Fault(SoapFault::of(fault))
-        }
-        Some(response) => SoapAnswer::Response(plain_line(response.tag_name().name())),
+    let mut parts = document.children.iter().flat_map(|root| &root.children);
+    let body = parts.find(|node| node.name == "Body");
+    Ok(match body.ok_or("it has no SOAP body")?.children.first() {
+        Some(fault) if fault.name == "Fault" => SoapAnswer::Fault(SoapFault::of(fault)),
+        Some(response) => SoapAnswer::Response(plain_line(&response.name)),
         None => SoapAnswer::Response(String::new()),
     })
 }

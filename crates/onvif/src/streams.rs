@@ -2,12 +2,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde::Serialize;
 use url::Url;
 
 use crate::{
-    answer::{DeviceInformation, profiles, stream_uri},
+    answer::{MediaProfile, add_device_information, profiles, stream_uri},
     camera::{OnvifCamera, reachable, reachable_stream},
     client::OnvifClient,
+    discovery::DiscoveredCamera,
     error::{OnvifError, OnvifProblem},
     request::{DEVICE, MEDIA, MEDIA2, OnvifRequest, OnvifService},
     soap::Endpoint,
@@ -19,39 +21,27 @@ use spotter_core::Clock;
 /// The first media service needs it in a request for an address.
 const STREAM_SETUP: &str = "<trt:StreamSetup><tt:Stream>RTP-Unicast</tt:Stream><tt:Transport><tt:Protocol>RTSP</tt:Protocol></tt:Transport></trt:StreamSetup>";
 
-/// A camera that was asked.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CameraDescription {
-    pub device: DeviceInformation,
-    /// In the camera's order.
-    pub streams: Vec<OnvifStream>,
-    pub has_events: bool,
-}
-
 /// A stream that a camera offers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OnvifStream {
-    /// The name of the profile.
-    pub profile: String,
-    pub encoding: Option<String>,
-    /// Width and height.
-    pub size: Option<(u32, u32)>,
-    pub rate_hz: Option<f64>,
+    #[serde(flatten)]
+    pub profile: MediaProfile,
     /// Without a login.
     pub url: Url,
 }
 
-/// Asks a camera for its streams. `within`: for each of the requests.
+/// Adds what a camera answers about itself and its streams. `within`: for each of the requests.
 pub fn describe_camera(
+    found: &mut DiscoveredCamera,
     camera: &OnvifCamera,
     clock: Arc<dyn Clock>,
     within: Duration,
-) -> Result<CameraDescription, OnvifError> {
+) -> Result<(), OnvifError> {
     let mut client = OnvifClient::new(camera.clone(), clock);
     let services = services(&mut client, within)?;
     let request = OnvifRequest::new(&DEVICE, "GetDeviceInformation", "");
     let device = client.ask_device(&request, within)?;
-    let device = client.read(&request, DeviceInformation::of(&device))?;
+    client.read(&request, add_device_information(found, &device))?;
     let mut streams = |service, named: Option<String>| {
         let endpoint = Endpoint::new(reachable(&camera.address, &named?));
         Some(streams(&mut client, service, &endpoint, within))
@@ -64,11 +54,8 @@ pub fn describe_camera(
             None => return Err(client.error(OnvifProblem::NoService("media"))),
         },
     };
-    Ok(CameraDescription {
-        device,
-        streams,
-        has_events: services.events.is_some(),
-    })
+    (found.streams, found.events) = (Some(streams), Some(services.events.is_some()));
+    Ok(())
 }
 
 /// By one of the two media services.
@@ -97,13 +84,7 @@ fn streams(
         let named = client.read(&request, stream_uri(&answer))?;
         // Others are not RTSP.
         if let Some(url) = reachable_stream(&client.camera().address, &named) {
-            streams.push(OnvifStream {
-                profile: profile.name,
-                encoding: profile.encoding,
-                size: profile.size,
-                rate_hz: profile.rate_hz,
-                url,
-            });
+            streams.push(OnvifStream { profile, url });
         }
     }
     Ok(streams)

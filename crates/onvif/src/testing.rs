@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use crate::{
     answer::{
-        CreatedSubscription, DeviceInformation, ServiceAddresses, SubscriptionAnswer,
-        camera_time_ms, profiles, stream_uri,
+        CreatedSubscription, ServiceAddresses, SubscriptionAnswer, camera_time_ms, profiles,
+        stream_uri,
     },
     discovery, soap,
 };
@@ -18,7 +18,6 @@ pub fn read_answers(text: &str) {
     _ = camera_time_ms(text);
     _ = CreatedSubscription::of(text);
     _ = SubscriptionAnswer::of(text);
-    _ = DeviceInformation::of(text);
     _ = profiles(text);
     _ = stream_uri(text);
     _ = discovery::matches(text, SocketAddr::from(([192, 0, 2, 7], 3702)));

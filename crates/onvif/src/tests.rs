@@ -9,12 +9,12 @@ use tokio::{
 };
 
 use crate::{
-    DiscoveryOptions, OnvifCamera, OnvifError, OnvifLogin, OnvifMessage, OnvifSelector,
-    OnvifUpdate, PropertyOperation, describe_camera, device_address, discover, timing::OnvifTiming,
-    watch::watch_with,
+    DiscoveredCamera, OnvifCamera, OnvifError, OnvifLogin, OnvifMessage, OnvifSelector,
+    OnvifStream, OnvifUpdate, PropertyOperation, describe_camera, device_address, discover,
+    watch::{OnvifTiming, watch_with},
 };
 use spotter_config::Secret;
-use spotter_core::SystemClock;
+use spotter_core::{Backoff, SystemClock};
 use spotter_scripted::{
     onvif::{
         CameraNotice, NoticeOperation, OnvifLoginScheme, OnvifLoginScript, OnvifScript, PullFault,
@@ -28,15 +28,17 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Pauses of milliseconds.
 fn quick() -> OnvifTiming {
     let ms = Duration::from_millis;
+    let quick_pauses = Backoff {
+        first: ms(5),
+        longest: ms(20),
+    };
     OnvifTiming {
         empty_gap: ms(5),
         full_gap: ms(1),
         answer_within: PATIENCE,
-        first_pause: ms(5),
-        longest_pause: ms(20),
-        first_login_pause: ms(5),
-        longest_login_pause: ms(20),
-        full_pause: ms(5),
+        pauses: quick_pauses,
+        login_pauses: quick_pauses,
+        full_pauses: quick_pauses,
         ..OnvifTiming::default()
     }
 }
@@ -229,8 +231,10 @@ async fn missing_or_wrong_login_is_lost_with_advice() {
         assert_eq!(scripted.wrong_logins(), 0);
         let wrong = with_login(camera(&scripted), "canary");
         let timing = OnvifTiming {
-            first_login_pause: PATIENCE,
-            longest_login_pause: PATIENCE,
+            login_pauses: Backoff {
+                first: PATIENCE,
+                longest: PATIENCE,
+            },
             ..quick()
         };
         let mut watched = Watched::start(wrong, timing);
@@ -460,16 +464,9 @@ async fn certificate_of_its_own_is_accepted_by_the_setting_alone() {
 #[tokio::test]
 async fn camera_is_found_once_with_its_usable_address() {
     let scripted = ScriptedOnvifCamera::start(OnvifScript::default());
-    let options = DiscoveryOptions {
-        interfaces: vec![
-            [127, 0, 0, 1].into(),
-            [127, 0, 0, 1].into(),
-            [192, 0, 2, 1].into(),
-        ],
-        wait: Duration::from_millis(200),
-        to: scripted.be_discoverable(),
-    };
-    let found = discover(&options).await;
+    let interfaces = [[127, 0, 0, 1], [127, 0, 0, 1], [192, 0, 2, 1]].map(Into::into);
+    let wait = Duration::from_millis(200);
+    let found = discover(&interfaces, wait, scripted.be_discoverable()).await;
     assert_eq!(found.cameras.len(), 1, "{found:?}");
     let camera = &found.cameras[0];
     assert_eq!(camera.address.as_str(), scripted.address());
@@ -485,16 +482,15 @@ async fn camera_is_found_once_with_its_usable_address() {
 
 fn described(scripted: &ScriptedOnvifCamera) -> Result<Vec<String>, OnvifError> {
     let clock = Arc::new(SystemClock::new());
-    let description = describe_camera(&camera(scripted), clock, PATIENCE)?;
-    assert_eq!(
-        description.device.manufacturer.as_deref(),
-        Some("Scripted & Sons")
-    );
-    let streams = description.streams.iter();
-    let shown = streams.map(|stream| {
-        let (width, _) = stream.size.unwrap();
-        let encoding = stream.encoding.as_deref().unwrap();
-        format!("{} {encoding} {width} {}", stream.profile, stream.url)
+    let camera = camera(scripted);
+    let mut found = DiscoveredCamera::at(camera.address.clone());
+    describe_camera(&mut found, &camera, clock, PATIENCE)?;
+    assert_eq!(found.manufacturer.as_deref(), Some("Scripted & Sons"));
+    let streams = found.streams.iter().flatten();
+    let shown = streams.map(|OnvifStream { profile, url }| {
+        let (encoding, width) = (profile.encoding.as_deref(), profile.width);
+        let (encoding, width) = (encoding.unwrap(), width.unwrap());
+        format!("{} {encoding} {width} {url}", profile.name)
     });
     Ok(shown.collect())
 }

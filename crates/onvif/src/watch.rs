@@ -1,6 +1,16 @@
-//! The shell of one camera's events: requests as the session decides. Each request has a thread, which nothing waits for at the end.
+//! One camera's events: subscribes, pulls messages, renews, and begins again after a failure.
+//!
+//! ```text
+//!   find ──▶ subscribe ──▶ synchronize ──▶ pull, renew ──▶ …
+//!              ▲                               │
+//!              └───── forgotten, expired ──────┘
+//! ```
+//!
+//! A failure leaves the subscription as it is, except that a camera which refuses a request has forgotten it. The first failure
+//! after a success is repeated at once: cameras close connections and forget subscriptions without another fault. From the second one
+//! on there are pauses, and the connection counts as lost until messages can be pulled again.
 
-use std::{sync::Arc, thread, time::Duration};
+use std::{convert::Infallible, sync::Arc, thread, time::Duration};
 
 use tokio::{
     sync::{mpsc, oneshot},
@@ -12,16 +22,72 @@ use crate::{
     camera::{OnvifCamera, reachable, shown},
     client::OnvifClient,
     error::{OnvifError, OnvifProblem},
+    message::OnvifMessage,
     request::{DEVICE, EVENTS, OnvifRequest, PULL_POINT, SUBSCRIPTION, seconds},
-    session::{EventSession, FinishedCall, OnvifUpdate, SessionCall, SessionStep},
     soap::Endpoint,
-    timing::OnvifTiming,
     xml::leaf,
 };
-use spotter_core::{Clock, Mono};
+use spotter_core::{Backoff, Clock, Mono};
 
 /// The most messages of one answer.
 const MESSAGE_LIMIT: u32 = 100;
+/// A subscription that is granted for longer than this more than it had left was extended.
+const EXTENSION: Duration = Duration::from_secs(5);
+
+/// What a camera's events are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnvifUpdate {
+    /// Events arrive. What the states are, messages say: as [`PropertyOperation::Initialized`](crate::PropertyOperation), if the camera
+    /// knows them.
+    Connected,
+    Message(OnvifMessage),
+    /// No events arrive until the next `Connected`; states are unknown. Again when the reason is another one.
+    Lost {
+        reason: String,
+    },
+}
+
+/// Pauses and limits of a camera's events; tests use shorter ones.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OnvifTiming {
+    /// What a subscription is asked for; it is renewed after half of what the camera grants.
+    pub(crate) subscription: Duration,
+    /// The camera may keep a request for messages open for this time.
+    pub(crate) pull: Duration,
+    /// As `pull`, for the first request of a connection, whose answer shows that it works.
+    pub(crate) first_pull: Duration,
+    /// Between the beginnings of two requests for messages, when the first one had none. Some cameras answer at once.
+    pub(crate) empty_gap: Duration,
+    /// As `empty_gap`, when it had messages.
+    pub(crate) full_gap: Duration,
+    /// For an answer, beyond the time that the camera may keep the request.
+    pub(crate) answer_within: Duration,
+    /// From the second failure in a row on.
+    pub(crate) pauses: Backoff,
+    /// The same for a missing or rejected login.
+    pub(crate) login_pauses: Backoff,
+    /// The same when the camera has too many subscriptions: old ones have to expire.
+    pub(crate) full_pauses: Backoff,
+    /// For the end of the subscription when the events are not wanted any more.
+    pub(crate) release_within: Duration,
+}
+
+impl Default for OnvifTiming {
+    fn default() -> Self {
+        Self {
+            subscription: Duration::from_secs(120),
+            pull: Duration::from_secs(20),
+            first_pull: Duration::from_secs(1),
+            empty_gap: Duration::from_secs(1),
+            full_gap: Duration::from_millis(100),
+            answer_within: Duration::from_secs(10),
+            pauses: Backoff::of_seconds(1, 60),
+            login_pauses: Backoff::of_seconds(30, 300),
+            full_pauses: Backoff::of_seconds(15, 60),
+            release_within: Duration::from_secs(2),
+        }
+    }
+}
 
 /// Receives the events of a camera until the receiver of `updates` is dropped; then it ends the subscription.
 pub async fn watch_events(
@@ -38,204 +104,329 @@ pub(crate) async fn watch_with(
     timing: OnvifTiming,
     updates: mpsc::Sender<OnvifUpdate>,
 ) {
+    let receiver = updates.clone();
     let mut watch = EventWatch {
-        session: EventSession::new(timing),
-        link: None,
+        client: None,
+        events: None,
         subscription: None,
+        link: EventLink::default(),
         camera,
         timing,
         clock,
         updates,
     };
-    while watch.turn().await.is_some() {}
-    watch.release().await;
+    tokio::select! {
+        never = watch.run() => match never {},
+        () = receiver.closed() => {}
+    }
+    // The client may be in a request that the camera keeps open.
+    watch.client = None;
+    watch.unsubscribe(timing.release_within).await;
 }
 
 struct EventWatch {
-    session: EventSession,
-    /// `None` before the first call and during one.
-    link: Option<CameraLink>,
-    /// For the end.
-    subscription: Option<Endpoint>,
+    /// `None` before the first request and during one.
+    client: Option<OnvifClient>,
+    /// The event service.
+    events: Option<Endpoint>,
+    subscription: Option<Subscription>,
+    link: EventLink,
     camera: OnvifCamera,
     timing: OnvifTiming,
     clock: Arc<dyn Clock>,
     updates: mpsc::Sender<OnvifUpdate>,
 }
 
+#[derive(Clone, Debug)]
+struct Subscription {
+    endpoint: Endpoint,
+    is_synchronized: bool,
+    ends_at: Mono,
+    renew_at: Mono,
+}
+
+impl Subscription {
+    fn set_end(&mut self, began: Mono, lasts: Duration) {
+        self.ends_at = began.after(lasts);
+        self.renew_at = began.after(lasts / 2);
+    }
+
+    /// The answer to a request for messages may extend it. What is left of it is no extension.
+    fn pulled(&mut self, began: Mono, lasts: Option<Duration>) {
+        if let Some(lasts) = lasts
+            && began.after(lasts) > self.ends_at.after(EXTENSION)
+        {
+            self.set_end(began, lasts);
+        }
+    }
+}
+
 impl EventWatch {
-    /// One wait or one call; `None` at the end.
-    async fn turn(&mut self) -> Option<()> {
-        let (now, updates) = (self.clock.now(), self.updates.clone());
-        let turn = async {
-            match self.session.next(now) {
-                SessionStep::WaitUntil(at) => {
-                    sleep(at.since(now)).await;
-                    Some(())
-                }
-                SessionStep::Call(call) => self.call(call, now).await,
-            }
-        };
-        tokio::select! {
-            turn = turn => turn,
-            () = updates.closed() => None,
+    async fn run(&mut self) -> Infallible {
+        loop {
+            let Err(error) = self.follow().await;
+            let (pause, lost) = self.link.failed(&error, &self.timing, fastrand::f64());
+            self.send(lost).await;
+            sleep(pause).await;
         }
     }
 
-    async fn call(&mut self, call: SessionCall, began: Mono) -> Option<()> {
-        let finished = FinishedCall {
-            call,
-            began,
-            result: self.carry_out(call).await,
+    /// The end of the receiver ends the watch.
+    async fn send(&self, updates: impl IntoIterator<Item = OnvifUpdate>) {
+        for update in updates {
+            _ = self.updates.send(update).await;
+        }
+    }
+
+    /// Until a request fails.
+    async fn follow(&mut self) -> Result<Infallible, OnvifError> {
+        loop {
+            let now = self.clock.now();
+            match &self.subscription {
+                Some(it) if it.ends_at <= now => self.subscribe(now).await?,
+                Some(it) if !it.is_synchronized => self.synchronize().await?,
+                Some(it) if it.renew_at <= now => self.renew(now).await?,
+                Some(it) => {
+                    let until_renewal = it.renew_at.since(now);
+                    self.pull(now, until_renewal).await?;
+                }
+                None => self.subscribe(now).await?,
+            }
+        }
+    }
+
+    async fn subscribe(&mut self, began: Mono) -> Result<(), OnvifError> {
+        let within = self.timing.answer_within;
+        let events = match &self.events {
+            Some(events) => events.clone(),
+            None => {
+                let events = self.blocking(move |client| event_service(client, within));
+                events.await?
+            }
         };
-        let now = self.clock.now();
-        let change = self.session.finish(&finished, now, fastrand::f64());
-        let answer = finished.result.unwrap_or_default();
+        // The service may be at another address after an update of the camera.
+        self.events = None;
+        let content = leaf(
+            "tev:InitialTerminationTime",
+            &seconds(self.timing.subscription),
+        );
+        let request = OnvifRequest::new(&EVENTS, "CreatePullPointSubscription", content);
+        let to = events.clone();
+        let created = self.blocking(move |client| {
+            let answer = client.ask(&to, &request, within)?;
+            client.read(&request, CreatedSubscription::of(&answer))
+        });
+        let created = created.await;
+        if !created
+            .as_ref()
+            .is_err_and(|error| error.problem.is_refusal())
+        {
+            self.events = Some(events.clone());
+        }
+        let created = created?;
+        let mut subscription = Subscription {
+            endpoint: Endpoint {
+                url: reachable(&events.url, &created.address),
+                parameters: created.parameters,
+            },
+            is_synchronized: false,
+            ends_at: began,
+            renew_at: began,
+        };
+        subscription.set_end(began, created.lasts.unwrap_or(self.timing.subscription));
+        self.subscription = Some(subscription);
+        Ok(())
+    }
+
+    /// Cameras that cannot do it send the states at the start of a subscription.
+    async fn synchronize(&mut self) -> Result<(), OnvifError> {
+        let request = OnvifRequest::new(&PULL_POINT, "SetSynchronizationPoint", "");
+        self.ask_optional(request).await?;
+        if let Some(subscription) = &mut self.subscription {
+            subscription.is_synchronized = true;
+        }
+        Ok(())
+    }
+
+    /// Of a camera that cannot do it, the subscription is ended before a new one.
+    async fn renew(&mut self, began: Mono) -> Result<(), OnvifError> {
+        let lasts = leaf("wsnt:TerminationTime", &seconds(self.timing.subscription));
+        let request = OnvifRequest::new(&SUBSCRIPTION, "Renew", lasts);
+        match (self.ask_optional(request).await?, &mut self.subscription) {
+            (Some(answer), Some(subscription)) => {
+                let lasts = answer.lasts.unwrap_or(self.timing.subscription);
+                subscription.set_end(began, lasts);
+            }
+            _ => self.unsubscribe(self.timing.answer_within).await,
+        }
+        Ok(())
+    }
+
+    /// A request for messages is over before the subscription has to be renewed.
+    async fn pull(&mut self, began: Mono, until_renewal: Duration) -> Result<(), OnvifError> {
+        let timing = self.timing;
+        let most = match self.link.state {
+            LinkState::Connected => timing.pull,
+            LinkState::Connecting | LinkState::Lost(_) => timing.first_pull,
+        };
+        let open = until_renewal.clamp(Duration::from_secs(1).min(most), most);
+        let limit = leaf("tev:MessageLimit", &MESSAGE_LIMIT.to_string());
+        let content = leaf("tev:Timeout", &seconds(open)) + &limit;
+        let request = OnvifRequest::new(&PULL_POINT, "PullMessages", content);
+        let answer = self.ask(request, timing.answer_within + open).await;
+        let answer = answer.inspect_err(|error| self.forget_if_refused(error))?;
+        if let Some(subscription) = &mut self.subscription {
+            subscription.pulled(began, answer.lasts);
+        }
         if answer.ignored > 0 {
             let (camera, messages) = (shown(&self.camera.address), answer.ignored);
             tracing::debug!(%camera, messages, "ONVIF messages without a topic ignored");
         }
+        let gap = match answer.messages.is_empty() {
+            true => timing.empty_gap,
+            false => timing.full_gap,
+        };
+        let change = self.link.pulled();
         let messages = answer.messages.into_iter().map(OnvifUpdate::Message);
-        for update in change.into_iter().chain(messages) {
-            self.updates.send(update).await.ok()?;
-        }
-        Some(())
-    }
-
-    /// Each request of a call has a limit, so the call has one.
-    async fn carry_out(&mut self, call: SessionCall) -> Result<SubscriptionAnswer, OnvifError> {
-        let mut link = self.link.take().unwrap_or_else(|| self.new_link());
-        let timing = self.timing;
-        let running = in_thread(move || {
-            let result = link.carry_out(call, timing);
-            (link, result)
-        });
-        let (link, result) = running.await.map_err(|_| {
-            let reason = "the thread of the request could not be started".to_owned();
-            self.new_link()
-                .client
-                .error(OnvifProblem::Unreachable(reason))
-        })?;
-        self.subscription.clone_from(&link.subscription);
-        self.link = Some(link);
-        result
-    }
-
-    fn new_link(&self) -> CameraLink {
-        CameraLink {
-            client: OnvifClient::new(self.camera.clone(), Arc::clone(&self.clock)),
-            events: None,
-            subscription: self.subscription.clone(),
-        }
+        self.send(change.into_iter().chain(messages)).await;
+        sleep(began.after(gap).since(self.clock.now())).await;
+        Ok(())
     }
 
     /// Ends the subscription, which would count until it expires.
-    async fn release(&mut self) {
-        if self.subscription.is_none() || !self.session.has_subscription(self.clock.now()) {
-            return;
+    async fn unsubscribe(&mut self, within: Duration) {
+        let now = self.clock.now();
+        if self
+            .subscription
+            .as_ref()
+            .is_some_and(|it| it.ends_at > now)
+        {
+            let request = OnvifRequest::new(&SUBSCRIPTION, "Unsubscribe", "");
+            // A camera that does not answer lets the subscription expire.
+            _ = timeout(within, self.ask(request, within)).await;
         }
-        // The client may be in a request that the camera keeps open.
-        let mut link = self.new_link();
-        let timing = OnvifTiming {
-            answer_within: self.timing.release_within,
-            ..self.timing
-        };
-        let released = in_thread(move || link.carry_out(SessionCall::Release, timing));
-        // A camera that does not answer lets the subscription expire.
-        _ = timeout(self.timing.release_within, released).await;
+        self.subscription = None;
     }
-}
 
-/// Runs `work` in a thread of its own; an error if that cannot be started. The result of a thread that is waited for no more is lost.
-fn in_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> oneshot::Receiver<T> {
-    let (sender, answer) = oneshot::channel();
-    let thread = thread::Builder::new().name("onvif".to_owned());
-    let started = thread.spawn(move || {
-        _ = sender.send(work());
-    });
-    if let Err(error) = started {
-        tracing::warn!(%error, "cannot start the thread of a request");
-    }
-    answer
-}
-
-/// A camera with what is known of its event service.
-struct CameraLink {
-    client: OnvifClient,
-    /// The event service.
-    events: Option<Endpoint>,
-    subscription: Option<Endpoint>,
-}
-
-impl CameraLink {
-    /// Blocks until the camera has answered.
-    fn carry_out(
+    /// A request to the subscription that the camera may not know: `None` then.
+    async fn ask_optional(
         &mut self,
-        call: SessionCall,
-        timing: OnvifTiming,
-    ) -> Result<SubscriptionAnswer, OnvifError> {
-        let mut within = timing.answer_within;
-        let lasts = seconds(timing.subscription);
-        let request = match call {
-            SessionCall::Find => {
-                self.events = Some(self.find(within)?);
-                return Ok(SubscriptionAnswer::default());
+        request: OnvifRequest,
+    ) -> Result<Option<SubscriptionAnswer>, OnvifError> {
+        let within = self.timing.answer_within;
+        match self.ask(request, within).await {
+            Err(error) if error.problem.is_refusal() && !error.problem.is_about_subscription() => {
+                Ok(None)
             }
-            SessionCall::Subscribe => return self.subscribe(&lasts, within),
-            SessionCall::Synchronize => {
-                OnvifRequest::new(&PULL_POINT, "SetSynchronizationPoint", "")
-            }
-            SessionCall::Renew => {
-                OnvifRequest::new(&SUBSCRIPTION, "Renew", leaf("wsnt:TerminationTime", &lasts))
-            }
-            SessionCall::Release => OnvifRequest::new(&SUBSCRIPTION, "Unsubscribe", ""),
-            SessionCall::Pull { timeout } => {
-                within += timeout;
-                let limit = leaf("tev:MessageLimit", &MESSAGE_LIMIT.to_string());
-                let content = leaf("tev:Timeout", &seconds(timeout)) + &limit;
-                OnvifRequest::new(&PULL_POINT, "PullMessages", content)
-            }
-        };
-        let subscription = self.subscription.clone();
-        let subscription = subscription
-            .ok_or_else(|| self.client.error(OnvifProblem::NoService("subscription")))?;
-        let answer = self.client.ask(&subscription, &request, within)?;
-        let read = SubscriptionAnswer::of(&answer);
-        self.client.read(&request, read)
+            answer => answer
+                .inspect_err(|error| self.forget_if_refused(error))
+                .map(Some),
+        }
     }
 
-    fn find(&mut self, within: Duration) -> Result<Endpoint, OnvifError> {
-        let services = services(&mut self.client, within)?;
-        let events = services.events;
-        let events = events.ok_or_else(|| self.client.error(OnvifProblem::NoService("event")))?;
-        let used = &self.client.camera().address;
-        Ok(Endpoint::new(reachable(used, &events)))
+    fn forget_if_refused(&mut self, error: &OnvifError) {
+        if error.problem.is_refusal() {
+            self.subscription = None;
+        }
     }
 
-    fn subscribe(
+    /// A request to the subscription.
+    async fn ask(
         &mut self,
-        lasts: &str,
+        request: OnvifRequest,
         within: Duration,
     ) -> Result<SubscriptionAnswer, OnvifError> {
-        let events = match &self.events {
-            Some(events) => events.clone(),
-            None => self.find(within)?,
-        };
-        let content = leaf("tev:InitialTerminationTime", lasts);
-        let request = OnvifRequest::new(&EVENTS, "CreatePullPointSubscription", content);
-        let answer = self.client.ask(&events, &request, within)?;
-        let read = CreatedSubscription::of(&answer);
-        let created = self.client.read(&request, read)?;
-        self.subscription = Some(Endpoint {
-            url: reachable(&events.url, &created.address),
-            parameters: created.parameters,
+        let endpoint = self.subscription.as_ref().map(|it| it.endpoint.clone());
+        let asked = self.blocking(move |client| {
+            let missing = || client.error(OnvifProblem::NoService("subscription"));
+            let endpoint = endpoint.ok_or_else(missing)?;
+            let answer = client.ask(&endpoint, &request, within)?;
+            client.read(&request, SubscriptionAnswer::of(&answer))
         });
-        self.events = Some(events);
-        Ok(SubscriptionAnswer {
-            lasts: created.lasts,
-            ..SubscriptionAnswer::default()
-        })
+        asked.await
     }
+
+    /// Runs requests, which block, in a thread of their own. The result of a thread that is waited for no more is lost.
+    async fn blocking<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&mut OnvifClient) -> Result<T, OnvifError> + Send + 'static,
+    ) -> Result<T, OnvifError> {
+        let new_client = || OnvifClient::new(self.camera.clone(), Arc::clone(&self.clock));
+        let mut client = self.client.take().unwrap_or_else(new_client);
+        let (sender, finished) = oneshot::channel();
+        let thread = thread::Builder::new().name("onvif".to_owned());
+        let started = thread.spawn(move || {
+            let result = work(&mut client);
+            _ = sender.send((client, result));
+        });
+        if let Err(error) = started {
+            tracing::warn!(%error, "cannot start the thread of a request");
+        }
+        let (client, result) = finished.await.map_err(|_| {
+            let reason = "the thread of the request could not be started".to_owned();
+            new_client().error(OnvifProblem::Unreachable(reason))
+        })?;
+        self.client = Some(client);
+        result
+    }
+}
+
+/// Whether events arrive, and how often in a row a request failed. Pure.
+#[derive(Debug, Default)]
+struct EventLink {
+    state: LinkState,
+    /// Since the last answer to a request for messages.
+    failures: u32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum LinkState {
+    #[default]
+    Connecting,
+    Connected,
+    Lost(String),
+}
+
+impl EventLink {
+    fn pulled(&mut self) -> Option<OnvifUpdate> {
+        self.failures = 0;
+        let before = std::mem::replace(&mut self.state, LinkState::Connected);
+        (before != LinkState::Connected).then_some(OnvifUpdate::Connected)
+    }
+
+    /// The pause before the next request, and what is reported. `random` is in 0..1.
+    fn failed(
+        &mut self,
+        error: &OnvifError,
+        timing: &OnvifTiming,
+        random: f64,
+    ) -> (Duration, Option<OnvifUpdate>) {
+        let is_first = self.failures == 0 && self.state == LinkState::Connected;
+        self.failures += 1;
+        if is_first && !error.problem.is_about_login() {
+            return (Duration::ZERO, None);
+        }
+        let pauses = match &error.problem {
+            problem if problem.is_about_login() => timing.login_pauses,
+            problem if problem.is_about_number() => timing.full_pauses,
+            OnvifProblem::NoService(_) => Backoff {
+                first: timing.login_pauses.longest,
+                ..timing.login_pauses
+            },
+            _ => timing.pauses,
+        };
+        let reason = error.to_string();
+        let lost = LinkState::Lost(reason.clone());
+        let before = std::mem::replace(&mut self.state, lost);
+        let update = (before != self.state).then_some(OnvifUpdate::Lost { reason });
+        (pauses.pause(self.failures, random), update)
+    }
+}
+
+fn event_service(client: &mut OnvifClient, within: Duration) -> Result<Endpoint, OnvifError> {
+    let events = services(client, within)?.events;
+    let events = events.ok_or_else(|| client.error(OnvifProblem::NoService("event")))?;
+    Ok(Endpoint::new(reachable(&client.camera().address, &events)))
 }
 
 /// Where the camera has its services. Old cameras know them as capabilities.
@@ -254,5 +445,101 @@ pub(crate) fn services(
             client.read(&request, ServiceAddresses::of_capabilities(&answer))
         }
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::soap::SoapFault;
+
+    fn failed(problem: OnvifProblem) -> OnvifError {
+        let address = "cam".into();
+        OnvifError { address, problem }
+    }
+
+    fn fault(code: &str) -> OnvifError {
+        failed(OnvifProblem::Fault {
+            request: "x",
+            fault: SoapFault {
+                codes: vec![code.into()],
+                reason: None,
+            },
+        })
+    }
+
+    // Faults: O7, O9, O12.
+    #[test]
+    fn pauses_of_each_failure_are_its_own() {
+        let closed = failed(OnvifProblem::Unreachable("closed".into()));
+        let rejected = failed(OnvifProblem::LoginRejected);
+        let forgotten = fault("ResourceUnknownFault");
+        let full = fault("MaximumNumberOfSubscriptions");
+        let without_events = failed(OnvifProblem::NoService("event"));
+        // The first one is repeated at once.
+        for (error, pauses_s) in [
+            (&closed, [0, 1, 3, 6, 12, 25, 48]),
+            (&forgotten, [0, 1, 3, 6, 12, 25, 48]),
+            (&rejected, [30, 48, 96, 192, 240, 240, 240]),
+            (&full, [0, 24, 48, 48, 48, 48, 48]),
+            (&without_events, [0, 300, 300, 300, 300, 300, 300]),
+        ] {
+            let mut link = EventLink::default();
+            assert_eq!(link.pulled(), Some(OnvifUpdate::Connected));
+            let timing = OnvifTiming::default();
+            let pauses = pauses_s.map(|_| link.failed(error, &timing, 0.0).0.as_secs());
+            assert_eq!(pauses, pauses_s, "{error}");
+        }
+    }
+
+    #[test]
+    fn connection_is_lost_once_for_each_reason() {
+        let (mut link, timing) = (EventLink::default(), OnvifTiming::default());
+        let closed = failed(OnvifProblem::Unreachable("closed".into()));
+        let rejected = failed(OnvifProblem::LoginRejected);
+        let lost = |error: &OnvifError| {
+            let reason = error.to_string();
+            Some(OnvifUpdate::Lost { reason })
+        };
+        assert_eq!(
+            link.failed(&closed, &timing, 0.5).1,
+            lost(&closed),
+            "never connected"
+        );
+        for _ in 0..2 {
+            assert_eq!(link.pulled(), Some(OnvifUpdate::Connected));
+            assert_eq!(link.failed(&closed, &timing, 0.5).1, None);
+            assert_eq!(link.pulled(), None);
+            assert_eq!(link.failed(&closed, &timing, 0.5).1, None);
+            assert_eq!(link.failed(&closed, &timing, 0.5).1, lost(&closed));
+            assert_eq!(
+                link.failed(&closed, &timing, 0.5).1,
+                None,
+                "the same reason"
+            );
+            assert_eq!(link.failed(&rejected, &timing, 0.5).1, lost(&rejected));
+        }
+    }
+
+    #[test]
+    fn each_answer_may_extend_the_subscription() {
+        let at = |seconds: u64| Mono::default().after(Duration::from_secs(seconds));
+        let mut subscription = Subscription {
+            endpoint: Endpoint::new("http://cam/".parse().unwrap()),
+            is_synchronized: true,
+            ends_at: at(60),
+            renew_at: at(30),
+        };
+        // One that shrinks as time goes by is no extension.
+        for (began_s, lasts_s, renew_s) in [
+            (20, Some(60), 50),
+            (30, Some(50), 50),
+            (40, Some(40), 50),
+            (40, None, 50),
+            (45, Some(60), 75),
+        ] {
+            subscription.pulled(at(began_s), lasts_s.map(Duration::from_secs));
+            assert_eq!(subscription.renew_at, at(renew_s), "{began_s}");
+        }
     }
 }

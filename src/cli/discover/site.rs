@@ -1,42 +1,17 @@
 //! The text of a configuration for cameras that were found. Pure.
 
-use std::{collections::BTreeSet, fmt::Write as _};
+use std::collections::BTreeSet;
 
-use url::Url;
-
+use super::{PASSWORD_VARIABLE, model, streams};
 use spotter_core::{CameraId, ID_MAX_CHARS, plain_text};
-use spotter_onvif::OnvifStream;
+use spotter_onvif::{DiscoveredCamera, MediaProfile, OnvifStream};
 
 /// The model sees no more than its crops; a stream that is narrower than this loses small objects.
 const LEAST_WIDTH: u32 = 640;
 
-/// A camera for the configuration.
-pub(super) struct CameraEntry<'a> {
-    pub(super) name: Option<&'a str>,
-    pub(super) model: Option<String>,
-    pub(super) address: &'a Url,
-    pub(super) streams: &'a [OnvifStream],
-    /// Why its streams are unknown.
-    pub(super) trouble: Option<&'a str>,
-}
-
-/// Where the password of the cameras is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum PasswordSource {
-    Variable(&'static str),
-    File(String),
-}
-
-/// The login of all cameras; the password is not in the text.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct NamedLogin<'a> {
-    pub(super) user: &'a str,
-    pub(super) password: &'a PasswordSource,
-}
-
 pub(super) fn configuration(
-    cameras: &[CameraEntry<'_>],
-    login: Option<NamedLogin<'_>>,
+    cameras: &[DiscoveredCamera],
+    user: Option<&str>,
     is_insecure: bool,
 ) -> String {
     let mut text = String::from(
@@ -48,66 +23,45 @@ pub(super) fn configuration(
     for camera in cameras {
         let id = unused_id(&mut ids, camera);
         text += "\n";
-        text += &entry(&id, camera, login, is_insecure);
+        text += &entry(&id, camera, user, is_insecure);
     }
     text
 }
 
-fn entry(
-    id: &str,
-    camera: &CameraEntry<'_>,
-    login: Option<NamedLogin<'_>>,
-    is_insecure: bool,
-) -> String {
+fn entry(id: &str, camera: &DiscoveredCamera, user: Option<&str>, is_insecure: bool) -> String {
     let mut text = String::new();
-    let parts = [camera.name.map(str::to_owned), camera.model.clone()];
+    let parts = [camera.name.clone(), model(camera)];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    comment(
-        &mut text,
-        &format!("{} {}", parts.join(", "), camera.address),
-    );
-    let Some(best) = best(camera.streams) else {
-        let reason = camera.trouble.unwrap_or("it has no stream over RTSP");
+    let title = format!("{} {}", parts.join(", "), camera.address);
+    comment(&mut text, &title);
+    let Some(best) = best(streams(camera)) else {
+        let reason = camera.error.as_deref();
+        let reason = reason.unwrap_or("it has no stream over RTSP");
         comment(&mut text, &format!("It is left out: {reason}"));
         return text;
     };
-    // Writing to memory cannot fail.
-    _ = writeln!(
-        text,
-        "[camera.{id}]\nurl = {}   # {}",
-        quoted(best.url.as_str()),
-        summary(best)
-    );
-    let others = camera.streams.iter().filter(|stream| *stream != best);
-    for stream in others.filter(|stream| is_usable(stream)) {
-        comment(
-            &mut text,
-            &format!(
-                "url = {}   # {}",
-                quoted(stream.url.as_str()),
-                summary(stream)
-            ),
-        );
+    let url = |stream: &OnvifStream| {
+        let url = quoted(stream.url.as_str());
+        format!("url = {url}   # {}", summary(&stream.profile))
+    };
+    text += &format!("[camera.{id}]\n{}\n", url(best));
+    for other in streams(camera).iter().filter(|stream| *stream != best) {
+        comment(&mut text, &url(other));
     }
-    if let Some(NamedLogin { user, password }) = login {
-        let password = match password {
-            PasswordSource::Variable(name) => format!("{{ env = {} }}", quoted(name)),
-            PasswordSource::File(path) => format!("{{ file = {} }}", quoted(path)),
-        };
-        _ = writeln!(text, "user = {}\npassword = {password}", quoted(user));
+    if let Some(user) = user {
+        let (user, variable) = (quoted(user), quoted(PASSWORD_VARIABLE));
+        text += &format!("user = {user}\npassword = {{ env = {variable} }}\n");
     }
     if is_insecure && best.url.scheme() == "rtsps" {
         text += "tls = { insecure = true }   # edit: a fingerprint is safer\n";
     }
-    _ = writeln!(
-        text,
-        "\n[camera.{id}.prompt.person]\ndetect = \"person\"   # edit: what to look for, in plain words"
-    );
-    text
+    text + &format!(
+        "\n[camera.{id}.prompt.person]\ndetect = \"person\"   # edit: what to look for, in plain words\n"
+    )
 }
 
 fn comment(text: &mut String, line: &str) {
-    _ = writeln!(text, "# {}", plain_text(line).trim());
+    *text += &format!("# {}\n", plain_text(line).trim());
 }
 
 /// What a configuration accepts as a URL.
@@ -118,27 +72,18 @@ fn is_usable(stream: &OnvifStream) -> bool {
 /// The smallest stream that is large enough: it costs least to decode, and the model gets scaled pictures anyway.
 fn best(streams: &[OnvifStream]) -> Option<&OnvifStream> {
     let usable = || streams.iter().filter(|stream| is_usable(stream));
-    let is_video = |stream: &&OnvifStream| stream.encoding.as_deref() != Some("JPEG");
-    let is_large =
-        |stream: &&OnvifStream| stream.size.is_some_and(|(width, _)| width >= LEAST_WIDTH);
-    let area = |stream: &&OnvifStream| stream.size.map_or(0, |(width, height)| width * height);
-    let enough = usable().filter(is_video).filter(is_large);
-    enough
-        .min_by_key(area)
-        .or_else(|| usable().max_by_key(area))
+    let width = |stream: &&OnvifStream| stream.profile.width.unwrap_or_default();
+    let is_enough = |stream: &&OnvifStream| {
+        width(stream) >= LEAST_WIDTH && stream.profile.encoding.as_deref() != Some("JPEG")
+    };
+    let enough = usable().filter(is_enough).min_by_key(width);
+    enough.or_else(|| usable().max_by_key(width))
 }
 
-fn summary(stream: &OnvifStream) -> String {
-    let size = stream
-        .size
-        .map(|(width, height)| format!("{width}x{height}"));
-    let rate = stream.rate_hz.map(|rate| format!("{rate} fps"));
-    let parts = [
-        Some(stream.profile.clone()),
-        stream.encoding.clone(),
-        size,
-        rate,
-    ];
+fn summary(profile: &MediaProfile) -> String {
+    let rate = profile.rate_hz.map(|rate| format!("{rate} fps"));
+    let name = Some(profile.name.clone());
+    let parts = [name, profile.encoding.clone(), profile.size(), rate];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     parts.join(", ")
 }
@@ -149,22 +94,23 @@ fn quoted(text: &str) -> String {
 }
 
 /// An id from the camera's name, else from its model or host.
-fn unused_id(used: &mut BTreeSet<String>, camera: &CameraEntry<'_>) -> String {
+fn unused_id(used: &mut BTreeSet<String>, camera: &DiscoveredCamera) -> String {
     let host = camera.address.host_str().unwrap_or_default();
-    let model = camera.model.as_deref();
-    let named = [camera.name, model].into_iter().flatten().map(as_id);
-    let of_host = as_id(&format!("camera-{host}"));
-    let base = named.chain([of_host]).find(|id| !id.is_empty());
+    let named = [
+        camera.name.clone(),
+        model(camera),
+        Some(format!("camera-{host}")),
+    ];
+    let named = named.into_iter().flatten().map(|name| as_id(&name));
+    let base = named.into_iter().find(|id| !id.is_empty());
     let base = base.unwrap_or_else(|| "camera".to_owned());
-    let numbered = (2..).map(|number: u32| {
+    let (mut id, mut number) = (base.clone(), 1);
+    while CameraId::new(&id).is_err() || !used.insert(id.clone()) {
+        number += 1;
         let suffix = format!("-{number}");
         let most = ID_MAX_CHARS - suffix.len();
-        format!("{}{suffix}", &base[..base.len().min(most)])
-    });
-    let mut candidates = std::iter::once(base.clone()).chain(numbered);
-    let id = candidates.find(|id| !used.contains(id) && CameraId::new(id).is_ok());
-    let id = id.unwrap_or_else(|| base.clone());
-    used.insert(id.clone());
+        id = format!("{}{suffix}", &base[..base.len().min(most)]);
+    }
     id
 }
 
@@ -187,33 +133,32 @@ mod tests {
     use super::*;
     use spotter_config::{Environment, of_text};
 
-    fn stream(profile: &str, width: u32, encoding: &str) -> OnvifStream {
-        OnvifStream {
-            profile: profile.into(),
+    fn stream(name: &str, width: u32, encoding: &str) -> OnvifStream {
+        let profile = MediaProfile {
+            name: name.into(),
             encoding: Some(encoding.into()),
-            size: Some((width, width * 9 / 16)),
+            width: Some(width),
+            height: Some(width * 9 / 16),
             rate_hz: Some(10.0),
-            url: Url::parse(&format!("rtsp://192.0.2.7/{profile}?a=1&b=\"x")).unwrap(),
-        }
+            ..MediaProfile::default()
+        };
+        let url = format!("rtsp://192.0.2.7/{name}?a=1&b=\"x");
+        let url = url.parse().unwrap();
+        OnvifStream { profile, url }
     }
 
-    fn camera<'a>(name: &'a str, streams: &'a [OnvifStream], address: &'a Url) -> CameraEntry<'a> {
-        CameraEntry {
-            name: Some(name),
+    fn camera(name: &str, streams: &[OnvifStream]) -> DiscoveredCamera {
+        let address = "http://192.0.2.7/onvif/device_service";
+        DiscoveredCamera {
+            name: Some(name.into()),
             model: Some("M\n[x]".into()),
-            address,
-            streams,
-            trouble: None,
+            streams: Some(streams.to_vec()),
+            ..DiscoveredCamera::at(address.parse().unwrap())
         }
-    }
-
-    fn login<'a>(user: &'a str, password: &'a PasswordSource) -> NamedLogin<'a> {
-        NamedLogin { user, password }
     }
 
     #[test]
     fn written_configuration_is_valid_and_has_no_secret() {
-        let address = Url::parse("http://192.0.2.7/onvif/device_service").unwrap();
         let streams = [
             stream("main", 2560, "H265"),
             stream("sub", 640, "H264"),
@@ -221,13 +166,12 @@ mod tests {
             stream("jpeg", 800, "JPEG"),
         ];
         let cameras = [
-            camera("Front Door", &streams, &address),
-            camera("front door", &streams, &address),
-            camera("門", &streams[..1], &address),
-            camera("broken", &[], &address),
+            camera("Front Door", &streams),
+            camera("front door", &streams),
+            camera("門", &streams[..1]),
+            camera("broken", &[]),
         ];
-        let password = PasswordSource::Variable("ONVIF_PASSWORD");
-        let text = configuration(&cameras, Some(login("view\"er", &password)), false);
+        let text = configuration(&cameras, Some("view\"er"), false);
         let variable = |name: &str| (name == "ONVIF_PASSWORD").then(|| "canary".to_owned());
         let environment = Environment::new("box", variable);
         let loaded = of_text("site.toml", &text, &environment);
@@ -241,25 +185,16 @@ mod tests {
             !text.contains("canary") && text.contains("It is left out"),
             "{text}"
         );
-        let file = PasswordSource::File("/etc/spotter/cam".into());
-        let text = configuration(&[], Some(login("viewer", &file)), true);
-        assert!(!text.contains("[camera"), "{text}");
     }
 
     #[test]
     fn long_names_stay_different_ids() {
-        let address = Url::parse("http://192.0.2.7/").unwrap();
-        let name = "a".repeat(40);
         let mut used = BTreeSet::new();
-        let entry = camera(&name, &[], &address);
-        let ids = [(); 3].map(|()| unused_id(&mut used, &entry));
+        let long = camera(&"a".repeat(40), &[]);
+        let ids = [(); 3].map(|()| unused_id(&mut used, &long));
         assert!(ids.iter().all(|id| CameraId::new(id).is_ok()), "{ids:?}");
         assert_eq!(used.len(), 3);
-        let nameless = CameraEntry {
-            name: None,
-            model: None,
-            ..entry
-        };
+        let nameless = DiscoveredCamera::at("http://192.0.2.7/".parse().unwrap());
         assert_eq!(unused_id(&mut used, &nameless), "camera-192-0-2-7");
     }
 }
