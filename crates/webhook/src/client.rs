@@ -16,21 +16,12 @@ use spotter_config::{WebhookConfig, signing_key};
 use spotter_core::{WebhookId, plain_line};
 use spotter_outbound::{PROXY_LOGIN_REQUIRED, agent, tls_config};
 
-/// A certificate authority that cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum WebhookTlsError {
-    #[error("cannot read {path}: {error}; check the path of ca and who may read it")]
-    File { path: String, error: std::io::Error },
-    #[error("{path} has no usable certificate ({error}); give it as PEM")]
-    Pem { path: String, error: String },
-}
-
 /// A webhook that cannot be used as it is configured.
 #[derive(Debug, thiserror::Error)]
 #[error("webhook.{id}: {error}")]
 pub struct UnusableWebhook {
     pub(crate) id: WebhookId,
-    pub(crate) error: WebhookTlsError,
+    pub(crate) error: String,
 }
 
 /// The result of a request.
@@ -47,6 +38,13 @@ pub(crate) enum PostOutcome {
         /// The pause that the receiver asks for.
         after: Option<Duration>,
     },
+}
+
+impl PostOutcome {
+    pub(crate) fn failed(reason: String) -> Self {
+        let after = None;
+        Self::Failed { reason, after }
+    }
 }
 
 /// What is posted.
@@ -67,7 +65,7 @@ pub(crate) struct WebhookClient {
 
 impl WebhookClient {
     /// Reads the certificate authorities.
-    pub(crate) fn new(config: Arc<WebhookConfig>) -> Result<Self, WebhookTlsError> {
+    pub(crate) fn new(config: Arc<WebhookConfig>) -> Result<Self, String> {
         let roots = match &config.ca {
             Some(path) => authorities(path)?,
             None => rustls_native_certs::load_native_certs().certs,
@@ -119,40 +117,40 @@ impl WebhookClient {
         }
         match post.send(&request.body[..]) {
             Ok(response) => outcome(&config.address, &response),
-            Err(error) => PostOutcome::Failed {
-                reason: format!("{}: {}", config.address, plain_line(&words(&error, config))),
-                after: None,
-            },
+            Err(error) => {
+                let words = plain_line(&words(&error, config));
+                PostOutcome::failed(format!("{}: {words}", config.address))
+            }
         }
     }
 }
 
-/// Finds out whether the file can be used. Blocks on the disk.
-pub(crate) fn check_authorities(path: &Path) -> Result<(), WebhookTlsError> {
-    authorities(path).map(drop)
-}
-
-fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, WebhookTlsError> {
-    let shown = || path.display().to_string();
-    let bytes = fs::read(path).map_err(|error| WebhookTlsError::File {
-        path: shown(),
-        error,
+/// The certificate authorities of the file. Blocks on the disk.
+pub(crate) fn authorities(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let shown = path.display();
+    let bytes = fs::read(path).map_err(|error| {
+        format!("cannot read {shown}: {error}; check the path of ca and who may read it")
     })?;
-    let unusable = |error: String| WebhookTlsError::Pem {
-        path: shown(),
-        error,
-    };
+    let unusable =
+        |error: &str| format!("{shown} has no usable certificate ({error}); give it as PEM");
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
-    let found = found.map_err(|error| unusable(error.to_string()))?;
-    if found.is_empty() {
-        return Err(unusable("no certificate found".to_owned()));
-    }
+    let found = found.map_err(|error| unusable(&error.to_string()))?;
     for certificate in &found {
         let added = RootCertStore::empty().add(certificate.clone());
-        added.map_err(|error| unusable(error.to_string()))?;
+        added.map_err(|error| unusable(&error.to_string()))?;
     }
-    Ok(found)
+    match found.is_empty() {
+        true => Err(unusable("no certificate found")),
+        false => Ok(found),
+    }
 }
+
+/// Besides those of a server that fails.
+const PASSING: [StatusCode; 3] = [
+    StatusCode::REQUEST_TIMEOUT,
+    StatusCode::TOO_EARLY,
+    StatusCode::TOO_MANY_REQUESTS,
+];
 
 /// Decides by the status of an answer.
 fn outcome(address: &str, response: &Response<Body>) -> PostOutcome {
@@ -161,31 +159,26 @@ fn outcome(address: &str, response: &Response<Body>) -> PostOutcome {
     let reason = |advice: &str| format!("{address} answered with HTTP {code}{advice}");
     match status {
         status if status.is_success() => PostOutcome::Accepted,
-        status if status.is_redirection() => PostOutcome::Refused {
-            reason: reason(", a redirect, which is not followed; correct the url of the webhook"),
-        },
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS => {
-            PostOutcome::Failed {
-                reason: reason(""),
-                after: retry_after(response),
-            }
-        }
         // Not of the receiver.
-        StatusCode::PROXY_AUTHENTICATION_REQUIRED => PostOutcome::Failed {
-            reason: PROXY_LOGIN_REQUIRED.to_owned(),
-            after: None,
-        },
-        status if status.is_server_error() => PostOutcome::Failed {
+        StatusCode::PROXY_AUTHENTICATION_REQUIRED => {
+            PostOutcome::failed(PROXY_LOGIN_REQUIRED.to_owned())
+        }
+        status if status.is_server_error() || PASSING.contains(&status) => PostOutcome::Failed {
             reason: reason(""),
             after: retry_after(response),
         },
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => PostOutcome::Refused {
-            reason: reason("; check the secret and the bearer of the webhook"),
+        status => PostOutcome::Refused {
+            reason: reason(match status {
+                status if status.is_redirection() => {
+                    ", a redirect, which is not followed; correct the url of the webhook"
+                }
+                StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                    "; check the secret and the bearer of the webhook"
+                }
+                StatusCode::NOT_FOUND | StatusCode::GONE => "; check the url of the webhook",
+                _ => "",
+            }),
         },
-        StatusCode::NOT_FOUND | StatusCode::GONE => PostOutcome::Refused {
-            reason: reason("; check the url of the webhook"),
-        },
-        _ => PostOutcome::Refused { reason: reason("") },
     }
 }
 
@@ -204,15 +197,16 @@ fn words(error: &ureq::Error, config: &WebhookConfig) -> String {
         ureq::Error::InvalidProxyUrl => {
             "the variables of the proxy (https_proxy, http_proxy) cannot be used".to_owned()
         }
-        ureq::Error::Io(error) => with_advice(error.to_string()),
-        error => with_advice(error.to_string()),
-    }
-}
-
-fn with_advice(text: String) -> String {
-    match text.contains("certificate") {
-        true => format!("{text}; check ca of the webhook and the name in its url"),
-        false => text,
+        error => {
+            let text = match error {
+                ureq::Error::Io(error) => error.to_string(),
+                error => error.to_string(),
+            };
+            match text.contains("certificate") {
+                true => format!("{text}; check ca of the webhook and the name in its url"),
+                false => text,
+            }
+        }
     }
 }
 
@@ -265,7 +259,7 @@ mod tests {
     fn unusable_authority_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ca.pem");
-        let error = |path: &Path| check_authorities(path).unwrap_err().to_string();
+        let error = |path: &Path| authorities(path).unwrap_err();
         assert!(error(&path).contains("cannot read"), "{}", error(&path));
         for text in [
             "",

@@ -21,7 +21,8 @@ mod webhooks;
 
 pub use client::UnusableWebhook;
 pub use status::{WebhookCounters, WebhookState, WebhookStatus};
-pub use webhooks::{Webhooks, WritePayload};
+pub use task::WritePayload;
+pub use webhooks::Webhooks;
 
 #[cfg(test)]
 mod testing;

@@ -84,7 +84,7 @@ pub(crate) struct PostQueue {
     failures: u32,
     retry_at: Mono,
     /// The daemon stops: until then, the last events are posted if the receiver answers.
-    stop_at: Option<Mono>,
+    pub(crate) stop_at: Option<Mono>,
     done: Vec<u64>,
     pub(crate) state: WebhookState,
     pub(crate) counters: WebhookCounters,
@@ -211,12 +211,11 @@ impl PostQueue {
         }
     }
 
-    /// The event is being posted.
-    pub(crate) fn begin(&mut self, number: u64) -> Option<QueuedPost> {
-        let post = self.posts.get(&number)?;
+    /// The event is being posted; one that waits.
+    pub(crate) fn begin(&mut self, number: u64) -> QueuedPost {
         self.in_flight = Some(number);
         self.counters.retried += u64::from(self.failures > 0);
-        Some(post.clone())
+        self.posts[&number].clone()
     }
 
     /// The request is over. `random` is in 0..1.
@@ -253,16 +252,6 @@ impl PostQueue {
 
     pub(crate) fn stop(&mut self, now: Mono) {
         self.stop_at = Some(now.after(self.timing.stop_within));
-    }
-
-    pub(crate) fn stop_at(&self) -> Option<Mono> {
-        self.stop_at
-    }
-
-    /// The daemon stops, and no request is under way or its time is over.
-    pub(crate) fn is_over(&self, now: Mono) -> bool {
-        let is_over = |at: Mono| at <= now || self.in_flight.is_none();
-        self.stop_at.is_some_and(is_over)
     }
 
     /// What is to be written since the last call. Pictures are stored when their events have to wait.

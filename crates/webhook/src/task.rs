@@ -3,6 +3,7 @@
 //! A request has a thread that nothing waits for: at a stop, one that hangs is left behind. Its event stays in the log.
 
 use std::{
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::Duration,
@@ -15,55 +16,25 @@ use tokio::{
 
 use crate::{
     client::{PostOutcome, PostRequest, WebhookClient},
-    queue::{NextPost, PostPicture, PostQueue, QueuedPost},
+    queue::{NextPost, PostPicture, PostQueue},
     status::WebhookState,
-    webhooks::WritePayload,
 };
 use spotter_config::WebhookConfig;
 use spotter_core::{Clock, LogThrottle, Mono};
-use spotter_state::{EventLog, EventReceiver};
+use spotter_state::{EventLog, EventReceiver, LoggedEvent};
+
+/// Writes the body of a request: of an event, whether it is delayed, and its picture.
+pub type WritePayload = fn(&LoggedEvent, bool, Option<&[u8]>) -> Vec<u8>;
 
 /// What the task shares with [`Webhooks`](crate::Webhooks). The lock is held for an operation of the queue; no call of the event log is made
 /// under it, which calls the queue under its own.
 pub(crate) struct SharedWebhook {
     queue: Mutex<PostQueue>,
-    pub(crate) changed: Notify,
+    changed: Notify,
     pub(crate) receiver: EventReceiver,
-    pub(crate) log: EventLog,
-    pub(crate) payload: WritePayload,
-    pub(crate) clock: Arc<dyn Clock>,
-}
-
-struct FinishedPost {
-    outcome: PostOutcome,
-    /// To be used again; `None` after a failure, so that the certificate authorities are read again.
-    client: Option<WebhookClient>,
-}
-
-/// What woke the task.
-enum WakeUp {
-    /// `None`: its thread did not start, or panicked.
-    Answer(Option<FinishedPost>),
-    Other,
-}
-
-/// See the module's documentation.
-struct WebhookTask {
-    shared: Arc<SharedWebhook>,
-    client: Option<WebhookClient>,
-    running: Option<oneshot::Receiver<FinishedPost>>,
-    refusals: LogThrottle<()>,
-}
-
-/// Runs until the queue [stops](PostQueue::stop).
-pub(crate) async fn run(shared: Arc<SharedWebhook>) {
-    let mut task = WebhookTask {
-        shared,
-        client: None,
-        running: None,
-        refusals: LogThrottle::default(),
-    };
-    while task.turn().await {}
+    log: EventLog,
+    payload: WritePayload,
+    clock: Arc<dyn Clock>,
 }
 
 impl SharedWebhook {
@@ -103,70 +74,86 @@ impl SharedWebhook {
             self.log.add_picture(number, jpeg);
         }
     }
+
+    /// Waits for `work`; `None` when the time of a stop is over before.
+    async fn before_stop<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = pin!(work);
+        loop {
+            self.write_changes();
+            let stop_at = self.queue().stop_at;
+            let left = stop_at.map_or(Duration::MAX, |at| at.since(self.clock.now()));
+            tokio::select! {
+                done = &mut work => return Some(done),
+                () = sleep(left), if stop_at.is_some() => return None,
+                () = self.changed.notified() => {}
+            }
+        }
+    }
+}
+
+/// See the module's documentation.
+pub(crate) struct WebhookTask {
+    shared: Arc<SharedWebhook>,
+    /// To be used again; `None` after a failure, so that the certificate authorities are read again.
+    client: Option<WebhookClient>,
+    refusals: LogThrottle<()>,
 }
 
 impl WebhookTask {
-    /// One wake-up; false at the end.
-    async fn turn(&mut self) -> bool {
-        let now = self.shared.clock.now();
-        let next = {
-            let mut queue = self.shared.queue();
-            queue.drop_excess(now);
-            queue.next(now)
-        };
-        let at = match next {
-            NextPost::Post { number, is_delayed } => {
-                self.post(number, is_delayed).await;
-                None
-            }
-            NextPost::At(at) => Some(at),
-            NextPost::Nothing => None,
-        };
-        self.shared.write_changes();
-        let (is_over, stop_at) = {
-            let queue = self.shared.queue();
-            (queue.is_over(now), queue.stop_at())
-        };
-        if is_over {
-            return false;
+    pub(crate) fn new(shared: Arc<SharedWebhook>) -> Self {
+        Self {
+            shared,
+            client: None,
+            refusals: LogThrottle::default(),
         }
-        let at = at.into_iter().chain(stop_at).min();
-        let woken = tokio::select! {
-            finished = answer(&mut self.running) => WakeUp::Answer(finished),
-            () = self.shared.changed.notified() => WakeUp::Other,
-            () = sleep(at.map_or(Duration::MAX, |at| at.since(now))), if at.is_some() => WakeUp::Other,
-        };
-        if let WakeUp::Answer(finished) = woken {
-            self.on_answer(finished);
-        }
-        true
     }
 
-    /// Starts the request of an event.
-    async fn post(&mut self, number: u64, is_delayed: bool) {
-        let begun = {
+    /// Runs until the queue [stops](PostQueue::stop).
+    pub(crate) async fn run(mut self) {
+        let shared = Arc::clone(&self.shared);
+        loop {
+            shared.write_changes();
+            let now = shared.clock.now();
+            let (next, stops) = {
+                let mut queue = shared.queue();
+                queue.drop_excess(now);
+                (queue.next(now), queue.stop_at.is_some())
+            };
+            let pause = match next {
+                NextPost::Post { number, is_delayed } => {
+                    let posting = self.post(number, is_delayed);
+                    let Some(outcome) = shared.before_stop(posting).await else {
+                        return shared.write_changes();
+                    };
+                    self.finish(outcome);
+                    continue;
+                }
+                _ if stops => return,
+                NextPost::At(at) => at.since(now),
+                NextPost::Nothing => Duration::MAX,
+            };
+            tokio::select! {
+                () = shared.changed.notified() => {}
+                () = sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Posts an event in a thread.
+    async fn post(&mut self, number: u64, is_delayed: bool) -> PostOutcome {
+        let (config, post) = {
             let mut queue = self.shared.queue();
-            let config = Arc::clone(&queue.config);
-            queue.begin(number).map(|post| (post, config))
+            (Arc::clone(&queue.config), queue.begin(number))
         };
-        let Some((
-            QueuedPost {
-                logged, picture, ..
-            },
-            config,
-        )) = begun
-        else {
-            return;
-        };
-        let jpeg = match picture {
+        let jpeg = match post.picture {
             PostPicture::InMemory(jpeg) => Some(jpeg),
             PostPicture::Stored { .. } => self.shared.log.picture(number).await.map(Arc::from),
             PostPicture::None | PostPicture::Awaited(_) => None,
         };
         let request = PostRequest {
-            id: logged.id.clone(),
+            id: post.logged.id.clone(),
             unix_s: self.shared.clock.wall().unix_millis().div_euclid(1000),
-            body: (self.shared.payload)(&logged, is_delayed, jpeg.as_deref()),
+            body: (self.shared.payload)(&post.logged, is_delayed, jpeg.as_deref()),
         };
         let (sender, answer) = oneshot::channel();
         let client = self.client.take();
@@ -179,31 +166,24 @@ impl WebhookTask {
         if let Err(error) = thread.spawn(work) {
             tracing::warn!(%error, "cannot start the thread of a request");
         }
-        self.running = Some(answer);
-    }
-
-    fn on_answer(&mut self, finished: Option<FinishedPost>) {
-        self.running = None;
-        let finished = finished.unwrap_or_else(|| FinishedPost {
-            outcome: PostOutcome::Failed {
-                reason: "the thread of the request could not be started".to_owned(),
-                after: None,
-            },
-            client: None,
-        });
-        self.client = finished.client;
-        let now = self.shared.clock.now();
-        let shared = Arc::clone(&self.shared);
-        let mut queue = shared.queue();
-        let before = queue.state.clone();
-        queue.finish(finished.outcome, now, fastrand::f64());
-        self.log(&before, &queue, now);
+        match answer.await {
+            Ok((outcome, client)) => {
+                self.client = client;
+                outcome
+            }
+            Err(_) => {
+                PostOutcome::failed("the thread of the request could not be started".to_owned())
+            }
+        }
     }
 
     /// Logs when the receiver begins to fail and when it accepts again, and what it refuses.
-    fn log(&mut self, before: &WebhookState, queue: &PostQueue, now: Mono) {
+    fn finish(&mut self, outcome: PostOutcome) {
+        let now = self.shared.clock.now();
+        let mut queue = self.shared.queue();
+        let was_failing = matches!(queue.state, WebhookState::Failing { .. });
+        queue.finish(outcome, now, fastrand::f64());
         let webhook = queue.config.id.as_str();
-        let was_failing = matches!(before, WebhookState::Failing { .. });
         match &queue.state {
             WebhookState::Failing { reason, .. } if !was_failing => {
                 tracing::warn!(
@@ -232,37 +212,17 @@ impl WebhookTask {
     }
 }
 
-/// The answer to the running request; pending without one.
-async fn answer(running: &mut Option<oneshot::Receiver<FinishedPost>>) -> Option<FinishedPost> {
-    match running {
-        Some(running) => running.await.ok(),
-        None => std::future::pending().await,
-    }
-}
-
 /// Blocks until the receiver has answered or the time is over.
 fn carry_out(
     config: Arc<WebhookConfig>,
     client: Option<WebhookClient>,
     request: &PostRequest,
-) -> FinishedPost {
-    let client = match client.map_or_else(|| WebhookClient::new(config), Ok) {
-        Ok(client) => client,
-        Err(error) => {
-            let outcome = PostOutcome::Failed {
-                reason: error.to_string(),
-                after: None,
-            };
-            return FinishedPost {
-                outcome,
-                client: None,
-            };
-        }
-    };
-    let outcome = client.post(request);
-    let is_failed = matches!(outcome, PostOutcome::Failed { .. });
-    FinishedPost {
-        outcome,
-        client: (!is_failed).then_some(client),
+) -> (PostOutcome, Option<WebhookClient>) {
+    match client.map_or_else(|| WebhookClient::new(config), Ok) {
+        Ok(client) => match client.post(request) {
+            failed @ PostOutcome::Failed { .. } => (failed, None),
+            outcome => (outcome, Some(client)),
+        },
+        Err(reason) => (PostOutcome::failed(reason), None),
     }
 }

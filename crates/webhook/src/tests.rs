@@ -63,14 +63,15 @@ impl Site {
 
     fn start_in(folder: TempDir, configs: &[WebhookConfig]) -> Self {
         let clock = Arc::new(SystemClock::new());
-        let store = StateStore::open(folder.path(), clock).unwrap();
-        let OpenedEvents { log, found } = OpenedEvents::of(&store);
-        let mut webhooks = Webhooks::with_timing(&log, quick(), payload);
-        webhooks.begin_all(configs, &found);
+        let store = StateStore::open(folder.path(), Arc::clone(&clock) as _).unwrap();
+        let events = OpenedEvents::of(&store);
+        let mut webhooks = Webhooks::new(&events.log, payload, clock);
+        webhooks.timing = quick();
+        webhooks.begin_all(configs, &events.found);
         Self {
             folder,
             store,
-            log,
+            log: events.log,
             webhooks,
         }
     }

@@ -1,32 +1,26 @@
 //! All webhooks of the daemon: one task each, which a reload starts, changes or ends without touching the others.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc};
 
-use tokio::{task::JoinSet, time::timeout};
+use tokio::task::JoinSet;
 
 use crate::{
-    client::{UnusableWebhook, check_authorities},
+    client::{UnusableWebhook, authorities},
     queue::{PostPicture, PostQueue, QueuedPost},
     status::WebhookStatus,
-    task::{self, SharedWebhook},
+    task::{SharedWebhook, WebhookTask, WritePayload},
     timing::WebhookTiming,
 };
 use spotter_config::WebhookConfig;
 use spotter_core::{Clock, TrackId, WebhookId};
-use spotter_state::{EventLog, EventReceiver, FoundEvents, LoggedEvent, OfferEvent, OpenedEvents};
-
-/// A task that reads a picture from a disk that hangs is not waited for longer than this.
-const END_WITHIN: Duration = Duration::from_secs(3);
-
-/// Writes the body of a request: of an event, whether it is delayed, and its picture.
-pub type WritePayload = fn(&LoggedEvent, bool, Option<&[u8]>) -> Vec<u8>;
+use spotter_state::{EventLog, EventReceiver, FoundEvents, OfferEvent, OpenedEvents};
 
 /// See the module's documentation. Dropping it ends all tasks at once.
 pub struct Webhooks {
     running: BTreeMap<WebhookId, RunningWebhook>,
     log: EventLog,
     payload: WritePayload,
-    timing: WebhookTiming,
+    pub(crate) timing: WebhookTiming,
     clock: Arc<dyn Clock>,
 }
 
@@ -40,12 +34,11 @@ impl Webhooks {
     /// Finds out whether the certificate authorities can be used. Blocks on the disk.
     pub fn check(configs: &[WebhookConfig]) -> Result<(), UnusableWebhook> {
         for config in configs {
-            let ca = config.ca.as_ref();
-            let checked = ca.map_or(Ok(()), |path| check_authorities(path));
-            checked.map_err(|error| UnusableWebhook {
-                id: config.id.clone(),
-                error,
-            })?;
+            let id = config.id.clone();
+            let checked = config.ca.as_ref().map(|path| authorities(path));
+            checked
+                .transpose()
+                .map_err(|error| UnusableWebhook { id, error })?;
         }
         Ok(())
     }
@@ -58,29 +51,18 @@ impl Webhooks {
         payload: WritePayload,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let mut webhooks = Self {
-            running: BTreeMap::new(),
-            log: events.log.clone(),
-            payload,
-            timing: WebhookTiming::default(),
-            clock,
-        };
+        let mut webhooks = Self::new(&events.log, payload, clock);
         webhooks.begin_all(configs, &events.found);
         webhooks
     }
 
-    #[cfg(test)]
-    pub(crate) fn with_timing(
-        log: &EventLog,
-        timing: WebhookTiming,
-        payload: WritePayload,
-    ) -> Self {
+    pub(crate) fn new(log: &EventLog, payload: WritePayload, clock: Arc<dyn Clock>) -> Self {
         Self {
             running: BTreeMap::new(),
             log: log.clone(),
             payload,
-            timing,
-            clock: Arc::new(spotter_core::SystemClock::new()),
+            timing: WebhookTiming::default(),
+            clock,
         }
     }
 
@@ -120,7 +102,7 @@ impl Webhooks {
         let (log, clock) = (self.log.clone(), Arc::clone(&self.clock));
         let shared = Arc::new(SharedWebhook::new(queue, log, self.payload, clock));
         let mut task = JoinSet::new();
-        task.spawn(task::run(Arc::clone(&shared)));
+        task.spawn(WebhookTask::new(Arc::clone(&shared)).run());
         let running = RunningWebhook { shared, task };
         self.running.insert(config.id.clone(), running);
     }
@@ -175,17 +157,9 @@ impl Webhooks {
         for webhook in self.running.values() {
             webhook.shared.change(PostQueue::stop);
         }
-        let mut running = std::mem::take(&mut self.running);
-        let ends = async {
-            for webhook in running.values_mut() {
-                // A panic logs itself.
-                _ = webhook.task.join_next().await;
-            }
-        };
-        if timeout(END_WITHIN, ends).await.is_err() {
-            tracing::warn!(
-                "the disk did not finish within 3 s of the stop; pictures of webhooks may be lost"
-            );
+        for mut webhook in std::mem::take(&mut self.running).into_values() {
+            // A panic logs itself.
+            _ = webhook.task.join_next().await;
         }
     }
 }
