@@ -200,7 +200,7 @@ impl AnswerRouter {
         let marks = marks(&answer.prompt, &detection);
         self.handles
             .publisher
-            .publish(Update::Detection(Box::new(detection)));
+            .publish(Update::Detection(Arc::new(detection)));
         self.publish([change]);
         marks
     }

@@ -1,6 +1,6 @@
 //! Limits how often a repeated problem is logged. Pure: takes `now`.
 //!
-//! Faults: B28.
+//! Faults: B20, B28.
 
 use std::time::Duration;
 

@@ -106,7 +106,7 @@ pub(crate) fn health_of(health: CameraHealth) -> Update {
 }
 
 pub(crate) fn detected(camera: &str) -> Update {
-    Update::Detection(Box::new(detection(camera)))
+    Update::Detection(Arc::new(detection(camera)))
 }
 
 pub(crate) fn happened(event: Event) -> Update {

@@ -234,7 +234,7 @@ impl StreamQueue {
         let body = match item.stream {
             StreamMessage::Answer(mut detection) => {
                 let line = self.history.entry(item.topic.clone()).or_default();
-                detection.since_last += std::mem::take(&mut line.carried);
+                Arc::make_mut(&mut detection).since_last += std::mem::take(&mut line.carried);
                 line.empty_since = detection.is_empty().then_some(now);
                 delivery.expiry = Some(STREAM_MAX_AGE);
                 let label = Label {
@@ -331,7 +331,7 @@ mod tests {
 
     fn push_answer(queue: &mut StreamQueue, detection: Detection, now: Mono) {
         let topic = format!("cam/{}/det/person", detection.camera());
-        queue.push(topic, StreamMessage::Answer(Box::new(detection)), None, now);
+        queue.push(topic, StreamMessage::Answer(detection.into()), None, now);
     }
 
     fn push_picture(queue: &mut StreamQueue, bytes: usize, first: u8, now: Mono) {

@@ -270,7 +270,7 @@ const CAMERAS: [&str; 4] = ["a", "b", "c", "d"];
 impl ModelBroker {
     fn offer(&mut self, outbox: &mut Outbox, found: spotter_core::Detection, now: Mono) {
         self.offered += 1;
-        push(outbox, Update::Detection(Box::new(found)), now);
+        push(outbox, Update::Detection(found.into()), now);
     }
 
     fn take(&mut self, outbox: &mut Outbox, now: Mono) -> bool {

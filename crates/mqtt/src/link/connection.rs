@@ -1,6 +1,6 @@
 //! One connection from CONNECT to its end: sends what is due, handles answers, and ends when there are none.
 
-use std::{collections::BTreeMap, pin::pin, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use tokio::{
     sync::{mpsc::error::TrySendError, watch},
@@ -10,10 +10,9 @@ use tokio::{
 
 use super::{
     client::{
-        self, ConnectionEvent, Events, JSON, QUEUE, RequestOutcome, Sender, SubscriptionPurpose,
-        content_type,
+        self, BrokerLimits, ConnectionEvent, Events, FilterPurpose, JSON, QUEUE, RequestOutcome,
+        Sender, content_type,
     },
-    limits::{BrokerLimits, publish_bytes, subscribe_bytes},
     liveness::ConnectionLiveness,
     policy::{BrokerState, ConnectionEnd, LateWill, Protocol, ReconnectPolicy},
     target::ConnectionTarget,
@@ -33,30 +32,15 @@ use spotter_core::{Latency, LogThrottle, Mono};
 
 /// A larger detection is not sent (docs/mqtt.md section 1).
 const DETECTION_MAX_BYTES: usize = 64 * 1024;
-/// The log message when the broker rejects the topic of a trigger.
-const REJECTED_TRIGGER: &str = "subscription rejected; the triggers of this topic start no looks; allow this client to read the topic on the broker";
 /// A clean stop sends waiting stream messages for this time at most; the others are dropped.
 const STREAMS_WITHIN: Duration = Duration::from_secs(1);
 /// A clean stop waits for acknowledgements for this time at most.
 const STOP_WITHIN: Duration = Duration::from_secs(3);
 
-/// Failures that do not end a connection; each kind is logged once a minute.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ConnectionWarning {
-    /// A message exceeds the broker's limit.
-    TooLarge,
-    Refused,
-    /// The broker rejected this filter, or it cannot be sent.
-    SubscriptionRejected(String),
-    /// Messages arrive faster than they are processed.
-    InboxFull,
-    /// The TLS files cannot be read.
-    Files,
-}
-
 /// State that is kept from one connection to the next.
 pub(super) struct ReconnectState {
-    throttle: LogThrottle<ConnectionWarning>,
+    /// Failures that do not end a connection, and filters that the broker rejects.
+    throttle: LogThrottle<String>,
     /// `None` = plain TCP.
     trust: Option<Trust>,
 }
@@ -75,7 +59,7 @@ impl ReconnectState {
             return;
         };
         if let Err(error) = trust.renew().await
-            && let Some(suppressed) = self.throttle.admit(ConnectionWarning::Files, now)
+            && let Some(suppressed) = self.throttle.admit("TLS files".to_owned(), now)
         {
             tracing::warn!(%error, suppressed, "cannot read the TLS files; the certificates read before stay in use");
         }
@@ -85,7 +69,14 @@ impl ReconnectState {
 /// A request that the broker answers.
 enum BrokerRequest {
     Message { topic: String, ticket: Ticket },
-    Filter(String),
+    Filter(String, FilterPurpose),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Subscription {
+    purpose: FilterPurpose,
+    /// As in [`WantedFilters::triggers`].
+    number: u64,
 }
 
 pub(super) struct BrokerConnection<'a> {
@@ -94,15 +85,13 @@ pub(super) struct BrokerConnection<'a> {
     memory: &'a mut ReconnectState,
     protocol: Protocol,
     filters: watch::Receiver<WantedFilters>,
-    sender: Sender,
+    sender: Box<dyn Sender>,
     /// Requests in the client library's queue.
     queued: usize,
     /// Requests that the broker has not answered.
     answers: JoinSet<(BrokerRequest, RequestOutcome)>,
-    wanted_filters: Vec<String>,
-    subscribed_filters: Vec<String>,
-    /// As in [`WantedFilters::triggers`], of this connection.
-    subscribed_since: BTreeMap<String, u64>,
+    wanted: BTreeMap<String, Subscription>,
+    subscribed: BTreeMap<String, Subscription>,
     liveness: ConnectionLiveness,
     limits: BrokerLimits,
     late_will: LateWill,
@@ -117,7 +106,7 @@ impl<'a> BrokerConnection<'a> {
         task: &'a BrokerTask,
         policy: &ReconnectPolicy,
         memory: &'a mut ReconnectState,
-    ) -> (Self, Events) {
+    ) -> (Self, Box<dyn Events>) {
         let (target, protocol) = (&*task.target, policy.protocol);
         let (sender, events) = {
             let client = target.client(memory.trust.as_ref(), policy.retains);
@@ -132,9 +121,8 @@ impl<'a> BrokerConnection<'a> {
             sender,
             queued: 0,
             answers: JoinSet::new(),
-            wanted_filters: Vec::new(),
-            subscribed_filters: Vec::new(),
-            subscribed_since: BTreeMap::new(),
+            wanted: BTreeMap::new(),
+            subscribed: BTreeMap::new(),
             liveness: ConnectionLiveness::new(target.timing.clone(), task.clock.now()),
             limits: BrokerLimits::default(),
             late_will: LateWill::default(),
@@ -147,12 +135,12 @@ impl<'a> BrokerConnection<'a> {
     /// Runs the connection until it ends; `None` after a clean stop.
     pub(super) async fn run(
         mut self,
-        mut events: Events,
+        mut events: Box<dyn Events>,
         policy: &mut ReconnectPolicy,
     ) -> Option<ConnectionEnd> {
         let mut stop = self.task.stop.clone();
         loop {
-            let mut next = pin!(events.next());
+            let mut next = events.next();
             let happened = loop {
                 self.task.shared.turn();
                 let wake = self.pump();
@@ -201,23 +189,24 @@ impl<'a> BrokerConnection<'a> {
         self.task.show(BrokerState::Online { protocol });
     }
 
-    /// Determines the subscriptions. The node's own status comes first: it shows a late will. In a fleet the owners of its cameras follow.
+    /// Determines the subscriptions.
     fn listen(&mut self) {
-        self.wanted_filters = vec![self.target.status_topic.clone()];
-        self.wanted_filters.extend(self.target.owner_filter.clone());
         let others = self.filters.borrow_and_update();
-        // A repeated subscription makes the broker send the retained message again.
-        let (before, triggers) = (&self.subscribed_since, &others.triggers);
-        let is_same = |filter: &String| before.get(filter) == triggers.get(filter);
-        self.subscribed_filters
-            .retain(|filter| !triggers.contains_key(filter) || is_same(filter));
-        self.subscribed_since.clone_from(triggers);
-        let others = others.commands.iter().chain(others.triggers.keys());
-        for filter in others {
-            if !self.wanted_filters.contains(filter) {
-                self.wanted_filters.push(filter.clone());
-            }
-        }
+        let command = |filter: &String| (filter.clone(), FilterPurpose::Commands, 0);
+        let commands = others.commands.iter().map(command);
+        let triggers = others.triggers.iter();
+        let triggers = triggers.map(|(of, number)| (of.clone(), FilterPurpose::Triggers, *number));
+        let owners = self.target.owner_filter.clone();
+        let owners = owners.map(|filter| (filter, FilterPurpose::States, 0));
+        let own_status = (
+            self.target.status_topic.clone(),
+            FilterPurpose::OwnStatus,
+            0,
+        );
+        let all = commands.chain(triggers).chain(owners).chain([own_status]);
+        self.wanted = all
+            .map(|(filter, purpose, number)| (filter, Subscription { purpose, number }))
+            .collect();
     }
 
     fn begin_stop(&mut self) {
@@ -237,7 +226,7 @@ impl<'a> BrokerConnection<'a> {
             return true;
         }
         let is_settled = self.task.shared.outbox().is_settled(self.task.clock.now());
-        if !sent_disconnect && is_settled && self.sender.disconnect().is_ok() {
+        if !sent_disconnect && is_settled && self.sender.disconnect() {
             self.stopping = Some((since, true));
         }
         false
@@ -250,7 +239,7 @@ impl<'a> BrokerConnection<'a> {
         let now = self.task.clock.now();
         if self.liveness.must_ask(now) {
             // A repeated subscription changes nothing, and the broker must answer it.
-            self.subscribe(self.target.status_topic.clone());
+            self.subscribe(self.target.status_topic.clone(), FilterPurpose::OwnStatus);
         }
         let oldest = self.task.shared.outbox().oldest_in_flight();
         self.liveness.lost(now, oldest)
@@ -272,7 +261,7 @@ impl<'a> BrokerConnection<'a> {
             self.hand_over(outgoing);
         }
         let next = task.shared.outbox().next_at(now);
-        let waits = [next, self.late_will.next_at()];
+        let waits = [next, self.late_will.due];
         let wake = waits.into_iter().flatten().map(|at| at.since(now));
         // When the client library is full, its next event wakes the task.
         let shortest = match self.has_room() {
@@ -288,53 +277,38 @@ impl<'a> BrokerConnection<'a> {
 
     /// Requests one change of the subscriptions; false when they are as wanted.
     fn change_subscription(&mut self) -> bool {
-        let (wanted, subscribed) = (&self.wanted_filters, &mut self.subscribed_filters);
-        let new = wanted.iter().find(|filter| !subscribed.contains(filter));
-        if let Some(filter) = new.cloned() {
-            subscribed.push(filter.clone());
-            self.subscribe(filter);
+        let wanted = self.wanted.iter();
+        let new = wanted.filter(|(filter, how)| self.subscribed.get(*filter) != Some(how));
+        let first = new.min_by_key(|(_, how)| how.purpose);
+        if let Some((filter, how)) = first.map(|(filter, how)| (filter.clone(), *how)) {
+            self.subscribed.insert(filter.clone(), how);
+            self.subscribe(filter, how.purpose);
             return true;
         }
-        let old = subscribed
-            .iter()
-            .position(|filter| !wanted.contains(filter));
-        if let Some(index) = old {
-            let filter = subscribed.swap_remove(index);
-            self.task.shared.rejected_filters().remove(&filter);
-            self.queued += usize::from(self.sender.unsubscribe(&filter).is_ok());
-        }
-        old.is_some()
+        let mut subscribed = self.subscribed.keys();
+        let old = subscribed.find(|filter| !self.wanted.contains_key(*filter));
+        let Some(filter) = old.cloned() else {
+            return false;
+        };
+        self.subscribed.remove(&filter);
+        self.task.shared.rejected_filters().remove(&filter);
+        self.queued += usize::from(self.sender.unsubscribe(&filter));
+        true
     }
 
-    fn purpose_of(&self, filter: &str) -> SubscriptionPurpose {
-        if self.target.owner_filter.as_deref() == Some(filter) {
-            SubscriptionPurpose::States
-        } else if self.is_of_trigger(filter) {
-            SubscriptionPurpose::Triggers
-        } else {
-            SubscriptionPurpose::Commands
-        }
-    }
-
-    fn is_of_trigger(&self, filter: &str) -> bool {
-        let wanted = self.filters.borrow();
-        wanted.triggers.contains_key(filter)
-    }
-
-    fn subscribe(&mut self, filter: String) {
-        if !self.limits.allows(subscribe_bytes(self.protocol, &filter)) {
-            return self.warn_rejected(filter, "the filter exceeds the broker's packet size");
-        }
-        match self.sender.subscribe(&filter, self.purpose_of(&filter)) {
-            Ok(notice) => {
+    fn subscribe(&mut self, filter: String, purpose: FilterPurpose) {
+        match self.sender.subscribe(&filter, purpose) {
+            Some(answer) => {
                 self.queued += 1;
-                self.answers
-                    .spawn(async move { (BrokerRequest::Filter(filter), notice.outcome().await) });
+                let request = BrokerRequest::Filter(filter, purpose);
+                self.answers.spawn(async move { (request, answer.await) });
             }
             // There was room, so the filter is invalid.
-            Err(_) if self.queued < QUEUE => self.warn_rejected(filter, "the filter is invalid"),
+            None if self.queued < QUEUE => {
+                self.warn_rejected(filter, purpose, "the filter is invalid");
+            }
             // The queue is full. A silent broker is noticed without this request.
-            Err(_) => {}
+            None => {}
         }
     }
 
@@ -350,12 +324,14 @@ impl<'a> BrokerConnection<'a> {
         };
         let mut delivery = outgoing.delivery.clone();
         delivery.retained &= self.limits.retains;
-        let bytes = publish_bytes(self.protocol, &outgoing.topic, &payload, &delivery);
-        if payload.len() > bytes_max || !self.limits.allows(bytes) {
+        let bytes = self
+            .sender
+            .packet_bytes(&outgoing.topic, &payload, &delivery);
+        if payload.len() > bytes_max || bytes > self.limits.packet_max_bytes {
             return self.decline(&outgoing, bytes);
         }
         let line = self.line(&outgoing.topic, &payload);
-        let Ok(notice) = self.sender.publish(&outgoing.topic, payload, &delivery) else {
+        let Some(answer) = self.sender.publish(&outgoing.topic, payload, &delivery) else {
             // The client library has less room than was counted; its next event wakes the task.
             self.queued = QUEUE;
             let mut outbox = self.task.shared.outbox();
@@ -370,19 +346,18 @@ impl<'a> BrokerConnection<'a> {
         if let Some(line) = line {
             _ = self.task.lines.send(line);
         }
-        if let (Some(notice), Some(ticket)) = (notice, delivery.ticket) {
+        if let Some(ticket) = delivery.ticket {
             let request = BrokerRequest::Message {
                 topic: outgoing.topic.clone(),
                 ticket,
             };
-            self.answers
-                .spawn(async move { (request, notice.outcome().await) });
+            self.answers.spawn(async move { (request, answer.await) });
         }
         if let Body::Detection(detection, _) = outgoing.body {
             let latency = Latency::of(&detection, now);
             _ = self.task.sent.send(SentDetection {
                 topic: outgoing.topic.into(),
-                detection: detection.into(),
+                detection,
                 latency,
             });
         }
@@ -398,7 +373,7 @@ impl<'a> BrokerConnection<'a> {
 
     /// Does not send a message that would make the broker close the connection.
     fn decline(&mut self, outgoing: &Outgoing, bytes: usize) {
-        if let Some(suppressed) = self.admit(ConnectionWarning::TooLarge) {
+        if let Some(suppressed) = self.admit("too large") {
             let (topic, max) = (outgoing.topic.as_str(), self.limits.packet_max_bytes);
             tracing::warn!(
                 topic,
@@ -416,9 +391,9 @@ impl<'a> BrokerConnection<'a> {
     }
 
     /// `Some` when the warning must be logged, with the number of suppressed ones.
-    fn admit(&mut self, warning: ConnectionWarning) -> Option<u64> {
+    fn admit(&mut self, warning: &str) -> Option<u64> {
         let now = self.task.clock.now();
-        self.memory.throttle.admit(warning, now)
+        self.memory.throttle.admit(warning.to_owned(), now)
     }
 
     fn settle(&mut self, answer: Result<(BrokerRequest, RequestOutcome), JoinError>) {
@@ -430,7 +405,7 @@ impl<'a> BrokerConnection<'a> {
             // The broker would reject it again now; the outbox retries it later.
             Ok((BrokerRequest::Message { topic, ticket }, RequestOutcome::Refused(code))) => {
                 self.task.shared.outbox().declined(ticket, now);
-                if let Some(suppressed) = self.admit(ConnectionWarning::Refused) {
+                if let Some(suppressed) = self.admit("refused") {
                     tracing::warn!(
                         topic,
                         code,
@@ -439,34 +414,53 @@ impl<'a> BrokerConnection<'a> {
                     );
                 }
             }
-            Ok((BrokerRequest::Filter(filter), RequestOutcome::Refused(code))) => {
-                self.warn_rejected(filter, &code);
+            Ok((BrokerRequest::Filter(filter, purpose), RequestOutcome::Refused(code))) => {
+                self.warn_rejected(filter, purpose, &code);
             }
-            Ok((BrokerRequest::Filter(filter), RequestOutcome::Acked)) => self.answered(&filter),
+            Ok((BrokerRequest::Filter(_, purpose), RequestOutcome::Acked)) => {
+                self.answered(purpose);
+            }
             // A missing answer ends the connection, and the outbox sends the message on the next one.
             Ok((_, RequestOutcome::Lost)) | Err(_) => {}
         }
     }
 
-    fn answered(&self, filter: &str) {
-        if self.target.owner_filter.as_deref() == Some(filter) {
+    fn answered(&self, purpose: FilterPurpose) {
+        if purpose == FilterPurpose::States {
             let now = self.task.clock.now();
             self.task.shared.outbox().gate.owners_answered(now);
         }
     }
 
-    fn warn_rejected(&mut self, filter: String, why: &str) {
+    fn warn_rejected(&mut self, filter: String, purpose: FilterPurpose, why: &str) {
         // Then the store alone says who the owner is.
-        self.answered(&filter);
-        let warning = ConnectionWarning::SubscriptionRejected(filter.clone());
-        if let Some(suppressed) = self.admit(warning) {
-            let effect = match self.is_of_trigger(&filter) {
-                true => REJECTED_TRIGGER,
-                false => self.target.effect_of_rejected(&filter),
-            };
+        self.answered(purpose);
+        if let Some(suppressed) = self.admit(&filter) {
+            let effect = self.effect_of_rejected(&filter, purpose);
             tracing::warn!(filter, why, suppressed, "{effect}");
         }
         self.task.shared.rejected_filters().insert(filter);
+    }
+
+    /// What does not work without the subscription.
+    fn effect_of_rejected(&self, filter: &str, purpose: FilterPurpose) -> &'static str {
+        match purpose {
+            FilterPurpose::OwnStatus => {
+                "subscription to the node's own status rejected; a late offline will is not corrected"
+            }
+            FilterPurpose::States => {
+                "subscription to the owners of the fleet's cameras rejected; while the fleet's store does not answer, this node does not see that another one has its cameras"
+            }
+            FilterPurpose::Triggers => {
+                "subscription rejected; the triggers of this topic start no looks; allow this client to read the topic on the broker"
+            }
+            FilterPurpose::Commands if self.target.topics.levels_of(filter).is_some() => {
+                "subscription rejected; commands on this topic are ignored"
+            }
+            FilterPurpose::Commands => {
+                "subscription to Home Assistant's status rejected; discovery is not published again when it restarts"
+            }
+        }
     }
 
     /// Handles a message on a subscribed topic.
@@ -490,7 +484,7 @@ impl<'a> BrokerConnection<'a> {
         }
         if let Err(TrySendError::Full(dropped)) = self.task.inbox.try_send(inbound) {
             self.task.shared.outbox().counters.inbound_dropped += 1;
-            if let Some(suppressed) = self.admit(ConnectionWarning::InboxFull) {
+            if let Some(suppressed) = self.admit("inbox full") {
                 let topic = dropped.topic;
                 tracing::warn!(
                     topic,

@@ -30,15 +30,8 @@ pub(super) fn quiet() -> ConnectionEnd {
     ConnectionEnd::Lost("the broker did not answer a ping".to_owned())
 }
 
-/// `is_reached`: the TCP connection was made.
-pub(super) fn connect_timeout(is_reached: bool) -> ConnectionEnd {
-    match is_reached {
-        true => ConnectionEnd::Unanswered("the broker did not answer CONNECT in time".to_owned()),
-        false => ConnectionEnd::Lost(
-            "cannot reach the broker: no answer to the connection; check host, port and network"
-                .to_owned(),
-        ),
-    }
+pub(super) fn connect_timeout() -> ConnectionEnd {
+    ConnectionEnd::Unanswered("the broker did not answer CONNECT in time".to_owned())
 }
 
 /// The broker supports QoS 0 alone.

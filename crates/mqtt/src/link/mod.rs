@@ -7,7 +7,6 @@
 //!   client         one interface to MQTT 5 and 3.1.1 (`v5`, `v311`; `ends`: why a connection ended)
 //!   reader         a connection that only reads: no will, nothing published
 //!   liveness       pure: whether the broker still answers
-//!   limits         pure: the broker's limits
 //!   timing         pauses and time limits
 //!   tls            which certificates are trusted
 //! ```
@@ -17,7 +16,6 @@
 mod client;
 mod connection;
 mod ends;
-mod limits;
 mod liveness;
 mod policy;
 mod reader;

@@ -272,32 +272,24 @@ fn unsupported(protocol: Protocol) -> String {
 /// Corrects the retained status when a late will sets it to `offline` while the node is online.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LateWill {
-    due: Option<Mono>,
-    last: Option<Mono>,
+    /// When [`take`](Self::take) returns true.
+    pub(super) due: Option<Mono>,
+    earliest: Mono,
 }
 
 impl LateWill {
     /// An `offline` arrived on the node's status topic.
     pub(super) fn seen(&mut self, now: Mono) {
-        let earliest = self
-            .last
-            .map_or(now, |last| last.after(LATE_WILL_EVERY).max(now));
-        self.due.get_or_insert(earliest);
+        self.due.get_or_insert(self.earliest.max(now));
     }
 
     /// True once when the status must be published again now.
     pub(super) fn take(&mut self, now: Mono) -> bool {
-        let due = self.due.is_some_and(|at| at <= now);
-        if due {
-            self.due = None;
-            self.last = Some(now);
+        let is_due = self.due.take_if(|at| *at <= now).is_some();
+        if is_due {
+            self.earliest = now.after(LATE_WILL_EVERY);
         }
-        due
-    }
-
-    /// When [`take`](Self::take) returns true.
-    pub(super) fn next_at(&self) -> Option<Mono> {
-        self.due
+        is_due
     }
 }
 
@@ -493,7 +485,7 @@ mod tests {
         guard.seen(at(1));
         guard.seen(at(2));
         assert!(!guard.take(at(9)));
-        assert_eq!(guard.next_at(), Some(at(10)));
+        assert_eq!(guard.due, Some(at(10)));
         assert!(guard.take(at(10)) && !guard.take(at(10)));
     }
 }

@@ -1,12 +1,12 @@
 //! A connection that only reads: it has no will and publishes nothing.
 
-use std::{collections::VecDeque, time::Duration};
+use std::{collections::VecDeque, pin::pin, time::Duration};
 
 use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 
 use super::{
     client::{
-        self, ClientSettings, ConnectionEvent, Events, RequestOutcome, Sender, SubscriptionPurpose,
+        self, ClientSettings, ConnectionEvent, Events, FilterPurpose, RequestOutcome, Sender,
     },
     policy::{ConnectionEnd, Protocol},
     timing::ConnectionTiming,
@@ -57,15 +57,14 @@ impl From<ConnectionEnd> for ReadError {
 pub struct TopicReader {
     /// Arrived while it subscribed.
     early: VecDeque<Inbound>,
-    messages: mpsc::Receiver<Result<Inbound, ConnectionEnd>>,
+    messages: Messages,
     /// Ends with this value.
     _connection: JoinSet<()>,
-    sender: Sender,
+    sender: Box<dyn Sender>,
 }
 
 impl TopicReader {
-    /// Connects with MQTT 5, else with MQTT 3.1.1, and subscribes to the filters one after the other. Blocks on the disk to read
-    /// the TLS files.
+    /// Connects with MQTT 5, else with MQTT 3.1.1. Blocks on the disk to read the TLS files.
     pub async fn open(broker: &BrokerAccess, filters: &[String]) -> Result<Self, ReadError> {
         let trust = broker.tls.as_ref().map(Trust::read).transpose()?;
         let client = ClientSettings {
@@ -95,31 +94,28 @@ impl TopicReader {
             sender,
         };
         for filter in filters {
-            let subscribed = timeout(SUBSCRIBED_WITHIN, reader.subscribe(filter)).await;
-            let silent =
-                || ReadError::Broker("the broker did not answer a subscription".to_owned());
-            subscribed.map_err(|_| silent())??;
+            reader.subscribe(filter).await?;
         }
         Ok(reader)
     }
 
     async fn subscribe(&mut self, filter: &str) -> Result<(), ReadError> {
-        let rejected = |why: String| ReadError::Subscription {
+        let rejected = |why| ReadError::Subscription {
             filter: filter.to_owned(),
             why,
         };
-        let notice = self.sender.subscribe(filter, SubscriptionPurpose::States);
-        let notice = notice.map_err(|()| rejected("the filter is invalid".to_owned()))?;
-        let mut outcome = std::pin::pin!(notice.outcome());
+        let answer = self.sender.subscribe(filter, FilterPurpose::States);
+        let answer = answer.ok_or_else(|| rejected("the filter is invalid".to_owned()))?;
+        let mut answer = pin!(timeout(SUBSCRIBED_WITHIN, answer));
+        let silent = "the broker did not answer a subscription";
         loop {
             tokio::select! {
-                message = self.messages.recv() => self.early.push_back(received(message)?),
-                outcome = &mut outcome => return match outcome {
-                    RequestOutcome::Acked => Ok(()),
-                    RequestOutcome::Refused(code) => Err(rejected(code)),
-                    RequestOutcome::Lost => Err(ReadError::from(ConnectionEnd::Closed(
-                        "the broker closed the connection".to_owned(),
-                    ))),
+                message = received(&mut self.messages) => self.early.push_back(message?),
+                answer = &mut answer => return match answer {
+                    // Why the connection ended is the last message.
+                    Ok(RequestOutcome::Acked | RequestOutcome::Lost) => Ok(()),
+                    Ok(RequestOutcome::Refused(code)) => Err(rejected(code)),
+                    Err(_) => Err(ReadError::Broker(silent.to_owned())),
                 },
             }
         }
@@ -129,20 +125,22 @@ impl TopicReader {
     pub async fn next(&mut self) -> Result<Inbound, ReadError> {
         match self.early.pop_front() {
             Some(early) => Ok(early),
-            None => received(self.messages.recv().await),
+            None => received(&mut self.messages).await,
         }
     }
 }
 
-fn received(message: Option<Result<Inbound, ConnectionEnd>>) -> Result<Inbound, ReadError> {
-    let ended = || ConnectionEnd::Lost("the connection to the broker ended".to_owned());
-    Ok(message.unwrap_or_else(|| Err(ended()))?)
+type Messages = mpsc::Receiver<Result<Inbound, ReadError>>;
+
+async fn received(messages: &mut Messages) -> Result<Inbound, ReadError> {
+    let ended = || ReadError::Broker("the connection to the broker ended".to_owned());
+    messages.recv().await.unwrap_or_else(|| Err(ended()))
 }
 
 async fn connect(
     client: &ClientSettings<'_>,
     protocol: Protocol,
-) -> Result<(Sender, Events), ConnectionEnd> {
+) -> Result<(Box<dyn Sender>, Box<dyn Events>), ConnectionEnd> {
     let (sender, mut events) = client::open(client, protocol);
     loop {
         if let ConnectionEvent::Connected(_) = events.next().await? {
@@ -152,16 +150,15 @@ async fn connect(
 }
 
 /// Drives the connection until it ends or the reader is dropped.
-async fn forward(mut events: Events, to: mpsc::Sender<Result<Inbound, ConnectionEnd>>) {
+async fn forward(mut events: Box<dyn Events>, to: mpsc::Sender<Result<Inbound, ReadError>>) {
     loop {
-        let message = match events.next().await {
-            Ok(ConnectionEvent::Message(inbound)) => Ok(inbound),
-            Ok(_) => continue,
-            Err(end) => Err(end),
-        };
-        let is_end = message.is_err();
-        if to.send(message).await.is_err() || is_end {
-            return;
+        match events.next().await {
+            Ok(ConnectionEvent::Message(inbound)) => _ = to.send(Ok(inbound)).await,
+            Ok(_) => {}
+            Err(end) => {
+                _ = to.send(Err(end.into())).await;
+                return;
+            }
         }
     }
 }

@@ -127,19 +127,6 @@ impl ConnectionTarget {
             }),
         }
     }
-
-    /// The log message when the broker rejects the subscription to `filter`: what does not work without it.
-    pub(crate) fn effect_of_rejected(&self, filter: &str) -> &'static str {
-        if filter == self.status_topic {
-            "subscription to the node's own status rejected; a late offline will is not corrected"
-        } else if Some(filter) == self.owner_filter.as_deref() {
-            "subscription to the owners of the fleet's cameras rejected; while the fleet's store does not answer, this node does not see that another one has its cameras"
-        } else if self.topics.levels_of(filter).is_some() {
-            "subscription rejected; commands on this topic are ignored"
-        } else {
-            "subscription to Home Assistant's status rejected; discovery is not published again when it restarts"
-        }
-    }
 }
 
 #[cfg(test)]
@@ -160,23 +147,6 @@ mod tests {
         );
         assert_eq!((a.machine.len(), &a.machine), (8, &b.machine));
         assert_ne!(a.seed, b.seed);
-        Ok(())
-    }
-
-    #[test]
-    fn rejected_subscription_names_what_stops_working() -> Result<(), Box<dyn std::error::Error>> {
-        let identity = Identity::of_this_machine(NodeId::new("edge1")?);
-        let mqtt = spotter_config::testing::mqtt(1883);
-        let target = ConnectionTarget::new(&mqtt, &identity)?;
-        for (filter, effect) in [
-            ("spotter/edge1/status", "a late offline will"),
-            ("spotter/edge1/cam/+/+/set", "commands on this topic"),
-            ("spotter/edge1/cmd", "commands on this topic"),
-            ("homeassistant/status", "discovery is not published again"),
-        ] {
-            let found = target.effect_of_rejected(filter);
-            assert!(found.contains(effect), "{filter}");
-        }
         Ok(())
     }
 }

@@ -21,38 +21,29 @@ use crate::{
     Inbound, JsonLine,
     delivery::{SentDetection, Shared},
 };
-use spotter_core::{Clock, Mono};
+use spotter_core::{Clock, LogThrottle, Mono};
 
 /// The longest time between two turns of the task: the watchdog reads its progress.
 pub(super) const TURN: Duration = Duration::from_secs(2);
-
-const FAILURES_LOGGED_EVERY: Duration = Duration::from_secs(60);
 
 /// Filters to subscribe to besides the node's own status and the owners of its fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WantedFilters {
     pub(crate) commands: Vec<String>,
-    /// Topics of other programs, with the number of the change since which each is to be subscribed to: a higher one than that of the
-    /// subscription asks for the retained message again.
+    /// Topics of other programs. Another number than that of the subscription asks for the retained message again.
     pub(crate) triggers: BTreeMap<String, u64>,
-    /// Of the last change.
-    changes: u64,
 }
 
 impl WantedFilters {
     /// Wants these topics and no others; of those in `again`, the retained message is wanted again.
     pub(crate) fn change_triggers(&mut self, topics: Vec<String>, again: &BTreeSet<String>) {
         let before = std::mem::take(&mut self.triggers);
-        let this_change = self.changes + 1;
         let topics = topics.into_iter().map(|topic| {
             let known = before.get(&topic).filter(|_| !again.contains(&topic));
-            let since = known.copied().unwrap_or(this_change);
-            (topic, since)
+            let number = known.copied().unwrap_or_else(|| fastrand::u64(..));
+            (topic, number)
         });
         self.triggers = topics.collect();
-        if self.triggers.values().any(|since| *since == this_change) {
-            self.changes = this_change;
-        }
     }
 }
 
@@ -89,7 +80,8 @@ impl BrokerTask {
     async fn connect_until_stopped(&self) {
         let version = self.target.mqtt.broker.version;
         let mut policy = ReconnectPolicy::new(self.target.timing.clone(), version);
-        let mut failures = FailureLog::default();
+        // The log repeats once a minute that attempts fail.
+        let mut failures = LogThrottle::default();
         let mut memory = ReconnectState::new(&self.target);
         let mut again = self.again.clone();
         loop {
@@ -104,14 +96,16 @@ impl BrokerTask {
             if self.state.borrow().is_online() {
                 // A request during the connection has no effect.
                 again.mark_unchanged();
-                failures = FailureLog::default();
+                failures = LogThrottle::default();
             }
             let now = self.clock.now();
             let state = policy.ended(end, now, fastrand::f64());
             let retry_at = state.retry_at();
             let reason = state.trouble().map(str::to_owned);
             let is_logged = self.show(state);
-            if let Some(attempts) = failures.failed(is_logged, now) {
+            let repeated = failures.admit((), now).filter(|_| !is_logged);
+            if let Some(suppressed) = repeated {
+                let attempts = suppressed + 1;
                 tracing::warn!(attempts, reason, "broker still unavailable");
             }
             let mut stop = self.stop.clone();
@@ -182,47 +176,7 @@ impl BrokerTask {
     }
 }
 
-/// Attempts that fail again and again are logged once a minute. Pure.
-#[derive(Debug, Default)]
-struct FailureLog {
-    /// Since the last connection.
-    failures: u64,
-    logged_at: Mono,
-}
-
-impl FailureLog {
-    /// The number of failures if it is to be logged. `is_logged`: this failure was.
-    fn failed(&mut self, is_logged: bool, now: Mono) -> Option<u64> {
-        self.failures += 1;
-        let is_due = !is_logged && now.since(self.logged_at) >= FAILURES_LOGGED_EVERY;
-        if is_logged || is_due {
-            self.logged_at = now;
-        }
-        is_due.then_some(self.failures)
-    }
-}
-
 /// Resolves when a stop was requested or its sender was dropped.
 pub(super) async fn asked_to_stop(stop: &mut watch::Receiver<bool>) {
     _ = stop.wait_for(|stop| *stop).await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    // Faults: B20.
-    #[test]
-    fn repeated_failures_are_logged_once_a_minute_with_their_number() {
-        let mut failures = FailureLog::default();
-        let mut logged = Vec::new();
-        for second in (100..300).step_by(5) {
-            let now = Mono::default().after(Duration::from_secs(second));
-            // The first one is news.
-            if let Some(attempts) = failures.failed(second == 100, now) {
-                logged.push((second, attempts));
-            }
-        }
-        assert_eq!(logged, [(160, 13), (220, 25), (280, 37)]);
-    }
 }

@@ -1,47 +1,108 @@
 //! MQTT 3.1.1 with its client library.
 
-use std::time::Duration;
-
 use rumqttc_v4::{
-    ConnectReturnCode as Code, ConnectionError, Event, LastWill, MqttOptions, NetworkOptions,
-    Outgoing, Packet, PublishOptions, QoS, StateError, SubscribeNoticeError, Transport, mqttbytes,
+    AsyncClient, ConnectReturnCode as Code, ConnectionError, Event, EventLoop, LastWill,
+    MqttOptions, NetworkOptions, Outgoing, Packet, PublishOptions, QoS, StateError,
+    SubscribeNoticeError, Transport, mqttbytes,
 };
 
 use super::{
     client::{
-        ClientSettings, ConnectionEvent, PACKET_MAX_BYTES, RequestOutcome, SubscriptionPurpose,
+        Answer, BrokerLimits, ClientSettings, ConnectionEvent, Events, FilterPurpose,
+        PACKET_MAX_BYTES, Pending, QUEUE, RequestOutcome, Sender, connector,
     },
     ends,
-    limits::BrokerLimits,
     policy::ConnectionEnd,
 };
 use crate::{Inbound, contract::message::status_text, delivery::DeliveryOptions};
 use spotter_core::plain_line;
 
-pub(super) fn options(client: &ClientSettings<'_>) -> MqttOptions {
+struct V311Sender {
+    client: AsyncClient,
+    /// The highest that the configuration permits.
+    max_qos: u8,
+}
+
+struct V311Events(EventLoop);
+
+pub(super) fn open(client: &ClientSettings<'_>) -> (Box<dyn Sender>, Box<dyn Events>) {
+    let max_qos = client.broker.max_qos;
+    let mut network = NetworkOptions::new();
+    network.set_connection_timeout(client.timing.connect_timeout.as_secs());
+    network.set_tcp_nodelay(true);
+    let builder = AsyncClient::builder(options(client)).capacity(QUEUE);
+    let (client, mut events) = builder.build();
+    events.set_network_options(network);
+    (
+        Box::new(V311Sender { client, max_qos }),
+        Box::new(V311Events(events)),
+    )
+}
+
+impl Sender for V311Sender {
+    fn packet_bytes(&self, _: &str, _: &[u8], _: &DeliveryOptions) -> usize {
+        0
+    }
+
+    fn publish(&self, topic: &str, payload: Vec<u8>, delivery: &DeliveryOptions) -> Option<Answer> {
+        let qos = qos(delivery.ticket.is_some() && self.max_qos > 0);
+        let options = PublishOptions::new(qos).retain(delivery.retained);
+        let notice = self.client.try_publish_tracked(topic, payload, options);
+        let notice = notice.ok()?;
+        // In MQTT 3.1.1 a broker cannot reject a message: it acknowledges or closes the connection.
+        Some(Box::pin(async {
+            let answer = notice.wait_async().await;
+            answer.map_or(RequestOutcome::Lost, |_| RequestOutcome::Acked)
+        }))
+    }
+
+    /// In MQTT 3.1.1 a subscription always receives the retained messages.
+    fn subscribe(&self, filter: &str, purpose: FilterPurpose) -> Option<Answer> {
+        let qos = qos(purpose.is_with_qos_1());
+        let notice = self.client.try_subscribe_tracked(filter, qos).ok()?;
+        Some(Box::pin(async {
+            match notice.wait_completion_async().await {
+                Ok(()) => RequestOutcome::Acked,
+                Err(SubscribeNoticeError::V4SubAckFailure(_)) => {
+                    RequestOutcome::Refused("refused".to_owned())
+                }
+                Err(_) => RequestOutcome::Lost,
+            }
+        }))
+    }
+
+    fn unsubscribe(&self, filter: &str) -> bool {
+        self.client.try_unsubscribe(filter).is_ok()
+    }
+
+    fn disconnect(&self) -> bool {
+        self.client.try_disconnect().is_ok()
+    }
+}
+
+impl Events for V311Events {
+    fn next(&mut self) -> Pending<'_, Result<ConnectionEvent, ConnectionEnd>> {
+        Box::pin(async { self.0.poll().await.map(happened).map_err(end) })
+    }
+}
+
+fn options(client: &ClientSettings<'_>) -> MqttOptions {
     let broker = client.broker;
-    let address = (broker.host.clone(), broker.port);
-    let mut options = MqttOptions::new(client.id, address);
+    let mut options = MqttOptions::new(client.id, (broker.host.clone(), broker.port));
     options
         .set_keep_alive(client.timing.keep_alive_s)
         .set_clean_session(true)
-        .set_max_packet_size(PACKET_MAX_BYTES, PACKET_MAX_BYTES);
+        .set_max_packet_size(PACKET_MAX_BYTES, PACKET_MAX_BYTES)
+        .set_socket_connector(connector(client.timing));
     if let Some(will) = &client.will {
-        options.set_last_will(LastWill::new(
-            will.topic,
-            status_text(false),
-            qos(broker.max_qos),
-            will.is_retained,
-        ));
+        let (text, qos) = (status_text(false), qos(broker.max_qos > 0));
+        options.set_last_will(LastWill::new(will.topic, text, qos, will.is_retained));
     }
-    match (&broker.user, &broker.password) {
-        (Some(user), Some(password)) => {
-            options.set_credentials(user.clone(), password.reveal().to_owned());
-        }
-        (Some(user), None) => {
-            options.set_username(user.clone());
-        }
-        (None, _) => {}
+    if let Some(user) = &broker.user {
+        match &broker.password {
+            Some(password) => options.set_credentials(user.clone(), password.reveal().to_owned()),
+            None => options.set_username(user.clone()),
+        };
     }
     if let Some(trust) = client.trust {
         options.set_transport(Transport::Tls(trust.client()));
@@ -49,48 +110,14 @@ pub(super) fn options(client: &ClientSettings<'_>) -> MqttOptions {
     options
 }
 
-pub(super) fn network(connect_timeout: Duration) -> NetworkOptions {
-    let mut network = NetworkOptions::new();
-    network.set_connection_timeout(connect_timeout.as_secs());
-    network.set_tcp_nodelay(true);
-    network
-}
-
-/// The highest that is permitted.
-fn qos(max_qos: u8) -> QoS {
-    match max_qos {
-        0 => QoS::AtMostOnce,
-        _ => QoS::AtLeastOnce,
+fn qos(is_acknowledged: bool) -> QoS {
+    match is_acknowledged {
+        true => QoS::AtLeastOnce,
+        false => QoS::AtMostOnce,
     }
 }
 
-pub(super) fn publish_options(delivery: &DeliveryOptions, max_qos: u8) -> PublishOptions {
-    let qos = match delivery.ticket {
-        Some(_) => qos(max_qos),
-        None => QoS::AtMostOnce,
-    };
-    PublishOptions::new(qos).retain(delivery.retained)
-}
-
-/// In MQTT 3.1.1 a subscription always receives the retained messages.
-pub(super) fn qos_of(purpose: SubscriptionPurpose) -> QoS {
-    match purpose {
-        SubscriptionPurpose::Commands | SubscriptionPurpose::Triggers => QoS::AtLeastOnce,
-        SubscriptionPurpose::States => QoS::AtMostOnce,
-    }
-}
-
-pub(super) fn subscribed(result: Result<(), SubscribeNoticeError>) -> RequestOutcome {
-    match result {
-        Ok(()) => RequestOutcome::Acked,
-        Err(SubscribeNoticeError::V4SubAckFailure(_)) => {
-            RequestOutcome::Refused("refused".to_owned())
-        }
-        Err(_) => RequestOutcome::Lost,
-    }
-}
-
-pub(super) fn happened(event: Event) -> ConnectionEvent {
+fn happened(event: Event) -> ConnectionEvent {
     match event {
         Event::Incoming(Packet::ConnAck(_)) => ConnectionEvent::Connected(BrokerLimits::default()),
         Event::Incoming(Packet::Publish(publish)) => ConnectionEvent::Message(Inbound {
@@ -108,8 +135,7 @@ pub(super) fn happened(event: Event) -> ConnectionEvent {
     }
 }
 
-/// `is_reached`: the TCP connection was made.
-pub(super) fn end(error: ConnectionError, is_reached: bool) -> ConnectionEnd {
+fn end(error: ConnectionError) -> ConnectionEnd {
     match error {
         ConnectionError::ConnectionRefused(code) => match code {
             Code::RefusedProtocolVersion => ConnectionEnd::Unsupported,
@@ -127,7 +153,7 @@ pub(super) fn end(error: ConnectionError, is_reached: bool) -> ConnectionEnd {
         }
         // Without the packet: a server that echoes would make us print the login.
         ConnectionError::NotConnAck(_) => ends::unreadable(&"not an answer to CONNECT"),
-        ConnectionError::NetworkTimeout => ends::connect_timeout(is_reached),
+        ConnectionError::NetworkTimeout => ends::connect_timeout(),
         ConnectionError::Tls(error) => ends::tls(&error),
         ConnectionError::Io(error) => ends::io(&error),
         ConnectionError::MqttState(StateError::Io(error)) => ends::io(&error),

@@ -1,28 +1,122 @@
 //! MQTT 5 with its client library.
 
 use rumqttc::{
-    ConnectReturnCode as Code, ConnectionError, DisconnectReasonCode, Event, LastWill,
-    LastWillProperties, MqttOptions, NetworkOptions, Outgoing, Packet, PublishNoticeError,
-    PublishOptions, PublishProperties, QoS, RetainForwardRule, StateError, SubscribeFilterInput,
-    SubscribeNoticeError, Transport, mqttbytes,
+    AsyncClient, ConnectReturnCode as Code, ConnectionError, DisconnectReasonCode, Event,
+    EventLoop, LastWill, LastWillProperties, MqttOptions, NetworkOptions, Outgoing, Packet,
+    Publish, PublishNoticeError, PublishOptions, PublishProperties, QoS, RetainForwardRule,
+    StateError, SubscribeFilterInput, SubscribeNoticeError, Transport, mqttbytes,
 };
 
 use super::{
     client::{
-        ClientSettings, ConnectionEvent, EPOCH, JPEG, PACKET_MAX_BYTES, RequestOutcome,
-        SubscriptionPurpose, WILL_DELAY_S, WillSettings, content_type,
+        Answer, BrokerLimits, ClientSettings, ConnectionEvent, Events, FilterPurpose, JPEG,
+        PACKET_MAX_BYTES, Pending, QUEUE, RequestOutcome, Sender, WillSettings, connector,
+        content_type,
     },
     ends,
-    limits::BrokerLimits,
     policy::ConnectionEnd,
 };
 use crate::{Inbound, ReplyTo, contract::message::status_text, delivery::DeliveryOptions};
 use spotter_core::plain_line;
 
-pub(super) fn options(client: &ClientSettings<'_>) -> MqttOptions {
+/// The name of the user property.
+const EPOCH: &str = "epoch";
+/// As in docs/mqtt.md section 1, for short connection losses. The session ends with the connection, and by the MQTT 5
+/// specification the will is due then; mosquitto waits for the delay nevertheless.
+const WILL_DELAY_S: u32 = 5;
+
+struct V5Sender {
+    client: AsyncClient,
+    /// The highest that the configuration permits.
+    max_qos: u8,
+}
+
+struct V5Events {
+    events: EventLoop,
+    max_qos: u8,
+}
+
+pub(super) fn open(client: &ClientSettings<'_>) -> (Box<dyn Sender>, Box<dyn Events>) {
+    let max_qos = client.broker.max_qos;
+    let builder = AsyncClient::builder(options(client)).capacity(QUEUE);
+    let (client, events) = builder.build();
+    (
+        Box::new(V5Sender { client, max_qos }),
+        Box::new(V5Events { events, max_qos }),
+    )
+}
+
+impl Sender for V5Sender {
+    fn packet_bytes(&self, topic: &str, payload: &[u8], delivery: &DeliveryOptions) -> usize {
+        let properties = Some(properties(delivery, payload));
+        let empty = Publish::new(topic, QoS::AtMostOnce, Vec::new(), properties);
+        // The packet's id, and the longest length.
+        empty.size() + payload.len() + 2 + 3
+    }
+
+    fn publish(&self, topic: &str, payload: Vec<u8>, delivery: &DeliveryOptions) -> Option<Answer> {
+        let qos = qos(delivery.ticket.is_some() && self.max_qos > 0);
+        let properties = properties(delivery, &payload);
+        let options = PublishOptions::new(qos).retain(delivery.retained);
+        let options = options.properties(properties);
+        let notice = self.client.try_publish_tracked(topic, payload, options);
+        let notice = notice.ok()?;
+        Some(Box::pin(async {
+            match notice.wait_completion_async().await {
+                Ok(()) => RequestOutcome::Acked,
+                Err(PublishNoticeError::V5PubAck(reason)) => {
+                    RequestOutcome::Refused(format!("{reason:?}"))
+                }
+                Err(PublishNoticeError::RetainNotSupported) => {
+                    RequestOutcome::Refused("RetainNotSupported".to_owned())
+                }
+                Err(_) => RequestOutcome::Lost,
+            }
+        }))
+    }
+
+    fn subscribe(&self, filter: &str, purpose: FilterPurpose) -> Option<Answer> {
+        let mut input = SubscribeFilterInput::new(filter, qos(purpose.is_with_qos_1()));
+        if let FilterPurpose::OwnStatus | FilterPurpose::Commands = purpose {
+            input = input
+                .retain_forward_rule(RetainForwardRule::Never)
+                .preserve_retain(is_of_commands(filter));
+        }
+        let notice = self.client.try_subscribe_many_tracked([input]).ok()?;
+        Some(Box::pin(async {
+            match notice.wait_completion_async().await {
+                Ok(()) => RequestOutcome::Acked,
+                Err(SubscribeNoticeError::V5SubAckFailure(codes)) => {
+                    RequestOutcome::Refused(format!("{codes:?}"))
+                }
+                Err(_) => RequestOutcome::Lost,
+            }
+        }))
+    }
+
+    fn unsubscribe(&self, filter: &str) -> bool {
+        self.client.try_unsubscribe(filter).is_ok()
+    }
+
+    fn disconnect(&self) -> bool {
+        self.client.try_disconnect().is_ok()
+    }
+}
+
+impl Events for V5Events {
+    fn next(&mut self) -> Pending<'_, Result<ConnectionEvent, ConnectionEnd>> {
+        Box::pin(async {
+            match self.events.poll().await {
+                Ok(event) => happened(event, self.max_qos),
+                Err(error) => Err(end(error)),
+            }
+        })
+    }
+}
+
+fn options(client: &ClientSettings<'_>) -> MqttOptions {
     let broker = client.broker;
-    let address = (broker.host.clone(), broker.port);
-    let mut options = MqttOptions::new(client.id, address);
+    let mut options = MqttOptions::new(client.id, (broker.host.clone(), broker.port));
     let mut network = NetworkOptions::new();
     network.set_tcp_nodelay(true);
     options
@@ -31,18 +125,16 @@ pub(super) fn options(client: &ClientSettings<'_>) -> MqttOptions {
         .set_session_expiry_interval(Some(0))
         .set_max_packet_size(Some(PACKET_MAX_BYTES as u32))
         .set_connect_timeout(client.timing.connect_timeout)
-        .set_network_options(network);
+        .set_network_options(network)
+        .set_socket_connector(connector(client.timing));
     if let Some(will) = &client.will {
-        options.set_last_will(last_will(will, qos(broker.max_qos)));
+        options.set_last_will(last_will(will, qos(broker.max_qos > 0)));
     }
-    match (&broker.user, &broker.password) {
-        (Some(user), Some(password)) => {
-            options.set_credentials(user.clone(), password.reveal().to_owned());
-        }
-        (Some(user), None) => {
-            options.set_username(user.clone());
-        }
-        (None, _) => {}
+    if let Some(user) = &broker.user {
+        match &broker.password {
+            Some(password) => options.set_credentials(user.clone(), password.reveal().to_owned()),
+            None => options.set_username(user.clone()),
+        };
     }
     if let Some(trust) = client.trust {
         options.set_transport(Transport::Tls(trust.client()));
@@ -50,11 +142,10 @@ pub(super) fn options(client: &ClientSettings<'_>) -> MqttOptions {
     options
 }
 
-/// The highest that is permitted.
-fn qos(max_qos: u8) -> QoS {
-    match max_qos {
-        0 => QoS::AtMostOnce,
-        _ => QoS::AtLeastOnce,
+fn qos(is_acknowledged: bool) -> QoS {
+    match is_acknowledged {
+        true => QoS::AtLeastOnce,
+        false => QoS::AtMostOnce,
     }
 }
 
@@ -77,42 +168,19 @@ fn last_will(will: &WillSettings<'_>, qos: QoS) -> LastWill {
     )
 }
 
-pub(super) fn publish_options(
-    delivery: &DeliveryOptions,
-    payload: &[u8],
-    max_qos: u8,
-) -> PublishOptions {
-    let qos = match delivery.ticket {
-        Some(_) => qos(max_qos),
-        None => QoS::AtMostOnce,
-    };
+fn properties(delivery: &DeliveryOptions, payload: &[u8]) -> PublishProperties {
     let content_type = content_type(payload);
-    PublishOptions::new(qos)
-        .retain(delivery.retained)
-        .properties(PublishProperties {
-            payload_format_indicator: (content_type != Some(JPEG)).then_some(1),
-            message_expiry_interval: delivery.expiry.map(|expiry| expiry.as_secs() as u32),
-            content_type: content_type.map(str::to_owned),
-            correlation_data: delivery
-                .correlation
-                .as_ref()
-                .map(|data| data.to_vec().into()),
-            user_properties: delivery
-                .epoch
-                .map(|epoch| (EPOCH.to_owned(), epoch.to_string()))
-                .into_iter()
-                .collect(),
-            ..PublishProperties::default()
-        })
-}
-
-pub(super) fn subscription(filter: &str, purpose: SubscriptionPurpose) -> SubscribeFilterInput {
-    match purpose {
-        SubscriptionPurpose::Commands => SubscribeFilterInput::new(filter, QoS::AtLeastOnce)
-            .retain_forward_rule(RetainForwardRule::Never)
-            .preserve_retain(is_of_commands(filter)),
-        SubscriptionPurpose::Triggers => SubscribeFilterInput::new(filter, QoS::AtLeastOnce),
-        SubscriptionPurpose::States => SubscribeFilterInput::new(filter, QoS::AtMostOnce),
+    let correlation = delivery.correlation.as_ref();
+    let epoch = delivery.epoch.iter();
+    PublishProperties {
+        payload_format_indicator: (content_type != Some(JPEG)).then_some(1),
+        message_expiry_interval: delivery.expiry.map(|expiry| expiry.as_secs() as u32),
+        content_type: content_type.map(str::to_owned),
+        correlation_data: correlation.map(|data| data.to_vec().into()),
+        user_properties: epoch
+            .map(|epoch| (EPOCH.to_owned(), epoch.to_string()))
+            .collect(),
+        ..PublishProperties::default()
     }
 }
 
@@ -122,28 +190,7 @@ fn is_of_commands(filter: &str) -> bool {
     filter.ends_with("/set") || filter.ends_with("/cmd")
 }
 
-pub(super) fn published(result: Result<(), PublishNoticeError>) -> RequestOutcome {
-    match result {
-        Ok(()) => RequestOutcome::Acked,
-        Err(PublishNoticeError::V5PubAck(reason)) => RequestOutcome::Refused(format!("{reason:?}")),
-        Err(PublishNoticeError::RetainNotSupported) => {
-            RequestOutcome::Refused("RetainNotSupported".to_owned())
-        }
-        Err(_) => RequestOutcome::Lost,
-    }
-}
-
-pub(super) fn subscribed(result: Result<(), SubscribeNoticeError>) -> RequestOutcome {
-    match result {
-        Ok(()) => RequestOutcome::Acked,
-        Err(SubscribeNoticeError::V5SubAckFailure(codes)) => {
-            RequestOutcome::Refused(format!("{codes:?}"))
-        }
-        Err(_) => RequestOutcome::Lost,
-    }
-}
-
-pub(super) fn happened(event: Event, max_qos: u8) -> Result<ConnectionEvent, ConnectionEnd> {
+fn happened(event: Event, max_qos: u8) -> Result<ConnectionEvent, ConnectionEnd> {
     Ok(match event {
         Event::Incoming(Packet::ConnAck(accepted)) => {
             let offered = accepted.properties.as_ref().and_then(|all| all.max_qos);
@@ -151,7 +198,9 @@ pub(super) fn happened(event: Event, max_qos: u8) -> Result<ConnectionEvent, Con
                 return Err(ends::no_qos_1());
             }
             let limits = accepted.properties.map(|properties| BrokerLimits {
-                packet_max_bytes: properties.max_packet_size.map(|bytes| bytes as usize),
+                packet_max_bytes: properties
+                    .max_packet_size
+                    .map_or(usize::MAX, |bytes| bytes as usize),
                 in_flight_max: properties.receive_max.map_or(usize::MAX, usize::from),
                 retains: properties.retain_available != Some(0),
             });
@@ -196,8 +245,7 @@ fn too_large() -> ConnectionEnd {
     ConnectionEnd::Lost("the broker closed the connection because a message exceeds its limit; raise its message_size_limit".to_owned())
 }
 
-/// `is_reached`: the TCP connection was made.
-pub(super) fn end(error: ConnectionError, is_reached: bool) -> ConnectionEnd {
+fn end(error: ConnectionError) -> ConnectionEnd {
     match error {
         ConnectionError::ConnectionRefused(code)
         | ConnectionError::MqttState(StateError::ConnFail { reason: code }) => refused(code),
@@ -217,7 +265,7 @@ pub(super) fn end(error: ConnectionError, is_reached: bool) -> ConnectionEnd {
         }
         // Without the packet: a server that echoes would make us print the login.
         ConnectionError::NotConnAck(_) => ends::unreadable(&"not an answer to CONNECT"),
-        ConnectionError::Timeout(_) => ends::connect_timeout(is_reached),
+        ConnectionError::Timeout(_) => ends::connect_timeout(),
         ConnectionError::Tls(error) => ends::tls(&error),
         ConnectionError::Io(error) => ends::io(&error),
         ConnectionError::MqttState(StateError::Io(error)) => ends::io(&error),

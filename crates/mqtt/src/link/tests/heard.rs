@@ -184,7 +184,7 @@ async fn commands(is_old: bool) {
     broker.forget();
     broker.until_retained(STATUS, "online").await;
     let last = broker.got().last().unwrap().connection;
-    let expected = [STATUS, COMMANDS, "homeassistant/status"].map(|f| (f.to_owned(), handling));
+    let expected = [STATUS, "homeassistant/status", COMMANDS].map(|f| (f.to_owned(), handling));
     assert_eq!(subscriptions(&broker, last), expected);
 }
 

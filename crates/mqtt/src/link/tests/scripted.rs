@@ -429,10 +429,8 @@ async fn reply_carries_the_correlation_data_of_its_request() {
         correlation: Some([0, 1, 0xff].into()),
         ..DeliveryOptions::default()
     };
-    let notice = sender
-        .publish("answers/here", b"{}".to_vec(), &delivery)
-        .unwrap();
-    assert!(notice.is_some());
+    let answer = sender.publish("answers/here", b"{}".to_vec(), &delivery);
+    assert!(answer.is_some());
     while events.next().await.unwrap() != ConnectionEvent::Sent {}
     broker
         .until("an answer", |b| !b.messages().is_empty())
