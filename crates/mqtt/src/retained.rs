@@ -18,11 +18,11 @@ use super::{
     ClearedTopic, Topics,
     contract::{
         discovery::{DiscoveryRecord, EntityPlatforms},
-        message::can_be_published_to,
+        message::{can_be_published_to, states_of},
     },
 };
-use spotter_config::{CameraConfig, Config, PromptConfig};
-use spotter_core::{CameraId, Task};
+use spotter_config::{CameraConfig, Config};
+use spotter_core::CameraId;
 
 /// The list as it is stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -210,8 +210,10 @@ fn of_camera(topics: &Topics, camera: &CameraConfig) -> Vec<String> {
     all.extend(settings.map(|setting| topics.setting(id, &setting)));
     let triggers = camera.triggers.iter();
     all.extend(triggers.map(|trigger| topics.trigger(id, &trigger.id)));
-    let prompts = camera.prompts.iter();
-    all.extend(prompts.flat_map(|prompt| of_prompt(topics, camera, prompt)));
+    for prompt in &camera.prompts {
+        let states = states_of(camera, prompt).into_iter();
+        all.extend(states.map(|state| topics.state(id, &prompt.id, &state)));
+    }
     all
 }
 
@@ -219,27 +221,6 @@ fn of_camera(topics: &Topics, camera: &CameraConfig) -> Vec<String> {
 fn pictures(topics: &Topics, camera: &CameraConfig) -> impl Iterator<Item = String> {
     let pictured = camera.prompts.iter().filter(|prompt| prompt.snapshot);
     pictured.map(|prompt| topics.snapshot(&camera.id, &prompt.id))
-}
-
-fn of_prompt(topics: &Topics, camera: &CameraConfig, prompt: &PromptConfig) -> Vec<String> {
-    let (of, id) = (&camera.id, &prompt.id);
-    match prompt.task {
-        Task::Detect { .. } | Task::Point { .. } => {
-            let zones = camera.zones_counted(prompt).into_iter();
-            let zones = zones.map(|zone| topics.zone(of, &zone, id));
-            let lines = camera.lines_counted(prompt).flat_map(|line| {
-                let directions = line.directions.iter();
-                directions.map(|direction| topics.line_count(of, &line.id, direction, id))
-            });
-            let dwell = prompt.dwell.keys().map(|zone| topics.dwell(of, zone, id));
-            let objects = [topics.present(of, id), topics.count(of, id)];
-            let all = objects.into_iter().chain(zones);
-            all.chain(dwell).chain(lines).collect()
-        }
-        Task::Query { .. } | Task::Segment { .. } | Task::Caption { .. } => {
-            vec![topics.answer(of, id)]
-        }
-    }
 }
 
 #[cfg(test)]

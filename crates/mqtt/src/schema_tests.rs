@@ -10,10 +10,9 @@ use super::*;
 use crate::{
     contract::{
         command::{InboundKind, Reply, ReplyValue, RequestHead},
-        crossing::tests::crossing,
         detection::tests::{payload_of_a_fleet, payloads},
         discovery::tests::{SITE, config},
-        event::tests::{event, logged},
+        event::tests::{crossing, event, logged},
         report::{to_json, to_json_of},
     },
     testing::{camera, camera_status, health_of, identity, info, prompt, state, topics},

@@ -5,11 +5,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde::Serialize;
+use serde_json::{Map, Value, json};
 
 use spotter_core::{
     CaptureSource, Detection, DetectionBody, Epoch, Latency, Location, Mono, NormBox, NormPoint,
-    ScoreSource, SkippedSinceLast, StripShape, TrackedObject, WallTime, ZoneDwell, ZoneId,
-    yes_or_no,
+    STAGES, ScoreSource, TrackedObject, WallTime, ZoneDwell, yes_or_no,
 };
 
 /// Version of the schema; rises when a meaning changes, not when a key is added.
@@ -28,244 +28,130 @@ pub struct Label {
     pub epoch: Option<Epoch>,
 }
 
-// The keys of all parts are in alphabetical order, as in every version.
-
-#[derive(Serialize)]
-struct DetectionPayload<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    answer: Option<&'a str>,
-    boot: &'a str,
-    cam: &'a str,
-    count: Option<usize>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    epoch: Option<Epoch>,
-    frame: FramePart,
-    id: &'a str,
-    lat_ms: LatencyPart,
-    model: &'a str,
-    objects: Vec<ObjectPart<'a>>,
-    prompt: PromptPart<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    region: Option<[f64; 4]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    score: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    score_src: Option<&'static str>,
-    seq: u64,
-    since_last: SkippedSinceLast,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    strip: Option<StripPart>,
-    time: TimePart,
-    truncated: bool,
-    #[serde(skip_serializing_if = "is_false")]
-    unchanged: bool,
-    v: u32,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<bool>,
-}
-
-#[derive(Serialize)]
-struct FramePart {
-    h: u32,
-    key: bool,
-    model_h: u32,
-    model_w: u32,
-    n: u64,
-    w: u32,
-}
-
-#[derive(Serialize)]
-struct PromptPart<'a> {
-    id: &'a str,
-    kind: &'static str,
-    rev: u32,
-    text: &'a str,
-}
-
-#[derive(Serialize)]
-struct StripPart {
-    frames: u8,
-    over_s: f64,
-}
-
-#[derive(Serialize)]
-struct LatencyPart {
-    camera: Option<f64>,
-    decode: f64,
-    end_to_end: Option<f64>,
-    generate: f64,
-    out: f64,
-    post: f64,
-    prep: f64,
-    prompt: f64,
-    total: f64,
-    vision: f64,
-    wait: f64,
-}
-
-#[derive(Serialize)]
-struct TimePart {
-    capture: Option<String>,
-    capture_err_ms: Option<f64>,
-    capture_ms: Option<i64>,
-    capture_src: &'static str,
-    publish_ms: u64,
-    recv_ms: i64,
-    rtp: Option<u32>,
-}
-
-#[derive(Serialize)]
-struct ObjectPart<'a> {
-    age_s: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    area: Option<f64>,
-    #[serde(rename = "box", skip_serializing_if = "Option::is_none")]
-    corners: Option<[f64; 4]>,
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    dwell_s: BTreeMap<&'a str, f64>,
-    point: [f64; 2],
-    score: f64,
-    score_src: &'static str,
-    sharpness: f64,
-    track: &'a str,
-    zones: &'a [ZoneId],
-}
-
 /// The payload. `now` is this moment, directly before the bytes go to the client library.
 pub(crate) fn to_json(detection: &Detection, label: &Label, now: Mono) -> Vec<u8> {
-    let prompt = &detection.prompt;
-    let (frame, model_size) = (&detection.frame, detection.model_size);
-    let (answer, score, score_source) = match &detection.body {
-        DetectionBody::Objects(_) => (None, None, None),
-        DetectionBody::Text {
-            text,
-            score,
-            source,
-        } => (Some(text.as_str()), Some(rounded(*score, 3)), Some(*source)),
-    };
-    let payload = DetectionPayload {
-        answer,
-        boot: &label.boot,
-        cam: frame.camera.as_str(),
-        count: detection.body.count(),
-        epoch: label.epoch,
-        frame: FramePart {
-            h: frame.camera_size.1,
-            key: frame.key,
-            model_h: model_size.1,
-            model_w: model_size.0,
-            n: frame.number,
-            w: frame.camera_size.0,
+    let (prompt, frame) = (&detection.prompt, &detection.frame);
+    let objects = detection.body.objects().iter().map(object);
+    let mut payload = json!({
+        "v": SCHEMA,
+        "id": label.id,
+        "boot": &*label.boot,
+        "seq": label.seq,
+        "cam": frame.camera,
+        "prompt": {
+            "id": prompt.id,
+            "kind": prompt.task.kind(),
+            "rev": prompt.revision,
+            "text": prompt.task.text(),
         },
-        id: &label.id,
-        lat_ms: LatencyPart::from(Latency::of(detection, now)),
-        model: &detection.model,
-        objects: detection
-            .body
-            .objects()
-            .iter()
-            .map(ObjectPart::from)
-            .collect(),
-        prompt: PromptPart {
-            id: prompt.id.as_str(),
-            kind: prompt.task.kind(),
-            rev: prompt.revision,
-            text: prompt.task.text(),
+        "model": &*detection.model,
+        "frame": {
+            "n": frame.number,
+            "w": frame.camera_size.0,
+            "h": frame.camera_size.1,
+            "model_w": detection.model_size.0,
+            "model_h": detection.model_size.1,
+            "key": frame.key,
         },
-        region: detection.region.as_ref().map(corners),
+        "time": time(detection, now),
+        "lat_ms": latency_ms(Latency::of(detection, now)),
+        "count": detection.body.count(),
+        "objects": objects.collect::<Vec<_>>(),
+        "since_last": detection.since_last,
+        "truncated": detection.truncated,
+    });
+    add(&mut payload, "epoch", label.epoch);
+    add(
+        &mut payload,
+        "region",
+        detection.region.as_ref().map(corners),
+    );
+    let strip = prompt.view.strip;
+    let strip = strip.map(|strip| {
+        let over_s = rounded(strip.over.as_secs_f64(), 3);
+        json!({"frames": strip.frames, "over_s": over_s})
+    });
+    add(&mut payload, "strip", strip);
+    add(
+        &mut payload,
+        "unchanged",
+        detection.unchanged.then_some(true),
+    );
+    if let DetectionBody::Text {
+        text,
         score,
-        score_src: score_source.map(ScoreSource::name),
-        seq: label.seq,
-        since_last: detection.since_last,
-        strip: prompt.view.strip.map(StripPart::from),
-        time: TimePart::new(detection, now),
-        truncated: detection.truncated,
-        unchanged: detection.unchanged,
-        v: SCHEMA,
-        value: answer.and_then(yes_or_no),
+        source,
+    } = &detection.body
+    {
+        payload["answer"] = json!(text);
+        payload["score"] = json!(rounded(*score, 3));
+        payload["score_src"] = json!(ScoreSource::name(*source));
+        add(&mut payload, "value", yes_or_no(text));
+    }
+    payload.to_string().into_bytes()
+}
+
+/// A key that is absent without a value.
+pub(super) fn add(payload: &mut Value, key: &str, value: Option<impl Serialize>) {
+    if let Some(value) = value {
+        payload[key] = json!(value);
+    }
+}
+
+fn latency_ms(latency: Latency) -> Value {
+    let ms = |tenth_ms: i64| tenth_ms as f64 / 10.0;
+    let total = latency.total_tenth_ms as i64;
+    let stages = STAGES.iter().zip(latency.stages_tenth_ms);
+    let stages = stages.map(|(name, tenth_ms)| ((*name).to_owned(), json!(ms(tenth_ms as i64))));
+    let mut account: Value = stages.collect::<Map<_, _>>().into();
+    account["camera"] = json!(latency.camera_tenth_ms.map(ms));
+    account["total"] = json!(ms(total));
+    account["end_to_end"] = json!(latency.camera_tenth_ms.map(|camera| ms(camera + total)));
+    account
+}
+
+fn time(detection: &Detection, now: Mono) -> Value {
+    let times = &detection.frame.times;
+    let capture = times.capture;
+    let error_ms = capture.and_then(|capture| capture.error_ms);
+    json!({
+        "capture": capture.and_then(|capture| rfc3339(capture.wall)),
+        "capture_err_ms": error_ms.map(|ms| rounded(ms, 1)),
+        "capture_ms": capture.map(|capture| capture.wall.unix_millis()),
+        "capture_src": match capture.map(|capture| capture.source) {
+            Some(CaptureSource::Rtcp) => "rtcp",
+            Some(CaptureSource::Arrival) => "arrival",
+            Some(CaptureSource::File) => "file",
+            None => "none",
+        },
+        "publish_ms": detection.unix_ms(now),
+        "recv_ms": times.received_wall.unix_millis(),
+        "rtp": times.rtp,
+    })
+}
+
+fn object(object: &TrackedObject) -> Value {
+    let mut part = json!({
+        "age_s": rounded(object.age.as_secs_f64(), 1),
+        "score": rounded(object.score, 3),
+        "score_src": object.score_source.name(),
+        "sharpness": rounded(object.sharpness, 3),
+        "track": object.track,
+        "zones": object.zones,
+    });
+    let point = match object.location {
+        Location::Box(bounds) => {
+            part["area"] = json!(rounded(bounds.area(), 4));
+            part["box"] = json!(corners(&bounds));
+            bounds.centre()
+        }
+        Location::Point(point) => point,
     };
-    // Numbers, texts and lists under text keys always serialise.
-    serde_json::to_vec(&payload).unwrap_or_default()
-}
-
-impl From<StripShape> for StripPart {
-    fn from(strip: StripShape) -> Self {
-        Self {
-            frames: strip.frames,
-            over_s: rounded(strip.over.as_secs_f64(), 3),
-        }
+    part["point"] = json!(pair(point));
+    if !object.dwell.is_empty() {
+        part["dwell_s"] = json!(dwell_s(&object.dwell));
     }
-}
-
-impl From<Latency> for LatencyPart {
-    fn from(latency: Latency) -> Self {
-        let ms = |tenth_ms: i64| tenth_ms as f64 / 10.0;
-        let total = latency.total_tenth_ms as i64;
-        // In the order of `STAGES`.
-        let [decode, wait, prep, vision, prompt, generate, post, out] =
-            latency.stages_tenth_ms.map(|tenth_ms| ms(tenth_ms as i64));
-        Self {
-            camera: latency.camera_tenth_ms.map(ms),
-            decode,
-            end_to_end: latency.camera_tenth_ms.map(|camera| ms(camera + total)),
-            generate,
-            out,
-            post,
-            prep,
-            prompt,
-            total: ms(total),
-            vision,
-            wait,
-        }
-    }
-}
-
-impl TimePart {
-    fn new(detection: &Detection, now: Mono) -> Self {
-        let times = &detection.frame.times;
-        let capture = times.capture;
-        Self {
-            capture: capture.and_then(|capture| rfc3339(capture.wall)),
-            capture_err_ms: capture
-                .and_then(|capture| capture.error_ms)
-                .map(|ms| rounded(ms, 1)),
-            capture_ms: capture.map(|capture| capture.wall.unix_millis()),
-            capture_src: match capture.map(|capture| capture.source) {
-                Some(CaptureSource::Rtcp) => "rtcp",
-                Some(CaptureSource::Arrival) => "arrival",
-                Some(CaptureSource::File) => "file",
-                None => "none",
-            },
-            publish_ms: detection.unix_ms(now),
-            recv_ms: times.received_wall.unix_millis(),
-            rtp: times.rtp,
-        }
-    }
-}
-
-impl<'a> From<&'a TrackedObject> for ObjectPart<'a> {
-    fn from(object: &'a TrackedObject) -> Self {
-        let (area, corners, point) = match object.location {
-            Location::Box(bounds) => (
-                Some(rounded(bounds.area(), 4)),
-                Some(corners(&bounds)),
-                bounds.centre(),
-            ),
-            Location::Point(point) => (None, None, point),
-        };
-        Self {
-            age_s: rounded(object.age.as_secs_f64(), 1),
-            area,
-            corners,
-            dwell_s: dwell_s(&object.dwell),
-            point: pair(point),
-            score: rounded(object.score, 3),
-            score_src: object.score_source.name(),
-            sharpness: rounded(object.sharpness, 3),
-            track: object.track.as_str(),
-            zones: &object.zones,
-        }
-    }
+    part
 }
 
 /// The seconds in each zone.
@@ -275,10 +161,6 @@ pub(crate) fn dwell_s(times: &[ZoneDwell]) -> BTreeMap<&str, f64> {
     times
         .map(|dwell| (dwell.zone.as_str(), seconds(dwell)))
         .collect()
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// `2026-08-22T10:15:30.123Z`; `None` outside of the calendar.

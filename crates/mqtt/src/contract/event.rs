@@ -1,128 +1,77 @@
-//! The event message (docs/mqtt.md section 2): the start, a change or the end of a track, as JSON. The message of a
-//! crossing is in `crossing`.
-
-use std::collections::BTreeMap;
+//! The event message (docs/mqtt.md section 2), as JSON: the start, a change or the end of a track, or that it crossed a line.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::{
-    crossing,
-    detection::{SCHEMA, corners, dwell_s, pair, rounded},
-};
-use spotter_core::{EndReason, Epoch, Event, EventStep, Location, UpdateReason, ZoneId};
+use super::detection::{SCHEMA, add, corners, dwell_s, pair, rounded};
+use spotter_core::{EndReason, Event, EventStep, LineCrossing, Location, UpdateReason};
 use spotter_state::LoggedEvent;
 
-#[derive(Serialize)]
-struct EventPayload<'a> {
-    v: u32,
-    id: &'a str,
-    #[serde(rename = "type")]
-    kind: &'static str,
-    event: &'a str,
-    cam: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    epoch: Option<Epoch>,
-    prompt: EventPromptPart<'a>,
-    start_ms: i64,
-    end_ms: Option<i64>,
-    last_seen_ms: i64,
-    reason: &'static str,
-    #[serde(rename = "box", skip_serializing_if = "Option::is_none")]
-    corners: Option<[f64; 4]>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    point: Option<[f64; 2]>,
-    score: f64,
-    score_src: &'static str,
-    top_score: f64,
-    frames: u64,
-    zones: &'a [ZoneId],
-    entered_zones: &'a [ZoneId],
-    dwell_s: BTreeMap<&'a str, f64>,
-    dwelling: Vec<&'a str>,
-    stationary: bool,
-    snapshot: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    description: Option<&'a str>,
-    delayed: bool,
-    frame: EventFramePart,
-    /// For webhooks.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    snapshot_jpeg: Option<String>,
-}
-
-#[derive(Serialize)]
-pub(super) struct EventPromptPart<'a> {
-    id: &'a str,
-    rev: u32,
-}
-
-impl<'a> EventPromptPart<'a> {
-    pub(super) fn of(event: &'a Event) -> Self {
-        Self {
-            id: event.prompt.as_str(),
-            rev: event.revision,
-        }
-    }
-}
-
-#[derive(Serialize)]
-struct EventFramePart {
-    w: u32,
-    h: u32,
-}
-
-/// The payload. `delayed`: the event is not sent when it happened. `jpeg`: a picture that is a part of it.
+/// The payload. `delayed`: the event is not sent when it happened. `jpeg`: a picture that is a part of it, for webhooks.
 pub fn to_json(logged: &LoggedEvent, delayed: bool, jpeg: Option<&[u8]>) -> Vec<u8> {
     let event = &logged.event;
-    if let Some(crossing) = &event.crossing {
-        return crossing::to_json(logged, crossing, delayed);
-    }
-    let (kind, reason) = words(event.step);
-    let dwelling = event.dwell.iter().filter(|dwell| dwell.is_dwelling);
-    let (corners, point) = corners_or_point(event.location);
-    let payload = EventPayload {
-        v: SCHEMA,
-        id: &logged.id,
-        kind,
-        event: event.track.as_str(),
-        cam: event.camera.as_str(),
-        epoch: logged.epoch,
-        prompt: EventPromptPart::of(event),
-        start_ms: event.started.unix_millis(),
-        end_ms: event.ended.map(|at| at.unix_millis()),
-        last_seen_ms: event.last_seen.unix_millis(),
-        reason,
-        corners,
-        point,
-        score: rounded(event.score, 3),
-        score_src: event.score_source.name(),
-        top_score: rounded(event.top_score, 3),
-        frames: event.looks,
-        zones: &event.zones,
-        entered_zones: &event.entered_zones,
-        dwell_s: dwell_s(&event.dwell),
-        dwelling: dwelling.map(|dwell| dwell.zone.as_str()).collect(),
-        stationary: event.still,
-        snapshot: event.snapshot,
-        description: event.description.as_deref(),
-        delayed,
-        frame: EventFramePart {
-            w: event.camera_size.0,
-            h: event.camera_size.1,
-        },
-        snapshot_jpeg: jpeg.map(|jpeg| BASE64_STANDARD.encode(jpeg)),
+    let mut payload = json!({
+        "v": SCHEMA,
+        "id": logged.id,
+        "event": event.track,
+        "cam": event.camera,
+        "prompt": {"id": event.prompt, "rev": event.revision},
+        "score": rounded(event.score, 3),
+        "delayed": delayed,
+    });
+    let (key, place) = match event.location {
+        Location::Box(place) => ("box", json!(corners(&place))),
+        Location::Point(point) => ("point", json!(pair(point))),
     };
-    // Numbers, texts and lists under text keys always serialise.
-    serde_json::to_vec(&payload).unwrap_or_default()
+    payload[key] = place;
+    add(&mut payload, "epoch", logged.epoch);
+    match &event.crossing {
+        Some(crossing) => add_crossing(&mut payload, crossing),
+        None => {
+            add_event(&mut payload, event);
+            let jpeg = jpeg.map(|jpeg| BASE64_STANDARD.encode(jpeg));
+            add(&mut payload, "snapshot_jpeg", jpeg);
+        }
+    }
+    payload.to_string().into_bytes()
 }
 
-/// The values of `box` and `point`.
-pub(super) fn corners_or_point(location: Location) -> (Option<[f64; 4]>, Option<[f64; 2]>) {
-    match location {
-        Location::Box(place) => (Some(corners(&place)), None),
-        Location::Point(point) => (None, Some(pair(point))),
+/// A track begins, changes or ends.
+fn add_event(payload: &mut Value, event: &Event) {
+    let (kind, reason) = words(event.step);
+    let dwelling = event.dwell.iter().filter(|dwell| dwell.is_dwelling);
+    let dwelling = dwelling.map(|dwell| &dwell.zone);
+    let (width, height) = event.camera_size;
+    for (key, value) in [
+        ("type", json!(kind)),
+        ("reason", json!(reason)),
+        ("start_ms", json!(event.started.unix_millis())),
+        ("end_ms", json!(event.ended.map(|at| at.unix_millis()))),
+        ("last_seen_ms", json!(event.last_seen.unix_millis())),
+        ("score_src", json!(event.score_source.name())),
+        ("top_score", json!(rounded(event.top_score, 3))),
+        ("frames", json!(event.looks)),
+        ("zones", json!(event.zones)),
+        ("entered_zones", json!(event.entered_zones)),
+        ("dwell_s", json!(dwell_s(&event.dwell))),
+        ("dwelling", json!(dwelling.collect::<Vec<_>>())),
+        ("stationary", json!(event.still)),
+        ("snapshot", json!(event.snapshot)),
+        ("frame", json!({"w": width, "h": height})),
+    ] {
+        payload[key] = value;
     }
+    add(payload, "description", event.description.as_ref());
+}
+
+/// A track crossed a line. It is kept on the disk as an event of its track, and has a topic of its own: the messages of an event report the state
+/// of a track, one message for all that changed at a look, and a crossing happened once.
+fn add_crossing(payload: &mut Value, crossing: &LineCrossing) {
+    payload["line"] = json!(crossing.line);
+    payload["direction"] = json!(crossing.direction);
+    payload["at_ms"] = json!(crossing.at.unix_millis());
+    payload["speed"] = json!(crossing.speed.map(|speed| rounded(speed, 3)));
+    payload["count"] = json!(crossing.count);
 }
 
 /// The values of `type` and `reason`.
@@ -154,10 +103,10 @@ fn words(step: EventStep) -> (&'static str, &'static str) {
 pub(crate) mod tests {
     use std::time::Duration;
 
-    use serde_json::{Value, json};
-
     use super::*;
-    use spotter_core::{NormPoint, ScoreSource, WallTime, ZoneDwell};
+    use spotter_core::{
+        DirectionId, Epoch, LineId, NormPoint, ScoreSource, WallTime, ZoneDwell, ZoneId,
+    };
 
     /// An event of the track with this number.
     pub(crate) fn event(camera: &str, number: u64, step: EventStep) -> Event {
@@ -252,5 +201,31 @@ pub(crate) mod tests {
             assert_eq!(value["reason"], reason);
             assert_eq!(value["end_ms"].is_null(), kind != "end");
         }
+    }
+
+    /// The crossing of the track with this number.
+    pub(crate) fn crossing(camera: &str, number: u64) -> Event {
+        let [direction, _] = DirectionId::in_and_out();
+        Event {
+            crossing: Some(LineCrossing {
+                line: LineId::new("door").unwrap(),
+                direction,
+                at: WallTime::from_unix_millis(1_787_393_730_023),
+                speed: Some(0.080_4),
+                count: 12,
+            }),
+            ..event(camera, number, EventStep::Update(UpdateReason::Crossed))
+        }
+    }
+
+    #[test]
+    fn crossing_payload_equals_the_example_of_the_contract() {
+        let payload = to_json(&logged(crossing("gate", 37), "01K37Q", None), false, None);
+        let expected = json!({
+            "v": 1, "id": "01K37Q", "event": "b7c1-gate-37", "cam": "gate", "prompt": {"id": "person", "rev": 3},
+            "line": "door", "direction": "in", "at_ms": 1_787_393_730_023_i64, "speed": 0.08, "count": 12,
+            "box": [0.412, 0.205, 0.488, 0.731], "score": 0.83, "delayed": false,
+        });
+        assert_eq!(serde_json::from_slice::<Value>(&payload).unwrap(), expected);
     }
 }

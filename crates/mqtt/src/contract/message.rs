@@ -8,9 +8,10 @@ use super::{
     discovery::DiscoveryRecord,
     report::{self, CameraHealth, CameraOwner, ConfigReport, Info, Stats},
 };
+use spotter_config::{CameraConfig, PromptConfig};
 use spotter_core::{
     CameraId, Detection, Epoch, Event, ModeId, NO_MODE, NodeId, Presence, PromptId, PromptState,
-    Setting, TriggerId,
+    Setting, Task, TriggerId,
 };
 
 /// Everything that the stages publish.
@@ -39,7 +40,7 @@ pub enum Update {
         camera: CameraId,
         health: Box<CameraHealth>,
     },
-    Detection(Box<Detection>),
+    Detection(Arc<Detection>),
     /// Kept until the broker has acknowledged it, over outages and restarts.
     Event(Box<Event>),
     /// A picture of an event: with `new` and with each `better`, so the last is the best; or one that a command requested. At
@@ -172,7 +173,7 @@ pub(crate) struct StateMessage {
 /// A message that is useful only for a few seconds.
 #[derive(Clone, Debug)]
 pub(crate) enum StreamMessage {
-    Answer(Box<Detection>),
+    Answer(Arc<Detection>),
     Picture {
         camera: CameraId,
         jpeg: Arc<[u8]>,
@@ -194,7 +195,7 @@ impl StreamMessage {
 pub(crate) enum Body {
     Bytes(Arc<[u8]>),
     /// Becomes JSON when the client library accepts it.
-    Detection(Box<Detection>, Label),
+    Detection(Arc<Detection>, Label),
 }
 
 #[derive(Clone, Debug)]
@@ -272,7 +273,7 @@ impl Message {
                 camera,
                 prompt,
                 state,
-            } => Self::prompt_state(topics, &camera, &prompt, state),
+            } => Self::state(topics.state(&camera, &prompt, &state), state_text(state)),
             Update::Trigger {
                 camera,
                 trigger,
@@ -304,43 +305,6 @@ impl Message {
     /// The node's own status.
     pub(crate) fn node_status(topics: &Topics, online: bool) -> Self {
         Self::ranked(Rank::Last, topics.status(), status_text(online))
-    }
-
-    fn prompt_state(
-        topics: &Topics,
-        camera: &CameraId,
-        prompt: &PromptId,
-        state: PromptState,
-    ) -> Self {
-        match state {
-            PromptState::Presence(presence) => {
-                Self::state(topics.present(camera, prompt), presence_text(presence))
-            }
-            PromptState::Count(count) => {
-                Self::state(topics.count(camera, prompt), count_text(count))
-            }
-            PromptState::ZoneCount { zone, count } => {
-                Self::state(topics.zone(camera, &zone, prompt), count_text(count))
-            }
-            PromptState::Dwell { zone, presence } => {
-                let topic = topics.dwell(camera, &zone, prompt);
-                Self::state(topic, presence_text(presence))
-            }
-            PromptState::LineCount {
-                line,
-                direction,
-                count,
-            } => {
-                let topic = topics.line_count(camera, &line, &direction, prompt);
-                Self::state(topic, count.to_string())
-            }
-            PromptState::Answer(answer) => {
-                // An empty answer is unknown; an empty payload would clear the topic.
-                let answer = answer.filter(|answer| !answer.is_empty());
-                let text = answer.unwrap_or_else(|| UNKNOWN.to_owned());
-                Self::state(topics.answer(camera, prompt), text)
-            }
-        }
     }
 
     fn stream(topic: String, stream: StreamMessage) -> Self {
@@ -435,16 +399,51 @@ fn setting_text(setting: &Setting) -> String {
     }
 }
 
-fn presence_text(presence: Presence) -> &'static str {
-    match presence {
-        Presence::On => "ON",
-        Presence::Off => "OFF",
-        Presence::Unknown => UNKNOWN,
-    }
+fn state_text(state: PromptState) -> String {
+    let switch = |presence| match presence {
+        Presence::On => Some("ON".to_owned()),
+        Presence::Off => Some("OFF".to_owned()),
+        Presence::Unknown => None,
+    };
+    let text = match state {
+        PromptState::Presence(presence) | PromptState::Dwell { presence, .. } => switch(presence),
+        PromptState::Count(count) | PromptState::ZoneCount { count, .. } => {
+            count.map(|count| count.to_string())
+        }
+        PromptState::LineCount { count, .. } => Some(count.to_string()),
+        // An empty answer is unknown; an empty payload would clear the topic.
+        PromptState::Answer(answer) => answer.filter(|answer| !answer.is_empty()),
+    };
+    text.unwrap_or_else(|| UNKNOWN.to_owned())
 }
 
-fn count_text(count: Option<u32>) -> String {
-    count.map_or_else(|| UNKNOWN.to_owned(), |count| count.to_string())
+/// The states of a prompt, with no values.
+pub(crate) fn states_of(camera: &CameraConfig, prompt: &PromptConfig) -> Vec<PromptState> {
+    let (Task::Detect { .. } | Task::Point { .. }) = prompt.task else {
+        return vec![PromptState::Answer(None)];
+    };
+    let zones = camera.zones_counted(prompt).into_iter();
+    let zones = zones.map(|zone| PromptState::ZoneCount { zone, count: None });
+    let dwell = prompt.dwell.keys().map(|zone| PromptState::Dwell {
+        zone: zone.clone(),
+        presence: Presence::Unknown,
+    });
+    let lines = camera.lines_counted(prompt);
+    let counts = lines.flat_map(|line| line.directions.iter().map(move |way| (&line.id, way)));
+    let counts = counts.map(|(line, direction)| PromptState::LineCount {
+        line: line.clone(),
+        direction: direction.clone(),
+        count: 0,
+    });
+    [
+        PromptState::Presence(Presence::Unknown),
+        PromptState::Count(None),
+    ]
+    .into_iter()
+    .chain(zones)
+    .chain(dwell)
+    .chain(counts)
+    .collect()
 }
 
 /// `online` or `offline`, for nodes, cameras and the will.

@@ -1,7 +1,6 @@
 //! What is published and received: topics, payloads, discovery records, commands (docs/mqtt.md). Pure; knows neither a connection nor a task.
 
 pub(crate) mod command;
-pub(crate) mod crossing;
 pub(crate) mod detection;
 pub mod discovery;
 pub(crate) mod event;

@@ -1,8 +1,6 @@
 //! Topic names of docs/mqtt.md sections 2 and 5: pure functions from ids.
 
-use spotter_core::{
-    CameraId, DirectionId, Event, LineId, NodeId, PromptId, Setting, TriggerId, ZoneId,
-};
+use spotter_core::{CameraId, Event, LineId, NodeId, PromptId, PromptState, Setting, TriggerId};
 
 /// Whose topic it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,30 +203,19 @@ impl Topics {
         self.of_prompt(camera, "det", prompt)
     }
 
-    /// `ON`, `OFF` or `None`.
-    pub fn present(&self, camera: &CameraId, prompt: &PromptId) -> String {
-        self.of_prompt(camera, "present", prompt)
-    }
-
-    /// The number of objects in a zone, or `None`.
-    pub fn zone(&self, camera: &CameraId, zone: &ZoneId, prompt: &PromptId) -> String {
-        self.of_camera(camera, &format!("zone/{zone}/{prompt}"))
-    }
-
-    /// Whether an object dwells in a zone: `ON`, `OFF` or `None`.
-    pub fn dwell(&self, camera: &CameraId, zone: &ZoneId, prompt: &PromptId) -> String {
-        self.of_camera(camera, &format!("dwell/{zone}/{prompt}"))
-    }
-
-    /// The number of objects that crossed a line in a direction.
-    pub fn line_count(
-        &self,
-        camera: &CameraId,
-        line: &LineId,
-        direction: &DirectionId,
-        prompt: &PromptId,
-    ) -> String {
-        self.of_camera(camera, &format!("line/{line}/{direction}/{prompt}"))
+    /// A state of a prompt.
+    pub fn state(&self, camera: &CameraId, prompt: &PromptId, state: &PromptState) -> String {
+        let leaf = match state {
+            PromptState::Presence(_) => "present".to_owned(),
+            PromptState::Count(_) => "count".to_owned(),
+            PromptState::ZoneCount { zone, .. } => format!("zone/{zone}"),
+            PromptState::Dwell { zone, .. } => format!("dwell/{zone}"),
+            PromptState::LineCount {
+                line, direction, ..
+            } => format!("line/{line}/{direction}"),
+            PromptState::Answer(_) => "answer".to_owned(),
+        };
+        self.of_prompt(camera, &leaf, prompt)
     }
 
     /// Resets the counts at a line.
@@ -238,7 +225,7 @@ impl Topics {
 
     /// Objects that crossed a line.
     pub fn crossing(&self, camera: &CameraId, line: &LineId, prompt: &PromptId) -> String {
-        self.of_camera(camera, &format!("crossing/{line}/{prompt}"))
+        self.of_prompt(camera, &format!("crossing/{line}"), prompt)
     }
 
     /// The topic of an event's message.
@@ -249,11 +236,6 @@ impl Topics {
         }
     }
 
-    /// The answer to a question, as text, or `None`.
-    pub fn answer(&self, camera: &CameraId, prompt: &PromptId) -> String {
-        self.of_prompt(camera, "answer", prompt)
-    }
-
     /// Starts, changes and ends of tracks.
     pub fn event(&self, camera: &CameraId, prompt: &PromptId) -> String {
         self.of_prompt(camera, "event", prompt)
@@ -262,11 +244,6 @@ impl Topics {
     /// The best picture of an event.
     pub fn snapshot(&self, camera: &CameraId, prompt: &PromptId) -> String {
         self.of_prompt(camera, "snapshot", prompt)
-    }
-
-    /// The number of objects, or `None`.
-    pub fn count(&self, camera: &CameraId, prompt: &PromptId) -> String {
-        self.of_prompt(camera, "count", prompt)
     }
 
     fn below(&self, leaf: &str) -> String {
@@ -283,7 +260,7 @@ impl Topics {
     }
 
     fn of_prompt(&self, camera: &CameraId, kind: &str, prompt: &PromptId) -> String {
-        format!("{}/cam/{camera}/{kind}/{prompt}", self.cameras())
+        self.of_camera(camera, &format!("{kind}/{prompt}"))
     }
 }
 
@@ -329,20 +306,12 @@ mod tests {
     fn node_camera_and_prompt_keep_their_levels() -> Result<(), spotter_core::IdError> {
         let topics = Topics::new("spotter", &NodeId::new("edge1")?);
         let (camera, prompt) = (CameraId::new("gate")?, PromptId::new("person")?);
-        let (zone, line) = (ZoneId::new("drive")?, LineId::new("door")?);
-        let [way, _] = DirectionId::in_and_out();
+        let line = LineId::new("door")?;
         assert_eq!(topics.status(), "spotter/edge1/status");
         for (topic, below) in [
             (topics.camera_health(&camera), "health"),
             (topics.detections(&camera, &prompt), "det/person"),
-            (topics.count(&camera, &prompt), "count/person"),
-            (topics.zone(&camera, &zone, &prompt), "zone/drive/person"),
-            (topics.dwell(&camera, &zone, &prompt), "dwell/drive/person"),
             (topics.line_set(&camera, &line), "line/door/set"),
-            (
-                topics.line_count(&camera, &line, &way, &prompt),
-                "line/door/in/person",
-            ),
             (
                 topics.crossing(&camera, &line, &prompt),
                 "crossing/door/person",

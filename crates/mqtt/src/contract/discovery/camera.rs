@@ -7,9 +7,14 @@ use super::{
     device::{DiscoveryDevice, Entity},
     node,
 };
-use crate::{Off, contract::command::LINE_RESET};
+use crate::{
+    Off,
+    contract::{command::LINE_RESET, message::states_of},
+};
 use spotter_config::{CameraConfig, Commands, Config, LineConfig, PromptConfig};
-use spotter_core::{CameraId, LookRate, PROMPT_TEXT_MAX_CHARS, Phase, Setting, Share, Task};
+use spotter_core::{
+    CameraId, LookRate, PROMPT_TEXT_MAX_CHARS, Phase, PromptState, Setting, Share, Task,
+};
 
 /// The longest state of Home Assistant, in characters.
 const STATE_MAX_CHARS: usize = 255;
@@ -49,10 +54,9 @@ pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) ->
             camera,
             prompt,
         };
-        match &prompt.task {
-            Task::Detect { .. } | Task::Point { .. } => entities.add_things(),
-            Task::Query { choices, .. } => entities.add_answer(choices),
-            Task::Segment { .. } | Task::Caption { .. } => entities.add_answer(&[]),
+        entities.add_states();
+        if let Task::Detect { .. } | Task::Point { .. } = prompt.task {
+            entities.add_events();
         }
         if settable {
             entities.add_settings();
@@ -157,38 +161,51 @@ impl CameraEntities<'_> {
             .add(&format!("{}_{kind}", self.prompt.id), entity);
     }
 
-    /// Presence, counts, events and pictures of objects.
-    fn add_things(&mut self) {
+    fn add_states(&mut self) {
+        let prompt = self.prompt;
+        let name = title(prompt.id.as_str());
+        let sensor = |name: String| Entity::new("sensor", &name);
+        let counted = |name| sensor(name).with("state_class", "measurement");
+        let occupied =
+            |name: String| Entity::new("binary_sensor", &name).with("device_class", "occupancy");
+        for state in states_of(self.camera, prompt) {
+            let (kind, entity) = match &state {
+                PromptState::Presence(_) => ("present".to_owned(), occupied(name.clone())),
+                PromptState::Count(_) => ("count".to_owned(), counted(format!("{name} count"))),
+                PromptState::ZoneCount { zone, .. } => {
+                    let name = format!("{name} count in {}", lower(zone.as_str()));
+                    (format!("zone_{zone}"), counted(name))
+                }
+                PromptState::Dwell { zone, .. } => {
+                    let name = format!("{name} dwells in {}", lower(zone.as_str()));
+                    (format!("dwell_{zone}"), occupied(name))
+                }
+                PromptState::LineCount {
+                    line, direction, ..
+                } => {
+                    let (way, at) = (lower(direction.as_str()), lower(line.as_str()));
+                    let count = sensor(format!("{name} {way} at {at}"));
+                    let count = count.with("state_class", "total_increasing");
+                    (format!("line_{line}_{direction}"), count)
+                }
+                PromptState::Answer(_) => answer(&name, prompt),
+            };
+            let topic = self.topics.state(&self.camera.id, &prompt.id, &state);
+            self.add(&kind, entity.with("state_topic", topic));
+        }
+    }
+
+    /// Events and pictures of objects. The types of a crossing are its directions.
+    fn add_events(&mut self) {
         let (topics, camera, prompt) = (self.topics, &self.camera.id, &self.prompt.id);
         let name = title(prompt.as_str());
-        let present = Entity::new("binary_sensor", &name)
-            .with("device_class", "occupancy")
-            .with("state_topic", topics.present(camera, prompt));
-        self.add("present", present);
-        let counted = |name: String, topic: String| {
-            Entity::new("sensor", &name)
-                .with("state_class", "measurement")
-                .with("state_topic", topic)
-        };
-        let count = counted(format!("{name} count"), topics.count(camera, prompt));
-        self.add("count", count);
-        for zone in self.camera.zones_counted(self.prompt) {
-            let name = format!("{name} count in {}", lower(zone.as_str()));
-            let topic = topics.zone(camera, &zone, prompt);
-            self.add(&format!("zone_{zone}"), counted(name, topic));
-        }
-        for zone in self.prompt.dwell.keys() {
-            let dwell = Entity::new(
-                "binary_sensor",
-                &format!("{name} dwells in {}", lower(zone.as_str())),
-            );
-            let dwell = dwell
-                .with("device_class", "occupancy")
-                .with("state_topic", topics.dwell(camera, zone, prompt));
-            self.add(&format!("dwell_{zone}"), dwell);
-        }
         for line in self.camera.lines_counted(self.prompt) {
-            self.add_line(line);
+            let id = &line.id;
+            let crossing = Entity::new("event", &format!("{name} crossing {}", lower(id.as_str())))
+                .with("event_types", json!(line.directions))
+                .with("state_topic", topics.crossing(camera, id, prompt))
+                .with("value_template", CROSSING_TEMPLATE);
+            self.add(&format!("crossing_{id}"), crossing);
         }
         let event = Entity::new("event", &format!("{name} event"))
             .with("event_types", json!(["new", "update", "end"]))
@@ -201,56 +218,6 @@ impl CameraEntities<'_> {
                 .with("content_type", "image/jpeg");
             self.add("image", image);
         }
-    }
-
-    /// The counts in both directions, and each crossing as an event with the directions as its types.
-    fn add_line(&mut self, line: &LineConfig) {
-        let (topics, camera, prompt) = (self.topics, &self.camera.id, &self.prompt.id);
-        let (id, name) = (&line.id, title(prompt.as_str()));
-        let at = lower(id.as_str());
-        for direction in &line.directions {
-            let way = lower(direction.as_str());
-            let count = Entity::new("sensor", &format!("{name} {way} at {at}"))
-                .with("state_class", "total_increasing")
-                .with(
-                    "state_topic",
-                    topics.line_count(camera, id, direction, prompt),
-                );
-            self.add(&format!("line_{id}_{direction}"), count);
-        }
-        let directions: Vec<&str> = line.directions.iter().map(|way| way.as_str()).collect();
-        let crossing = Entity::new("event", &format!("{name} crossing {at}"))
-            .with("event_types", json!(directions))
-            .with("state_topic", topics.crossing(camera, id, prompt))
-            .with("value_template", CROSSING_TEMPLATE);
-        self.add(&format!("crossing_{id}"), crossing);
-    }
-
-    /// The believed answer to a question. Its choices decide about the platform.
-    fn add_answer(&mut self, choices: &[String]) {
-        let (camera, prompt) = (&self.camera.id, &self.prompt.id);
-        let name = title(prompt.as_str());
-        // A key has one platform: with another, Home Assistant would not find the entity to remove.
-        let (kind, entity) = match (yes_and_no(choices), choices) {
-            (Some((yes, no)), _) => {
-                let entity = Entity::new("binary_sensor", &name);
-                (
-                    "yes",
-                    entity.with("payload_on", yes).with("payload_off", no),
-                )
-            }
-            (None, []) => {
-                let template = format!("{{{{ value[:{STATE_MAX_CHARS}] }}}}");
-                let entity = Entity::new("sensor", &name);
-                ("answer", entity.with("value_template", template))
-            }
-            (None, choices) => {
-                let entity = Entity::new("sensor", &name).with("device_class", "enum");
-                ("answer", entity.with("options", json!(choices)))
-            }
-        };
-        let entity = entity.with("state_topic", self.topics.answer(camera, prompt));
-        self.add(kind, entity);
     }
 
     /// The values of a prompt that a command may change.
@@ -280,6 +247,31 @@ impl CameraEntities<'_> {
             self.add("min_score", min_score);
         }
     }
+}
+
+/// The confirmed answer to a question. Its choices decide about the platform. A key has one platform: with another, Home Assistant would not find
+/// the entity to remove.
+fn answer(name: &str, prompt: &PromptConfig) -> (String, Entity) {
+    let choices = match &prompt.task {
+        Task::Query { choices, .. } => choices.as_slice(),
+        _ => &[],
+    };
+    let sensor = Entity::new("sensor", name);
+    let answer = match (yes_and_no(choices), choices) {
+        (Some((yes, no)), _) => {
+            let switch = Entity::new("binary_sensor", name);
+            let switch = switch.with("payload_on", yes).with("payload_off", no);
+            return ("yes".to_owned(), switch);
+        }
+        (None, []) => {
+            let template = format!("{{{{ value[:{STATE_MAX_CHARS}] }}}}");
+            sensor.with("value_template", template)
+        }
+        (None, choices) => sensor
+            .with("device_class", "enum")
+            .with("options", json!(choices)),
+    };
+    ("answer".to_owned(), answer)
 }
 
 /// The texts for yes and for no, when a question has these two answers.

@@ -85,6 +85,6 @@ pub fn birth_topic(ha: &HomeAssistantConfig) -> Option<String> {
 }
 
 #[cfg(test)]
-mod rules;
+mod rules_tests;
 #[cfg(test)]
 pub(crate) mod tests;
