@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use spotter_cameras::ingest::{Health, StreamNote};
+use spotter_cameras::ingest::Health;
 use spotter_core::{Mono, Phase};
 use spotter_mqtt::{CameraClockHealth, CameraHealth, Off};
 
@@ -21,7 +21,7 @@ pub struct HealthDigest {
     losses: u64,
     trusted: bool,
     clock_note: Option<&'static str>,
-    stream_note: Option<StreamNote>,
+    is_faster_than_declared: bool,
 }
 
 impl HealthDigest {
@@ -36,7 +36,7 @@ impl HealthDigest {
             losses: health.losses,
             trusted: health.clock.trusted,
             clock_note: health.clock.note.map(|note| note.as_str()),
-            stream_note: health.stream.note,
+            is_faster_than_declared: health.stream.is_faster_than_declared,
         }
     }
 
@@ -102,7 +102,7 @@ pub fn health_message(health: &Health, reason: Option<&HealthReason>) -> CameraH
         gop_s: rounded(stream.gop_s),
         transport: stream.transport.map(Into::into),
         decoder: stream.decoder.clone(),
-        note: stream.note.map(|note| note.as_str().into()),
+        note: (stream.is_faster_than_declared).then(|| "faster_than_declared".into()),
         counters: health.counters,
         reconnects_1h: health.reconnects_1h,
         stalls_1h: health.stalls_1h,

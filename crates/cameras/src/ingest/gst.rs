@@ -293,7 +293,7 @@ fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>) {
                             // Packets came: another transport would change nothing.
                             probes.memory.transport().works();
                         }
-                        failure::of_stream(sources::failure(message, &probes), &probes)
+                        failure::of_stream(sources::failure_of(message, &probes), &probes)
                     }
                 };
                 probes.fail(failure);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{clock::ClockHealth, transport::TransportRefusal};
+use super::clock::ClockHealth;
 use spotter_core::{Phase, StreamCounters, WallTime};
 
 /// Why a camera does not stream. The kind decides how soon it is tried again.
@@ -65,7 +65,8 @@ pub struct Failure {
     pub fault: Fault,
     /// What was tried, on what, what is wrong, what to do.
     pub text: String,
-    pub(super) refusal: Option<TransportRefusal>,
+    /// The camera refuses a transport that was tried because the other one gave no frames or was refused.
+    pub(super) is_second_refusal: bool,
 }
 
 impl Failure {
@@ -73,7 +74,7 @@ impl Failure {
         Self {
             fault,
             text: text.into(),
-            refusal: None,
+            is_second_refusal: false,
         }
     }
 
@@ -119,48 +120,14 @@ impl Failure {
         }
     }
 
-    /// As it is reported after an earlier failure of the camera. A refused transport hides no reason why the other one failed
-    /// before.
+    /// As it is reported after an earlier failure of the camera: a refused transport hides no reason why the other one failed before.
     #[must_use]
     pub(super) fn after(mut self, earlier: Option<&Self>) -> Self {
-        let Some(TransportRefusal {
-            refused,
-            next: Some(next),
-            is_second,
-        }) = self.refusal
-        else {
-            return self;
-        };
-        match earlier.filter(|_| is_second) {
-            None => self.text += &format!("; retrying over {next}"),
-            Some(earlier) if earlier.refusal.is_some() => {
-                self.text += &format!(", and RTP over {next} before");
-            }
-            Some(earlier) => {
-                self.text = format!(
-                    "{}; over {refused}, the camera refused RTP (RTSP 461)",
-                    earlier.text
-                );
-                self.fault = earlier.fault;
-            }
+        let before = earlier.filter(|earlier| self.is_second_refusal && !earlier.is_second_refusal);
+        if let Some(Self { fault, text, .. }) = before {
+            (self.text, self.fault) = (format!("{text}; {}", self.text), *fault);
         }
         self
-    }
-}
-
-/// What is odd about a stream that is shown all the same.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum StreamNote {
-    /// Over half a minute it sent more than twice the frames that it declares.
-    FasterThanDeclared,
-}
-
-impl StreamNote {
-    /// The value of `note` in docs/mqtt.md section 2.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::FasterThanDeclared => "faster_than_declared",
-        }
     }
 }
 
@@ -181,14 +148,26 @@ pub struct StreamInfo {
     pub transport: Option<&'static str>,
     /// The decoder element in use.
     pub decoder: Option<String>,
-    pub note: Option<StreamNote>,
+    /// Over half a minute it sent more than twice the frames that it declares.
+    pub is_faster_than_declared: bool,
 }
 
+/// A rate that is too high for so long is reported.
+pub(super) const FAST_FOR: Duration = Duration::from_secs(30);
+/// Streams whose fields are counted as frames, or the other way round, come at exactly twice the declared rate: that is none of
+/// the operator's concern, and jitter must not make it one.
+const TOO_FAST: f64 = 2.1;
+
 impl StreamInfo {
+    /// More frames come than it declares. A camera that is slower than it declares is usual.
+    pub(super) fn seems_fast(&self) -> bool {
+        let rates = self.fps_measured.zip(self.fps_declared);
+        rates.is_some_and(|(measured, declared)| measured > declared * TOO_FAST)
+    }
+
     /// The note for an operator.
     pub fn note_text(&self) -> Option<String> {
-        let StreamNote::FasterThanDeclared = self.note?;
-        let declared = self.fps_declared?;
+        let declared = self.fps_declared.filter(|_| self.is_faster_than_declared)?;
         Some(format!(
             "over half a minute it sent more than twice the {declared:.1} frames/s that it declares; check the frame rate of this \
              stream in the camera"

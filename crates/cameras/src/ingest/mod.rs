@@ -16,7 +16,6 @@ mod health;
 mod mark_queue;
 mod nal;
 mod probe;
-mod rate;
 mod rtsp;
 mod senders;
 mod sequence;
@@ -30,7 +29,7 @@ pub use clock::{ClockHealth, ClockNote};
 #[cfg(any(test, feature = "testing"))]
 pub use gst::picture_on_device;
 pub use gst::{DeviceMap, GstOpener, init as start_gstreamer};
-pub use health::{Failure, Fault, Health, StreamInfo, StreamNote};
+pub use health::{Failure, Fault, Health, StreamInfo};
 pub use probe::{ProbeReport, probe};
 pub use source::{FrameSink, Opener, Progress, Source, SourceEvent, SourceOutlet};
 pub use still::first_picture;

@@ -6,8 +6,7 @@ use super::{
     camera::spawn_with,
     clock::ClockHealth,
     gst::GstOpener,
-    health::{Failure, Fault, Health, StreamInfo},
-    rate,
+    health::{FAST_FOR, Failure, Fault, Health, StreamInfo},
     source::Opener,
 };
 use spotter_config::CameraConfig;
@@ -16,7 +15,7 @@ use spotter_core::{Clock, Phase};
 /// How long a stream is watched when its key-frame distance or its clock stay unknown; two sender reports come in it.
 const WATCH: Duration = Duration::from_secs(15);
 /// The same for a camera that may get a note of its rate.
-const RATE_WATCH: Duration = rate::WINDOW.saturating_add(Duration::from_secs(2));
+const RATE_WATCH: Duration = FAST_FOR.saturating_add(Duration::from_secs(2));
 const TEARDOWN_LIMIT: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Debug, PartialEq)]
@@ -70,7 +69,7 @@ pub async fn probe(camera: &CameraConfig, clock: Arc<dyn Clock>) -> Result<Probe
 
 /// All of a stream is known after this time, or it has been watched for long enough.
 fn is_known(health: &Health, opener: &GstOpener, watched: Duration) -> bool {
-    let is_undecided = health.stream.note.is_none() && rate::seems_fast(&health.stream);
+    let is_undecided = !health.stream.is_faster_than_declared && health.stream.seems_fast();
     let limit = if is_undecided { RATE_WATCH } else { WATCH };
     let clock_known = !opener.has_sender_reports() || health.clock.trusted;
     let rate_known = health.frames > 10 && health.stream.gop_s.is_some();

@@ -14,24 +14,22 @@
 //! Invariants (property-tested): at most one pipeline at any time, also while one is being torn down; an enabled
 //! camera always has a next step; the first connection is tried as every later one; there is no limit of attempts.
 
-use std::{cmp::min_by_key, time::Duration};
+use std::{cmp::min_by_key, mem, time::Duration};
 
 use super::{
     gate::patience,
     health::{Failure, Fault},
     source::SourceEvent,
 };
-use spotter_core::{Mono, Phase, duration_from_secs};
+use spotter_core::{Backoff, Mono, Phase};
 
 /// No two starts are closer than this.
 pub const RETRY_MIN: Duration = Duration::from_secs(1);
-/// The longest pause after an ordinary failure.
-pub const RETRY_MAX: Duration = Duration::from_secs(60);
 /// Streaming for so long forgets the failed attempts before it: with [`RETRY_MIN`], a camera that is lost again and again gets at
 /// most ten connections a minute.
 pub const GOOD_AFTER: Duration = Duration::from_secs(5);
-/// The first pause after a camera was silent for `stall` soon after its first picture for the second time in a row.
-const SILENT_AGAIN: Duration = Duration::from_secs(18);
+/// After a camera was silent for `stall` soon after its first picture for the second time in a row.
+const SILENT_AGAIN: Backoff = Backoff::of_seconds(18, 60);
 const HOUR: Duration = Duration::from_secs(3600);
 /// The longest wait for a picture while packets come, however far apart the key frames seem to be.
 const BLIND_MAX: Duration = Duration::from_secs(240);
@@ -128,6 +126,8 @@ pub struct Session {
     pub counts: SessionCounts,
     reconnects: Vec<Mono>,
     stalls: Vec<Mono>,
+    /// Of the input that is taken.
+    actions: Vec<Action>,
 }
 
 /// What happened to a camera since the process started.
@@ -157,13 +157,13 @@ impl Session {
             counts: SessionCounts::default(),
             reconnects: Vec::new(),
             stalls: Vec::new(),
+            actions: Vec::new(),
         }
     }
 
     /// Takes an input and returns the actions. `random` is uniform in 0..1 and spreads the pauses.
     #[must_use]
     pub fn on(&mut self, input: SessionInput, now: Mono, random: f64) -> Vec<Action> {
-        let mut actions = Vec::new();
         let streamed = self.phase() == Phase::Streaming;
         match input {
             SessionInput::Enable => {
@@ -172,23 +172,23 @@ impl Session {
                 }
             }
             SessionInput::Disable => {
-                self.stop(&mut actions);
+                self.stop();
                 self.state = SessionState::Disabled;
                 self.forget_failures();
             }
             SessionInput::Reconnect => {
                 if !matches!(self.state, SessionState::Disabled | SessionState::Ended) {
-                    self.again(now, &mut actions);
+                    self.again(now);
                 }
             }
             SessionInput::Change(policy) => {
                 self.policy = policy;
                 if self.state != SessionState::Disabled {
-                    self.again(now, &mut actions);
+                    self.again(now);
                 }
             }
             SessionInput::Stopped => self.pipeline = PipelineState::None,
-            SessionInput::Tick(seen) => self.watch(seen, now, random, &mut actions),
+            SessionInput::Tick(seen) => self.watch(seen, now, random),
             // One that is being torn down is ignored.
             SessionInput::Source(_) if self.pipeline != PipelineState::Running => {}
             SessionInput::Source(SourceEvent::FirstPacket) => {
@@ -198,13 +198,13 @@ impl Session {
             }
             SessionInput::Source(SourceEvent::FirstFrame) => self.first_frame(now),
             SessionInput::Source(SourceEvent::Failed(failure)) => {
-                self.fail(failure, now, random, &mut actions);
+                self.fail(failure, now, random);
             }
-            SessionInput::Source(SourceEvent::Ended) => self.ended(now, random, &mut actions),
+            SessionInput::Source(SourceEvent::Ended) => self.ended(now, random),
         }
         self.counts.losses += u64::from(streamed && self.phase() != Phase::Streaming);
-        self.start_when_due(now, &mut actions);
-        actions
+        self.start_when_due(now);
+        mem::take(&mut self.actions)
     }
 
     /// When [`SessionInput::Tick`] is needed next; `None` when only another input can change anything.
@@ -291,7 +291,7 @@ impl Session {
         first.saturating_mul(1 << self.blind.min(8)).min(BLIND_MAX)
     }
 
-    fn watch(&mut self, seen: SourceActivity, now: Mono, random: f64, actions: &mut Vec<Action>) {
+    fn watch(&mut self, seen: SourceActivity, now: Mono, random: f64) {
         if self.pipeline != PipelineState::Running {
             return;
         }
@@ -319,7 +319,7 @@ impl Session {
             self.stalls.push(now);
         }
         let failure = limit.failure(streaming.is_some());
-        self.fail(failure, now, random, actions);
+        self.fail(failure, now, random);
     }
 
     fn first_frame(&mut self, now: Mono) {
@@ -331,41 +331,40 @@ impl Session {
         self.state = SessionState::Streaming { since: now };
     }
 
-    fn ended(&mut self, now: Mono, random: f64, actions: &mut Vec<Action>) {
+    fn ended(&mut self, now: Mono, random: f64) {
         match self.state {
             SessionState::Streaming { .. } if self.policy.looped => {
                 self.seen.frame = Some(now);
-                actions.push(Action::Rewind);
+                self.actions.push(Action::Rewind);
             }
             SessionState::Streaming { .. } => {
-                self.stop(actions);
+                self.stop();
                 self.state = SessionState::Ended;
             }
             _ => {
                 let text = "it ended before the first picture; is it a video that can be decoded?";
-                self.fail(Failure::new(Fault::NotVideo, text), now, random, actions);
+                self.fail(Failure::new(Fault::NotVideo, text), now, random);
             }
         }
     }
 
-    fn fail(&mut self, failure: Failure, now: Mono, random: f64, actions: &mut Vec<Action>) {
+    fn fail(&mut self, failure: Failure, now: Mono, random: f64) {
         self.attempts = self.attempts.saturating_add(1);
         let failure = failure.after(self.failure.as_ref());
-        let mut pause = retry_after(failure.fault, self.attempts, random);
+        let mut pause = pauses(failure.fault).pause(self.attempts, random);
         if failure.fault == Fault::Stalled && self.silent > 1 {
-            let doubled = SILENT_AGAIN.saturating_mul(1 << (self.silent - 2).min(8));
-            pause = pause.max(doubled.min(RETRY_MAX).mul_f64(1.0 - 0.2 * random));
+            pause = pause.max(SILENT_AGAIN.pause(self.silent - 1, random));
         }
         self.state = SessionState::Waiting {
             until: now.after(pause.mul_f64(self.policy.pause_scale)),
         };
         self.failure = Some(failure);
-        self.stop(actions);
+        self.stop();
     }
 
     /// A new connection as soon as the old one is gone.
-    fn again(&mut self, now: Mono, actions: &mut Vec<Action>) {
-        self.stop(actions);
+    fn again(&mut self, now: Mono) {
+        self.stop();
         self.forget_failures();
         self.state = SessionState::Waiting { until: now };
     }
@@ -376,10 +375,10 @@ impl Session {
         (self.attempts, self.blind, self.silent) = (0, 0, 0);
     }
 
-    fn stop(&mut self, actions: &mut Vec<Action>) {
+    fn stop(&mut self) {
         if self.pipeline == PipelineState::Running {
             self.pipeline = PipelineState::Stopping;
-            actions.push(Action::Stop);
+            self.actions.push(Action::Stop);
         }
     }
 
@@ -388,7 +387,7 @@ impl Session {
             .map_or(until, |start| until.max(start.after(RETRY_MIN)))
     }
 
-    fn start_when_due(&mut self, now: Mono, actions: &mut Vec<Action>) {
+    fn start_when_due(&mut self, now: Mono) {
         if let SessionState::Waiting { until } = self.state
             && self.pipeline == PipelineState::None
             && now >= self.not_too_soon(until)
@@ -400,7 +399,7 @@ impl Session {
                 ..SourceActivity::default()
             };
             self.last_start = Some(now);
-            actions.push(Action::Start);
+            self.actions.push(Action::Start);
         }
     }
 }
@@ -453,25 +452,17 @@ impl ConnectionLimit {
     }
 }
 
-/// The pause after the `attempts`-th failure in a row (from 1): doubling from a first pause to a longest one, both by
-/// the kind of fault, spread by up to ±20 % so that cameras behind one switch do not reconnect at the same time.
-pub fn retry_after(fault: Fault, attempts: u32, random: f64) -> Duration {
-    let (first_s, longest_s) = match fault {
+/// How soon a camera is tried again after failures in a row.
+pub fn pauses(fault: Fault) -> Backoff {
+    match fault {
         // Cameras lock accounts after repeated refusals.
-        Fault::AuthFailed => (30.0, 300.0),
+        Fault::AuthFailed => Backoff::of_seconds(30, 300),
         // A camera keeps the session of a client that is gone for about a minute.
-        Fault::TooManySessions => (10.0, 120.0),
+        Fault::TooManySessions => Backoff::of_seconds(10, 120),
         // The operator has to change something first.
-        Fault::Unsupported | Fault::NotVideo => (30.0, 60.0),
-        _ => (RETRY_MIN.as_secs_f64(), RETRY_MAX.as_secs_f64()),
-    };
-    let doubled_s = first_s * f64::from(attempts.clamp(1, 16) - 1).exp2();
-    let middle_s = doubled_s.min(longest_s);
-    // At both ends half of the spread is cut off, and the rest is still spread evenly: clamping the pause itself would
-    // give half of the cameras the very same one.
-    let least_s = (0.8 * middle_s).max(first_s);
-    let most_s = (1.2 * middle_s).min(longest_s);
-    duration_from_secs(least_s + (most_s - least_s) * random.clamp(0.0, 1.0))
+        Fault::Unsupported | Fault::NotVideo => Backoff::of_seconds(30, 60),
+        _ => Backoff::of_seconds(1, 60),
+    }
 }
 
 #[cfg(test)]

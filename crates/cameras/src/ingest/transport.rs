@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use super::health::{Failure, Fault};
 use spotter_config::Transport;
 
 /// A way for RTP packets.
@@ -48,16 +49,6 @@ enum ConnectionReached {
     /// The camera refused the transport.
     Refused,
     Frames,
-}
-
-/// The camera refused a transport.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TransportRefusal {
-    pub refused: RtpTransport,
-    /// The one that the next connection uses, if there is another.
-    pub next: Option<RtpTransport>,
-    /// The refused one was tried because the other one gave no frames or was refused.
-    pub is_second: bool,
 }
 
 /// Remembers over reconnects which transport works. TCP is the first.
@@ -123,13 +114,18 @@ impl TransportChoice {
     }
 
     /// The camera refused the transport.
-    pub fn refuse(&mut self) -> TransportRefusal {
+    pub fn refuse(&mut self) -> Failure {
         self.reached = ConnectionReached::Refused;
+        let text = format!("camera refused RTP over {} (RTSP 461)", self.current);
         let next = self.next();
-        TransportRefusal {
-            refused: self.current,
-            next: (next != self.current).then_some(next),
-            is_second: self.is_second,
+        let (fault, remedy) = match (next == self.current, self.is_second) {
+            (true, _) => (Fault::Unsupported, "; set transport = \"auto\"".to_owned()),
+            (false, false) => (Fault::Protocol, format!("; retrying over {next}")),
+            (false, true) => (Fault::Protocol, String::new()),
+        };
+        Failure {
+            is_second_refusal: self.is_second,
+            ..Failure::new(fault, text + &remedy)
         }
     }
 
@@ -143,17 +139,17 @@ impl TransportChoice {
 mod tests {
     use super::{RtpTransport::*, *};
 
-    fn refused(choice: &mut TransportChoice) -> (RtpTransport, Option<RtpTransport>, bool) {
-        let refusal = choice.refuse();
-        (refusal.refused, refusal.next, refusal.is_second)
-    }
-
     #[test]
     fn refused_tcp_gives_way_to_udp_which_stays_over_reconnects() {
         let mut choice = TransportChoice::new(Transport::Auto);
         assert_eq!(choice.connect(), Tcp);
-        assert_eq!(refused(&mut choice), (Tcp, Some(Udp), false));
-        assert!(choice.will_change());
+        let refusal = choice.refuse();
+        assert!(
+            refusal
+                .text
+                .contains("over TCP (RTSP 461); retrying over UDP")
+        );
+        assert!(!refusal.is_second_refusal && choice.will_change());
         assert_eq!(choice.connect(), Udp);
         choice.set_up();
         choice.works();
@@ -164,7 +160,7 @@ mod tests {
         choice.set_up();
         assert_eq!(choice.connect(), Udp);
         // The camera was configured differently.
-        assert_eq!(refused(&mut choice), (Udp, Some(Tcp), false));
+        assert!(choice.refuse().text.ends_with("retrying over TCP"));
         assert_eq!(choice.connect(), Tcp);
         choice.set_up();
         assert_eq!(choice.connect(), Udp, "TCP has not worked since");
@@ -184,7 +180,7 @@ mod tests {
             choice.set_up();
         }
         assert_eq!(choice.connect(), Tcp);
-        assert_eq!(refused(&mut choice), (Tcp, Some(Udp), true));
+        assert!(choice.refuse().is_second_refusal);
     }
 
     #[test]
@@ -192,7 +188,7 @@ mod tests {
         for (configured, transport) in [(Transport::Tcp, Tcp), (Transport::Udp, Udp)] {
             let mut choice = TransportChoice::new(configured);
             assert_eq!(choice.connect(), transport);
-            assert_eq!(refused(&mut choice), (transport, None, false));
+            assert_eq!(choice.refuse().fault, Fault::Unsupported);
             assert_eq!(choice.connect(), transport);
         }
     }

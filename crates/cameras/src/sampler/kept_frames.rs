@@ -34,27 +34,15 @@ pub struct StripSource {
 }
 
 /// How the frames of a camera are. Frames of another kind do not fit into one strip with them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FrameKind {
-    format: PixelFormat,
-    size: (usize, usize),
-    matrix: ColourMatrix,
-    range: ColourRange,
-}
+type FrameKind = (PixelFormat, (usize, usize), ColourMatrix, ColourRange);
 
-impl FrameKind {
-    fn of(picture: &Picture) -> Self {
-        Self {
-            format: picture.format(),
-            size: picture.size(),
-            matrix: picture.matrix(),
-            range: picture.range(),
-        }
-    }
+fn kind_of(picture: &Picture) -> FrameKind {
+    let (matrix, range) = (picture.matrix(), picture.range());
+    (picture.format(), picture.size(), matrix, range)
 }
 
 /// A reduced copy of a frame.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct FrameCopy {
     at: Mono,
     picture: Picture,
@@ -64,10 +52,8 @@ struct FrameCopy {
 #[derive(Debug, Default)]
 pub struct KeptFrames {
     rings: Vec<StripRing>,
-    /// What of a frame may not be copied.
+    /// What of a frame may not be copied. Another one when all copies are forgotten: one that is being made then is not kept.
     pub mask: Arc<Mask>,
-    /// Rises when all copies are forgotten: one that is being made then is not kept.
-    pub forgotten: u64,
 }
 
 #[derive(Debug)]
@@ -80,17 +66,10 @@ struct StripRing {
     copies: VecDeque<FrameCopy>,
     /// The next beat.
     due: Option<Mono>,
-    /// Frames since the last strip, or since the last report that there is none.
-    unready: UnreadyFrames,
+    /// Frames since the last strip, or since the last report that there is none, and when the first one came.
+    unready: (u32, Mono),
     /// How far frames are apart of which there was no strip for its patience.
     shortage: Option<Duration>,
-}
-
-/// Frames of which no strip can be made.
-#[derive(Clone, Copy, Debug, Default)]
-struct UnreadyFrames {
-    since: Mono,
-    count: u32,
 }
 
 /// A camera's frames make no strip, so that prompts are not asked.
@@ -150,7 +129,7 @@ impl KeptFrames {
     pub fn change(&mut self, camera: &CameraConfig) {
         let mask = Mask::new(&camera.mask);
         if mask != *self.mask {
-            (self.mask, self.forgotten) = (Arc::new(mask), self.forgotten + 1);
+            self.mask = Arc::new(mask);
             self.rings.clear();
         }
         let mut before = std::mem::take(&mut self.rings);
@@ -162,11 +141,20 @@ impl KeptFrames {
                 ring.prompts.push(prompt.id.clone());
                 continue;
             }
+            let prompts = vec![prompt.id.clone()];
             let same = before.iter().position(|ring| ring.source == source);
-            let ring = same.map_or_else(|| StripRing::new(source), |at| before.swap_remove(at));
-            self.rings.push(StripRing {
-                prompts: vec![prompt.id.clone()],
-                ..ring
+            let same = same.map(|at| before.swap_remove(at));
+            self.rings.push(match same {
+                Some(ring) => StripRing { prompts, ..ring },
+                None => StripRing {
+                    source,
+                    prompts,
+                    kind: None,
+                    copies: VecDeque::new(),
+                    due: None,
+                    unready: Default::default(),
+                    shortage: None,
+                },
             });
         }
     }
@@ -194,7 +182,7 @@ impl KeptFrames {
     /// Keeps a copy of `frame`, which was received `at` this time.
     pub fn keep(&mut self, source: StripSource, frame: &Picture, copy: Picture, at: Mono) {
         if let Some(ring) = self.rings.iter_mut().find(|ring| ring.source == source) {
-            ring.keep(FrameKind::of(frame), FrameCopy { at, picture: copy });
+            ring.keep(kind_of(frame), FrameCopy { at, picture: copy });
         }
     }
 
@@ -227,21 +215,9 @@ impl KeptFrames {
 }
 
 impl StripRing {
-    fn new(source: StripSource) -> Self {
-        Self {
-            source,
-            prompts: Vec::new(),
-            kind: None,
-            copies: VecDeque::new(),
-            due: None,
-            unready: UnreadyFrames::default(),
-            shortage: None,
-        }
-    }
-
     /// The places of the copies that a strip shows before its newest frame, the oldest first.
     fn chosen(&self, frame: &Picture, at: Mono) -> Option<Vec<usize>> {
-        if self.kind != Some(FrameKind::of(frame)) {
+        if self.kind != Some(kind_of(frame)) {
             return None;
         }
         // Frames that arrived after the look's are no part of its past.
@@ -253,18 +229,18 @@ impl StripRing {
     /// Counts a frame of which no strip can be made.
     fn count(&mut self, frame: &Picture, at: Mono) {
         if self.chosen(frame, at).is_some() {
-            (self.unready.count, self.shortage) = (0, None);
+            (self.unready, self.shortage) = Default::default();
             return;
         }
-        if self.unready.count == 0 {
-            self.unready.since = at;
+        let (count, since) = &mut self.unready;
+        if *count > 0 && at.since(*since) >= self.source.shape.patience() {
+            self.shortage = Some(at.since(*since) / *count);
+            *count = 0;
         }
-        let time = at.since(self.unready.since);
-        if self.unready.count > 0 && time >= self.source.shape.patience() {
-            self.shortage = Some(time / self.unready.count);
-            (self.unready.since, self.unready.count) = (at, 0);
+        if *count == 0 {
+            *since = at;
         }
-        self.unready.count += 1;
+        *count += 1;
     }
 
     fn take_due(&mut self, at: Mono) -> Option<StripSource> {

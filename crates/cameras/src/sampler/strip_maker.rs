@@ -19,7 +19,6 @@ pub struct DueCopies {
     picture: Picture,
     at: Mono,
     mask: Arc<Mask>,
-    forgotten: u64,
 }
 
 impl StripMaker {
@@ -41,7 +40,6 @@ impl StripMaker {
             picture: frame.picture.clone(),
             at,
             mask: Arc::clone(&kept.mask),
-            forgotten: kept.forgotten,
         })
     }
 
@@ -54,7 +52,7 @@ impl StripMaker {
         for source in due.sources {
             let copy = source.copy(&painted).draw();
             let mut kept = lock(&self.0);
-            if let (Some(copy), true) = (copy, due.forgotten == kept.forgotten) {
+            if let (Some(copy), true) = (copy, Arc::ptr_eq(&due.mask, &kept.mask)) {
                 kept.keep(source, &due.picture, copy, due.at);
             }
         }

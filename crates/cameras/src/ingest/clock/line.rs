@@ -1,7 +1,7 @@
 //! The line of the quickest reports: how far a camera's clock leads our monotonic one, and how fast that changes. Pure.
 //!
 //! A report that travelled longer seems to lead less, so the true line is above all points. Of all lines with no point above
-//! them, this is the one that the points are nearest to in the sum: the edge of their upper hull over their mean time.
+//! them, this is the one that the points are nearest to in the sum.
 //! Reports that were held up on their way are below and change nothing.
 
 use spotter_core::{Mono, WallTime};
@@ -31,11 +31,9 @@ impl ClockLine {
                 (x, (lead_ns(ntp, arrived) - base_ns) as f64 * 1e-9)
             })
             .collect();
-        let slope = slope(&points);
-        let at_origin_s = points
-            .iter()
-            .map(|(x, y)| y - slope.unwrap_or(0.0) * x)
-            .fold(f64::NEG_INFINITY, f64::max);
+        let spans = points.last().is_some_and(|last| last.0 >= SLOPE_AFTER_S);
+        let slope = spans.then(|| nearest_slope(&points));
+        let at_origin_s = height_at_origin(&points, slope.unwrap_or(0.0));
         Some(Self {
             origin,
             lead_ns: base_ns + (at_origin_s * 1e9) as i64,
@@ -61,39 +59,27 @@ fn lead_ns(ntp: WallTime, arrived: Mono) -> i64 {
     ntp.unix_nanos().saturating_sub(arrived.as_nanos() as i64)
 }
 
-/// Of the upper hull's edge over the mean time. Clamping it keeps the line the nearest one of those that are left, because
-/// the sum of distances is convex in the slope.
-fn slope(points: &[(f64, f64)]) -> Option<f64> {
-    let (first, last) = (points.first()?, points.last()?);
-    if last.0 - first.0 < SLOPE_AFTER_S {
-        return None;
-    }
-    let mean_x = points.iter().map(|point| point.0).sum::<f64>() / points.len() as f64;
-    let hull = upper_hull(points);
-    let edge = hull.windows(2).find(|edge| edge[1].0 >= mean_x)?;
-    let slope = (edge[1].1 - edge[0].1) / (edge[1].0 - edge[0].0);
-    Some(slope.clamp(-SLOPE_LIMIT, SLOPE_LIMIT))
+/// Where the lowest line of this slope with no point above it is at the origin.
+fn height_at_origin(points: &[(f64, f64)], slope: f64) -> f64 {
+    let heights = points.iter().map(|(x, y)| y - slope * x);
+    heights.fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// Of points in the order of x, those that a tight string above them touches.
-fn upper_hull(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
-    let mut hull: Vec<(f64, f64)> = Vec::new();
-    for &point in points {
-        while let [.., before, last] = hull[..] {
-            let turn = (last.0 - before.0) * (point.1 - before.1)
-                - (last.1 - before.1) * (point.0 - before.0);
-            if turn < 0.0 {
-                break;
-            }
-            hull.pop();
-        }
-        match hull.last_mut() {
-            // Two at the same time: the higher one.
-            Some(last) if last.0 >= point.0 => last.1 = last.1.max(point.1),
-            _ => hull.push(point),
+/// The slope within the limit whose lowest line is nearest to the points: it is the lowest at their mean time. That height is convex in the
+/// slope, so that thirds without the least one can be left out.
+fn nearest_slope(points: &[(f64, f64)]) -> f64 {
+    let mean_x = points.iter().map(|point| point.0).sum::<f64>() / points.len() as f64;
+    let height = |slope: f64| height_at_origin(points, slope) + slope * mean_x;
+    let (mut low, mut high) = (-SLOPE_LIMIT, SLOPE_LIMIT);
+    // To a millionth of the limit.
+    for _ in 0..40 {
+        let third = (high - low) / 3.0;
+        match height(low + third) < height(high - third) {
+            true => high -= third,
+            false => low += third,
         }
     }
-    hull
+    f64::midpoint(low, high)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex, MutexGuard,
-    atomic::{AtomicBool, AtomicU16, Ordering},
+    atomic::{AtomicBool, Ordering},
 };
 
 use tracing::warn;
@@ -80,9 +80,6 @@ pub struct PipelineProbes {
     has_packet: AtomicBool,
     has_failed: AtomicBool,
     statistics: Mutex<StreamStatistics>,
-    rejected_codec: Mutex<Option<String>>,
-    /// As in [`RelaySettings`](crate::ingest::rtsp::RelaySettings).
-    pub refused_status: Arc<AtomicU16>,
     relay: Mutex<Option<RtspRelay>>,
 }
 
@@ -103,8 +100,6 @@ impl PipelineProbes {
             has_packet: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
             statistics: Mutex::new(StreamStatistics::new(kind)),
-            rejected_codec: Mutex::default(),
-            refused_status: Arc::default(),
             relay: Mutex::default(),
         })
     }
@@ -124,11 +119,6 @@ impl PipelineProbes {
     /// The announced codec and the one that the camera seems to send.
     pub fn suspected_codec(&self) -> Option<(NalCodec, NalCodec)> {
         self.statistics().codec_check?.suspected()
-    }
-
-    /// A video codec that cannot be decoded, which GStreamer's error does not name. Held for a change.
-    pub fn rejected_codec(&self) -> MutexGuard<'_, Option<String>> {
-        lock(&self.rejected_codec)
     }
 
     /// Keeps the relay of the conversation with the camera, until another one or none is kept.

@@ -86,22 +86,8 @@ impl PipelineProbes {
         let Some(pad) = decoder.static_pad("sink") else {
             return;
         };
-        let queue = Arc::downgrade(self);
-        let kinds = gst::PadProbeType::BUFFER | gst::PadProbeType::EVENT_DOWNSTREAM;
-        pad.add_probe(kinds, move |_, info| {
-            let Some(queue) = queue.upgrade() else {
-                return gst::PadProbeReturn::Ok;
-            };
-            if let Some(gst::EventView::Caps(caps)) = info.event().map(|event| event.view()) {
-                queue.on_encoded_caps(caps.caps());
-            }
-            match info.buffer() {
-                Some(buffer) if queue.on_encoded(buffer) => gst::PadProbeReturn::Ok,
-                // As in `sift`.
-                Some(_) => gst::PadProbeReturn::Handled,
-                None => gst::PadProbeReturn::Ok,
-            }
-        });
+        self.watch_caps(&pad, Self::on_encoded_caps);
+        sift(self, &pad, Self::on_encoded);
     }
 
     /// Watches the decoder that decodebin chooses.
@@ -147,7 +133,7 @@ impl PipelineProbes {
     }
 
     /// False for a frame that is not to be decoded.
-    fn on_encoded(&self, buffer: &gst::BufferRef) -> bool {
+    fn on_encoded(&self, buffer: &mut gst::Buffer) -> bool {
         self.packet_came();
         let key = !buffer.flags().contains(gst::BufferFlags::DELTA_UNIT);
         let frame = EncodedFrame {

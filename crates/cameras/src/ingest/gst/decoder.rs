@@ -195,8 +195,6 @@ pub struct DecoderChoice {
     /// Where it is to leave pictures.
     pub place: PictureMemory,
     pub reason: &'static str,
-    /// A decoder in hardware that is installed, when the choice is another in software.
-    pub unused_hardware: Option<&'static str>,
 }
 
 /// The decoders of one camera: which there are, and which of them failed.
@@ -249,23 +247,19 @@ impl Decoders {
             self.device_broken.store(true, Ordering::Relaxed);
             return Some("pictures cannot stay on the GPU; by way of the host from now on");
         }
-        if of_decoder && decoding.hardware {
-            self.give_up_hardware(now);
-            return Some("the hardware decoder failed; software for the next 10 minutes");
+        match of_decoder {
+            true => self.give_up_stuck(decoding, now),
+            false => None,
         }
-        None
     }
 
     /// Gives up a decoder that takes frames and gives no pictures, and says so; `None` when there is no other.
     pub fn give_up_stuck(&self, decoding: &DecoderStatus, now: Mono) -> Option<&'static str> {
-        decoding.hardware.then(|| {
-            self.give_up_hardware(now);
-            "the hardware decoder takes frames and gives no pictures; software for the next 10 minutes"
-        })
-    }
-
-    fn give_up_hardware(&self, now: Mono) {
+        if !decoding.hardware {
+            return None;
+        }
         *lock(&self.hardware_again) = Some(now.after(HARDWARE_AGAIN_AFTER));
+        Some("the hardware decoder failed or gives no pictures; software for the next 10 minutes")
     }
 
     /// The best chain whose elements all exist; `None` when there is none at all. With `on_device`, what decodes on an NVIDIA
@@ -285,21 +279,22 @@ impl Decoders {
         let chain = usable.find(|chain| chain.is_complete(&exists))?;
         let is_nvidia = matches!(chain.launch, "nvh264dec" | "nvh265dec");
         let stays = is_nvidia && on_device && !device_broken && exists(DEVICE_SCALER);
-        let mut others = chains.iter().filter(|other| other.hardware);
-        let unused = others.find(|other| !chain.hardware && exists(other.element()));
+        let mut hardware = chains.iter().filter(|other| other.hardware);
+        let has_hardware = hardware.any(|other| exists(other.element()));
         Some(DecoderChoice {
             chain: *chain,
             place: match stays {
                 true => PictureMemory::Device,
                 false => PictureMemory::Host,
             },
-            reason: match (chain.hardware, hardware_failed, unused) {
+            reason: match (chain.hardware, has_hardware, hardware_failed) {
                 (true, ..) => "a hardware decoder is installed",
-                (false, true, _) => "the hardware decoder failed before",
-                (false, false, Some(_)) => "its converter (nvvidconv) is not installed",
-                (false, false, None) => "no hardware decoder is installed",
+                (false, false, _) => "no hardware decoder is installed",
+                (false, true, true) => "the hardware decoder failed before",
+                (false, true, false) => {
+                    "the converter (nvvidconv) of the hardware decoder is not installed"
+                }
             },
-            unused_hardware: unused.map(DecoderChain::element),
         })
     }
 }
@@ -397,25 +392,20 @@ mod tests {
         let choose = |there: &[&str]| {
             let exists = |name: &str| there.contains(&name);
             let choice = decoders.choose(codec("H264"), false, FAILED, exists);
-            choice.map(|choice| {
-                (
-                    choice.chain.element(),
-                    choice.unused_hardware,
-                    choice.reason,
-                )
-            })
+            let choice = choice.unwrap();
+            (choice.chain.element(), choice.reason)
         };
         let whole = ["avdec_h264", "nvv4l2decoder", "nvvidconv"];
         let installed = "a hardware decoder is installed";
-        assert_eq!(choose(&whole), Some(("nvv4l2decoder", None, installed)));
+        assert_eq!(choose(&whole), ("nvv4l2decoder", installed));
         let none = "no hardware decoder is installed";
-        assert_eq!(choose(&whole[..1]), Some(("avdec_h264", None, none)));
-        let (element, unused, reason) = choose(&whole[..2]).unwrap();
-        assert_eq!((element, unused), ("avdec_h264", Some("nvv4l2decoder")));
+        assert_eq!(choose(&whole[..1]), ("avdec_h264", none));
+        let (element, reason) = choose(&whole[..2]);
+        assert_eq!(element, "avdec_h264");
         assert!(reason.contains("nvvidconv"), "{reason}");
         decoders.give_up_stuck(&decoding(PictureMemory::Host, true), FAILED);
-        let (element, unused, reason) = choose(&whole).unwrap();
-        assert_eq!((element, unused), ("avdec_h264", Some("nvv4l2decoder")));
+        let (element, reason) = choose(&whole);
+        assert_eq!(element, "avdec_h264");
         assert!(reason.contains("failed before"), "{reason}");
     }
 

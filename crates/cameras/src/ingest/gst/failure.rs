@@ -7,7 +7,6 @@ use super::PipelineProbes;
 use crate::ingest::{
     health::{Failure, Fault, INTERRUPTED},
     nal::NalCodec,
-    transport::TransportRefusal,
 };
 
 /// What an error means of a stream, whose packets say more than the error. After pictures the address and the codec were right, and
@@ -45,51 +44,38 @@ pub fn other_codec(probes: &PipelineProbes, announced: NalCodec, sent: NalCodec)
     Failure::new(fault, text)
 }
 
-/// Reads an error message of an RTSP pipeline. `status`: the camera refused the last request.
-pub fn from_rtsp(
-    message: &gst::message::Error,
-    status: Option<u16>,
-    rejected_codec: Option<String>,
-) -> Failure {
-    let fault = match status {
-        Some(401 | 403) => Fault::AuthFailed,
-        Some(404) => Fault::NotFound,
-        Some(453 | 503) => Fault::TooManySessions,
-        Some(415 | 451) => Fault::Unsupported,
-        Some(_) => Fault::Protocol,
-        None if message.error().kind::<gst::StreamError>().is_some() => Fault::Unsupported,
-        // The end of `gst_rtsp_strresult`, which is not translated.
-        None if message
-            .debug()
-            .is_some_and(|debug| debug.contains("Timeout")) =>
-        {
-            Fault::NoFrame
-        }
-        None => Fault::Protocol,
-    };
-    let mut failure = Failure::of(fault);
-    if let (Fault::Unsupported, Some(codec)) = (fault, rejected_codec) {
-        let remedy = "H.264, H.265 and JPEG are supported, choose one in the camera";
-        failure.text = format!("its video is {codec}; {remedy}");
-    }
-    if let Some(status) = status {
-        failure.text += &format!(" (RTSP {status})");
-    }
+/// The camera refused a request with this status.
+pub fn of_status(status: u16) -> Failure {
+    let mut failure = Failure::of(match status {
+        401 | 403 => Fault::AuthFailed,
+        404 => Fault::NotFound,
+        453 | 503 => Fault::TooManySessions,
+        415 | 451 => Fault::Unsupported,
+        _ => Fault::Protocol,
+    });
+    failure.text += &format!(" (RTSP {status})");
     failure
 }
 
-/// The camera refused a transport. Whether another one is tried then, [`Failure::after`] adds.
-pub fn transport_refused(refusal: TransportRefusal) -> Failure {
-    let text = format!("camera refused RTP over {} (RTSP 461)", refusal.refused);
-    let (fault, text) = match refusal.next {
-        Some(_) => (Fault::Protocol, text),
-        None => (
-            Fault::Unsupported,
-            format!("{text}; set transport = \"auto\""),
-        ),
-    };
-    Failure {
-        refusal: Some(refusal),
-        ..Failure::new(fault, text)
+/// Reads an error message of an RTSP pipeline whose camera refused nothing.
+pub fn from_rtsp(message: &gst::message::Error, probes: &PipelineProbes) -> Failure {
+    if message.error().kind::<gst::StreamError>().is_some() {
+        let failure = Failure::of(Fault::Unsupported);
+        return match &probes.statistics().rejected_codec {
+            None => failure,
+            Some(codec) => Failure {
+                text: format!(
+                    "its video is {codec}; H.264, H.265 and JPEG are supported, choose one in the camera"
+                ),
+                ..failure
+            },
+        };
     }
+    // The end of `gst_rtsp_strresult`, which is not translated.
+    let debug = message.debug();
+    let is_timeout = debug.is_some_and(|debug| debug.contains("Timeout"));
+    Failure::of(match is_timeout {
+        true => Fault::NoFrame,
+        false => Fault::Protocol,
+    })
 }

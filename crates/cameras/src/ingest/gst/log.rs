@@ -4,38 +4,16 @@
 //! shown on request: warnings and errors with `-v`, and with `GST_DEBUG` what it names. Only the lines that
 //! `GST_DEBUG` names are not limited: a loop in a library could fill the disk with one line.
 
-use std::sync::{Mutex, Once};
+use std::sync::{Arc, Mutex, Once};
 
 use gstreamer::{self as gst, DebugLevel, glib};
 use tracing::{debug, enabled, info, warn};
 
 use crate::lock;
-use spotter_core::{Clock, LogThrottle, Mono, SystemClock};
+use spotter_core::{Clock, LogThrottle, SystemClock};
 
 /// Texts that are logged in a minute, each once.
 const TEXTS_MAX: usize = 32;
-
-/// The log lines of a library.
-struct LibraryLog {
-    clock: SystemClock,
-    texts: Mutex<LogThrottle<String>>,
-}
-
-impl LibraryLog {
-    fn new() -> Self {
-        Self {
-            clock: SystemClock::new(),
-            texts: Mutex::new(LogThrottle::with_max_kinds(TEXTS_MAX)),
-        }
-    }
-
-    /// `Some` when the line is to be logged, with the number of suppressed ones before it.
-    fn admit(&self, text: &str) -> Option<Option<u64>> {
-        let now: Mono = self.clock.now();
-        let suppressed = lock(&self.texts).admit(kind(text), now)?;
-        Some((suppressed > 0).then_some(suppressed))
-    }
-}
 
 /// Lines that differ in numbers and addresses alone are the same line.
 fn kind(text: &str) -> String {
@@ -43,6 +21,16 @@ fn kind(text: &str) -> String {
     let words = text.split_whitespace().take(16);
     let words = words.map(|word| if is_hex(word) { "#" } else { word });
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// `Some` for a line that is to be logged, with the number of suppressed ones before it.
+fn throttle() -> impl Fn(&str) -> Option<Option<u64>> + Send + Sync {
+    let texts = Mutex::new(LogThrottle::with_max_kinds(TEXTS_MAX));
+    let clock = SystemClock::new();
+    move |text| {
+        let suppressed = lock(&texts).admit(kind(text), clock.now())?;
+        Some((suppressed > 0).then_some(suppressed))
+    }
 }
 
 /// Takes over, once; before `gst::init`, which would write to stderr itself otherwise.
@@ -54,7 +42,8 @@ pub fn forward() {
         if !asked && enabled!(tracing::Level::DEBUG) {
             gst::log::set_default_threshold(DebugLevel::Warning);
         }
-        let lines = LibraryLog::new();
+        let admit = Arc::new(throttle());
+        let admit_glib = Arc::clone(&admit);
         gst::log::add_log_function(move |category, level, _, _, _, object, message| {
             let object = object.map(ToString::to_string).unwrap_or_default();
             let text = message.get();
@@ -64,21 +53,21 @@ pub fn forward() {
             let category = category.name();
             if asked {
                 info!(category, ?level, object, "GStreamer: {text}");
-            } else if let Some(suppressed) = lines.admit(&text) {
+            } else if let Some(suppressed) = admit(&text) {
                 debug!(category, ?level, object, suppressed, "GStreamer: {text}");
             }
         });
-        let lines = LibraryLog::new();
         glib::log_set_default_handler(move |domain, level, text| {
-            let domain = domain.unwrap_or_default();
-            let Some(suppressed) = lines.admit(text) else {
-                return;
-            };
-            match level {
-                glib::LogLevel::Error | glib::LogLevel::Critical | glib::LogLevel::Warning => {
+            let (domain, suppressed) = (domain.unwrap_or_default(), admit_glib(text));
+            match (suppressed, level) {
+                (None, _) => {}
+                (
+                    Some(suppressed),
+                    glib::LogLevel::Error | glib::LogLevel::Critical | glib::LogLevel::Warning,
+                ) => {
                     warn!(domain, suppressed, "GLib: {text}");
                 }
-                _ => debug!(domain, suppressed, "GLib: {text}"),
+                (Some(suppressed), _) => debug!(domain, suppressed, "GLib: {text}"),
             }
         });
     });
@@ -91,11 +80,9 @@ mod tests {
     // Faults: C52.
     #[test]
     fn flood_of_a_library_is_a_few_lines_a_minute() {
-        let lines = LibraryLog::new();
+        let admit = throttle();
         let logged = |text: &dyn Fn(u64) -> String| {
-            (0..10_000)
-                .filter(|n| lines.admit(&text(*n)).is_some())
-                .count()
+            (0..10_000).filter(|n| admit(&text(*n)).is_some()).count()
         };
         assert_eq!(logged(&|_| "poll failed".to_owned()), 1);
         assert_eq!(

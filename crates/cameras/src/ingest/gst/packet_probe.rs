@@ -40,6 +40,23 @@ impl PipelineProbes {
         });
     }
 
+    /// Calls back with each kind of buffers that comes to the pad.
+    pub fn watch_caps(
+        self: &Arc<Self>,
+        pad: &gst::Pad,
+        on_caps: impl Fn(&Self, &gst::CapsRef) + Send + Sync + 'static,
+    ) {
+        let probe = Arc::downgrade(self);
+        pad.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, move |_, info| {
+            if let Some(gst::EventView::Caps(caps)) = info.event().map(|event| event.view())
+                && let Some(probe) = probe.upgrade()
+            {
+                on_caps(&probe, caps.caps());
+            }
+            gst::PadProbeReturn::Ok
+        });
+    }
+
     fn watch_jitter_buffer(self: &Arc<Self>, element: &gst::Element) {
         let probe = Arc::downgrade(self);
         element.connect("handle-sync", false, move |values| {

@@ -27,15 +27,11 @@ impl PipelineProbes {
     /// Connects to the end of a pipeline: the scaler gets the size, and the appsink calls back.
     pub fn watch_pictures(self: &Arc<Self>, bin: &impl IsA<gst::Bin>) -> Result<(), Failure> {
         let size = named(bin, "size")?.downgrade();
-        let pictures = Arc::downgrade(self);
         if let Some(pad) = named(bin, "scale")?.static_pad("sink") {
-            pad.add_probe(gst::PadProbeType::EVENT_DOWNSTREAM, move |_, info| {
-                if let Some(gst::EventView::Caps(caps)) = info.event().map(|event| event.view())
-                    && let (Some(pictures), Some(size)) = (pictures.upgrade(), size.upgrade())
-                {
-                    pictures.on_decoded_caps(caps.caps(), &size);
+            self.watch_caps(&pad, move |pictures, caps| {
+                if let Some(size) = size.upgrade() {
+                    pictures.on_decoded_caps(caps, &size);
                 }
-                gst::PadProbeReturn::Ok
             });
         }
         let pictures = Arc::downgrade(self);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use gstreamer as gst;
 
-use super::{PipelineProbes, statistics::SourceKind};
+use super::{PipelineProbes, failure, statistics::SourceKind};
 use crate::ingest::health::{Failure, Fault};
 use spotter_config::SourceConfig;
 
@@ -36,9 +36,9 @@ pub fn build(probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
 }
 
 /// The failure that an error message means.
-pub fn failure(message: &gst::message::Error, probes: &PipelineProbes) -> Failure {
+pub fn failure_of(message: &gst::message::Error, probes: &PipelineProbes) -> Failure {
     match probes.kind {
-        SourceKind::Network => rtsp::failure(message, probes),
+        SourceKind::Network => failure::from_rtsp(message, probes),
         SourceKind::File => Failure::of(match message.error().kind::<gst::ResourceError>() {
             Some(gst::ResourceError::NotFound) => Fault::NotFound,
             _ => Fault::NotVideo,

@@ -8,9 +8,8 @@ use crate::ingest::{
     backlog::Backlog,
     clock::{CaptureClock, ClockReading},
     gate::{FrameGate, Gap, PictureGate},
-    health::StreamInfo,
+    health::{FAST_FOR, StreamInfo},
     nal::{CodecCheck, NalLayout},
-    rate::RateCheck,
     senders::{PacketDecision, Senders},
     sequence::{PacketHeader, PacketSequence},
     source::Progress,
@@ -78,13 +77,16 @@ pub struct StreamStatistics {
     /// Of a codec that consists of NAL units.
     pub codec_check: Option<CodecCheck>,
     pub decoder: DecoderStatus,
+    /// A video codec that cannot be decoded, which GStreamer's error does not name.
+    pub rejected_codec: Option<String>,
     /// How the decoder's input is laid out, once its caps are known.
     pub layout: Option<NalLayout>,
     /// Of a Jetson decoder's pictures.
     pub nvmm_colorimetry: Option<String>,
     /// Frames a second by the SDP.
     announced_fps: Option<f64>,
-    rate_check: RateCheck,
+    /// It seems to send more frames than it declares since.
+    fast_since: Option<Mono>,
     backlog: Backlog,
     to_decode: FrameGate,
     pub to_show: PictureGate,
@@ -292,13 +294,15 @@ impl StreamStatistics {
     }
 
     fn measure_rate(&mut self, now: Mono) {
-        self.stream.note = self.rate_check.frame(self.stream.fps_declared, now);
         self.recent.retain(|at| now.since(*at) <= RATE_WINDOW);
         push_bounded(&mut self.recent, now, RATE_FRAMES);
         let span = now.since(self.recent[0]);
         if span >= RATE_AFTER {
             self.stream.fps_measured = Some((self.recent.len() - 1) as f64 / span.as_secs_f64());
         }
+        self.fast_since = (self.stream.seems_fast()).then(|| self.fast_since.unwrap_or(now));
+        let lasts = self.fast_since.map(|since| now.since(since));
+        self.stream.is_faster_than_declared = lasts.is_some_and(|lasts| lasts >= FAST_FOR);
     }
 }
 
@@ -352,6 +356,24 @@ mod tests {
         assert_eq!(progress.stream.gop_s, Some(2.0));
         assert_eq!((progress.frames, progress.counters.frames_corrupt), (43, 0));
         assert_eq!(progress.last_packet, Some(at(42 * 50).mono));
+    }
+
+    // Faults: C34.
+    #[test]
+    fn more_than_twice_the_declared_rate_is_noted() {
+        let noted_after = |declared, fps: f64| {
+            let mut statistics = StreamStatistics::new(SourceKind::Network);
+            statistics.stream.fps_declared = declared;
+            let is_noted = |n: &u32| {
+                statistics.measure_rate(at((f64::from(*n) / fps * 1e3) as u64).mono);
+                statistics.stream.is_faster_than_declared
+            };
+            (0..2000).find(is_noted).map(|n| f64::from(n) / fps)
+        };
+        assert_eq!(noted_after(Some(5.0), 20.0), Some(31.0));
+        assert_eq!(noted_after(Some(25.0), 50.02), None, "fields");
+        assert_eq!(noted_after(Some(25.0), 2.0), None, "slower never is");
+        assert_eq!(noted_after(None, 60.0), None);
     }
 
     #[test]

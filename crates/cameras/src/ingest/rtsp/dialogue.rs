@@ -36,6 +36,8 @@ pub enum DialogueStep {
     /// Nothing.
     Done,
     ToClient(RtspMessage),
+    /// The same; there will be no stream.
+    Refused(RtspMessage),
     ToCamera(RtspMessage),
     /// Connect to [`RtspDialogue::target`], then send this.
     Reconnect(RtspMessage),
@@ -96,11 +98,6 @@ pub struct RtspDialogue {
     timeout: Duration,
     is_udp: bool,
     is_playing: bool,
-    /// The last answer that rtspsrc received, when it refuses the request before the stream plays.
-    refusal: Option<RtspMessage>,
-    /// The camera refused a request and closed, which answers all that follow: rtspsrc reports the refusal, also when it asks in
-    /// another way first.
-    last_refusal: Option<RtspMessage>,
     last_request: Mono,
     keep_alive_url: String,
 }
@@ -125,8 +122,6 @@ impl RtspDialogue {
             timeout: TIMEOUT,
             is_udp: false,
             is_playing: false,
-            refusal: None,
-            last_refusal: None,
             last_request: Mono::default(),
             keep_alive_url: text,
             configured,
@@ -140,12 +135,6 @@ impl RtspDialogue {
 
     pub fn is_playing(&self) -> bool {
         self.is_playing
-    }
-
-    /// The status of the last answer that rtspsrc received, when it refuses the request before the stream plays.
-    pub fn refused_status(&self) -> Option<u16> {
-        let refusal = self.last_refusal.as_ref().or(self.refusal.as_ref());
-        refusal?.status()
     }
 
     /// Packets come in datagrams, so that the stream outlives the connection.
@@ -169,9 +158,6 @@ impl RtspDialogue {
     /// A request of rtspsrc.
     pub fn request(&mut self, request: &RtspMessage, now: Mono) -> Result<DialogueStep, Failure> {
         let number = request.header("cseq").unwrap_or_default().to_owned();
-        if let Some(refusal) = &self.last_refusal {
-            return Ok(answered_with(refusal, number));
-        }
         let url = match request.url().strip_prefix(&self.relay_url) {
             Some(rest) => format!("{}{rest}", self.target_text),
             None => request.url().to_owned(),
@@ -192,17 +178,9 @@ impl RtspDialogue {
     pub fn camera_ended(&mut self, end: Failure, now: Mono) -> Result<DialogueStep, Failure> {
         let waiting = self.pending.pop_back();
         self.pending.clear();
-        match waiting {
-            Some(waiting) if waiting.repeats == 1 && !self.is_playing => {
-                let again = self.send(waiting.again(), now)?;
-                Ok(DialogueStep::Reconnect(again))
-            }
-            waiting => {
-                let refusal = self.last_refusal.insert(self.refusal.take().ok_or(end)?);
-                let number = waiting.and_then(|waiting| waiting.of_client);
-                Ok(number.map_or(DialogueStep::Done, |number| answered_with(refusal, number)))
-            }
-        }
+        let waiting = waiting.filter(|waiting| waiting.repeats == 1 && !self.is_playing);
+        let again = self.send(waiting.ok_or(end)?.again(), now)?;
+        Ok(DialogueStep::Reconnect(again))
     }
 
     /// When [`Self::keep_alive`] has a request; `None` without a session.
@@ -256,9 +234,13 @@ impl RtspDialogue {
             self.learn(&pending.message, &mut answer, peer);
         }
         answer.set("CSeq", number);
-        let is_refusal = status >= 300 && !self.is_playing;
-        self.refusal = is_refusal.then(|| answer.clone());
-        Ok(DialogueStep::ToClient(answer))
+        // rtspsrc goes on without methods.
+        let is_optional =
+            pending.message.method() == "OPTIONS" && matches!(status, 405 | 406 | 501);
+        match status >= 300 && !self.is_playing && !is_optional {
+            true => Ok(DialogueStep::Refused(answer)),
+            false => Ok(DialogueStep::ToClient(answer)),
+        }
     }
 
     /// Numbers, signs and remembers a request.
@@ -405,13 +387,6 @@ impl RtspDialogue {
 
 fn protocol(text: impl Into<String>) -> Failure {
     Failure::new(Fault::Protocol, text)
-}
-
-/// The refusal as the answer to rtspsrc's request of this number.
-fn answered_with(refusal: &RtspMessage, number: String) -> DialogueStep {
-    let mut refusal = refusal.clone();
-    refusal.set("CSeq", number);
-    DialogueStep::ToClient(refusal)
 }
 
 /// Of both schemes, as rtspsrc and most cameras have it.

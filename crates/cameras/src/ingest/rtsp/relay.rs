@@ -6,10 +6,7 @@ use std::{
     fs::File,
     io::{self, Read},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener},
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU16, Ordering},
-    },
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -47,10 +44,15 @@ pub struct RelaySettings {
     pub connect_limit: Duration,
     pub connections: Arc<Mutex<ConnectionBudget>>,
     pub clock: Arc<dyn Clock>,
-    /// The status of the last answer that rtspsrc received, when it refuses the request before the stream plays; else 0.
-    pub refused: Arc<AtomicU16>,
-    /// Is called once, in the relay's thread, unless rtspsrc ended first.
-    pub ended: Box<dyn Fn(Failure) + Send>,
+    /// Is called in the relay's thread, before rtspsrc notices; the first call has the reason. Not when rtspsrc ends first.
+    pub ended: Box<dyn Fn(RelayEnd) + Send>,
+}
+
+/// Why there is no stream, or no more of it.
+pub enum RelayEnd {
+    /// The camera refused a request with this status.
+    Refused(u16),
+    Failed(Failure),
 }
 
 /// Stops when it is dropped; rtspsrc must have ended before.
@@ -110,7 +112,7 @@ impl RtspRelay {
 /// Serves the first client that knows the URL; its connection and the camera's are closed at the end.
 async fn converse(settings: &RelaySettings, relay_url: &str, listener: TcpListener) {
     let Some(dialogue) = RtspDialogue::new(relay_url, &settings.rtsp) else {
-        return (settings.ended)(Failure::of(Fault::Unreachable));
+        return (settings.ended)(RelayEnd::Failed(Failure::of(Fault::Unreachable)));
     };
     let Some((client, side, first)) = accept(listener, &dialogue).await else {
         return;
@@ -137,7 +139,7 @@ async fn converse(settings: &RelaySettings, relay_url: &str, listener: TcpListen
     match ended {
         Ok(never) => match never {},
         Err(None) => {}
-        Err(Some(failure)) => (settings.ended)(failure),
+        Err(Some(failure)) => (settings.ended)(RelayEnd::Failed(failure)),
     }
     drop(client);
 }
@@ -230,13 +232,13 @@ impl RelayedSession<'_> {
         let mut camera = ReceivingSide::of(connection.stream);
         loop {
             let received = camera.next().await;
-            let (step, has_ended) = match received {
+            let step = match received {
                 Ok(Some(RtspItem::Packets(packets))) => {
                     self.to_client(packets).await?;
                     continue;
                 }
                 Ok(Some(RtspItem::Message(answer))) if answer.is_answer() => {
-                    (self.on_camera_answer(answer)?, false)
+                    self.on_camera_answer(answer)?
                 }
                 Ok(Some(RtspItem::Message(request))) => {
                     self.to_client(request.to_bytes()).await?;
@@ -251,14 +253,11 @@ impl RelayedSession<'_> {
                 Ok(None) | Err(NotRtsp) => {
                     let end = self.end_of_camera(received.is_ok());
                     let now = self.settings.clock.now();
-                    (self.dialogue.borrow_mut().camera_ended(end, now)?, true)
+                    self.dialogue.borrow_mut().camera_ended(end, now)?
                 }
             };
-            match self.carry_out(step).await? {
-                Some(again) => camera = ReceivingSide::of(again.stream),
-                // rtspsrc ends the conversation.
-                None if has_ended => std::future::pending().await,
-                None => {}
+            if let Some(again) = self.carry_out(step).await? {
+                camera = ReceivingSide::of(again.stream);
             }
         }
     }
@@ -276,8 +275,6 @@ impl RelayedSession<'_> {
         let now = self.settings.clock.now();
         let mut dialogue = self.dialogue.borrow_mut();
         let step = dialogue.answer(answer, self.peer.get(), now)?;
-        let refused = dialogue.refused_status().unwrap_or_default();
-        self.settings.refused.store(refused, Ordering::Relaxed);
         self.answered.notify_one();
         Ok(step)
     }
@@ -287,6 +284,11 @@ impl RelayedSession<'_> {
         match step {
             DialogueStep::Done => {}
             DialogueStep::ToClient(answer) => self.to_client(answer.to_bytes()).await?,
+            DialogueStep::Refused(answer) => {
+                let status = answer.status().unwrap_or_default();
+                (self.settings.ended)(RelayEnd::Refused(status));
+                self.to_client(answer.to_bytes()).await?;
+            }
             DialogueStep::ToCamera(request) => self.to_camera(request.to_bytes()).await,
             DialogueStep::Reconnect(request) => {
                 let camera = self.connect().await?;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use gstreamer::{self as gst, glib, prelude::*};
-use tracing::{info, warn};
+use tracing::info;
 
 use crate::ingest::{
     gst::{
@@ -19,7 +19,7 @@ use crate::ingest::{
         tail::PictureMemory,
     },
     health::{Failure, Fault},
-    rtsp::{RelaySettings, RtspRelay},
+    rtsp::{RelayEnd, RelaySettings, RtspRelay},
 };
 use spotter_config::RtspConfig;
 use spotter_core::plain_line;
@@ -60,15 +60,6 @@ pub fn build(
     Ok(pipeline)
 }
 
-/// The failure that an error message means. With no transport left to ask for after a 461, rtspsrc reports that no stream was found.
-pub fn failure(message: &gst::message::Error, probes: &PipelineProbes) -> Failure {
-    let status = probes.refused_status.load(Ordering::Relaxed);
-    match (status > 0).then_some(status) {
-        Some(461) => failure::transport_refused(probes.memory.transport().refuse()),
-        status => failure::from_rtsp(message, status, probes.rejected_codec().clone()),
-    }
-}
-
 /// Packets are watched by rtspsrc's manager, which it makes deep inside. From the first packet on, none is awaited for
 /// longer than a picture is: a read that has begun a packet cannot be interrupted, and the end of the pipeline waits for
 /// it. What a camera was asked before may take longer.
@@ -101,10 +92,13 @@ fn relay(rtsp: &RtspConfig, probes: &Arc<PipelineProbes>) -> Result<RtspRelay, F
         connect_limit: probes.camera.first_frame.min(CONNECT_LIMIT),
         connections: Arc::clone(&probes.memory.connections),
         clock: Arc::clone(&probes.outlet.clock),
-        refused: Arc::clone(&probes.refused_status),
-        ended: Box::new(move |failure| {
+        ended: Box::new(move |end| {
             if let Some(probes) = probes_of_relay.upgrade() {
-                probes.fail(failure);
+                probes.fail(match end {
+                    RelayEnd::Refused(461) => probes.memory.transport().refuse(),
+                    RelayEnd::Refused(status) => failure::of_status(status),
+                    RelayEnd::Failed(failure) => failure,
+                });
             }
         }),
     };
@@ -139,7 +133,7 @@ fn is_decodable(stream: &gst::StructureRef, probes: &Weak<PipelineProbes>) -> bo
     }
     let codec = Codec::from_rtp_caps(stream);
     if let (Err(encoding), Some(probes)) = (&codec, probes.upgrade()) {
-        *probes.rejected_codec() = Some(plain_line(encoding));
+        probes.statistics().rejected_codec = Some(plain_line(encoding));
     }
     codec.is_ok()
 }
@@ -199,15 +193,6 @@ fn decode(
         on_gpu = choice.place == PictureMemory::Device,
         "decoder chosen"
     );
-    if let Some(unused) = choice.unused_hardware {
-        warn!(
-            camera = %probes.outlet.camera,
-            unused,
-            decoder = choice.chain.element(),
-            "a hardware decoder is installed and not used: {}; pictures are decoded on the CPU",
-            choice.reason
-        );
-    }
     probes.decode_with(codec, &choice);
     probes.statistics().announced_rate(rate);
     let frames = choice.place.launch(choice.chain.converter, false);
