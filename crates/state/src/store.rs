@@ -211,13 +211,16 @@ impl StoreShared {
     }
 
     pub(crate) async fn event_picture(&self, number: u64) -> Option<Vec<u8>> {
-        let (found, answer) = oneshot::channel();
-        let mut state = self.lock();
-        if state.has_writer {
-            state.requests.push((number, found));
-            self.notify();
-        }
-        drop(state);
+        let answer = {
+            let (found, answer) = oneshot::channel();
+            let mut state = self.lock();
+            // Without a writer, the sender is dropped here.
+            if state.has_writer {
+                state.requests.push((number, found));
+                self.notify();
+            }
+            answer
+        };
         answer.await.ok().flatten()
     }
 
