@@ -227,7 +227,7 @@ fn all_mistakes_of_a_configuration_are_reported_at_once() {
         let ended = spotter(arguments).expect(CONFIG);
         for mistake in [
             "site.toml:4:7 camera.gate.url: contains a user name or password",
-            "site.toml:5:8 camera.gate.rate: 60 is above 30",
+            "site.toml:5:8 camera.gate.rate: 60 is not within 0.01 to 30",
             "site.toml:6:1 camera.gate.promts: unknown key; did you mean \"prompt\"?",
             "site.toml:8:10 camera.gate.prompt.person.detect: ",
         ] {

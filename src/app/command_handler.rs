@@ -28,7 +28,7 @@ use spotter_control::{
     Command, ConfigStore, LogLevel, Refusal, RefusalCode, RequestHistory, RequestStatus,
     RequestedInfo,
 };
-use spotter_core::{CameraId, LineId, LogThrottle, Mono, PromptText};
+use spotter_core::{CameraId, LineId, LogThrottle, Mono};
 use spotter_mqtt as publish;
 use spotter_mqtt::{
     CommandRequest, Inbound, InboundKind, Reply, ReplyTo, ReplyValue, RequestScope, Requester,
@@ -137,81 +137,79 @@ impl CommandHandler {
         let Some((requester, command)) = self.accept(asked, context.config) else {
             return;
         };
-        // The stages settle it when they hear of it.
-        let say = |result: Result<StageNotice, Refusal>, context: &mut StageContext<'_>| {
-            result.map(|notice| {
-                context.say(notice);
-                ReplyValue::Done
-            })
-        };
-        let config = &*context.config;
-        let result = match command {
-            // When the file is read.
-            Command::Reload {} => return context.say(StageNotice::ReloadAsked(Some(requester))),
-            Command::Ask { camera, question } => {
-                match self.ask(&camera, question, &requester, config) {
-                    // Its answer is the reply.
-                    Ok(()) => return,
-                    Err(refusal) => Err(refusal),
-                }
-            }
-            Command::Snapshot { camera } => {
-                let active = require_active(config, &camera);
-                if active.is_ok() {
-                    self.handles.sampler.make_due(&camera);
-                }
-                say(active.map(|()| StageNotice::SnapshotAsked(camera)), context)
-            }
-            Command::Reconnect { camera } => {
-                let active = require_active(config, &camera);
-                say(
-                    active.map(|()| StageNotice::ReconnectAsked(camera)),
-                    context,
-                )
-            }
-            Command::ResetLine { camera, line } => {
-                let known = config.camera(&camera);
-                let known = known.and_then(|camera| require_line(camera, &line));
-                say(
-                    known.map(|()| StageNotice::LineReset(camera, line)),
-                    context,
-                )
-            }
-            Command::Get { what } => Ok(match what {
-                RequestedInfo::Info => ReplyValue::Info(Box::new(self.reporter.info().clone())),
-                RequestedInfo::Settings => ReplyValue::Settings(config.settings()),
-                RequestedInfo::Overrides => {
-                    ReplyValue::Overrides(config.overrides().cloned().collect())
-                }
-            }),
-            Command::LogLevel { level, lasting } => self.set_log_level(level, lasting),
-            of_cameras => match self.change_cameras(&of_cameras, &requester, context) {
-                // When it is applied and stored.
-                Ok((value, due)) => {
-                    return self.changing.push(ChangingCommand {
-                        requester,
-                        value,
-                        due,
-                    });
-                }
-                Err(refusal) => Err(refusal),
-            },
-        };
-        self.reply(requester, result);
+        if let Some(result) = self.result(command, &requester, context).transpose() {
+            self.reply(requester, result);
+        }
     }
 
-    /// Returns the reply and the camera that is due when the change is applied.
+    /// `None`: the reply follows.
+    fn result(
+        &mut self,
+        command: Command,
+        requester: &Requester,
+        context: &mut StageContext<'_>,
+    ) -> Result<Option<ReplyValue>, Refusal> {
+        match command {
+            // When the file is read.
+            Command::Reload {} => {
+                context.say(StageNotice::ReloadAsked(Some(requester.clone())));
+                return Ok(None);
+            }
+            // The answer is the reply.
+            Command::Ask { camera, question } => {
+                require_active(context.config, &camera)?;
+                let (requester, now) = (requester.clone(), context.now);
+                let prompt = self
+                    .questions
+                    .ask(&camera, question.into(), requester, now)?;
+                self.handles.sampler.ask_once(&camera, prompt);
+                return Ok(None);
+            }
+            // The stages settle these when they hear of them.
+            Command::Snapshot { camera } => {
+                require_active(context.config, &camera)?;
+                self.handles.sampler.make_due(&camera);
+                context.say(StageNotice::SnapshotAsked(camera));
+            }
+            Command::Reconnect { camera } => {
+                require_active(context.config, &camera)?;
+                context.say(StageNotice::ReconnectAsked(camera));
+            }
+            Command::ResetLine { camera, line } => {
+                require_line(context.config.camera(&camera)?, &line)?;
+                context.say(StageNotice::LineReset(camera, line));
+            }
+            Command::Get { what } => {
+                let config = &*context.config;
+                return Ok(Some(match what {
+                    RequestedInfo::Info => ReplyValue::Info(Box::new(self.reporter.info().clone())),
+                    RequestedInfo::Settings => ReplyValue::Settings(config.settings()),
+                    RequestedInfo::Overrides => {
+                        ReplyValue::Overrides(config.overrides().cloned().collect())
+                    }
+                }));
+            }
+            Command::LogLevel { level, lasting } => self.set_log_level(level, lasting)?,
+            // When the change is applied and stored.
+            of_cameras => {
+                self.change_cameras(&of_cameras, requester, context)?;
+                return Ok(None);
+            }
+        }
+        Ok(Some(ReplyValue::Done))
+    }
+
     fn change_cameras(
-        &self,
+        &mut self,
         command: &Command,
         requester: &Requester,
         context: &mut StageContext<'_>,
-    ) -> Result<(ReplyValue, Option<CameraId>), Refusal> {
+    ) -> Result<(), Refusal> {
         let (now, wall) = (context.now, context.wall);
         let changed = context.config.execute(command, now, wall);
         // Also a value that remains: the sender shows the one that it set.
         self.reporter.confirm(context.config, &requester.head);
-        let revision = changed?;
+        let value = changed?.map_or(ReplyValue::Done, ReplyValue::Revision);
         context.cameras_changed();
         let mut due = None;
         if let Command::Look {
@@ -221,8 +219,13 @@ impl CommandHandler {
             context.say(StageNotice::LooksAsked(camera.clone(), *lasting));
             due = Some(camera.clone());
         }
-        let value = revision.map_or(ReplyValue::Done, ReplyValue::Revision);
-        Ok((value, due))
+        let requester = requester.clone();
+        self.changing.push(ChangingCommand {
+            requester,
+            value,
+            due,
+        });
+        Ok(())
     }
 
     /// A command that is to be executed. `None`: it has its reply, or will have it.
@@ -261,22 +264,7 @@ impl CommandHandler {
         }
     }
 
-    fn ask(
-        &mut self,
-        camera: &CameraId,
-        question: PromptText,
-        requester: &Requester,
-        config: &ConfigStore,
-    ) -> Result<(), Refusal> {
-        require_active(config, camera)?;
-        let (question, requester) = (question.into(), requester.clone());
-        let now = self.handles.clock.now();
-        let prompt = self.questions.ask(camera, question, requester, now)?;
-        self.handles.sampler.ask_once(camera, prompt);
-        Ok(())
-    }
-
-    fn set_log_level(&mut self, level: LogLevel, lasting: Duration) -> Result<ReplyValue, Refusal> {
+    fn set_log_level(&mut self, level: LogLevel, lasting: Duration) -> Result<(), Refusal> {
         if !self.logging.levels.show(Some(level)) {
             let text = "this process cannot change its log level";
             return Err(Refusal::new(RefusalCode::Failed, text));
@@ -284,7 +272,7 @@ impl CommandHandler {
         let minutes = lasting.as_secs_f64() / 60.0;
         tracing::info!(?level, minutes, "log level changed for a limited time");
         self.log_level_until = Some(self.handles.clock.now().after(lasting));
-        Ok(ReplyValue::Done)
+        Ok(())
     }
 
     /// Replies to the next command that is stored, or of which it is known that the disk fails. Dropping the future loses nothing.

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, de::DeserializeOwned, de::Error as _};
+use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Map, Value, json};
 
 use crate::refusal::{Refusal, RefusalCode, shown};
 use spotter_core::{
     CameraId, LineId, LookRate, ModeId, PromptId, PromptText, Setting, duration_from_secs,
+    plain_line,
 };
 
 /// The longest time of a higher rate.
@@ -21,13 +22,21 @@ const LOG_MINUTES_MAX: f64 = 24.0 * 60.0;
 pub enum Command {
     /// Change a value of a camera. Topic: `cam/CAMERA/…/set`.
     #[serde(skip)]
-    Set { camera: CameraId, setting: Setting },
+    Set {
+        camera: CameraId,
+        setting: Setting,
+    },
     /// Make another mode the active one; `None` = no mode. Topic: `mode/set`.
     #[serde(skip)]
-    SetMode { mode: Option<ModeId> },
+    SetMode {
+        mode: Option<ModeId>,
+    },
     /// Set the counts at a line to 0. Topic: `cam/CAMERA/line/LINE/set`.
     #[serde(skip)]
-    ResetLine { camera: CameraId, line: LineId },
+    ResetLine {
+        camera: CameraId,
+        line: LineId,
+    },
     /// Read the configuration again.
     Reload {},
     /// Publish a picture of the next look.
@@ -80,12 +89,10 @@ pub enum Command {
         camera: Option<CameraId>,
     },
     Get {
-        #[serde(deserialize_with = "what")]
         what: RequestedInfo,
     },
     /// Log more or less for a while.
     LogLevel {
-        #[serde(deserialize_with = "log_level")]
         level: LogLevel,
         #[serde(rename = "minutes", deserialize_with = "log_time")]
         lasting: Duration,
@@ -136,15 +143,17 @@ impl Command {
             if let Ok(refusal) = serde_json::from_str(&text) {
                 return refusal;
             }
-            // Other words than names of commands are refused by `word_of`.
-            let unknown = text.strip_prefix("unknown variant ");
-            let known = unknown.and_then(|text| text.rsplit_once("expected one of "));
-            let Some((_, known)) = known else {
-                return Refusal::new(RefusalCode::BadRequest, text);
-            };
-            let known = known.replace('`', "");
-            let text = format!("there is no operation {op}; there are {known}");
-            Refusal::new(RefusalCode::UnknownOp, text)
+            match text.split_once("expected one of ") {
+                Some((_, known)) if known.contains("`reload`") => {
+                    let known = known.replace('`', "");
+                    let text = format!("there is no operation {op}; there are {known}");
+                    Refusal::new(RefusalCode::UnknownOp, text)
+                }
+                Some((found, _)) if found.starts_with("unknown variant") => {
+                    Refusal::bad_value(plain_line(&text))
+                }
+                _ => Refusal::new(RefusalCode::BadRequest, text),
+            }
         })
     }
 }
@@ -200,23 +209,6 @@ fn new_prompt<'de, D: Deserializer<'de>>(input: D) -> Result<NewPrompt, D::Error
             .map_err(|error| bad_request(format!("prompt: {error}")))?;
         Ok(NewPrompt { id, keys })
     })
-}
-
-fn what<'de, D: Deserializer<'de>>(input: D) -> Result<RequestedInfo, D::Error> {
-    checked(input, |word: String| {
-        word_of(&word, "what", "info, settings or overrides")
-    })
-}
-
-fn log_level<'de, D: Deserializer<'de>>(input: D) -> Result<LogLevel, D::Error> {
-    checked(input, |word: String| {
-        word_of(&word, "level", "error, warn, info, debug or trace")
-    })
-}
-
-fn word_of<T: DeserializeOwned>(word: &str, key: &str, allowed: &str) -> Result<T, Refusal> {
-    serde_json::from_value(json!(word))
-        .map_err(|_| Refusal::bad_value(format!("{key}: {} is not {allowed}", shown(word))))
 }
 
 fn log_time<'de, D: Deserializer<'de>>(input: D) -> Result<Duration, D::Error> {

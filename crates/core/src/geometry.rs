@@ -61,16 +61,9 @@ pub struct NormBox {
 impl NormBox {
     /// From two corners in any order, clamped to the picture.
     pub fn from_corners(x0: f64, y0: f64, x1: f64, y1: f64) -> Self {
-        let (a, b) = (
-            NormPoint::new(x0.min(x1), y0.min(y1)),
-            NormPoint::new(x0.max(x1), y0.max(y1)),
-        );
-        Self {
-            x0: a.x,
-            y0: a.y,
-            x1: b.x,
-            y1: b.y,
-        }
+        let [x0, x1] = [x0.min(x1), x0.max(x1)].map(|x| x.clamp(0.0, 1.0));
+        let [y0, y1] = [y0.min(y1), y0.max(y1)].map(|y| y.clamp(0.0, 1.0));
+        Self { x0, y0, x1, y1 }
     }
 
     /// From centre and size, clamped to the picture (docs/moondream.md, section 8).

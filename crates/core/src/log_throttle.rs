@@ -36,32 +36,29 @@ impl<K: PartialEq> LogThrottle<K> {
     /// Counts a problem of this kind. `Some` when the caller must log it, with the number of suppressed ones since it was last
     /// logged.
     pub fn admit(&mut self, kind: K, now: Mono) -> Option<u64> {
-        match self.logged.iter_mut().find(|logged| logged.kind == kind) {
-            None => self.admit_first(kind, now),
-            Some(logged) if now.since(logged.at) < LOG_REPEAT_INTERVAL => {
+        let mut known = self.logged.iter_mut();
+        if let Some(logged) = known.find(|logged| logged.kind == kind) {
+            if now.since(logged.at) < LOG_REPEAT_INTERVAL {
                 logged.suppressed += 1;
-                None
+                return None;
             }
-            Some(logged) => {
-                logged.at = now;
-                Some(std::mem::take(&mut logged.suppressed))
-            }
+            logged.at = now;
+            return Some(std::mem::take(&mut logged.suppressed));
         }
-    }
-
-    fn admit_first(&mut self, kind: K, now: Mono) -> Option<u64> {
         if self.logged.len() >= self.max_kinds {
-            self.logged
-                .retain(|logged| now.since(logged.at) < LOG_REPEAT_INTERVAL);
+            let is_recent = |logged: &LoggedKind<K>| now.since(logged.at) < LOG_REPEAT_INTERVAL;
+            self.logged.retain(is_recent);
         }
-        (self.logged.len() < self.max_kinds).then(|| {
-            self.logged.push(LoggedKind {
-                kind,
-                at: now,
-                suppressed: 0,
-            });
-            0
-        })
+        if self.logged.len() >= self.max_kinds {
+            return None;
+        }
+        let (at, suppressed) = (now, 0);
+        self.logged.push(LoggedKind {
+            kind,
+            at,
+            suppressed,
+        });
+        Some(0)
     }
 }
 

@@ -37,13 +37,8 @@ impl WeeklySchedule {
     pub fn new(text: &str) -> Result<Self, String> {
         let words: Vec<_> = text.split_whitespace().collect();
         let [days_text, times, zone] = words[..] else {
-            let hint = if words.len() == 2 {
-                " (the time zone is required)"
-            } else {
-                ""
-            };
             return Err(format!(
-                "{text:?} is not days, times and a time zone{hint}; {SHAPE}"
+                "{text:?} is not days, times and a time zone; {SHAPE}"
             ));
         };
         let days = days(days_text)?;

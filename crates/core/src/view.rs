@@ -11,36 +11,29 @@ const STEPS: f64 = 1e6;
 /// numbers cannot say: prompts with equal regions share the encoding of their image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RegionBox {
-    x0: u32,
-    y0: u32,
-    x1: u32,
-    y1: u32,
+    /// Left, upper, right and lower edge.
+    edges: [u32; 4],
 }
 
 impl RegionBox {
     /// The box, rounded to millionths.
-    pub fn new(area: NormBox) -> Self {
-        let steps = |share: f64| (share * STEPS).round() as u32;
-        Self {
-            x0: steps(area.x0),
-            y0: steps(area.y0),
-            x1: steps(area.x1),
-            y1: steps(area.y1),
-        }
+    pub fn new(NormBox { x0, y0, x1, y1 }: NormBox) -> Self {
+        let edges = [x0, y0, x1, y1].map(steps);
+        Self { edges }
     }
 
     /// In shares of the picture.
     pub fn norm_box(self) -> NormBox {
-        let [x0, y0, x1, y1] =
-            [self.x0, self.y0, self.x1, self.y1].map(|steps| f64::from(steps) / STEPS);
+        let [x0, y0, x1, y1] = self.edges.map(share);
         NormBox::from_corners(x0, y0, x1, y1)
     }
 
     /// The pixels of a picture of `size` that the box touches, from an even column and row to an even one or to the picture's
     /// edge, so that chroma at half size can be cut too. At least one pixel.
     pub fn pixels(self, size: (usize, usize)) -> PixelRect {
-        let (left, width) = even_span(self.x0, self.x1, size.0);
-        let (top, height) = even_span(self.y0, self.y1, size.1);
+        let [x0, y0, x1, y1] = self.edges;
+        let (left, width) = even_span(x0, x1, size.0);
+        let (top, height) = even_span(y0, y1, size.1);
         PixelRect {
             left,
             top,
@@ -48,6 +41,14 @@ impl RegionBox {
             height,
         }
     }
+}
+
+fn steps(share: f64) -> u32 {
+    (share * STEPS).round() as u32
+}
+
+fn share(steps: u32) -> f64 {
+    f64::from(steps) / STEPS
 }
 
 /// A place in the picture that words are about, in millionths of its width and height.
@@ -65,10 +66,10 @@ impl SpatialReference {
             return Err("each number must be between 0 and 1");
         }
         match *shares {
-            [x, y] => {
-                let [x, y] = [x, y].map(|share| (share * STEPS).round() as u32);
-                Ok(Self::Point { x, y })
-            }
+            [x, y] => Ok(Self::Point {
+                x: steps(x),
+                y: steps(y),
+            }),
             [x0, y0, x1, y1] if x0 < x1 && y0 < y1 => {
                 let area = NormBox::from_corners(x0, y0, x1, y1);
                 Ok(Self::Box(RegionBox::new(area)))
@@ -81,10 +82,7 @@ impl SpatialReference {
     /// In shares of the picture.
     pub fn location(self) -> Location {
         match self {
-            Self::Point { x, y } => {
-                let [x, y] = [x, y].map(|steps| f64::from(steps) / STEPS);
-                Location::Point(NormPoint::new(x, y))
-            }
+            Self::Point { x, y } => Location::Point(NormPoint::new(share(x), share(y))),
             Self::Box(area) => Location::Box(area.norm_box()),
         }
     }
@@ -92,7 +90,7 @@ impl SpatialReference {
 
 /// Begin and length of the span from `from` to `to`, millionths, of a side of `pixels` pixels.
 fn even_span(from: u32, to: u32, pixels: usize) -> (usize, usize) {
-    let at = |steps: u32| f64::from(steps) / STEPS * pixels as f64;
+    let at = |steps: u32| share(steps) * pixels as f64;
     // A millionth of a pixel too much is no pixel more.
     let begin = (at(from) + 1e-3).floor() as usize / 2 * 2;
     let begin = begin.min(pixels.saturating_sub(1) / 2 * 2);

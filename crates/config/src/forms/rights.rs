@@ -30,16 +30,16 @@ impl ListRights {
 
     /// A name could be that of any address later, so with networks there are addresses only.
     pub(crate) fn allows_host(&self, url: &str) -> bool {
+        let address = |host: String| host.parse::<IpAddr>().ok();
         let url = Url::parse(url).ok();
-        let host = url.as_ref().and_then(|url| address::host(url).ok());
-        let address = host.and_then(|host| host.trim_matches(['[', ']']).parse().ok());
-        let is_inside = |address: IpAddr| {
-            let address = address.to_canonical();
-            self.networks
-                .iter()
-                .any(|network| network.contains(&address))
+        let address = url
+            .and_then(|url| address::host(&url).ok())
+            .and_then(address);
+        let contains = |address: IpAddr| {
+            let mut networks = self.networks.iter();
+            networks.any(|network| network.contains(&address.to_canonical()))
         };
-        self.networks.is_empty() || address.is_some_and(is_inside)
+        self.networks.is_empty() || address.is_some_and(contains)
     }
 }
 

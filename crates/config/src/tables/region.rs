@@ -2,7 +2,7 @@
 
 use super::area::ZoneConfig;
 use crate::forms::prelude::*;
-use spotter_core::{NormBox, PromptRegion, RegionBox, nearest};
+use spotter_core::{NormBox, PromptRegion, RegionBox};
 
 /// The smallest region, share of the picture's width and height: below it, a 4K picture has too few pixels for any model.
 const REGION_MIN: f64 = 0.01;
@@ -50,29 +50,17 @@ fn of_word(word: &str, zones: &[ZoneConfig]) -> Result<PromptRegion, String> {
         (_, None) => {
             let names = zones.iter().map(|zone| zone.id.as_str());
             let known: Vec<_> = names.chain([MOTION]).collect();
-            let guess = match nearest(word, known.iter().copied()) {
-                Some(near) => format!("; did you mean {near:?}?"),
-                None => format!("; write one of {}, or [x0, y0, x1, y1]", known.join(", ")),
-            };
-            Err(format!("{word:?} is not a zone of this camera{guess}"))
+            Err(not_known(word, "zone of this camera", &known))
         }
     }
 }
 
 fn checked(area: NormBox) -> Result<RegionBox, String> {
-    let sides = [
-        ("x1", "right of x0", area.x0, area.x1),
-        ("y1", "below y0", area.y0, area.y1),
-    ];
-    for (name, place, from, to) in sides {
-        if to <= from {
-            return Err(format!(
-                "{name} is {to}, which is not {place}, {from}; write [x0, y0, x1, y1]: left, top, right, bottom"
-            ));
-        }
+    let NormBox { x0, y0, x1, y1 } = area;
+    for (name, from, to) in [("x", x0, x1), ("y", y0, y1)] {
         if to - from < REGION_MIN {
             return Err(format!(
-                "from {from} to {to} is less than {REGION_MIN} of the picture; give the region more room"
+                "{name}1 is {to}; it must be at least {REGION_MIN} above {name}0, which is {from}; write [x0, y0, x1, y1]: left, top, right, bottom"
             ));
         }
     }

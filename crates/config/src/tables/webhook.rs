@@ -77,9 +77,8 @@ fn is_among<T: PartialEq>(wanted: &[T], found: &T) -> bool {
 
 /// The key of a secret: `whsec_` and 24 to 64 bytes in base64. The message does not show the text.
 pub fn signing_key(text: &str) -> Result<Vec<u8>, String> {
-    let key = text
-        .strip_prefix(SECRET_PREFIX)
-        .and_then(|encoded| BASE64_STANDARD.decode(encoded).ok());
+    let encoded = text.strip_prefix(SECRET_PREFIX);
+    let key = encoded.and_then(|encoded| BASE64_STANDARD.decode(encoded).ok());
     let key = key.filter(|key| KEY_BYTES.contains(&key.len()));
     key.ok_or_else(|| {
         let (least, most) = (KEY_BYTES.start(), KEY_BYTES.end());
@@ -181,12 +180,8 @@ fn known_id<'f, I: 'static>(
     is_known: impl Fn(&I) -> bool + 'f,
 ) -> Form<'f, I> {
     Form::new(of, move |value| {
-        let id = value.id(make)?;
-        if !is_known(&id) {
-            value.error("the file has none of this name");
-            return None;
-        }
-        Some(id)
+        let known = value.id(make).map(|id| Some(id).filter(&is_known));
+        value.checked(known?.ok_or("the file has none of this name"))
     })
 }
 

@@ -145,7 +145,7 @@ fn unreadable_command_is_rejected_with_the_allowed_values() {
         ("cmd", look, "bad_request", "unknown field `second`"),
         ("cmd", soon, "bad_value", "0 is not above 0 and up to 3600"),
         ("cmd", no_camera, "bad_request", "missing field `cam`"),
-        ("cmd", get, "bad_value", "info, settings or overrides"),
+        ("cmd", get, "bad_value", "`info`, `settings`, `overrides`"),
         ("cmd", id, "bad_request", "id: a text of up to 64"),
         ("cmd", nameless, "bad_request", "prompt.id: needs a text"),
         ("cmd", name, "bad_value", "prompt.id: \"X\"; ids use a-z"),
