@@ -1,10 +1,6 @@
 //! Logins and keys: named in the file, kept elsewhere. Nothing here ever prints one.
 
-use std::{
-    fmt, fs, io,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-};
+use std::{fmt, fs, io, os::unix::fs::PermissionsExt, path::Path};
 
 use super::{form::Form, rights::CAMERA_CREDENTIAL, scope::Scope, text::text};
 use crate::read::{key::keys, table::Reader, value::ConfigValue};
@@ -90,12 +86,33 @@ fn fetch(scope: &Scope<'_>, value: &ConfigValue<'_>) -> Option<String> {
         table.error(format!("{wrong} secret is named; {ADVICE}"));
     }
     table.finish();
-    match (env, cred, file) {
-        _ if given != 1 => None,
-        (Some(name), ..) => from_variable(scope, value, &name),
-        (_, Some(name), _) => from_credential(scope, value, &name),
-        (.., path) => from_file(scope, value, &scope.path(&path?)),
+    let is_local = scope.list.is_none_or(|rights| rights.allow_local);
+    let found = match (env, cred, file) {
+        _ if given != 1 => return None,
+        (None, Some(name), _) => from_credential(scope, &name),
+        // The list says to which host the secret goes.
+        _ if !is_local => Err(NoSecret::Forbidden(format!(
+            "a fleet's list cannot name variables and files of a box; use {{ cred = \"{CAMERA_CREDENTIAL}NAME\" }}, or set allow_local = true in [fleet] of the box"
+        ))),
+        (Some(name), ..) => from_variable(scope, &name),
+        (.., path) => from_file(value, &scope.path(&path?)),
+    };
+    match found {
+        Ok(found) => return Some(found),
+        Err(NoSecret::Wrong(text)) => value.error(text),
+        Err(NoSecret::Absent(text)) => scope.absent(value, text),
+        Err(NoSecret::Forbidden(text)) => scope.forbidden(value, &text),
     }
+    None
+}
+
+/// Why there is no secret.
+enum NoSecret {
+    Wrong(String),
+    /// It is not on this machine.
+    Absent(String),
+    /// A fleet's list has no right to it.
+    Forbidden(String),
 }
 
 /// The name of a variable, the name of a credential of systemd, and the path of a file.
@@ -115,90 +132,60 @@ pub(crate) fn read_places(table: &mut Reader<'_>) -> [Option<String>; 3] {
     [env, cred.or(cred_file), file]
 }
 
-/// Whether the box's own file names a secret in a variable or a file, or its fleet's list may: it says to which host the secret goes.
-fn is_local_allowed(scope: &Scope, value: &ConfigValue<'_>) -> bool {
-    let is_allowed = scope.list.is_none_or(|rights| rights.allow_local);
-    if !is_allowed {
-        scope.forbidden(value, &format!(
-            "a fleet's list cannot name variables and files of a box; use {{ cred = \"{CAMERA_CREDENTIAL}NAME\" }}, or set allow_local = true in [fleet] of the box"
-        ));
-    }
-    is_allowed
-}
-
 /// A password without one line break at its end, which an editor adds.
 fn without_line_break(text: &str) -> &str {
     let line = text.strip_suffix('\n').unwrap_or(text);
     line.strip_suffix('\r').unwrap_or(line)
 }
 
-fn from_variable(scope: &Scope, value: &ConfigValue<'_>, name: &str) -> Option<String> {
-    if !is_local_allowed(scope, value) {
-        return None;
-    }
+fn from_variable(scope: &Scope, name: &str) -> Result<String, NoSecret> {
     if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') || name.is_empty() {
         // Not shown: it may be the secret itself.
-        value.error("\"env\" must be the name of an environment variable");
-        return None;
+        let text = "\"env\" must be the name of an environment variable";
+        return Err(NoSecret::Wrong(text.to_owned()));
     }
     let found = scope.environment.variable(name);
-    if found.is_none() {
-        scope.absent(
-            value,
-            format!("environment variable {name:?} is not set or empty"),
-        );
-    }
-    found
+    found.ok_or_else(|| {
+        NoSecret::Absent(format!("environment variable {name:?} is not set or empty"))
+    })
 }
 
-fn from_credential(scope: &Scope, value: &ConfigValue<'_>, name: &str) -> Option<String> {
+fn from_credential(scope: &Scope, name: &str) -> Result<String, NoSecret> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     if !name.bytes().all(allowed) || name.bytes().all(|b| b == b'.') {
-        value.error("\"cred\" must be the name of a credential: letters, digits, _ - and .");
-        return None;
+        let text = "\"cred\" must be the name of a credential: letters, digits, _ - and .";
+        return Err(NoSecret::Wrong(text.to_owned()));
     }
-    if scope
-        .list
-        .is_some_and(|rights| !rights.allows_credential(name))
+    if let Some(rights) = scope.list
+        && !rights.allows_credential(name)
     {
-        scope.forbidden(value, &format!(
+        return Err(NoSecret::Forbidden(format!(
             "a fleet's list can name credentials that begin with {CAMERA_CREDENTIAL:?}; rename it, or add it to camera_credentials in [fleet] of the box"
-        ));
-        return None;
+        )));
     }
     let dir = scope.environment.variable("CREDENTIALS_DIRECTORY");
-    let path = dir
-        .map(PathBuf::from)
-        .map(|dir| dir.join(name))
-        .filter(|path| path.exists());
-    let Some(path) = path else {
+    let path = dir.map(|dir| Path::new(&dir).join(name));
+    let path = path.filter(|path| path.exists()).ok_or_else(|| {
         let remedy = format!("add LoadCredential={name}:PATH to the unit");
-        let text = format!("systemd did not provide credential {name:?}; {remedy}");
-        scope.absent(value, text);
-        return None;
-    };
-    let text = read(&path);
-    value.checked(text.map_err(|error| format!("credential {name:?} cannot be read: {error}")))
+        NoSecret::Absent(format!(
+            "systemd did not provide credential {name:?}; {remedy}"
+        ))
+    });
+    read(&path?)
+        .map_err(|error| NoSecret::Wrong(format!("credential {name:?} cannot be read: {error}")))
 }
 
-fn from_file(scope: &Scope, value: &ConfigValue<'_>, path: &Path) -> Option<String> {
-    if !is_local_allowed(scope, value) {
-        return None;
-    }
+fn from_file(value: &ConfigValue<'_>, path: &Path) -> Result<String, NoSecret> {
     let shown = path.display();
-    match fs::metadata(path).map(|meta| meta.permissions().mode() & 0o7777) {
-        Ok(mode) if mode & 0o004 != 0 => {
-            value.warning(format!(
-                "{shown} is readable by all (mode {mode:04o}); run `chmod 600 {shown}`"
-            ));
-        }
-        Ok(_) => {}
-        Err(error) => {
-            scope.absent(value, format!("{shown} cannot be read: {error}"));
-            return None;
-        }
+    let cannot = |error| format!("{shown} cannot be read: {error}");
+    let found = fs::metadata(path).map_err(|error| NoSecret::Absent(cannot(error)))?;
+    let mode = found.permissions().mode() & 0o7777;
+    if mode & 0o004 != 0 {
+        value.warning(format!(
+            "{shown} is readable by all (mode {mode:04o}); run `chmod 600 {shown}`"
+        ));
     }
-    value.checked(read(path).map_err(|error| format!("{shown} cannot be read: {error}")))
+    read(path).map_err(|error| NoSecret::Wrong(cannot(error)))
 }
 
 /// Reads a small text file; a pipe, which would block, is refused and a huge file is not read to its end.
