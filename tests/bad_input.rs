@@ -294,36 +294,6 @@ fn rejecting_broker_is_logged_and_cameras_are_watched() {
 }
 
 #[test]
-fn restarted_broker_receives_all_states_again() {
-    let site = Site::new("", "");
-    let first = broker(site.broker, "");
-    let daemon = site.run();
-    let consumer = Consumer::on(site.broker);
-    consumer.wait_for("/count/car", |_| true);
-    drop(consumer);
-    drop(first);
-    daemon.stderr.wait_for("broker unavailable");
-    site.keeps_looking();
-
-    // It remembers nothing.
-    let _second = broker(site.broker, "");
-    let consumer = Consumer::on(site.broker);
-    for (topic, payload) in [
-        ("/edge/info", "\"cams\""),
-        ("/edge/config", "\"ok\""),
-        ("/cam/good/status", "online"),
-        ("/cam/good/health", "streaming"),
-        ("/cam/good/present/car", "O"),
-        ("/cam/good/count/car", ""),
-        ("/edge/status", "online"),
-    ] {
-        consumer.wait_for(topic, |reported| reported.contains(payload));
-    }
-    ends_well(daemon);
-    consumer.wait_for("/edge/status", |reported| reported == "offline");
-}
-
-#[test]
 fn stop_ends_the_daemon_while_a_model_is_loaded() {
     // At the start.
     let site = Site::new("", "");

@@ -106,57 +106,14 @@ mod tests {
     use spotter_control::Command;
     use spotter_core::{ManualClock, ModeId, Mono, NO_MODE, Setting, WallTime, testing::rate};
 
-    /// Two files of one site: `mqtt.overrides` is `keep` in the first and `forget` in the second.
-    fn keep_and_forget(state: &tempfile::TempDir) -> [Config; 2] {
-        ["keep", "forget"].map(|overrides| {
-            let mut config = test_support::config(&format!(
-                "mqtt = {{ url = \"mqtt://127.0.0.1:1\", overrides = \"{overrides}\" }}\n\
-                 [camera.gate]\nurl = \"test://\"\nrate = 1\nprompt.person.detect = \"person\"\n"
-            ));
-            config.node.state_dir = state.path().to_owned();
-            config
-        })
-    }
-
-    /// As the daemon stores what an input changed.
-    struct Stored {
-        config: ConfigStore,
-        state: StateStore,
-    }
-
-    impl std::ops::Deref for Stored {
-        type Target = ConfigStore;
-
-        fn deref(&self) -> &ConfigStore {
-            &self.config
-        }
-    }
-
-    impl Stored {
-        fn input<T>(&mut self, input: impl FnOnce(&mut ConfigStore) -> T) -> T {
-            let output = input(&mut self.config);
-            store_overrides(&self.config, &self.state);
-            output
-        }
-
-        fn set(&mut self, setting: Setting) {
-            let camera = self.cameras()[0].id.clone();
-            let command = Command::Set { camera, setting };
-            self.execute(&command, 0);
-        }
-
-        fn execute(&mut self, command: &Command, hours: i64) {
-            let executed = self.input(|c| c.execute(command, Mono::default(), hour(hours)));
-            executed.unwrap();
-        }
-
-        fn tick(&mut self, hours: i64) -> bool {
-            self.input(|config| config.tick(Mono::default(), hour(hours)))
-        }
-    }
-
-    fn open(config: &Config) -> Stored {
-        open_at(config, 0)
+    /// A site whose camera has a rate of 1, with a mode from 22:00 to 06:00 and one without a schedule.
+    fn site(overrides: &str) -> Config {
+        test_support::config(&format!(
+            "mqtt = {{ url = \"mqtt://127.0.0.1:1\", overrides = \"{overrides}\" }}\n\
+             [camera.gate]\nurl = \"test://\"\nrate = 1\nprompt.person.detect = \"person\"\n\
+             [mode.night]\nschedule = \"Mon-Sun 22:00-06:00 UTC\"\ncamera.gate.rate = 4\n\
+             [mode.away]\ncamera.gate = {{ enabled = true, rate = 2 }}\n",
+        ))
     }
 
     /// Some hours after midnight of a day, UTC.
@@ -164,75 +121,61 @@ mod tests {
         WallTime::from_unix_millis(1_795_392_000_000 + hours * 3_600_000)
     }
 
-    fn open_at(config: &Config, hours: i64) -> Stored {
-        let clock = ManualClock::at(hour(hours));
-        let state = StateStore::open(&config.node.state_dir, Arc::new(clock.clone())).unwrap();
-        let config = open_config(config.clone(), &state, &clock);
-        Stored { config, state }
+    fn start(config: &Config, hours: i64, stored: StoredOverrides) -> ConfigStore {
+        ConfigStore::new(config.clone(), stored, Mono::default(), hour(hours))
     }
 
-    /// Overrides as a program that means harm writes them.
-    fn hostile_overrides(now: &str) -> String {
-        let good = r#"{"camera":"gate","file":{"min_score":["person",0.0]},"now":{"min_score":["person",0.5]}}"#;
-        let bad = format!(r#"{{"camera":"gate","file":{{"rate_hz":1.0}},"now":{now}}}"#);
-        format!(r#"{{"v":1,"overrides":[{bad},{good}],"revisions":[]}}"#)
+    /// The next start of the daemon.
+    fn restart(store: &ConfigStore, hours: i64) -> ConfigStore {
+        let stored = store.stored().unwrap_or_default();
+        start(store.file(), hours, stored)
     }
 
-    #[test]
-    fn stored_settings_out_of_range_have_no_effect() {
-        let long = format!(r#"{{"text":["person","{}"]}}"#, "x".repeat(550_000));
-        let rates = ["0.0", "-1", "1e-320", "1e300", "null"];
-        let rates = rates.map(|rate| format!(r#"{{"rate_hz":{rate}}}"#));
-        for now in rates.iter().chain([&long]) {
-            let state = tempfile::tempdir().unwrap();
-            let [keep, _] = keep_and_forget(&state);
-            let text = hostile_overrides(now);
-            std::fs::write(state.path().join("overrides.json"), &text).unwrap();
-            let of_disk = open(&keep);
-            let [other, _] = keep_and_forget(&tempfile::tempdir().unwrap());
-            let mut of_fleet = open(&other);
-            let gate = of_fleet.cameras()[0].id.clone();
-            let read = ReadOverrides::of_json(text.as_bytes()).unwrap();
-            of_fleet.input(|c| c.set_stored_of(&gate, read.stored, Mono::default()));
-            for store in [of_disk, of_fleet] {
-                let camera = &store.cameras()[0];
-                assert_eq!((camera.rate, store.overrides().count()), (rate(1.0), 1));
-                let prompt = &camera.prompts[0];
-                assert_eq!(
-                    (prompt.task.text(), prompt.min_score.get()),
-                    ("person", 0.5)
-                );
-            }
-        }
+    fn execute(store: &mut ConfigStore, command: &Command, hours: i64) {
+        let executed = store.execute(command, Mono::default(), hour(hours));
+        executed.unwrap();
     }
 
-    fn switch(store: &mut Stored, mode: &str, hours: i64) {
+    fn set(store: &mut ConfigStore, setting: Setting) {
+        let camera = store.cameras()[0].id.clone();
+        execute(store, &Command::Set { camera, setting }, 0);
+    }
+
+    fn set_rate(store: &mut ConfigStore, rate_hz: f64) {
+        set(store, Setting::Rate(rate(rate_hz)));
+    }
+
+    fn switch(store: &mut ConfigStore, mode: &str, hours: i64) {
         let mode = ModeId::new(mode).unwrap();
         let mode = Some(mode).filter(|mode| mode.as_str() != NO_MODE);
-        store.execute(&Command::SetMode { mode }, hours);
+        execute(store, &Command::SetMode { mode }, hours);
     }
 
-    fn rate_hz(store: &Stored) -> f64 {
+    fn rate_hz(store: &ConfigStore) -> f64 {
         store.cameras()[0].rate.hz()
-    }
-
-    fn set_rate(store: &mut Stored, rate_hz: f64) {
-        store.set(Setting::Rate(rate(rate_hz)));
     }
 
     #[test]
     fn overrides_survive_a_restart_or_are_forgotten_as_configured() {
-        let state = tempfile::tempdir().unwrap();
-        let [keep, forget] = keep_and_forget(&state);
-        set_rate(&mut open(&keep), 4.0);
-        assert_eq!(rate_hz(&open(&keep)), 4.0);
-
-        let mut store = open(&forget);
-        assert_eq!(rate_hz(&store), 1.0);
-        set_rate(&mut store, 5.0);
-        assert_eq!(rate_hz(&store), 5.0);
-        assert_eq!(rate_hz(&open(&forget)), 1.0);
-        assert_eq!(rate_hz(&open(&keep)), 1.0, "neither override is left");
+        let directory = tempfile::tempdir().unwrap();
+        let clock = ManualClock::at(hour(0));
+        let open = |overrides| {
+            let state = StateStore::open(directory.path(), Arc::new(clock.clone())).unwrap();
+            let config = open_config(site(overrides), &state, &clock);
+            (config, state)
+        };
+        let changed_rate = |overrides, rate_hz| {
+            let (mut config, state) = open(overrides);
+            set_rate(&mut config, rate_hz);
+            store_overrides(&config, &state);
+            self::rate_hz(&config)
+        };
+        assert_eq!(changed_rate("keep", 4.0), 4.0);
+        assert_eq!(rate_hz(&open("keep").0), 4.0);
+        assert_eq!(rate_hz(&open("forget").0), 1.0);
+        assert_eq!(changed_rate("forget", 5.0), 5.0);
+        assert_eq!(rate_hz(&open("forget").0), 1.0);
+        assert_eq!(rate_hz(&open("keep").0), 1.0, "neither override is left");
     }
 
     #[test]
@@ -240,57 +183,34 @@ mod tests {
         let text = "mqtt = { url = \"mqtt://127.0.0.1:1\" }\n[fleet]\nname = \"hall\"\nurl = \"nats://127.0.0.1:1\"\n";
         let file = test_support::config(text);
         let mut config = test_support::config_store(&file, &ManualClock::default());
-        let list = test_support::config(
-            "mqtt.url = \"mqtt://127.0.0.1:1\"\n[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n",
-        );
-        config.replace_list(list.cameras.clone(), Mono::default());
+        let list = site("keep").cameras;
+        config.replace_list(list.clone(), Mono::default());
         config.replace_file(file, Mono::default(), hour(0));
-        assert_eq!(config.file().cameras, list.cameras);
-    }
-
-    /// A file with a mode from 22:00 to 06:00 and one without a schedule.
-    fn with_modes(state: &tempfile::TempDir) -> Config {
-        let [mut config, _] = keep_and_forget(state);
-        let modes = test_support::config(
-            "mqtt.url = \"mqtt://127.0.0.1:1\"\n\
-             [camera.gate]\nurl = \"test://\"\nrate = 1\nprompt.person.detect = \"person\"\n\
-             [mode.night]\nschedule = \"Mon-Sun 22:00-06:00 UTC\"\ncamera.gate.rate = 4\n\
-             [mode.away]\ncamera.gate = { enabled = true, rate = 2 }\n",
-        );
-        config.modes = modes.modes;
-        config
+        assert_eq!(config.file().cameras, list);
     }
 
     #[test]
     fn mode_replaces_the_file_and_a_later_command_the_mode() {
-        let state = tempfile::tempdir().unwrap();
-        let config = with_modes(&state);
-        let mut store = open_at(&config, 12);
+        let mut store = start(&site("keep"), 12, StoredOverrides::default());
         assert_eq!((store.mode(), rate_hz(&store)), (None, 1.0));
         switch(&mut store, "away", 12);
         assert_eq!(rate_hz(&store), 2.0);
         set_rate(&mut store, 3.0);
-        assert_eq!(rate_hz(&store), 3.0);
-        assert!(!store.tick(21));
-        assert_eq!(
-            rate_hz(&open_at(&config, 21)),
-            3.0,
-            "all survives a restart"
-        );
+        assert!(!store.tick(Mono::default(), hour(21)));
+        let restarted = restart(&store, 21);
+        assert_eq!((rate_hz(&store), rate_hz(&restarted)), (3.0, 3.0));
         // The mode that comes later is newer than the command.
-        assert!(store.tick(22));
+        assert!(store.tick(Mono::default(), hour(22)));
         assert_eq!((rate_hz(&store), store.overrides().count()), (4.0, 0));
-        assert!(store.tick(30));
+        assert!(store.tick(Mono::default(), hour(30)));
         assert_eq!(rate_hz(&store), 1.0);
     }
 
     #[test]
     fn switch_discards_overrides_of_the_values_that_it_changes() {
-        let state = tempfile::tempdir().unwrap();
-        let config = with_modes(&state);
-        let mut store = open_at(&config, 12);
-        store.set(Setting::Enabled(false));
-        store.set(Setting::MotionGate(true));
+        let mut store = start(&site("keep"), 12, StoredOverrides::default());
+        set(&mut store, Setting::Enabled(false));
+        set(&mut store, Setting::MotionGate(true));
         // Neither has a value for them.
         switch(&mut store, "night", 12);
         assert_eq!((rate_hz(&store), store.overrides().count()), (4.0, 2));
@@ -305,60 +225,43 @@ mod tests {
 
     #[test]
     fn mode_switched_while_stopped_discards_overrides_at_the_start() {
-        let state = tempfile::tempdir().unwrap();
-        let mut config = with_modes(&state);
-        let mut store = open_at(&config, 12);
+        let mut store = start(&site("keep"), 12, StoredOverrides::default());
         set_rate(&mut store, 3.0);
-        assert_eq!(rate_hz(&open_at(&config, 13)), 3.0);
-        assert_eq!(rate_hz(&open_at(&config, 23)), 4.0);
-        assert_eq!(rate_hz(&open_at(&config, 24)), 4.0);
+        let rates = [13, 23, 24].map(|hours| rate_hz(&restart(&store, hours)));
+        assert_eq!(rates, [3.0, 4.0, 4.0]);
         // With "forget", a restart ends a choice as it ends overrides.
-        config.mqtt.overrides = OverridePersistence::Forget;
-        let mut store = open_at(&config, 12);
+        let mut store = start(&site("forget"), 12, StoredOverrides::default());
         switch(&mut store, "away", 12);
-        assert_eq!(open_at(&config, 12).mode(), None);
+        assert_eq!(restart(&store, 12).mode(), None);
     }
 
     #[test]
     fn reload_keeps_the_active_mode_if_the_file_has_it() {
-        let state = tempfile::tempdir().unwrap();
-        let config = with_modes(&state);
-        let mut store = open_at(&config, 12);
+        let mut store = start(&site("keep"), 12, StoredOverrides::default());
         switch(&mut store, "away", 12);
         set_rate(&mut store, 3.0);
-        let mut edited = config.clone();
+        let mut edited = site("keep");
         edited.modes[1].settings.remove(0);
-        store.input(|c| c.replace_file(edited.clone(), Mono::default(), hour(13)));
+        store.replace_file(edited.clone(), Mono::default(), hour(13));
         assert_eq!(store.mode().map(ModeId::as_str), Some("away"));
         assert_eq!(rate_hz(&store), 3.0);
         edited.modes.remove(1);
-        store.input(|c| c.replace_file(edited, Mono::default(), hour(13)));
+        store.replace_file(edited, Mono::default(), hour(13));
         assert_eq!((store.mode(), rate_hz(&store)), (None, 1.0));
     }
 
     #[test]
     fn each_section_except_cameras_needs_a_restart() {
-        let state = tempfile::tempdir().unwrap();
-        let [old, forget] = keep_and_forget(&state);
-        assert_eq!(restart_reasons(&old, &forget), ["[mqtt]"]);
-        let mut cameras = old.clone();
-        cameras.cameras[0].rate = rate(3.0);
-        cameras.hash = "another".into();
-        assert_eq!(restart_reasons(&old, &cameras), [""; 0]);
-        let with_webhook = test_support::config(
-            "mqtt.url = \"mqtt://127.0.0.1:1\"\nwebhook.door.url = \"http://flows\"\n\
-             [camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n",
-        );
-        let mut webhooks = old.clone();
-        webhooks.webhooks = with_webhook.webhooks;
-        assert_eq!(restart_reasons(&old, &webhooks), [""; 0]);
+        let old = site("keep");
+        assert_eq!(restart_reasons(&old, &site("forget")), ["[mqtt]"]);
+        let mut in_place = old.clone();
+        in_place.cameras[0].rate = rate(3.0);
+        in_place.hash = "another".into();
+        in_place.modes.clear();
+        assert_eq!(restart_reasons(&old, &in_place), [""; 0]);
         let mut new = old.clone();
         new.node.state_dir = "/nowhere".into();
-        new.http.listen = None;
         new.model.reuse_max_age += std::time::Duration::from_secs(1);
-        assert_eq!(
-            restart_reasons(&old, &new).len(),
-            2 + usize::from(old.http != new.http)
-        );
+        assert_eq!(restart_reasons(&old, &new), ["[node]", "[model]"]);
     }
 }

@@ -175,9 +175,8 @@ mod tests {
     fn question_is_settled_once_by_its_own_answer() {
         let mut questions = PendingQuestions::default();
         let mut ask = |requester| {
-            questions
-                .ask(&gate(), "rain?".into(), requester, at(0))
-                .unwrap()
+            let asked = questions.ask(&gate(), "rain?".into(), requester, at(0));
+            asked.unwrap()
         };
         let (a, b, c) = (ask("a"), ask("b"), ask("c"));
         let text = |text: &str| AnswerBody::Text {

@@ -153,18 +153,3 @@ pub struct LineCrossing {
     /// Crossings in this direction since the last reset, this one included.
     pub count: u64,
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn track_id_is_made_of_run_camera_and_number() {
-        let gate = CameraId::new("gate").unwrap();
-        let track = TrackId::new("b7c1", &gate, 37);
-        assert_eq!(
-            (track.as_str(), track.to_string().len()),
-            ("b7c1-gate-37", 12)
-        );
-    }
-}

@@ -317,12 +317,7 @@ mod tests {
             prop_assert_eq!(cut.size(), (wanted.width.min(size.0 - left), wanted.height.min(size.1 - top)));
             for index in 0..3 {
                 let Some((row_bytes, rows)) = format.plane_size(index, cut.width(), cut.height()) else { break };
-                let (bytes, pixels) = match (format, index) {
-                    (PixelFormat::Rgb, _) => (3, 1),
-                    (_, 0) => (1, 1),
-                    (PixelFormat::Nv12, _) => (2, 2),
-                    (PixelFormat::I420, _) => (1, 2),
-                };
+                let (bytes, pixels) = format.plane_step(index);
                 for y in 0..rows {
                     let from = left / pixels * bytes;
                     let whole = picture.row(index, top / pixels + y);

@@ -91,62 +91,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn areas_are_accepted_in_both_directions() {
+    fn areas_and_lines_are_accepted_or_rejected_with_the_reason() {
+        let (area, line): (fn(&[Point]) -> _, fn(&[Point]) -> _) = (check_polygon, check_polyline);
         let square = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)];
-        let mut reversed = square;
-        reversed.reverse();
+        let reversed = [(0.0, 1.0), (1.0, 1.0), (1.0, 0.0), (0.0, 0.0)];
+        let closed = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 0.0)];
         let dented = [(0.0, 0.0), (1.0, 0.0), (0.5, 0.5), (1.0, 1.0), (0.0, 1.0)];
-        assert_eq!(check_polygon(&square), Ok(()));
-        assert_eq!(check_polygon(&reversed), Ok(()));
-        assert_eq!(check_polygon(&dented), Ok(()));
-    }
-
-    #[test]
-    fn polygon_without_area_is_rejected_with_its_reason() {
-        let cases: [(&[Point], &str); 6] = [
-            (&[(0.0, 0.0), (1.0, 1.0)], "needs at least 3 points, has 2"),
-            (
-                &[(0.0, 0.0), (0.5, 0.5), (1.2, 0.5)],
-                "point 3 is [1.2, 0.5]; values are 0 to 1",
-            ),
-            (
-                &[(0.0, 0.0), (1.0, 1.0), (1.0, 0.0), (0.0, 1.0)],
-                "edges cross",
-            ),
-            (
-                &[(0.0, 0.0), (1.0, 0.0), (0.5, 0.5), (0.5, 0.0)],
-                "edges cross",
-            ),
-            (&[(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)], "has no area"),
-            (
-                &[(f64::NAN, 0.0), (0.5, 0.5), (1.0, 0.0)],
-                "values are 0 to 1",
-            ),
-        ];
-        for (corners, part) in cases {
-            let error = check_polygon(corners).unwrap_err();
-            assert!(error.contains(part), "{error}");
-        }
-    }
-
-    #[test]
-    fn line_that_cannot_count_is_rejected_with_its_reason() {
         let bent = [(0.0, 0.5), (0.5, 0.2), (1.0, 0.5)];
-        assert_eq!(check_polyline(&bent), Ok(()));
-        assert_eq!(check_polyline(&bent[..2]), Ok(()));
-        let cases: [(&[Point], &str); 5] = [
-            (&[(0.5, 0.5)], "needs at least 2 points, has 1"),
-            (&[(0.5, 0.5), (0.5, 1.5)], "point 2 is [0.5, 1.5]"),
-            (&[(0.5, 0.5), (0.5, 0.5)], "has no length"),
-            (&[(0.0, 0.5), (0.8, 0.5), (0.4, 0.5)], "edges cross"),
+        let crossed = [(0.0, 0.0), (1.0, 1.0), (1.0, 0.0), (0.0, 1.0)];
+        let back = [(0.0, 0.5), (0.8, 0.5), (0.4, 0.5)];
+        let folded = [(0.0, 0.0), (1.0, 0.0), (0.5, 0.5), (0.5, 0.0)];
+        let straight = [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)];
+        let outside = [(0.0, 0.0), (0.5, 0.5), (1.2, 0.5)];
+        let no_number = [(f64::NAN, 0.0), (0.5, 0.5), (1.0, 0.0)];
+        let cases: [(fn(&[Point]) -> Result<(), String>, &[Point], &str); 16] = [
+            (area, &square, ""),
+            (area, &reversed, ""),
+            (area, &closed, "edges cross"),
+            (area, &dented, ""),
+            (line, &bent, ""),
+            (line, &bent[..2], ""),
+            (area, &square[..2], "needs at least 3 points, has 2"),
+            (line, &square[..1], "needs at least 2 points, has 1"),
+            (area, &outside, "point 3 is [1.2, 0.5]; values are 0 to 1"),
+            (area, &no_number, "values are 0 to 1"),
             (
-                &[(0.0, 0.0), (1.0, 1.0), (1.0, 0.0), (0.0, 1.0)],
-                "the ones that start at points 1 and 3",
+                area,
+                &crossed,
+                "edges cross: the ones that start at points 1 and 3",
             ),
+            (
+                line,
+                &crossed,
+                "edges cross: the ones that start at points 1 and 3",
+            ),
+            (area, &folded, "edges cross"),
+            (line, &back, "edges cross"),
+            (area, &straight, "has no area"),
+            (line, &[(0.5, 0.5); 2], "has no length"),
         ];
-        for (points, part) in cases {
-            let error = check_polyline(points).unwrap_err();
-            assert!(error.contains(part), "{error}");
+        for (check, points, part) in cases {
+            let found = check(points).err().unwrap_or_default();
+            assert!(
+                found.contains(part) && found.is_empty() == part.is_empty(),
+                "{points:?}: {found}"
+            );
         }
     }
 }

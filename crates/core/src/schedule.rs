@@ -186,115 +186,99 @@ mod tests {
     }
 
     #[test]
-    fn span_over_midnight_belongs_to_its_first_day() {
-        let nights = WeeklySchedule::new("Mon-Fri 18:00-06:00 Europe/Berlin").unwrap();
-        assert_eq!(nights.days, [true, true, true, true, true, false, false]);
-        assert_eq!((nights.from_minute, nights.to_minute), (1080, 360));
-        // 2026-11-20 is a Friday; Berlin is one hour ahead of UTC in winter.
-        assert!(!nights.covers(at("2026-11-20T16:59:59Z")));
-        assert!(nights.covers(at("2026-11-20T17:00:00Z")));
-        assert!(nights.covers(at("2026-11-21T04:59:59Z")));
-        assert!(!nights.covers(at("2026-11-21T05:00:00Z")));
-        assert!(!nights.covers(at("2026-11-21T20:00:00Z")));
-        assert!(!nights.covers(at("2026-11-23T04:00:00Z")), "Sunday night");
-    }
-
-    #[test]
-    fn clock_times_hold_in_summer_and_winter() {
-        let day = WeeklySchedule::new("Mon-Sun 08:00-20:00 Europe/Berlin").unwrap();
-        assert!(day.covers(at("2026-07-01T06:00:00Z")));
-        assert!(!day.covers(at("2026-12-01T06:00:00Z")));
-        // The clocks go back on 2026-10-25 at 03:00 summer time: 02:30 is there twice, and both are inside.
-        let night = WeeklySchedule::new("Sun 02:00-03:00 Europe/Berlin").unwrap();
-        assert!(night.covers(at("2026-10-25T00:30:00Z")));
-        assert!(night.covers(at("2026-10-25T01:30:00Z")));
-        assert!(!night.covers(at("2026-10-25T02:00:00Z")));
-        // They go forward on 2026-03-29 from 02:00 to 03:00: that hour is not there, and what begins before it ends with it.
-        let into_the_gap = WeeklySchedule::new("Sun 01:30-02:30 Europe/Berlin").unwrap();
-        for minute in 0..180 {
-            let now = at("2026-03-29T00:00:00Z").plus_seconds(f64::from(minute) * 60.0);
-            assert!(!night.covers(now), "{minute}");
-            let is_inside = (30..60).contains(&minute);
-            assert_eq!(into_the_gap.covers(now), is_inside, "{minute}");
+    fn schedule_covers_the_clock_times_of_its_zone() {
+        // 2026-11-20 is a Friday. Berlin is one hour ahead of UTC in winter, and two in summer.
+        for (text, inside, outside) in [
+            (
+                // A span over midnight belongs to its first day.
+                "Mon-Fri 18:00-06:00 Europe/Berlin",
+                "2026-11-20T17:00:00Z 2026-11-21T04:59:59Z",
+                "2026-11-20T16:59:59Z 2026-11-21T05:00:00Z 2026-11-21T20:00:00Z 2026-11-23T04:00:00Z",
+            ),
+            (
+                "Mon-Sun 08:00-20:00 Europe/Berlin",
+                "2026-07-01T06:00:00Z",
+                "2026-12-01T06:00:00Z",
+            ),
+            (
+                // 02:30 is there twice on 2026-10-25, and not on 2026-03-29.
+                "Sun 02:00-03:00 Europe/Berlin",
+                "2026-10-25T00:30:00Z 2026-10-25T01:30:00Z",
+                "2026-10-25T02:00:00Z 2026-03-29T00:59:59Z 2026-03-29T01:00:00Z",
+            ),
+            (
+                // What begins before the skipped hour ends with it.
+                "Sun 01:30-02:30 Europe/Berlin",
+                "2026-03-29T00:30:00Z 2026-03-29T00:59:59Z",
+                "2026-03-29T00:29:59Z 2026-03-29T01:00:00Z 2026-03-29T01:30:00Z",
+            ),
+            (
+                "Sat-Mon,Wed 00:00-24:00 UTC",
+                "2026-11-21T23:59:00Z",
+                "2026-11-24T12:00:00Z",
+            ),
+        ] {
+            let schedule = WeeklySchedule::new(text).unwrap();
+            let covers = |utc: &str| schedule.covers(at(utc));
+            assert!(inside.split(' ').all(covers), "{text}");
+            assert!(!outside.split(' ').any(covers), "{text}");
         }
     }
 
     #[test]
     fn last_time_is_the_newest_one_that_has_passed() {
-        let daily = WeeklyTime::new("00:00 Europe/Berlin").unwrap();
-        let last = |time: &WeeklyTime, now| time.last_until(at(now)).unwrap();
-        assert_eq!(
-            last(&daily, "2026-11-20T22:59:59Z"),
-            at("2026-11-19T23:00:00Z")
-        );
-        assert_eq!(
-            last(&daily, "2026-11-20T23:00:00Z"),
-            at("2026-11-20T23:00:00Z")
-        );
-        assert_eq!(
-            last(&daily, "2026-07-01T12:00:00Z"),
-            at("2026-06-30T22:00:00Z")
-        );
-        // 2026-11-23 is a Monday.
-        let mondays = WeeklyTime::new("Mon 06:00 UTC").unwrap();
-        assert_eq!(
-            last(&mondays, "2026-11-23T05:59:00Z"),
-            at("2026-11-16T06:00:00Z")
-        );
-        assert_eq!(
-            last(&mondays, "2026-11-23T06:00:00Z"),
-            at("2026-11-23T06:00:00Z")
-        );
-        // 02:30 is skipped on 2026-03-29 and there twice on 2026-10-25.
-        let night = WeeklyTime::new("02:30 Europe/Berlin").unwrap();
-        assert_eq!(
-            last(&night, "2026-03-29T12:00:00Z"),
-            at("2026-03-29T01:30:00Z")
-        );
-        assert_eq!(
-            last(&night, "2026-10-25T12:00:00Z"),
-            at("2026-10-25T00:30:00Z")
-        );
-    }
-
-    #[test]
-    fn wrong_time_is_rejected_with_its_reason() {
-        for (text, part) in [
-            ("00:00", "is not a time and a time zone"),
-            ("daily", "is not a time and a time zone"),
-            ("0:00 UTC", "\"0:00\" is not a time of day"),
-            ("24:00 UTC", "is 00:00 of the next day"),
-            ("00:00 CEST", "unknown zone \"CEST\""),
-            ("Montag 00:00 UTC", "\"Montag\" is not a day"),
+        let (daily, night) = ("00:00 Europe/Berlin", "02:30 Europe/Berlin");
+        for (text, now, last) in [
+            (daily, "2026-11-20T22:59:59Z", "2026-11-19T23:00:00Z"),
+            (daily, "2026-11-20T23:00:00Z", "2026-11-20T23:00:00Z"),
+            (daily, "2026-07-01T12:00:00Z", "2026-06-30T22:00:00Z"),
+            (
+                "Mon 06:00 UTC",
+                "2026-11-23T05:59:00Z",
+                "2026-11-16T06:00:00Z",
+            ),
+            (
+                "Mon 06:00 UTC",
+                "2026-11-23T06:00:00Z",
+                "2026-11-23T06:00:00Z",
+            ),
+            (night, "2026-03-29T12:00:00Z", "2026-03-29T01:30:00Z"),
+            (night, "2026-10-25T12:00:00Z", "2026-10-25T00:30:00Z"),
         ] {
-            let error = WeeklyTime::new(text).unwrap_err();
-            assert!(error.contains(part), "{text}: {error}");
+            let found = WeeklyTime::new(text).unwrap().last_until(at(now));
+            assert_eq!(found, Some(at(last)), "{text} {now}");
         }
     }
 
     #[test]
-    fn days_may_wrap_and_the_day_may_end_at_24() {
-        let wrapped = WeeklySchedule::new("Sat-Mon,Wed 00:00-24:00 UTC").unwrap();
-        assert_eq!(wrapped.days, [true, false, true, false, false, true, true]);
-        assert!(wrapped.covers(at("2026-11-21T23:59:00Z")));
-        assert!(!wrapped.covers(at("2026-11-24T12:00:00Z")), "Tuesday");
-    }
-
-    #[test]
-    fn messages_say_what_is_wrong() {
+    fn wrong_times_are_rejected_with_their_reason() {
+        let of_schedule = |text: &str| WeeklySchedule::new(text).map(drop);
+        let of_time = |text: &str| WeeklyTime::new(text).map(drop);
         let use_names = "unknown zone \"CEST\"; use names such as Europe/Berlin";
         let near = "did you mean \"Europe/Berlin\"?";
-        for (text, part) in [
-            ("Mon-Fri 18:00-06:00 CEST", use_names),
-            ("Mon-Fri 18:00-06:00 Europe/Berln", near),
-            ("Montag 18:00-06:00 UTC", "\"Montag\" is not a day"),
-            ("Mon 18-06 UTC", "\"18\" is not a time of day"),
-            ("Mon 24:30-25:00 UTC", "\"24:30\" is not a time of day"),
-            ("Mon 24:00-06:00 UTC", "cannot start a span"),
-            ("", "is not days, times and a time zone"),
+        for (error, part) in [
+            (of_schedule("Mon-Fri 18:00-06:00 CEST"), use_names),
+            (of_schedule("Mon-Fri 18:00-06:00 Europe/Berln"), near),
+            (
+                of_schedule("Montag 18:00-06:00 UTC"),
+                "\"Montag\" is not a day",
+            ),
+            (of_schedule("Mon 18-06 UTC"), "\"18\" is not a time of day"),
+            (
+                of_schedule("Mon 24:30-25:00 UTC"),
+                "\"24:30\" is not a time",
+            ),
+            (of_schedule("Mon 24:00-06:00 UTC"), "cannot start a span"),
+            (
+                of_schedule("22:00-06:00"),
+                "is not days, times and a time zone",
+            ),
+            (of_time("00:00"), "is not a time and a time zone"),
+            (of_time("0:00 UTC"), "\"0:00\" is not a time of day"),
+            (of_time("24:00 UTC"), "is 00:00 of the next day"),
         ] {
-            let error = WeeklySchedule::new(text).unwrap_err();
-            assert!(error.contains(part), "{text}: {error}");
+            let error = error.unwrap_err();
+            assert!(error.contains(part), "{error}");
         }
     }
 }

@@ -256,13 +256,11 @@ mod tests {
     }
 
     #[test]
-    fn few_answers_give_no_map() {
-        let fitted = ScoreMap::fit(answers(99, |p| p));
-        assert_eq!(fitted, Err(ScoreMapError::TooFew(99)));
-    }
-
-    #[test]
     fn points_that_are_no_map_are_refused() {
+        assert_eq!(
+            ScoreMap::fit(answers(99, |p| p)),
+            Err(ScoreMapError::TooFew(99))
+        );
         let map = |points: &[[f64; 2]]| ScoreMap::try_from(points.to_vec());
         assert!(map(&[[0.0, 0.1], [0.5, 0.1], [1.0, 0.9]]).is_ok());
         for wrong in [

@@ -20,12 +20,8 @@ fn id(text: &str) -> ModeId {
 }
 
 fn daily(from_hour: u16, to_hour: u16) -> Option<WeeklySchedule> {
-    Some(WeeklySchedule {
-        days: [true; 7],
-        from_minute: from_hour * 60,
-        to_minute: to_hour * 60,
-        zone: "Europe/Berlin".into(),
-    })
+    let text = format!("Mon-Sun {from_hour:02}:00-{to_hour:02}:00 Europe/Berlin");
+    Some(WeeklySchedule::new(&text).unwrap())
 }
 
 fn mode(name: &str, schedule: Option<WeeklySchedule>) -> ModeConfig {
