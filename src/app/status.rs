@@ -2,7 +2,7 @@
 
 use spotter_core::{Mono, Phase};
 use spotter_fleet::summary::{FleetSummary, NodeSummary};
-use spotter_mqtt::{BrokerState, CameraHealth, ConfigReport, ConfigState};
+use spotter_mqtt::{AwayCause, BrokerState, CameraHealth, ConfigReport, ConfigState};
 use spotter_page::{
     BrokerStatus, CameraStatus, ClockStatus, ConfigLine, FleetNodeStatus, FleetStatus, Mood,
     StreamStatus, WebhookLine,
@@ -51,10 +51,15 @@ pub fn broker(state: &BrokerState, now: Mono) -> BrokerStatus {
     let (mood, word) = match state {
         BrokerState::Connecting => (Mood::Busy, "connecting"),
         BrokerState::Online { .. } => (Mood::Good, "online"),
-        BrokerState::Backoff { .. } => (Mood::Bad, "disconnected"),
-        BrokerState::Refused { .. } => (Mood::Bad, "connection rejected"),
-        BrokerState::TakenOver { .. } => (Mood::Bad, "session taken over"),
-        BrokerState::Untrusted { .. } => (Mood::Bad, "certificate not trusted"),
+        BrokerState::Away { cause, .. } => {
+            let word = match cause {
+                AwayCause::Refused => "connection rejected",
+                AwayCause::TakenOver => "session taken over",
+                AwayCause::Untrusted => "certificate not trusted",
+                _ => "disconnected",
+            };
+            (Mood::Bad, word)
+        }
         BrokerState::Stopped => (Mood::Off, "closed"),
     };
     BrokerStatus {
@@ -187,7 +192,8 @@ mod tests {
     #[test]
     fn broker_shows_reason_and_next_attempt() {
         let now = Mono::default();
-        let lost = BrokerState::Backoff {
+        let lost = BrokerState::Away {
+            cause: AwayCause::Lost,
             reason: "connection refused".into(),
             retry_at: now.after(Duration::from_secs(30)),
         };

@@ -23,7 +23,7 @@ pub mod retained;
 pub use announcer::Announcer;
 pub use contract::*;
 pub use delivery::{MessageCounters, SentDetection};
-pub use link::{BrokerState, Identity, ReadError, TlsError, TopicReader};
+pub use link::{AwayCause, BrokerState, Identity, ReadError, TlsError, TopicReader};
 pub use publisher::Publisher;
 
 #[cfg(test)]

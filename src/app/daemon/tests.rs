@@ -27,7 +27,7 @@ use crate::{
 use spotter_cameras::{ingest, sampler::Sampler};
 use spotter_config::{self as config, Environment};
 use spotter_engine::open::ModelDevice;
-use spotter_mqtt::BrokerState;
+use spotter_mqtt::{AwayCause, BrokerState};
 use spotter_page::{Readiness, ServedPage};
 use spotter_scripted::{
     broker::{BrokerScript, ScriptedBroker},
@@ -287,7 +287,15 @@ async fn reload_connects_at_once_to_a_broker_that_rejected_before() {
     let mut daemon = daemon_with(site.write(&broker, 20), &[usize::MAX], never()).await;
     let mut state = daemon.stages.broker.state();
     for rate_hz in [20, 10] {
-        let is_rejected = |state: &BrokerState| matches!(state, BrokerState::Refused { .. });
+        let is_rejected = |state: &BrokerState| {
+            matches!(
+                state,
+                BrokerState::Away {
+                    cause: AwayCause::Refused,
+                    ..
+                }
+            )
+        };
         let rejected = state.wait_for(is_rejected).await.unwrap().clone();
         broker.script(|script| script.connack = 0);
         site.write(&broker, rate_hz);

@@ -216,163 +216,156 @@ impl Message {
             let camera = update.camera()?.clone();
             Some(CameraStamp { camera, epoch })
         });
+        let (topic, content) = topic_and_content(topics, update, epoch);
         Self {
+            topic,
             stamp,
-            ..Self::unstamped(topics, update, epoch)
-        }
-    }
-
-    fn unstamped(topics: &Topics, update: Update, epoch: Option<Epoch>) -> Self {
-        match update {
-            Update::Info(info) => {
-                Self::ranked(Rank::Birth, topics.info(), report::birth_json(info))
-            }
-            Update::Config(result) => Self::state(topics.config(), report::to_json(&result)),
-            Update::Stats(stats) => Self::state(topics.stats(), report::to_json(&stats)),
-            Update::Owner { camera, node } => {
-                let (topic, is_once) = (topics.camera_owner(&camera), node.is_none());
-                let epoch = epoch.unwrap_or_default();
-                let payload = report::to_json(&CameraOwner { node, epoch });
-                // Someone else may have replaced it at the broker.
-                Self::ranked(Rank::Owner, topic, payload)
-                    .repeated(true)
-                    .forgotten(is_once)
-            }
-            Update::CameraStatus { camera, online } => {
-                Self::state(topics.camera_status(&camera), status_text(online))
-            }
-            Update::Health { camera, health } => {
-                let payload = report::to_json_of(&*health, epoch);
-                Self::state(topics.camera_health(&camera), payload).refreshed_after(HEALTH_REFRESH)
-            }
-            Update::Detection(detection) => {
-                let topic = topics.detections(detection.camera(), &detection.prompt.id);
-                Self::stream(topic, StreamMessage::Answer(detection))
-            }
-            Update::Event(event) => Self {
-                topic: topics.of_event(&event),
-                stamp: None,
-                content: MessageContent::Event(event),
-            },
-            Update::Snapshot {
-                camera,
-                prompt,
-                jpeg,
-                retain,
-            } => {
-                let topic = topics.snapshot(&camera, &prompt);
-                let picture = StreamMessage::Picture {
-                    camera,
-                    jpeg,
-                    retain,
-                };
-                Self::stream(topic, picture)
-            }
-            Update::Reply { to, payload } => Self::reply(topics, to, payload),
-            Update::State {
-                camera,
-                prompt,
-                state,
-            } => Self::state(topics.state(&camera, &prompt, &state), state_text(state)),
-            Update::Trigger {
-                camera,
-                trigger,
-                is_active,
-            } => {
-                let text = if is_active { "ON" } else { "OFF" };
-                Self::state(topics.trigger(&camera, &trigger), text)
-            }
-            Update::Setting {
-                camera,
-                setting,
-                again,
-            } => {
-                let topic = topics.setting(&camera, &setting);
-                Self::state(topic, setting_text(&setting)).repeated(again)
-            }
-            Update::Mode { mode, again } => {
-                let mode = mode.as_ref().map_or(NO_MODE, ModeId::as_str);
-                Self::state(topics.mode(), mode).repeated(again)
-            }
-            Update::Discovery(record) => {
-                let payload = record.payload();
-                Self::ranked(Rank::Discovery, record.topic, payload)
-            }
-            Update::Clear(cleared) => Self::ranked(Rank::Clear, cleared.topic, Vec::new()),
+            content,
         }
     }
 
     /// The node's own status.
     pub(crate) fn node_status(topics: &Topics, online: bool) -> Self {
-        Self::ranked(Rank::Last, topics.status(), status_text(online))
-    }
-
-    fn stream(topic: String, stream: StreamMessage) -> Self {
         Self {
-            topic,
+            topic: topics.status(),
             stamp: None,
-            content: MessageContent::Stream(stream),
+            content: StateMessage::new(Rank::Last, status_text(online)).into(),
         }
     }
+}
 
-    fn state(topic: String, payload: impl Into<Vec<u8>>) -> Self {
-        Self::ranked(Rank::Usual, topic, payload)
-    }
-
-    fn ranked(rank: Rank, topic: String, payload: impl Into<Vec<u8>>) -> Self {
-        let state = StateMessage {
+impl StateMessage {
+    fn new(rank: Rank, payload: impl Into<Vec<u8>>) -> Self {
+        Self {
             rank,
             refresh: None,
             is_once: false,
             payload: payload.into().into(),
-        };
-        Self {
-            topic,
-            stamp: None,
-            content: MessageContent::State(state),
         }
     }
 
-    /// An unchanged state is published again after this time.
-    fn refreshed_after(mut self, age: Duration) -> Self {
-        if let MessageContent::State(state) = &mut self.content {
-            state.refresh = Some(age);
-        }
-        self
+    fn usual(payload: impl Into<Vec<u8>>) -> Self {
+        Self::new(Rank::Usual, payload)
     }
 
     /// With `again`, it is published also when it is unchanged.
-    pub(crate) fn repeated(self, again: bool) -> Self {
-        match again {
-            true => self.refreshed_after(Duration::ZERO),
-            false => self,
-        }
+    fn repeated(self, again: bool) -> Self {
+        let refresh = again.then_some(Duration::ZERO);
+        Self { refresh, ..self }
     }
+}
 
-    /// With `is_once`, it is not sent again after the broker has acknowledged it.
-    fn forgotten(mut self, is_once: bool) -> Self {
-        if let MessageContent::State(state) = &mut self.content {
-            state.is_once = is_once;
-        }
-        self
+impl From<StateMessage> for MessageContent {
+    fn from(state: StateMessage) -> Self {
+        Self::State(state)
     }
+}
 
-    /// The sender of the request chose the topic; an invalid one is replaced by the node's topic `reply`.
-    fn reply(topics: &Topics, to: Option<ReplyTo>, payload: Vec<u8>) -> Self {
-        let to = to.filter(|to| can_be_published_to(&to.topic));
-        let (topic, correlation) = match to {
-            Some(to) => (to.topic, to.correlation.map(Arc::from)),
-            None => (topics.reply(), None),
-        };
-        Self {
-            topic,
-            stamp: None,
-            content: MessageContent::Reply {
-                correlation,
+fn topic_and_content(
+    topics: &Topics,
+    update: Update,
+    epoch: Option<Epoch>,
+) -> (String, MessageContent) {
+    let (topic, state) = match update {
+        Update::Info(info) => (
+            topics.info(),
+            StateMessage::new(Rank::Birth, report::birth_json(info)),
+        ),
+        Update::Config(result) => (
+            topics.config(),
+            StateMessage::usual(report::to_json(&result)),
+        ),
+        Update::Stats(stats) => (topics.stats(), StateMessage::usual(report::to_json(&stats))),
+        Update::Owner { camera, node } => {
+            let is_once = node.is_none();
+            let epoch = epoch.unwrap_or_default();
+            let payload = report::to_json(&CameraOwner { node, epoch });
+            let owner = StateMessage {
+                is_once,
+                ..StateMessage::new(Rank::Owner, payload)
+            };
+            // Someone else may have replaced it at the broker.
+            (topics.camera_owner(&camera), owner.repeated(true))
+        }
+        Update::CameraStatus { camera, online } => {
+            let status = StateMessage::usual(status_text(online));
+            (topics.camera_status(&camera), status)
+        }
+        Update::Health { camera, health } => {
+            let health = StateMessage {
+                refresh: Some(HEALTH_REFRESH),
+                ..StateMessage::usual(report::to_json_of(&*health, epoch))
+            };
+            (topics.camera_health(&camera), health)
+        }
+        Update::State {
+            camera,
+            prompt,
+            state,
+        } => {
+            let topic = topics.state(&camera, &prompt, &state);
+            (topic, StateMessage::usual(state_text(state)))
+        }
+        Update::Trigger {
+            camera,
+            trigger,
+            is_active,
+        } => {
+            let text = if is_active { "ON" } else { "OFF" };
+            (topics.trigger(&camera, &trigger), StateMessage::usual(text))
+        }
+        Update::Setting {
+            camera,
+            setting,
+            again,
+        } => {
+            let value = StateMessage::usual(setting_text(&setting));
+            (topics.setting(&camera, &setting), value.repeated(again))
+        }
+        Update::Mode { mode, again } => {
+            let mode = mode.as_ref().map_or(NO_MODE, ModeId::as_str);
+            (topics.mode(), StateMessage::usual(mode).repeated(again))
+        }
+        Update::Discovery(record) => {
+            let payload = record.payload();
+            (record.topic, StateMessage::new(Rank::Discovery, payload))
+        }
+        Update::Clear(cleared) => (cleared.topic, StateMessage::new(Rank::Clear, Vec::new())),
+        Update::Detection(detection) => {
+            let topic = topics.detections(detection.camera(), &detection.prompt.id);
+            return (
+                topic,
+                MessageContent::Stream(StreamMessage::Answer(detection)),
+            );
+        }
+        Update::Event(event) => return (topics.of_event(&event), MessageContent::Event(event)),
+        Update::Snapshot {
+            camera,
+            prompt,
+            jpeg,
+            retain,
+        } => {
+            let topic = topics.snapshot(&camera, &prompt);
+            let picture = StreamMessage::Picture {
+                camera,
+                jpeg,
+                retain,
+            };
+            return (topic, MessageContent::Stream(picture));
+        }
+        // The sender of the request chose the topic; an invalid one is replaced by the node's topic `reply`.
+        Update::Reply { to, payload } => {
+            let to = to.filter(|to| can_be_published_to(&to.topic));
+            let correlation = to.as_ref().and_then(|to| to.correlation.clone());
+            let topic = to.map_or_else(|| topics.reply(), |to| to.topic);
+            let reply = MessageContent::Reply {
+                correlation: correlation.map(Arc::from),
                 payload: payload.into(),
-            },
+            };
+            return (topic, reply);
         }
-    }
+    };
+    (topic, state.into())
 }
 
 /// A longer response topic is ignored.

@@ -8,13 +8,17 @@
 //! camera has a newer one.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
     ops::RangeBounds,
     sync::Arc,
     time::Duration,
 };
 
-use super::{DeliveryOptions, MessageIds, Outgoing, gate::Fate, rates::RateLimit};
+use super::{
+    DeliveryOptions, MessageIds, Outgoing,
+    gate::{Fate, GateAt},
+    rates::RateLimit,
+};
 use crate::contract::{event, message::Body};
 use spotter_config::SpoolConfig;
 use spotter_core::{CameraId, Epoch, Event, Mono};
@@ -48,8 +52,7 @@ struct QueuedEvent {
     bytes: u64,
     since: Mono,
     expires: Mono,
-    /// It was declined before.
-    declined: bool,
+    was_declined: bool,
     phase: EventPhase,
 }
 
@@ -65,9 +68,7 @@ pub(crate) struct EventQueue {
     /// The first number of a fresh event; `None`: there is no connection, and all are late.
     fresh_from: Option<u64>,
     entries: BTreeMap<u64, QueuedEvent>,
-    /// Numbers of waiting events.
-    waiting: BTreeSet<u64>,
-    /// How many of them are late, by topic.
+    /// How many waiting ones are late, by topic.
     late_on: HashMap<Arc<str>, usize>,
     in_flight: usize,
     bytes: u64,
@@ -95,7 +96,6 @@ impl EventQueue {
             id_ms: 0,
             fresh_from: None,
             entries: BTreeMap::new(),
-            waiting: BTreeSet::new(),
             late_on: HashMap::new(),
             in_flight: 0,
             bytes: 0,
@@ -116,7 +116,8 @@ impl EventQueue {
     }
 
     pub(super) fn is_waiting(&self) -> bool {
-        !self.waiting.is_empty()
+        let mut all = self.entries.values();
+        all.any(|entry| entry.phase == EventPhase::Waiting)
     }
 
     /// `epoch`: of a fleet's camera.
@@ -164,13 +165,13 @@ impl EventQueue {
             bytes: logged.bytes + OVERHEAD_BYTES,
             since: now,
             expires,
-            declined: false,
-            phase: EventPhase::Waiting,
+            was_declined: false,
+            phase: EventPhase::Declined,
             logged,
         };
         self.bytes += entry.bytes;
         self.entries.insert(number, entry);
-        self.wait(number);
+        self.set_phase(number, EventPhase::Waiting);
         self.expire(now);
         self.keep_to_bounds();
     }
@@ -178,14 +179,12 @@ impl EventQueue {
     /// The broker accepted a connection.
     pub(super) fn connected(&mut self) {
         let last = self.entries.last_key_value();
-        self.fresh_from = Some(last.map_or(0, |(number, _)| number + 1));
-        self.all_wait();
+        self.all_are_late(Some(last.map_or(0, |(number, _)| number + 1)));
     }
 
     /// All undelivered events are late from now on.
     pub(super) fn disconnected(&mut self) {
-        self.fresh_from = None;
-        self.all_wait();
+        self.all_are_late(None);
         self.keep_to_bounds();
     }
 
@@ -193,42 +192,51 @@ impl EventQueue {
         self.fresh_from.is_none_or(|first| number < first)
     }
 
-    /// All are late.
-    fn all_wait(&mut self) {
+    fn all_are_late(&mut self, fresh_from: Option<u64>) {
+        self.fresh_from = fresh_from;
         self.in_flight = 0;
-        self.waiting.clear();
         self.late_on.clear();
-        for (&number, entry) in &mut self.entries {
+        for entry in self.entries.values_mut() {
             entry.phase = EventPhase::Waiting;
-            self.waiting.insert(number);
             *self.late_on.entry(Arc::clone(&entry.topic)).or_default() += 1;
         }
     }
 
-    /// The next event with its number, when the rates, the acknowledgements and `fate` allow one. Those of older epochs before it are dropped.
-    pub(super) fn take(
-        &mut self,
-        now: Mono,
-        fate: impl Fn(&CameraId, Option<Epoch>) -> Fate,
-    ) -> Option<(u64, Outgoing)> {
+    /// Every change of a phase.
+    fn set_phase(&mut self, number: u64, phase: EventPhase) {
+        let is_late = self.is_late(number);
+        let Some(entry) = self.entries.get_mut(&number) else {
+            return;
+        };
+        let before = std::mem::replace(&mut entry.phase, phase);
+        self.in_flight += usize::from(phase == EventPhase::InFlight);
+        self.in_flight -= usize::from(before == EventPhase::InFlight);
+        if is_late {
+            let late = self.late_on.entry(Arc::clone(&entry.topic)).or_default();
+            *late += usize::from(phase == EventPhase::Waiting);
+            *late -= usize::from(before == EventPhase::Waiting);
+        }
+    }
+
+    /// The next event with its number, when the rates, the acknowledgements and the gate allow one. Those of older epochs before it are dropped.
+    pub(super) fn take(&mut self, gate: GateAt<'_>) -> Option<(u64, Outgoing)> {
+        let now = gate.now;
         self.expire(now);
         if self.in_flight >= EVENTS_IN_FLIGHT_MAX || self.rate.ready_at(now) > now {
             return None;
         }
         let number = loop {
-            let next = self.next_fresh(&fate);
-            let (number, fate) = next.or_else(|| self.next_late(&fate, now))?;
+            let next = self.next_fresh(gate);
+            let (number, fate) = next.or_else(|| self.next_late(gate))?;
             if fate == Fate::Send {
                 break number;
             }
             self.remove(number);
             self.older_epoch += 1;
         };
-        self.stop_waiting(number);
+        self.set_phase(number, EventPhase::InFlight);
         let is_late = self.is_late(number);
-        let entry = self.entries.get_mut(&number)?;
-        entry.phase = EventPhase::InFlight;
-        self.in_flight += 1;
+        let entry = self.entries.get(&number)?;
         self.rate.count(now);
         if is_late {
             self.late_rate.count(now);
@@ -249,34 +257,27 @@ impl EventQueue {
     }
 
     /// When [`take`](Self::take) may have one, if nothing else happens before.
-    pub(super) fn next_at(
-        &self,
-        now: Mono,
-        fate: impl Fn(&CameraId, Option<Epoch>) -> Fate,
-    ) -> Option<Mono> {
+    pub(super) fn next_at(&self, gate: GateAt<'_>) -> Option<Mono> {
         if self.in_flight >= EVENTS_IN_FLIGHT_MAX {
             return None;
         }
-        let ready = self.rate.ready_at(now);
-        if self.next_fresh(&fate).is_some() {
+        let ready = self.rate.ready_at(gate.now);
+        if self.next_fresh(gate).is_some() {
             return Some(ready);
         }
-        let late = self.next_of(..self.fresh_from.unwrap_or(u64::MAX), |_| true, &fate);
-        late.map(|_| ready.max(self.late_rate.ready_at(now)))
+        let late = self.next_of(..self.fresh_from.unwrap_or(u64::MAX), gate, |_| true);
+        late.map(|_| ready.max(self.late_rate.ready_at(gate.now)))
     }
 
-    fn next_fresh(&self, fate: &impl Fn(&CameraId, Option<Epoch>) -> Fate) -> Option<(u64, Fate)> {
-        let is_free = |entry: &QueuedEvent| !self.late_on.contains_key(&entry.topic);
-        self.next_of(self.fresh_from?.., is_free, fate)
+    fn next_fresh(&self, gate: GateAt<'_>) -> Option<(u64, Fate)> {
+        let is_free =
+            |entry: &QueuedEvent| self.late_on.get(&entry.topic).is_none_or(|late| *late == 0);
+        self.next_of(self.fresh_from?.., gate, is_free)
     }
 
-    fn next_late(
-        &self,
-        fate: &impl Fn(&CameraId, Option<Epoch>) -> Fate,
-        now: Mono,
-    ) -> Option<(u64, Fate)> {
-        let is_ready = self.late_rate.ready_at(now) <= now;
-        let next = self.next_of(..self.fresh_from.unwrap_or(u64::MAX), |_| true, fate);
+    fn next_late(&self, gate: GateAt<'_>) -> Option<(u64, Fate)> {
+        let is_ready = self.late_rate.ready_at(gate.now) <= gate.now;
+        let next = self.next_of(..self.fresh_from.unwrap_or(u64::MAX), gate, |_| true);
         next.filter(|(_, fate)| is_ready || *fate == Fate::Drop)
     }
 
@@ -284,54 +285,40 @@ impl EventQueue {
     fn next_of(
         &self,
         numbers: impl RangeBounds<u64>,
+        gate: GateAt<'_>,
         is_free: impl Fn(&QueuedEvent) -> bool,
-        fate: &impl Fn(&CameraId, Option<Epoch>) -> Fate,
     ) -> Option<(u64, Fate)> {
-        let mut next = self.waiting.range(numbers).filter_map(|number| {
-            let entry = self.entries.get(number).filter(|entry| is_free(entry))?;
-            let fate = fate(&entry.logged.event.camera, entry.logged.epoch);
+        let waits = |entry: &QueuedEvent| entry.phase == EventPhase::Waiting && is_free(entry);
+        let all = self.entries.range(numbers);
+        let mut waiting = all.filter(|(_, entry)| waits(entry));
+        waiting.find_map(|(number, entry)| {
+            let fate = gate.fate(&entry.logged.event.camera, entry.logged.epoch);
             (fate != Fate::Wait).then_some((*number, fate))
-        });
-        next.next()
+        })
     }
 
     pub(super) fn acked(&mut self, number: u64) {
         self.remove(number);
     }
 
-    /// The hand-over failed: the event is due again.
     pub(super) fn failed(&mut self, number: u64) {
         self.set_phase(number, EventPhase::Waiting);
-        self.wait(number);
     }
 
     /// The broker refused the event. Counted the first time.
     pub(super) fn declined(&mut self, number: u64) {
         self.set_phase(number, EventPhase::Declined);
         if let Some(entry) = self.entries.get_mut(&number) {
-            self.declined += u64::from(!std::mem::replace(&mut entry.declined, true));
+            self.declined += u64::from(!std::mem::replace(&mut entry.was_declined, true));
         }
     }
 
     /// Refused events wait again.
     pub(super) fn retry_declined(&mut self) {
-        let declined = self.entries.iter_mut();
-        let declined = declined.filter(|(_, entry)| entry.phase == EventPhase::Declined);
-        let again = declined.map(|(&number, entry)| {
-            entry.phase = EventPhase::Waiting;
-            number
-        });
-        for number in again.collect::<Vec<_>>() {
-            self.wait(number);
-        }
-    }
-
-    fn set_phase(&mut self, number: u64, phase: EventPhase) {
-        if let Some(entry) = self.entries.get_mut(&number)
-            && entry.phase == EventPhase::InFlight
-        {
-            entry.phase = phase;
-            self.in_flight -= 1;
+        let all = self.entries.iter();
+        let declined = all.filter(|(_, entry)| entry.phase == EventPhase::Declined);
+        for number in declined.map(|(number, _)| *number).collect::<Vec<_>>() {
+            self.set_phase(number, EventPhase::Waiting);
         }
     }
 
@@ -364,36 +351,10 @@ impl EventQueue {
     }
 
     fn remove(&mut self, number: u64) {
-        self.stop_waiting(number);
-        let Some(gone) = self.entries.remove(&number) else {
-            return;
-        };
-        self.bytes -= gone.bytes;
-        if gone.phase == EventPhase::InFlight {
-            self.in_flight -= 1;
-        }
-        self.log.done(&self.receiver, [number]);
-    }
-
-    fn wait(&mut self, number: u64) {
-        if let Some(entry) = self.entries.get(&number)
-            && self.waiting.insert(number)
-            && self.is_late(number)
-        {
-            *self.late_on.entry(Arc::clone(&entry.topic)).or_default() += 1;
-        }
-    }
-
-    fn stop_waiting(&mut self, number: u64) {
-        if self.waiting.remove(&number)
-            && self.is_late(number)
-            && let Some(entry) = self.entries.get(&number)
-            && let Some(count) = self.late_on.get_mut(&entry.topic)
-        {
-            *count -= 1;
-            if *count == 0 {
-                self.late_on.remove(&entry.topic);
-            }
+        self.set_phase(number, EventPhase::Declined);
+        if let Some(gone) = self.entries.remove(&number) {
+            self.bytes -= gone.bytes;
+            self.log.done(&self.receiver, [number]);
         }
     }
 }
@@ -404,7 +365,7 @@ mod tests {
     use crate::{
         contract::event::tests::event,
         delivery::{
-            gate::send,
+            gate::open,
             tests::{json, ms, spool},
         },
     };
@@ -426,7 +387,7 @@ mod tests {
     }
 
     fn take_all(queue: &mut EventQueue, now: Mono) -> Vec<(u64, Outgoing)> {
-        std::iter::from_fn(|| queue.take(now, send)).collect()
+        std::iter::from_fn(|| queue.take(open(now))).collect()
     }
 
     /// Takes the events that are due within `seconds` and acknowledges each one at once.
@@ -434,7 +395,7 @@ mod tests {
         let mut all = Vec::new();
         for step in 0..seconds * 100 {
             let now = from.after(Duration::from_millis(10 * step));
-            while let Some((number, sent)) = queue.take(now, send) {
+            while let Some((number, sent)) = queue.take(open(now)) {
                 queue.acked(number);
                 all.push((now, sent));
             }
@@ -460,7 +421,7 @@ mod tests {
         }
         let first = take_all(&mut queue, ms(0));
         assert_eq!(first.len(), EVENTS_IN_FLIGHT_MAX);
-        let next_at = queue.next_at(ms(0), send);
+        let next_at = queue.next_at(open(ms(0)));
         assert_eq!(next_at, None, "the queue waits for an acknowledgement");
         // The client library had no room: the same event is the next.
         queue.failed(first[7].0);
@@ -557,9 +518,9 @@ mod tests {
         let mut queue = online();
         push(&mut queue, "gate", 1, ms(0));
         for _ in 0..2 {
-            let (number, _) = queue.take(ms(0), send).unwrap();
+            let (number, _) = queue.take(open(ms(0))).unwrap();
             queue.declined(number);
-            assert!(queue.take(ms(0), send).is_none() && queue.len() == 1);
+            assert!(queue.take(open(ms(0))).is_none() && queue.len() == 1);
             queue.retry_declined();
         }
         assert_eq!(queue.declined, 1);

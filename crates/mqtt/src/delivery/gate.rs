@@ -88,19 +88,37 @@ impl CameraGate {
         }
     }
 
-    pub(super) fn fate_of(&self, stamp: Option<&CameraStamp>, now: Mono) -> Fate {
+    pub(super) fn at(&self, now: Mono) -> GateAt<'_> {
+        GateAt {
+            rights: self.rights.as_deref(),
+            is_open: self.is_open(now),
+            now,
+        }
+    }
+}
+
+/// The gate at a moment.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GateAt<'a> {
+    rights: Option<&'a dyn CameraRights>,
+    is_open: bool,
+    pub(super) now: Mono,
+}
+
+impl GateAt<'_> {
+    pub(super) fn fate_of(self, stamp: Option<&CameraStamp>) -> Fate {
         stamp.map_or(Fate::Send, |stamp| {
-            self.fate(&stamp.camera, Some(stamp.epoch), now)
+            self.fate(&stamp.camera, Some(stamp.epoch))
         })
     }
 
     /// Of a message of the camera with this epoch. `None`: it is from before the node was in a fleet.
-    pub(super) fn fate(&self, camera: &CameraId, epoch: Option<Epoch>, now: Mono) -> Fate {
-        let (Some(rights), Some(epoch)) = (&self.rights, epoch) else {
+    pub(super) fn fate(self, camera: &CameraId, epoch: Option<Epoch>) -> Fate {
+        let (Some(rights), Some(epoch)) = (self.rights, epoch) else {
             return Fate::Send;
         };
-        match rights.may(camera, now) {
-            MayPublish::Publish(own) if own == epoch && self.is_open(now) => Fate::Send,
+        match rights.may(camera, self.now) {
+            MayPublish::Publish(own) if own == epoch && self.is_open => Fate::Send,
             MayPublish::Publish(newest) | MayPublish::Silent { newest } if epoch < newest => {
                 Fate::Drop
             }
@@ -109,8 +127,13 @@ impl CameraGate {
     }
 }
 
-/// The fate of all messages without a fleet.
+/// The gate of a node without a fleet.
 #[cfg(test)]
-pub(super) fn send(_: &CameraId, _: Option<Epoch>) -> Fate {
-    Fate::Send
+pub(super) fn open<'a>(now: Mono) -> GateAt<'a> {
+    let (rights, is_open) = (None, true);
+    GateAt {
+        rights,
+        is_open,
+        now,
+    }
 }

@@ -276,7 +276,8 @@ impl Outbox {
         }
         // In a fleet, all events and streams are of its cameras.
         if self.gate.is_open(now) {
-            let taken = self.take_event(now).or_else(|| self.take_stream(now));
+            let taken = self.take_event(now);
+            let taken = taken.or_else(|| self.streams.take(self.gate.at(now)));
             if taken.is_some() {
                 return taken;
             }
@@ -305,42 +306,26 @@ impl Outbox {
     }
 
     fn take_reply(&mut self, now: Mono) -> Option<Outgoing> {
-        if !self.has_space() || self.is_final() {
-            return None;
-        }
-        let reply = self.replies.take()?;
+        let may_reply = self.has_space() && !self.is_final();
+        let reply = may_reply.then(|| self.replies.take()).flatten()?;
         Some(self.with_ticket(SentMessage::Reply(reply.clone()), reply, now))
     }
 
     fn has_pending_states(&self, now: Mono) -> bool {
-        self.states
-            .has_pending(|stamp| self.gate.fate_of(stamp, now))
+        self.states.has_pending(self.gate.at(now))
     }
 
     fn take_state(&mut self, now: Mono) -> Option<Outgoing> {
-        if !self.has_space() {
-            return None;
-        }
-        let gate = &self.gate;
-        let outgoing = self.states.take(|stamp| gate.fate_of(stamp, now))?;
-        let sent = SentMessage::State(outgoing.topic.clone());
-        Some(self.with_ticket(sent, outgoing, now))
+        let gate = self.has_space().then(|| self.gate.at(now))?;
+        let state = self.states.take(gate)?;
+        let sent = SentMessage::State(state.topic.clone());
+        Some(self.with_ticket(sent, state, now))
     }
 
     fn take_event(&mut self, now: Mono) -> Option<Outgoing> {
-        if !self.has_space() {
-            return None;
-        }
-        let gate = &self.gate;
-        let fate = |camera: &CameraId, epoch| gate.fate(camera, epoch, now);
-        let (number, event) = self.events.take(now, fate)?;
+        let gate = self.has_space().then(|| self.gate.at(now))?;
+        let (number, event) = self.events.take(gate)?;
         Some(self.with_ticket(SentMessage::Event(number), event, now))
-    }
-
-    fn take_stream(&mut self, now: Mono) -> Option<Outgoing> {
-        let gate = &self.gate;
-        let fate = |camera: &CameraId, epoch| gate.fate(camera, epoch, now);
-        self.streams.take(now, fate)
     }
 
     /// Registers a message that the broker will acknowledge.
@@ -363,17 +348,15 @@ impl Outbox {
             FinalStatus::NotWanted | FinalStatus::Sent => None,
         };
         let is_open = self.gate.is_open(now);
-        let fate = |camera: &CameraId, epoch| self.gate.fate(camera, epoch, now);
-        let takes_events = is_open && self.has_space() && !self.is_final();
-        let event = takes_events
-            .then(|| self.events.next_at(now, fate))
-            .flatten();
-        let stream = is_open.then(|| self.streams.next_at(now, fate)).flatten();
+        let gate = self.gate.at(now);
+        let may_send_events = is_open && self.has_space() && !self.is_final();
+        let event = may_send_events.then(|| self.events.next_at(gate));
+        let stream = is_open.then(|| self.streams.next_at(gate));
         let opens_at = self.gate.opens_at().filter(|_| !is_open);
         let times = [
-            stream,
+            stream.flatten(),
             final_status,
-            event,
+            event.flatten(),
             self.retry_declined_at,
             opens_at,
         ];

@@ -5,7 +5,10 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{DeliveryOptions, Outgoing, gate::Fate};
+use super::{
+    DeliveryOptions, Outgoing,
+    gate::{Fate, GateAt},
+};
 use crate::contract::message::{Body, CameraStamp, Rank, StateMessage};
 use spotter_core::{CameraId, Mono};
 
@@ -115,9 +118,9 @@ impl StateQueue {
     }
 
     /// The next state that may be sent, in the order of ranks; those before it that are of older epochs are dropped.
-    pub(super) fn take(&mut self, fate: impl Fn(Option<&CameraStamp>) -> Fate) -> Option<Outgoing> {
+    pub(super) fn take(&mut self, gate: GateAt<'_>) -> Option<Outgoing> {
         loop {
-            let (key, topic, fate) = self.next_pending(&fate)?;
+            let (key, topic, fate) = self.next_pending(gate)?;
             self.pending.remove(&key);
             if fate == Fate::Drop {
                 self.states.remove(&topic);
@@ -137,21 +140,15 @@ impl StateQueue {
         }
     }
 
-    pub(super) fn has_pending(&self, fate: impl Fn(Option<&CameraStamp>) -> Fate) -> bool {
-        self.next_pending(&fate).is_some()
+    pub(super) fn has_pending(&self, gate: GateAt<'_>) -> bool {
+        self.next_pending(gate).is_some()
     }
 
-    fn next_pending(
-        &self,
-        fate: &impl Fn(Option<&CameraStamp>) -> Fate,
-    ) -> Option<((Rank, u64), String, Fate)> {
-        let mut pending = self.pending.iter().filter_map(|(key, topic)| {
-            let stamp = self.states.get(topic)?.stamp.as_ref();
-            let fate = fate(stamp);
-            (fate != Fate::Wait).then_some((key, topic, fate))
-        });
-        let (key, topic, fate) = pending.next()?;
-        Some((*key, topic.clone(), fate))
+    fn next_pending(&self, gate: GateAt<'_>) -> Option<((Rank, u64), String, Fate)> {
+        self.pending.iter().find_map(|(key, topic)| {
+            let fate = gate.fate_of(self.states.get(topic)?.stamp.as_ref());
+            (fate != Fate::Wait).then(|| (*key, topic.clone(), fate))
+        })
     }
 
     /// A state of the camera waits or is in flight.
@@ -249,6 +246,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::delivery::{gate::open, tests::ms};
 
     fn at(seconds: u64) -> Mono {
         Mono::default().after(Duration::from_secs(seconds))
@@ -278,7 +276,7 @@ mod tests {
     }
 
     fn take_all(queue: &mut StateQueue) -> Vec<(String, String)> {
-        std::iter::from_fn(|| queue.take(|_| Fate::Send))
+        std::iter::from_fn(|| queue.take(open(ms(0))))
             .map(|sent| match sent.body {
                 Body::Bytes(bytes) => (sent.topic, String::from_utf8(bytes.to_vec()).unwrap()),
                 Body::Detection(..) => panic!("not a state"),
@@ -320,14 +318,14 @@ mod tests {
         push(&mut queue, "count", "2", 1);
         push(&mut queue, "count", "3", 2);
         assert!(
-            !queue.has_pending(|_| Fate::Send),
+            !queue.has_pending(open(ms(0))),
             "one at a time keeps the order"
         );
         queue.acked("count", at(4));
         assert_eq!(payloads(&mut queue), ["3"]);
         queue.acked("count", at(9));
         push(&mut queue, "count", "3", 10);
-        assert!(!queue.has_pending(|_| Fate::Send) && is_settled_to(&queue, Rank::Last));
+        assert!(!queue.has_pending(open(ms(0))) && is_settled_to(&queue, Rank::Last));
     }
 
     #[test]
@@ -366,7 +364,7 @@ mod tests {
         assert_eq!(payloads(&mut queue), ["1"]);
         queue.declined("count");
         push(&mut queue, "count", "1", 1);
-        assert!(!queue.has_pending(|_| Fate::Send) && !is_settled_to(&queue, Rank::Last));
+        assert!(!queue.has_pending(open(ms(0))) && !is_settled_to(&queue, Rank::Last));
         queue.retry_declined();
         assert_eq!(payloads(&mut queue), ["1"]);
         queue.declined("count");

@@ -6,7 +6,11 @@ use std::{
     time::Duration,
 };
 
-use super::{DeliveryOptions, MessageIds, Outgoing, gate::Fate, rates::RateLimit};
+use super::{
+    DeliveryOptions, MessageIds, Outgoing,
+    gate::{Fate, GateAt},
+    rates::RateLimit,
+};
 use crate::{
     MessageCounters,
     contract::{
@@ -107,16 +111,10 @@ impl StreamQueue {
     }
 
     /// When [`take`](Self::take) may have a message, if nothing else happens before.
-    pub(super) fn next_at(
-        &self,
-        now: Mono,
-        fate: impl Fn(&CameraId, Option<Epoch>) -> Fate,
-    ) -> Option<Mono> {
-        self.waiting
-            .iter()
-            .filter(|item| fate(item.stream.camera(), item.epoch) != Fate::Wait)
-            .map(|item| self.ready_at(item, now))
-            .min()
+    pub(super) fn next_at(&self, gate: GateAt<'_>) -> Option<Mono> {
+        let waiting = self.waiting.iter();
+        let waiting = waiting.filter(|item| item.fate(gate) != Fate::Wait);
+        waiting.map(|item| self.ready_at(item, gate.now)).min()
     }
 
     /// A stream message that was taken was too large, or the client library refused it.
@@ -195,32 +193,25 @@ impl StreamQueue {
     }
 
     /// The next message that may be sent; those of older epochs are dropped.
-    pub(super) fn take(
-        &mut self,
-        now: Mono,
-        fate: impl Fn(&CameraId, Option<Epoch>) -> Fate,
-    ) -> Option<Outgoing> {
-        while let Some(index) = self.waiting.iter().position(|item| expired(item, now)) {
-            self.counters.dropped_expired += 1;
-            if let Some(lost) = self.waiting.remove(index) {
-                self.carry(&lost);
+    pub(super) fn take(&mut self, gate: GateAt<'_>) -> Option<Outgoing> {
+        let now = gate.now;
+        let mut lost = Vec::new();
+        self.waiting.retain(|item| {
+            let is_expired = now.since(item.since) > STREAM_MAX_AGE;
+            let is_of_older_epoch = !is_expired && item.fate(gate) == Fate::Drop;
+            self.counters.dropped_expired += u64::from(is_expired);
+            self.counters.not_owned += u64::from(is_of_older_epoch);
+            let is_lost = is_expired || is_of_older_epoch;
+            if is_lost {
+                lost.push(item.clone());
             }
-        }
-        let fate_of = |item: &QueuedStream| fate(item.stream.camera(), item.epoch);
-        while let Some(index) = self
-            .waiting
-            .iter()
-            .position(|item| fate_of(item) == Fate::Drop)
-        {
-            self.counters.not_owned += 1;
-            if let Some(lost) = self.waiting.remove(index) {
-                self.carry(&lost);
-            }
-        }
+            !is_lost
+        });
+        lost.iter().for_each(|lost| self.carry(lost));
         let index = self
             .waiting
             .iter()
-            .position(|item| self.ready_at(item, now) <= now && fate_of(item) == Fate::Send)?;
+            .position(|item| self.ready_at(item, now) <= now && item.fate(gate) == Fate::Send)?;
         let item = self.waiting.remove(index)?;
         self.node_rate.count(now);
         let rate = self.camera_rates.entry(item.stream.camera().clone());
@@ -300,13 +291,13 @@ impl StreamQueue {
 }
 
 impl QueuedStream {
+    fn fate(&self, gate: GateAt<'_>) -> Fate {
+        gate.fate(self.stream.camera(), self.epoch)
+    }
+
     fn is_empty(&self) -> bool {
         matches!(&self.stream, StreamMessage::Answer(detection) if detection.is_empty())
     }
-}
-
-fn expired(item: &QueuedStream, now: Mono) -> bool {
-    now.since(item.since) > STREAM_MAX_AGE
 }
 
 #[cfg(test)]
@@ -314,7 +305,7 @@ mod tests {
     use super::*;
     use crate::{
         contract::detection::tests::{detection, empty},
-        delivery::{gate::send, tests::ms},
+        delivery::{gate::open, tests::ms},
     };
 
     fn offline() -> StreamQueue {
@@ -346,7 +337,7 @@ mod tests {
     }
 
     fn take_all(queue: &mut StreamQueue, now: Mono) -> Vec<Outgoing> {
-        std::iter::from_fn(|| queue.take(now, send)).collect()
+        std::iter::from_fn(|| queue.take(open(now))).collect()
     }
 
     fn with_gated(found: Detection, gated: u64) -> Detection {
@@ -379,7 +370,7 @@ mod tests {
                 _ => empty("gate"),
             };
             push_answer(&mut queue, with_gated(found, 1), now);
-            if let Some(sent) = queue.take(now, send) {
+            if let Some(sent) = queue.take(open(now)) {
                 sent_at.push((second, seq_and_gated(&sent)));
             }
         }
@@ -404,8 +395,8 @@ mod tests {
             sent += take_all(&mut queue, ms(step)).len();
         }
         assert_eq!(sent, 20);
-        assert_eq!(queue.next_at(ms(999), send), Some(ms(1000)));
-        let last = queue.take(ms(1000), send).unwrap();
+        assert_eq!(queue.next_at(open(ms(999))), Some(ms(1000)));
+        let last = queue.take(open(ms(1000))).unwrap();
         assert_eq!(seq_and_gated(&last).0, 1000);
         assert_eq!(queue.counters.dropped_replaced, 979);
     }
@@ -431,9 +422,9 @@ mod tests {
         let mut queue = offline();
         push_answer(&mut queue, detection("gate"), ms(0));
         queue.connected();
-        assert!(queue.take(ms(1), send).is_none());
+        assert!(queue.take(open(ms(1))).is_none());
         push_answer(&mut queue, detection("gate"), ms(2));
-        assert!(queue.take(ms(5003), send).is_none());
+        assert!(queue.take(open(ms(5003))).is_none());
         let counters = queue.counters;
         assert_eq!((counters.dropped_offline, counters.dropped_expired), (1, 1));
     }
@@ -454,10 +445,10 @@ mod tests {
     fn next_answer_carries_the_counts_of_a_refused_one() {
         let mut queue = online();
         push_answer(&mut queue, with_gated(detection("gate"), 3), ms(0));
-        let refused = queue.take(ms(0), send).unwrap();
+        let refused = queue.take(open(ms(0))).unwrap();
         queue.refused(&refused.topic, &refused.body);
         push_answer(&mut queue, with_gated(detection("gate"), 4), ms(1));
-        assert_eq!(seq_and_gated(&queue.take(ms(1), send).unwrap()).1, 7);
+        assert_eq!(seq_and_gated(&queue.take(open(ms(1))).unwrap()).1, 7);
         let counters = queue.counters;
         assert_eq!((counters.streams_sent, counters.dropped_refused), (1, 1));
     }
@@ -467,8 +458,8 @@ mod tests {
         let mut queue = online();
         (0..200).for_each(|_| queue.count_other(ms(0)));
         push_answer(&mut queue, detection("gate"), ms(1));
-        assert!(queue.take(ms(999), send).is_none());
-        assert!(queue.take(ms(1000), send).is_some());
+        assert!(queue.take(open(ms(999))).is_none());
+        assert!(queue.take(open(ms(1000))).is_some());
     }
 
     #[test]
@@ -487,16 +478,16 @@ mod tests {
         }
         assert_eq!(sent, [(0, 0), (10, 10), (20, 20)]);
         assert_eq!(queue.counters.dropped_replaced, 21);
-        assert_eq!(queue.next_at(ms(2500), send), Some(ms(3000)));
+        assert_eq!(queue.next_at(open(ms(2500))), Some(ms(3000)));
     }
 
     #[test]
     fn too_large_picture_is_dropped() {
         let mut queue = online();
         push_picture(&mut queue, PICTURE_MAX_BYTES + 1, 0, ms(0));
-        assert!(queue.take(ms(0), send).is_none());
+        assert!(queue.take(open(ms(0))).is_none());
         assert_eq!(queue.counters.dropped_refused, 1);
         push_picture(&mut queue, PICTURE_MAX_BYTES, 0, ms(0));
-        assert!(queue.take(ms(0), send).is_some());
+        assert!(queue.take(open(ms(0))).is_some());
     }
 }

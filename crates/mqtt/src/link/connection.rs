@@ -14,7 +14,7 @@ use super::{
         Sender, content_type,
     },
     liveness::ConnectionLiveness,
-    policy::{BrokerState, ConnectionEnd, LateWill, Protocol, ReconnectPolicy},
+    policy::{AwayCause, BrokerState, ConnectionEnd, LateWill, Protocol, ReconnectPolicy},
     target::ConnectionTarget,
     task::{BrokerTask, TURN, WantedFilters, asked_to_stop},
     tls::Trust,
@@ -148,7 +148,7 @@ impl<'a> BrokerConnection<'a> {
                     return None;
                 }
                 if let Some(reason) = self.lost() {
-                    return Some(ConnectionEnd::Lost(reason));
+                    return Some(AwayCause::Lost.because(reason));
                 }
                 let (online, stopping) = (self.online_since.is_some(), self.stopping.is_some());
                 tokio::select! {

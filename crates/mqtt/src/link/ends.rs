@@ -8,47 +8,49 @@ use std::{
 
 use rumqttc::{TlsError, tokio_rustls::rustls};
 
-use super::policy::ConnectionEnd;
+use super::policy::{AwayCause, ConnectionEnd};
 use spotter_core::plain_line;
 
 pub(super) fn login_refused(code: &dyn Debug) -> ConnectionEnd {
-    ConnectionEnd::Refused(format!(
+    AwayCause::Refused.because(format!(
         "the broker rejected the login ({code:?}); check user, password and the broker's rules for this client"
     ))
 }
 
+pub(super) fn unsupported() -> ConnectionEnd {
+    AwayCause::Unsupported
+        .because("the broker supports neither MQTT 5 nor 3.1.1; use another broker")
+}
+
 pub(super) fn closed() -> ConnectionEnd {
-    ConnectionEnd::Closed("the broker closed the connection".to_owned())
+    AwayCause::Closed.because("the broker closed the connection")
 }
 
 /// Not a rejection: brokers answer so while they start.
 pub(super) fn busy(code: &dyn Debug) -> ConnectionEnd {
-    ConnectionEnd::Lost(format!("the broker is busy ({code:?})"))
+    AwayCause::Lost.because(format!("the broker is busy ({code:?})"))
 }
 
 pub(super) fn quiet() -> ConnectionEnd {
-    ConnectionEnd::Lost("the broker did not answer a ping".to_owned())
+    AwayCause::Lost.because("the broker did not answer a ping")
 }
 
 pub(super) fn connect_timeout() -> ConnectionEnd {
-    ConnectionEnd::Unanswered("the broker did not answer CONNECT in time".to_owned())
+    AwayCause::Unanswered.because("the broker did not answer CONNECT in time")
 }
 
 /// The broker supports QoS 0 alone.
 pub(super) fn no_qos_1() -> ConnectionEnd {
-    ConnectionEnd::Refused(
-        "the broker accepts no messages with QoS 1; allow them on the broker (max_qos), or set mqtt.max_qos = 0"
-            .to_owned(),
-    )
+    AwayCause::Refused.because("the broker accepts no messages with QoS 1; allow them on the broker (max_qos), or set mqtt.max_qos = 0")
 }
 
 /// A message that is larger than [`PACKET_MAX_BYTES`](super::client::PACKET_MAX_BYTES).
 pub(super) fn oversized() -> ConnectionEnd {
-    ConnectionEnd::Unreadable("the broker delivered a message larger than 512 KiB on a command topic; remove it from the broker if it is retained".to_owned())
+    AwayCause::Unreadable.because("the broker delivered a message larger than 512 KiB on a command topic; remove it from the broker if it is retained")
 }
 
 pub(super) fn unreadable(error: &dyn Display) -> ConnectionEnd {
-    ConnectionEnd::Unreadable(plain_line(&format!(
+    AwayCause::Unreadable.because(plain_line(&format!(
         "the broker sent data that is not valid MQTT: {error}"
     )))
 }
@@ -62,14 +64,14 @@ pub(super) fn io(error: &io::Error) -> ConnectionEnd {
         | ErrorKind::ConnectionAborted
         | ErrorKind::BrokenPipe
         | ErrorKind::UnexpectedEof => closed(),
-        _ => ConnectionEnd::Lost(plain_line(&format!("cannot reach the broker: {error}"))),
+        _ => AwayCause::Lost.because(plain_line(&format!("cannot reach the broker: {error}"))),
     }
 }
 
 pub(super) fn tls(error: &TlsError) -> ConnectionEnd {
     match in_chain::<rustls::Error>(error) {
         Some(error) => rustls(error),
-        None => ConnectionEnd::Lost(plain_line(&format!("TLS to the broker failed: {error}"))),
+        None => AwayCause::Lost.because(plain_line(&format!("TLS to the broker failed: {error}"))),
     }
 }
 
@@ -79,17 +81,17 @@ fn rustls(error: &rustls::Error) -> ConnectionEnd {
         // Not `Untrusted`: a machine without a battery starts in 1970, and certificates are renewed.
         rustls::Error::InvalidCertificate(
             Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. },
-        ) => ConnectionEnd::Refused(format!(
+        ) => AwayCause::Refused.because(format!(
             "the broker's certificate is not valid today ({error}); check this machine's clock and the certificate's dates"
         )),
         rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented => {
             let advice = advice_on_certificate(&error.to_string());
             let error = plain_line(&error.to_string());
-            ConnectionEnd::Untrusted(format!(
+            AwayCause::Untrusted.because(format!(
                 "the broker's certificate is not trusted ({error}); {advice}"
             ))
         }
-        error => ConnectionEnd::Lost(plain_line(&format!("TLS to the broker failed: {error}"))),
+        error => AwayCause::Lost.because(plain_line(&format!("TLS to the broker failed: {error}"))),
     }
 }
 

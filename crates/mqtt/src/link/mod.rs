@@ -30,7 +30,7 @@ mod tls;
 mod v311;
 mod v5;
 
-pub use policy::BrokerState;
+pub use policy::{AwayCause, BrokerState};
 pub use reader::{ReadError, TopicReader};
 pub use target::Identity;
 pub(super) use task::{BrokerTask, WantedFilters};

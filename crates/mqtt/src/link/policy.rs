@@ -14,6 +14,8 @@ const HANG_UPS: u32 = 2;
 /// Shortest time between two corrections of a late will.
 const LATE_WILL_EVERY: Duration = Duration::from_secs(10);
 
+pub(super) const ANOTHER_CLIENT: &str =
+    "another client has our id; give each box its own node.name";
 pub(super) const UNSUPPORTED_V5: &str = "broker does not support MQTT 5; trying MQTT 3.1.1";
 
 /// State of the connection to the broker, for health and logs.
@@ -25,20 +27,9 @@ pub enum BrokerState {
         /// MQTT version: `5` or `3.1.1`.
         protocol: &'static str,
     },
-    /// The broker is unavailable.
-    Backoff { reason: String, retry_at: Mono },
-    /// The broker rejected the connection (login, rights, a limit), or its certificate is outside its dates. Attempts are rare.
-    Refused {
-        /// What is wrong, and what the operator can do.
-        reason: String,
-        retry_at: Mono,
-    },
-    /// Another client with our id took the session; one attempt a minute.
-    TakenOver { retry_at: Mono },
-    /// The broker's certificate is not trusted. Attempts are rare, read the TLS files again, and never go without TLS or
-    /// without the check.
-    Untrusted {
-        /// What is wrong, and what the operator can do.
+    Away {
+        cause: AwayCause,
+        /// What is wrong, and what the operator can do; never contains the login.
         reason: String,
         retry_at: Mono,
     },
@@ -51,15 +42,9 @@ impl BrokerState {
         matches!(self, Self::Online { .. })
     }
 
-    /// What is wrong, and what the operator can do; never contains the login.
     pub fn trouble(&self) -> Option<&str> {
         match self {
-            Self::Backoff { reason, .. }
-            | Self::Refused { reason, .. }
-            | Self::Untrusted { reason, .. } => Some(reason),
-            Self::TakenOver { .. } => {
-                Some("another client has our id; give each box its own node.name")
-            }
+            Self::Away { reason, .. } => Some(reason),
             Self::Connecting | Self::Online { .. } | Self::Stopped => None,
         }
     }
@@ -67,13 +52,69 @@ impl BrokerState {
     /// The time of the next attempt.
     pub fn retry_at(&self) -> Option<Mono> {
         match self {
-            Self::Backoff { retry_at, .. }
-            | Self::Refused { retry_at, .. }
-            | Self::TakenOver { retry_at }
-            | Self::Untrusted { retry_at, .. } => Some(*retry_at),
+            Self::Away { retry_at, .. } => Some(*retry_at),
             Self::Connecting | Self::Online { .. } | Self::Stopped => None,
         }
     }
+}
+
+/// Why an attempt failed or a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AwayCause {
+    /// The broker does not speak this protocol.
+    Unsupported,
+    /// The broker rejects clients whose will is retained.
+    KeepsNothing,
+    /// The broker rejected the connection (login, rights, a limit), or its certificate is outside its dates. Attempts are rare.
+    Refused,
+    /// The broker's certificate is not trusted. Attempts are rare, read the TLS files again, and never go without TLS or
+    /// without the check.
+    Untrusted,
+    /// Another client with our id took the session; one attempt a minute.
+    TakenOver,
+    /// The broker closed the connection without a reason.
+    Closed,
+    /// The broker did not answer CONNECT, or answered with less than an answer: some do that to a version that they do not support.
+    Unanswered,
+    /// The broker sent data that is not MQTT, or too much at once.
+    Unreadable,
+    /// No route, no answer, a broken connection, or another failure that may end soon.
+    Lost,
+}
+
+impl AwayCause {
+    pub(super) fn because(self, reason: impl Into<String>) -> ConnectionEnd {
+        let reason = reason.into();
+        ConnectionEnd {
+            cause: self,
+            reason,
+        }
+    }
+
+    /// The broker may speak the other protocol alone.
+    pub(super) fn may_be_the_protocol(self) -> bool {
+        use AwayCause::{Closed, Unanswered, Unreadable, Unsupported};
+        matches!(self, Unsupported | Unreadable | Unanswered | Closed)
+    }
+
+    /// For the log: what happened, and what follows.
+    pub(super) fn effect(self) -> &'static str {
+        match self {
+            Self::Refused => "broker rejected the connection; next attempt in at most 5 min",
+            Self::TakenOver => {
+                "another client uses this client id; next attempt in 1 min; give each box its own node.name"
+            }
+            Self::Untrusted => "broker certificate is not trusted; next attempt in 5 min",
+            _ => "broker unavailable; connecting again until it succeeds",
+        }
+    }
+}
+
+/// The end of a connection or of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ConnectionEnd {
+    pub(super) cause: AwayCause,
+    pub(super) reason: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,27 +138,6 @@ impl Protocol {
             Self::V311 => "3.1.1",
         }
     }
-}
-
-/// Why an attempt failed or a connection ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum ConnectionEnd {
-    /// The broker does not speak this protocol.
-    Unsupported,
-    /// The broker rejects clients whose will is retained.
-    KeepsNothing,
-    Refused(String),
-    Untrusted(String),
-    /// Another client with our id took the session.
-    TakenOver,
-    /// The broker closed the connection without a reason.
-    Closed(String),
-    /// The broker did not answer CONNECT, or answered with less than an answer: some do that to a version that they do not support.
-    Unanswered(String),
-    /// The broker sent data that is not MQTT, or too much at once.
-    Unreadable(String),
-    /// No route, no answer, a broken connection, or another failure that may end soon.
-    Lost(String),
 }
 
 /// The state that decides about the next attempt.
@@ -163,88 +183,84 @@ impl ReconnectPolicy {
     /// The new state, with the time of the next attempt. `chance` is 0..1 and varies the pause by a fifth either way, so
     /// that many nodes do not connect at the same time.
     pub(super) fn ended(&mut self, end: ConnectionEnd, now: Mono, chance: f64) -> BrokerState {
+        let ConnectionEnd {
+            mut cause,
+            mut reason,
+        } = end;
         let online_for = self.online_since.take().map(|since| now.since(since));
         let was_online = online_for.is_some();
         let is_quick = online_for.is_some_and(|time| time < self.timing.quick_close);
-        self.quick_closes = match (&end, was_online) {
-            (ConnectionEnd::Closed(_), true) if is_quick => self.quick_closes + 1,
+        self.quick_closes = match (cause, was_online) {
+            (AwayCause::Closed, true) if is_quick => self.quick_closes + 1,
             // A broker that was unavailable in between has restarted. Any other end has a known reason.
-            (ConnectionEnd::Lost(_), _) | (_, true) => 0,
+            (AwayCause::Lost, _) | (_, true) => 0,
             (_, false) => self.quick_closes,
         };
         let was_v5 = self.protocol == Protocol::V5;
-        self.choose_protocol(&end, was_online);
+        self.choose_protocol(cause, was_online);
         if was_online && !is_quick {
             self.failures = 0;
-        } else if is_quick && matches!(end, ConnectionEnd::Closed(_) | ConnectionEnd::Lost(_)) {
+        } else if is_quick && matches!(cause, AwayCause::Closed | AwayCause::Lost) {
             // The broker accepts us, so a line with short losses does not lead to long pauses.
             self.failures = self.failures.min(1);
         }
         let doublings = self.failures.min(10);
         self.failures = self.failures.saturating_add(1);
-        let retry_after = |first: Duration, max: Duration| {
-            let plain = first.saturating_mul(1 << doublings).min(max);
-            now.after(plain.mul_f64(0.8 + 0.4 * chance))
-        };
+        if was_online && self.quick_closes >= QUICK_CLOSES {
+            cause = AwayCause::TakenOver;
+        }
         let timing = &self.timing;
-        let refused = |reason| BrokerState::Refused {
-            reason,
-            retry_at: retry_after(timing.refused_first, timing.refused_max),
-        };
-        let end = match was_online && self.quick_closes >= QUICK_CLOSES {
-            true => ConnectionEnd::TakenOver,
-            false => end,
-        };
-        match end {
-            ConnectionEnd::TakenOver => BrokerState::TakenOver {
-                retry_at: now.after(timing.taken_over),
-            },
-            ConnectionEnd::KeepsNothing if self.retains => {
+        let (first, max) = match cause {
+            AwayCause::TakenOver => {
+                reason = ANOTHER_CLIENT.to_owned();
+                // The same for both clients.
+                return BrokerState::Away {
+                    cause,
+                    reason,
+                    retry_at: now.after(timing.taken_over),
+                };
+            }
+            AwayCause::KeepsNothing if self.retains => {
                 self.retains = false;
-                BrokerState::Backoff {
-                    reason: "the broker does not support retained messages; new subscribers see a state only when it changes".to_owned(),
-                    retry_at: now,
-                }
+                reason = "the broker does not support retained messages; new subscribers see a state only when it changes".to_owned();
+                (Duration::ZERO, Duration::ZERO)
             }
-            ConnectionEnd::KeepsNothing => {
-                refused("the broker rejected the connection: RetainNotSupported".to_owned())
+            AwayCause::Unsupported if self.version != MqttVersion::Auto => {
+                (cause, reason) = (AwayCause::Refused, unsupported(self.protocol));
+                (timing.refused_first, timing.refused_max)
             }
-            ConnectionEnd::Unsupported if self.version != MqttVersion::Auto => {
-                refused(unsupported(self.protocol))
+            AwayCause::Unsupported if was_v5 => {
+                reason = UNSUPPORTED_V5.to_owned();
+                (Duration::ZERO, Duration::ZERO)
             }
-            ConnectionEnd::Unsupported if was_v5 => BrokerState::Backoff {
-                reason: UNSUPPORTED_V5.to_owned(),
-                retry_at: now,
-            },
-            ConnectionEnd::Unsupported => refused(
-                "the broker supports neither MQTT 5 nor 3.1.1; use another broker".to_owned(),
-            ),
-            ConnectionEnd::Refused(reason) => refused(reason),
-            ConnectionEnd::Untrusted(reason) => BrokerState::Untrusted {
-                reason,
-                retry_at: retry_after(timing.untrusted, timing.untrusted),
-            },
-            ConnectionEnd::Closed(reason)
-            | ConnectionEnd::Unanswered(reason)
-            | ConnectionEnd::Unreadable(reason)
-            | ConnectionEnd::Lost(reason) => BrokerState::Backoff {
-                reason,
-                retry_at: retry_after(timing.backoff_first, timing.backoff_max),
-            },
+            AwayCause::Refused | AwayCause::KeepsNothing | AwayCause::Unsupported => {
+                cause = AwayCause::Refused;
+                (timing.refused_first, timing.refused_max)
+            }
+            AwayCause::Untrusted => (timing.untrusted, timing.untrusted),
+            AwayCause::Closed | AwayCause::Unanswered | AwayCause::Unreadable | AwayCause::Lost => {
+                (timing.backoff_first, timing.backoff_max)
+            }
+        };
+        let plain = first.saturating_mul(1 << doublings).min(max);
+        BrokerState::Away {
+            cause,
+            reason,
+            retry_at: now.after(plain.mul_f64(0.8 + 0.4 * chance)),
         }
     }
 
-    fn choose_protocol(&mut self, end: &ConnectionEnd, was_online: bool) {
+    fn choose_protocol(&mut self, cause: AwayCause, was_online: bool) {
         if self.version != MqttVersion::Auto {
             return;
         }
-        let hung_up = !was_online && matches!(end, ConnectionEnd::Closed(_));
+        let hung_up = !was_online && cause == AwayCause::Closed;
         self.hang_ups = if hung_up { self.hang_ups + 1 } else { 0 };
         // A broker that supports only the other protocol answers in its format or not at all; one that is known to support MQTT 5 and does
         // not answer is overloaded.
-        let is_other = match end {
-            ConnectionEnd::Unsupported | ConnectionEnd::Unreadable(_) => true,
-            ConnectionEnd::Unanswered(_) => !self.knows_v5,
+        let is_other = match cause {
+            AwayCause::Unsupported | AwayCause::Unreadable => true,
+            AwayCause::Unanswered => !self.knows_v5,
             _ => false,
         };
         if was_online {
@@ -306,22 +322,24 @@ mod tests {
     }
 
     fn unanswered() -> ConnectionEnd {
-        ConnectionEnd::Unanswered("silent".into())
+        AwayCause::Unanswered.because("silent")
     }
 
     fn lost() -> ConnectionEnd {
-        ConnectionEnd::Lost("gone".into())
+        AwayCause::Lost.because("gone")
     }
 
     fn closed() -> ConnectionEnd {
-        ConnectionEnd::Closed("closed".into())
+        AwayCause::Closed.because("closed")
     }
 
     /// The time of the next attempt after a back-off.
     fn backoff(state: &BrokerState) -> Mono {
         match state {
-            BrokerState::Backoff { retry_at, .. } => *retry_at,
-            other => panic!("{other:?}"),
+            BrokerState::Away { cause, .. } if *cause == AwayCause::TakenOver => {
+                panic!("{state:?}")
+            }
+            state => state.retry_at().unwrap(),
         }
     }
 
@@ -341,7 +359,7 @@ mod tests {
     #[test]
     fn old_broker_gets_its_version_at_once_and_5_later() {
         let mut policy = new_policy();
-        let state = policy.ended(ConnectionEnd::Unsupported, at(5), 0.5);
+        let state = policy.ended(AwayCause::Unsupported.because(""), at(5), 0.5);
         assert_eq!(backoff(&state), at(5));
         assert_eq!(policy.protocol, Protocol::V311);
         policy.connected(at(5), true);
@@ -373,15 +391,11 @@ mod tests {
             (MqttVersion::V311, Protocol::V311),
         ] {
             let mut policy = ReconnectPolicy::new(ConnectionTiming::default(), version);
-            for end in [
-                unanswered(),
-                closed(),
-                ConnectionEnd::Unreadable("?".into()),
-            ] {
+            for end in [unanswered(), closed(), AwayCause::Unreadable.because("?")] {
                 policy.ended(end, at(0), 0.5);
                 assert_eq!(policy.protocol, protocol);
             }
-            let state = policy.ended(ConnectionEnd::Unsupported, at(0), 0.5);
+            let state = policy.ended(AwayCause::Unsupported.because(""), at(0), 0.5);
             let advice = "set mqtt.version = \"auto\"";
             assert!(state.trouble().is_some_and(|why| why.contains(advice)));
             policy.connected(at(5), true);
@@ -430,7 +444,12 @@ mod tests {
             states.push(policy.ended(closed(), at(round * 10 + 2), 0.5));
         }
         backoff(&states[1]);
-        assert_eq!(states[2], BrokerState::TakenOver { retry_at: at(82) });
+        let taken_over = BrokerState::Away {
+            cause: AwayCause::TakenOver,
+            reason: ANOTHER_CLIENT.into(),
+            retry_at: at(82),
+        };
+        assert_eq!(states[2], taken_over);
 
         let mut policy = new_policy();
         for round in 0..5 {
@@ -446,7 +465,7 @@ mod tests {
         let mut policy = new_policy();
         for round in 0..5 {
             policy.connected(at(round * 10), true);
-            let end = ConnectionEnd::Unreadable("?".into());
+            let end = AwayCause::Unreadable.because("?");
             backoff(&policy.ended(end, at(round * 10 + 1), 0.5));
             assert_eq!(policy.protocol, Protocol::V5);
         }
@@ -456,7 +475,7 @@ mod tests {
     fn a_broker_that_keeps_nothing_gets_another_will_at_once() {
         let mut policy = new_policy();
         assert!(policy.retains);
-        let state = policy.ended(ConnectionEnd::KeepsNothing, at(5), 0.5);
+        let state = policy.ended(AwayCause::KeepsNothing.because(""), at(5), 0.5);
         assert_eq!(backoff(&state), at(5));
         assert!(!policy.retains);
     }
@@ -465,15 +484,12 @@ mod tests {
     #[test]
     fn refusals_are_slow_and_so_is_mistrust_each_time() {
         let mut policy = new_policy();
-        let state = policy.ended(ConnectionEnd::Refused("login".into()), at(0), 0.5);
-        assert!(matches!(state, BrokerState::Refused { retry_at, .. } if retry_at == at(30)));
+        let state = policy.ended(AwayCause::Refused.because("login"), at(0), 0.5);
+        assert_eq!(state.retry_at(), Some(at(30)));
         for now in [at(30), at(330), at(630)] {
-            let state = policy.ended(ConnectionEnd::Untrusted("ca".into()), now, 0.5);
-            let expected = BrokerState::Untrusted {
-                reason: "ca".into(),
-                retry_at: now.after(Duration::from_secs(300)),
-            };
-            assert_eq!(state, expected);
+            let state = policy.ended(AwayCause::Untrusted.because("ca"), now, 0.5);
+            assert_eq!(state.trouble(), Some("ca"));
+            assert_eq!(state.retry_at(), Some(now.after(Duration::from_secs(300))));
         }
     }
 

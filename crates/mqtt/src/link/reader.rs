@@ -36,20 +36,7 @@ pub enum ReadError {
 
 impl From<ConnectionEnd> for ReadError {
     fn from(end: ConnectionEnd) -> Self {
-        let plain = match end {
-            ConnectionEnd::Refused(reason)
-            | ConnectionEnd::Untrusted(reason)
-            | ConnectionEnd::Closed(reason)
-            | ConnectionEnd::Unanswered(reason)
-            | ConnectionEnd::Unreadable(reason)
-            | ConnectionEnd::Lost(reason) => reason,
-            ConnectionEnd::Unsupported => "the broker supports neither MQTT 5 nor 3.1.1".to_owned(),
-            ConnectionEnd::KeepsNothing => {
-                "the broker does not support retained messages".to_owned()
-            }
-            ConnectionEnd::TakenOver => "another client uses this client id".to_owned(),
-        };
-        Self::Broker(plain)
+        Self::Broker(end.reason)
     }
 }
 
@@ -76,12 +63,9 @@ impl TopicReader {
         };
         let first = Protocol::first(broker.version);
         let (sender, events) = match connect(&client, first).await {
-            Err(
-                ConnectionEnd::Unsupported
-                | ConnectionEnd::Unreadable(_)
-                | ConnectionEnd::Unanswered(_)
-                | ConnectionEnd::Closed(_),
-            ) if broker.version == MqttVersion::Auto => connect(&client, Protocol::V311).await?,
+            Err(end) if broker.version == MqttVersion::Auto && end.cause.may_be_the_protocol() => {
+                connect(&client, Protocol::V311).await?
+            }
             other => other?,
         };
         let (to, messages) = mpsc::channel(WAITING_MAX);

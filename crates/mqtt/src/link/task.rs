@@ -14,7 +14,7 @@ use tokio::{
 
 use super::{
     connection::{BrokerConnection, ReconnectState},
-    policy::{BrokerState, ReconnectPolicy, UNSUPPORTED_V5},
+    policy::{AwayCause, BrokerState, ReconnectPolicy, UNSUPPORTED_V5},
     target::ConnectionTarget,
 };
 use crate::{
@@ -151,25 +151,17 @@ impl BrokerTask {
                 tracing::info!(host, port, protocol, "broker online")
             }
             // The next attempt follows at once, so this is no outage.
-            BrokerState::Backoff { reason, .. } if reason == UNSUPPORTED_V5 => {
+            BrokerState::Away { reason, .. } if reason == UNSUPPORTED_V5 => {
                 tracing::info!(host, port, "{UNSUPPORTED_V5}");
             }
-            BrokerState::Backoff { reason, .. } => {
-                let text = "broker unavailable; connecting again until it succeeds";
-                tracing::warn!(host, port, reason, "{text}");
-            }
-            BrokerState::Refused { reason, .. } => {
-                let text = "broker rejected the connection; next attempt in at most 5 min";
-                tracing::error!(host, port, reason, "{text}");
-            }
-            BrokerState::TakenOver { .. } => {
+            BrokerState::Away { cause, reason, .. } => {
                 let id = self.target.client_id.as_str();
-                let text = "another client uses this client id; next attempt in 1 min; give each box its own node.name";
-                tracing::error!(host, port, id, "{text}");
-            }
-            BrokerState::Untrusted { reason, .. } => {
-                let text = "broker certificate is not trusted; next attempt in 5 min";
-                tracing::error!(host, port, reason, "{text}");
+                match cause {
+                    AwayCause::Refused | AwayCause::TakenOver | AwayCause::Untrusted => {
+                        tracing::error!(host, port, id, reason, "{}", cause.effect());
+                    }
+                    _ => tracing::warn!(host, port, reason, "{}", cause.effect()),
+                }
             }
         }
         true

@@ -10,7 +10,7 @@ use tokio::{
 };
 
 use super::{
-    BrokerState, ConnectionTiming,
+    AwayCause, BrokerState, ConnectionTiming,
     rig::{Listener, Mosquitto, PATIENCE},
 };
 use crate::{
@@ -83,7 +83,7 @@ async fn online(publisher: &Publisher) -> BrokerState {
 
 /// Waits until the publisher reports that the broker is unavailable for the reason `why`.
 async fn away(publisher: &Publisher, why: &str) {
-    let is_away = |state: &BrokerState| matches!(state, BrokerState::Backoff { reason, .. } if reason.contains(why));
+    let is_away = |state: &BrokerState| matches!(state, BrokerState::Away { reason, .. } if reason.contains(why));
     reach(publisher, is_away).await;
 }
 
@@ -191,7 +191,15 @@ async fn another_client_with_our_id_is_named_and_not_fought() {
     let (second, _other) = start(&mqtt(broker.port));
     online(&second).await;
     // mosquitto 2.0 gives no reason when it closes, so one of the two clients gives up only after three closes.
-    let is_over = |state: &BrokerState| matches!(state, BrokerState::TakenOver { .. });
+    let is_over = |state: &BrokerState| {
+        matches!(
+            state,
+            BrokerState::Away {
+                cause: AwayCause::TakenOver,
+                ..
+            }
+        )
+    };
     let (yielded, stays) = tokio::select! {
         state = reach(&first, is_over) => (state, &second),
         state = reach(&second, is_over) => (state, &first),
@@ -219,7 +227,15 @@ async fn rejected_login_is_reported_and_a_correct_one_connects() {
     settings.broker.user = Some("edge".into());
     settings.broker.password = Some(Secret::new("wrong".into()));
     let (refused, _task) = start(&settings);
-    let is_refused = |state: &BrokerState| matches!(state, BrokerState::Refused { .. });
+    let is_refused = |state: &BrokerState| {
+        matches!(
+            state,
+            BrokerState::Away {
+                cause: AwayCause::Refused,
+                ..
+            }
+        )
+    };
     let state = reach(&refused, is_refused).await;
     let reason = state.trouble().unwrap();
     assert!(reason.contains("rejected the login") && !reason.contains("wrong"));
@@ -249,7 +265,13 @@ fn trusting(ca: &Path) -> MqttTls {
 }
 
 fn is_untrusted(state: &BrokerState) -> bool {
-    matches!(state, BrokerState::Untrusted { .. })
+    matches!(
+        state,
+        BrokerState::Away {
+            cause: AwayCause::Untrusted,
+            ..
+        }
+    )
 }
 
 // Faults: B24.
@@ -351,7 +373,15 @@ async fn broker_with_qos_0_alone_works_by_setting() {
     let broker = Mosquitto::start("allow_anonymous true\nmax_qos 0", |_| {});
     let mut settings = mqtt(broker.port);
     let (refused, task) = start(&settings);
-    let is_refused = |state: &BrokerState| matches!(state, BrokerState::Refused { .. });
+    let is_refused = |state: &BrokerState| {
+        matches!(
+            state,
+            BrokerState::Away {
+                cause: AwayCause::Refused,
+                ..
+            }
+        )
+    };
     let state = reach(&refused, is_refused).await;
     let reason = state.trouble().unwrap();
     assert!(reason.contains("set mqtt.max_qos = 0"), "{reason}");

@@ -12,7 +12,7 @@ use super::{
         PACKET_MAX_BYTES, Pending, QUEUE, RequestOutcome, Sender, connector,
     },
     ends,
-    policy::ConnectionEnd,
+    policy::{AwayCause, ConnectionEnd},
 };
 use crate::{Inbound, contract::message::status_text, delivery::DeliveryOptions};
 use spotter_core::plain_line;
@@ -138,10 +138,12 @@ fn happened(event: Event) -> ConnectionEvent {
 fn end(error: ConnectionError) -> ConnectionEnd {
     match error {
         ConnectionError::ConnectionRefused(code) => match code {
-            Code::RefusedProtocolVersion => ConnectionEnd::Unsupported,
+            Code::RefusedProtocolVersion => ends::unsupported(),
             Code::BadUserNamePassword | Code::NotAuthorized => ends::login_refused(&code),
             Code::ServiceUnavailable => ends::busy(&code),
-            code => ConnectionEnd::Refused(format!("the broker rejected the connection: {code:?}")),
+            code => {
+                AwayCause::Refused.because(format!("the broker rejected the connection: {code:?}"))
+            }
         },
         ConnectionError::MqttState(StateError::Deserialization(error)) => match error {
             mqttbytes::Error::Io(error) => ends::io(&error),
@@ -159,6 +161,6 @@ fn end(error: ConnectionError) -> ConnectionEnd {
         ConnectionError::MqttState(StateError::Io(error)) => ends::io(&error),
         ConnectionError::MqttState(StateError::AwaitPingResp) => ends::quiet(),
         ConnectionError::MqttState(StateError::ConnectionAborted) => ends::closed(),
-        error => ConnectionEnd::Lost(plain_line(&error.to_string())),
+        error => AwayCause::Lost.because(plain_line(&error.to_string())),
     }
 }

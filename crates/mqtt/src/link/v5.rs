@@ -14,7 +14,7 @@ use super::{
         content_type,
     },
     ends,
-    policy::ConnectionEnd,
+    policy::{ANOTHER_CLIENT, AwayCause, ConnectionEnd},
 };
 use crate::{Inbound, ReplyTo, contract::message::status_text, delivery::DeliveryOptions};
 use spotter_core::plain_line;
@@ -233,16 +233,16 @@ fn happened(event: Event, max_qos: u8) -> Result<ConnectionEvent, ConnectionEnd>
 /// The broker's reason. Its free text is never used: it may contain the login.
 fn disconnected(reason: DisconnectReasonCode) -> ConnectionEnd {
     match reason {
-        DisconnectReasonCode::SessionTakenOver => ConnectionEnd::TakenOver,
+        DisconnectReasonCode::SessionTakenOver => AwayCause::TakenOver.because(ANOTHER_CLIENT),
         DisconnectReasonCode::PacketTooLarge => too_large(),
         DisconnectReasonCode::QoSNotSupported => ends::no_qos_1(),
-        reason => ConnectionEnd::Lost(format!("the broker closed the connection: {reason:?}")),
+        reason => AwayCause::Lost.because(format!("the broker closed the connection: {reason:?}")),
     }
 }
 
 /// One of our messages exceeds the broker's limit.
 fn too_large() -> ConnectionEnd {
-    ConnectionEnd::Lost("the broker closed the connection because a message exceeds its limit; raise its message_size_limit".to_owned())
+    AwayCause::Lost.because("the broker closed the connection because a message exceeds its limit; raise its message_size_limit")
 }
 
 fn end(error: ConnectionError) -> ConnectionEnd {
@@ -271,24 +271,24 @@ fn end(error: ConnectionError) -> ConnectionEnd {
         ConnectionError::MqttState(StateError::Io(error)) => ends::io(&error),
         ConnectionError::MqttState(StateError::AwaitPingResp) => ends::quiet(),
         ConnectionError::MqttState(StateError::ConnectionAborted) => ends::closed(),
-        error => ConnectionEnd::Lost(plain_line(&error.to_string())),
+        error => AwayCause::Lost.because(plain_line(&error.to_string())),
     }
 }
 
 fn refused(code: Code) -> ConnectionEnd {
     match code {
-        Code::UnsupportedProtocolVersion | Code::RefusedProtocolVersion => {
-            ConnectionEnd::Unsupported
-        }
+        Code::UnsupportedProtocolVersion | Code::RefusedProtocolVersion => ends::unsupported(),
         Code::BadUserNamePassword | Code::NotAuthorized | Code::Banned => {
             ends::login_refused(&code)
         }
-        Code::RetainNotSupported => ConnectionEnd::KeepsNothing,
+        Code::RetainNotSupported => {
+            AwayCause::KeepsNothing.because("the broker does not support retained messages")
+        }
         Code::QoSNotSupported => ends::no_qos_1(),
         Code::ServiceUnavailable
         | Code::ServerUnavailable
         | Code::ServerBusy
         | Code::ConnectionRateExceeded => ends::busy(&code),
-        code => ConnectionEnd::Refused(format!("the broker rejected the connection: {code:?}")),
+        code => AwayCause::Refused.because(format!("the broker rejected the connection: {code:?}")),
     }
 }

@@ -10,7 +10,7 @@ use super::{
     scripted::{broker, comes_back, two_turns},
     start, start_at, trusting, until, with_tls,
 };
-use crate::{BrokerState, Publisher, testing::camera_status};
+use crate::{AwayCause, BrokerState, Publisher, testing::camera_status};
 use spotter_config::{MqttTls, Secret};
 use spotter_core::ManualClock;
 use spotter_scripted::tls::{certificates, sign};
@@ -77,7 +77,15 @@ async fn who_was_refused_tries_at_once_and_a_connection_is_left_alone() {
     let clock = ManualClock::default();
     let (publisher, _task) = start_at(&mqtt(broker.port), Arc::new(clock.clone()));
     publish_states(&publisher);
-    let is_refused = |state: &BrokerState| matches!(state, BrokerState::Refused { .. });
+    let is_refused = |state: &BrokerState| {
+        matches!(
+            state,
+            BrokerState::Away {
+                cause: AwayCause::Refused,
+                ..
+            }
+        )
+    };
     reach(&publisher, is_refused).await;
     broker.script(|script| script.connack = 0);
     publisher.try_again();

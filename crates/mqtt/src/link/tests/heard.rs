@@ -11,7 +11,7 @@ use super::{
     scripted::{broker, start},
     start_quick, until,
 };
-use crate::{BrokerState, Inbound, ReplyTo};
+use crate::{AwayCause, BrokerState, Inbound, ReplyTo};
 use spotter_core::ManualClock;
 use spotter_scripted::broker::{
     ScriptedBroker,
@@ -253,7 +253,13 @@ async fn malformed() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let state = publisher.state().borrow().clone();
-        let is_over = matches!(state, BrokerState::TakenOver { .. });
+        let is_over = matches!(
+            state,
+            BrokerState::Away {
+                cause: AwayCause::TakenOver,
+                ..
+            }
+        );
         assert!(!is_over, "{packet:?}");
         broker.script(|script| script.greeting.clear());
         clock.advance(Duration::from_secs(70));

@@ -14,7 +14,7 @@ use super::{
     start_quick, until,
 };
 use crate::{
-    BrokerState, Publisher,
+    AwayCause, BrokerState, Publisher,
     delivery::{DeliveryOptions, Ticket},
     link::target::ConnectionTarget,
     testing::{count, detected, identity, state_of},
@@ -367,7 +367,15 @@ async fn taken_over(broker: &ScriptedBroker, kick: impl Fn(), times: u64) {
             clock.advance(Duration::from_secs(8));
         }
     }
-    let is_over = |state: &BrokerState| matches!(state, BrokerState::TakenOver { .. });
+    let is_over = |state: &BrokerState| {
+        matches!(
+            state,
+            BrokerState::Away {
+                cause: AwayCause::TakenOver,
+                ..
+            }
+        )
+    };
     let state = reach(&publisher, is_over).await;
     let trouble = state.trouble().unwrap();
     assert!(trouble.contains("another client has our id"));
