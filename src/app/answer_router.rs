@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    line_counts::LineCountStore,
+    line_counts,
     notice::{CameraSwitch, StageNotice},
     snapshot::Mark,
     snapshots::{FinishedSnapshot, Snapshots},
@@ -21,7 +21,8 @@ use spotter_mqtt::Update;
 /// Owns the tracker, and so all states of all prompts. No call waits.
 pub struct AnswerRouter {
     tracker: Tracker,
-    line_counts: LineCountStore,
+    /// Counts at lines survive a restart. In a fleet another node may have counted meanwhile.
+    stores_line_counts: bool,
     snapshots: Snapshots,
     /// The objects that looks have so far, by camera and frame, for snapshots of whole looks. Removed when the look's short
     /// answers are there or it ends, so that there are as many as looks in flight.
@@ -36,14 +37,14 @@ impl AnswerRouter {
     /// track ids.
     pub fn new(config: &ConfigStore, model: Arc<str>, boot: Arc<str>, handles: Handles) -> Self {
         let (cameras, file) = (config.cameras(), config.file());
-        // In a fleet, another node may have counted meanwhile.
-        let state = file.fleet.is_none().then(|| handles.state.clone());
-        let line_counts = LineCountStore::new(state);
         let mut tracker = Tracker::new(boot, cameras);
-        tracker.restore_line_counts(&line_counts.records());
+        let stores_line_counts = file.fleet.is_none();
+        if stores_line_counts {
+            tracker.restore_line_counts(&line_counts::read(&handles.state));
+        }
         let router = Self {
             tracker,
-            line_counts,
+            stores_line_counts,
             snapshots: Snapshots::new(cameras, file.mqtt.retain_snapshots),
             found: BTreeMap::new(),
             failures: LogThrottle::default(),
@@ -103,6 +104,12 @@ impl AnswerRouter {
                     tracing::warn!(%camera, reason = %why, suppressed, "a look failed; its frame is dropped");
                 }
             }
+        }
+    }
+
+    fn store_line_counts(&self) {
+        if self.stores_line_counts {
+            line_counts::store(&self.handles.state, self.tracker.line_counts());
         }
     }
 
@@ -285,7 +292,7 @@ impl Stage for AnswerRouter {
     fn tick(&mut self, context: &mut StageContext<'_>) {
         let changes = self.tracker.tick(context.now, context.wall);
         self.publish(changes);
-        self.line_counts.tick(self.tracker.line_counts());
+        self.store_line_counts();
         context.status.node.snapshots = self.snapshots.counters().by_outcome().to_vec();
     }
 
@@ -296,7 +303,7 @@ impl Stage for AnswerRouter {
                 .publisher
                 .publish(Update::Event(Box::new(event)));
         }
-        self.line_counts.tick(self.tracker.line_counts());
+        self.store_line_counts();
         Box::pin(async { Vec::new() })
     }
 }

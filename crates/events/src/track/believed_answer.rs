@@ -6,28 +6,18 @@ use super::hysteresis::HysteresisRules;
 use spotter_core::yes_or_no;
 
 /// The confirmed answer to one question.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct BelievedAnswer {
-    rules: HysteresisRules,
     /// The last answers, at most `n`, oldest first.
     recent: VecDeque<String>,
     believed: Option<String>,
 }
 
 impl BelievedAnswer {
-    /// The answer is unknown.
-    pub fn new(rules: HysteresisRules) -> Self {
-        Self {
-            rules,
-            recent: VecDeque::new(),
-            believed: None,
-        }
-    }
-
     /// The model answered `text`. A choice, yes or no is confirmed when `m` of the last `n` looks gave it. Free text differs
     /// from look to look, so it is confirmed at once.
-    pub fn look(&mut self, text: &str, choices: &[String]) {
-        let (needed, window) = self.rules.confirm;
+    pub fn look(&mut self, text: &str, choices: &[String], rules: HysteresisRules) {
+        let (needed, window) = rules.confirm;
         let (text, sure) = match yes_or_no(text) {
             _ if !choices.is_empty() => (text, false),
             Some(true) => ("yes", false),
@@ -50,12 +40,7 @@ impl BelievedAnswer {
 
     /// The answer becomes unknown.
     pub fn forget(&mut self) {
-        *self = Self::new(self.rules);
-    }
-
-    /// Replaces the rules and keeps the answer.
-    pub fn set_rules(&mut self, rules: HysteresisRules) {
-        self.rules = rules;
+        *self = Self::default();
     }
 }
 
@@ -67,14 +52,15 @@ mod tests {
 
     /// The confirmed answer after each look; `-` = unknown.
     fn states(answers: &[&str], choices: &[&str]) -> Vec<String> {
-        let mut answer = BelievedAnswer::new(HysteresisRules {
+        let rules = HysteresisRules {
             confirm: (2, 3),
             end_after: Duration::from_secs(3),
             stale_after: Duration::from_secs(30),
-        });
+        };
+        let mut answer = BelievedAnswer::default();
         let choices: Vec<String> = choices.iter().map(|&choice| choice.into()).collect();
         let mut after = |text: &&str| {
-            answer.look(text, &choices);
+            answer.look(text, &choices, rules);
             answer.believed().unwrap_or("-").to_owned()
         };
         answers.iter().map(&mut after).collect()

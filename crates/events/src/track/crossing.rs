@@ -8,9 +8,9 @@
 //!
 //! An object that is behind the line for less than the pause between two looks is not seen there, and counts nothing.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
-use spotter_config::{LineConfig, ZonePoint};
+use spotter_config::LineConfig;
 use spotter_core::{LineId, Location, Mono, NormPoint, Segment, WallTime};
 
 use super::filter::anchor;
@@ -25,57 +25,39 @@ const CLEAR_OF_POINT: f64 = 0.03;
 /// Of a track that has no event, this number of the newest crossings is kept until it has one.
 const UNREPORTED_MAX: usize = 16;
 
-/// A line with what decides about crossings.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CountedLine {
-    pub id: LineId,
-    points: Vec<NormPoint>,
-    point: ZonePoint,
+/// The object is so far from the line that its side is certain.
+fn is_clear_of(line: &LineConfig, location: Location) -> bool {
+    let (across, down) = match location {
+        Location::Box(bounds) => {
+            let half_axis = |size: f64| (CLEAR_SHARE * size).max(CLEAR_MIN);
+            (
+                half_axis(bounds.x1 - bounds.x0),
+                half_axis(bounds.y1 - bounds.y0),
+            )
+        }
+        Location::Point(_) => (CLEAR_OF_POINT, CLEAR_OF_POINT),
+    };
+    let at = anchor(location, line.point);
+    // In units of the ellipse.
+    let scaled = |point: NormPoint| NormPoint {
+        x: (point.x - at.x) / across,
+        y: (point.y - at.y) / down,
+    };
+    pieces(line).all(|piece| {
+        let piece = Segment {
+            from: scaled(piece.from),
+            to: scaled(piece.to),
+        };
+        piece.distance(NormPoint::default()) >= 1.0
+    })
 }
 
-impl CountedLine {
-    pub fn new(line: &LineConfig) -> Self {
-        let points = line.points.iter().map(|&(x, y)| NormPoint::new(x, y));
-        Self {
-            id: line.id.clone(),
-            points: points.collect(),
-            point: line.point,
-        }
-    }
-
-    /// The object is so far from the line that its side is certain.
-    fn is_clear_of(&self, location: Location) -> bool {
-        let (across, down) = match location {
-            Location::Box(bounds) => {
-                let half_axis = |size: f64| (CLEAR_SHARE * size).max(CLEAR_MIN);
-                (
-                    half_axis(bounds.x1 - bounds.x0),
-                    half_axis(bounds.y1 - bounds.y0),
-                )
-            }
-            Location::Point(_) => (CLEAR_OF_POINT, CLEAR_OF_POINT),
-        };
-        let at = anchor(location, self.point);
-        // In units of the ellipse.
-        let scaled = |point: NormPoint| NormPoint {
-            x: (point.x - at.x) / across,
-            y: (point.y - at.y) / down,
-        };
-        self.pieces().all(|piece| {
-            let piece = Segment {
-                from: scaled(piece.from),
-                to: scaled(piece.to),
-            };
-            piece.distance(NormPoint::default()) >= 1.0
-        })
-    }
-
-    fn pieces(&self) -> impl Iterator<Item = Segment> {
-        self.points.windows(2).map(|ends| Segment {
-            from: ends[0],
-            to: ends[1],
-        })
-    }
+fn pieces(line: &LineConfig) -> impl Iterator<Item = Segment> {
+    let point = |(x, y): (f64, f64)| NormPoint::new(x, y);
+    line.points.windows(2).map(move |ends| Segment {
+        from: point(ends[0]),
+        to: point(ends[1]),
+    })
 }
 
 /// From the left of a line to its right, seen along it from its first point, or back.
@@ -107,32 +89,28 @@ pub struct PathPoint {
 }
 
 /// The path of one track at all lines of its prompt.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TrackPath {
-    watches: Vec<LineWatch>,
+    watches: BTreeMap<LineId, LineWatch>,
     /// The oldest first.
     unreported: Vec<Crossing>,
 }
 
 impl TrackPath {
-    pub fn new(lines: impl Iterator<Item = Arc<CountedLine>>) -> Self {
-        Self {
-            watches: lines.map(LineWatch::new).collect(),
-            unreported: Vec::new(),
-        }
-    }
-
     /// A look saw the object.
-    pub fn look(&mut self, seen: PathPoint) {
-        let crossed = self.watches.iter_mut().filter_map(|watch| watch.look(seen));
-        self.unreported.extend(crossed);
+    pub fn look(&mut self, seen: PathPoint, lines: &[LineConfig]) {
+        for line in lines {
+            let watch = self.watches.entry(line.id.clone()).or_default();
+            self.unreported.extend(watch.look(seen, line));
+        }
         let beyond = self.unreported.len().saturating_sub(UNREPORTED_MAX);
         self.unreported.drain(..beyond);
     }
 
-    /// The track has ended because its object was not seen any more.
+    /// The track has ended because its object was not seen any more: it stays on the side where it was seen last.
     pub fn end(&mut self) {
-        let crossed = self.watches.iter_mut().filter_map(LineWatch::end);
+        let crossed = self.watches.iter_mut();
+        let crossed = crossed.filter_map(|(line, watch)| watch.settle(line));
         self.unreported.extend(crossed);
     }
 
@@ -141,21 +119,15 @@ impl TrackPath {
         std::mem::take(&mut self.unreported)
     }
 
-    /// Replaces the lines. At an unchanged one, the object goes on.
-    pub fn change(&mut self, lines: impl Iterator<Item = Arc<CountedLine>>) {
-        let before = std::mem::take(&mut self.watches);
-        let next = |line: Arc<CountedLine>| {
-            let known = before.iter().find(|watch| watch.line == line);
-            known.cloned().unwrap_or_else(|| LineWatch::new(line))
-        };
-        self.watches = lines.map(next).collect();
+    /// At another line, the object starts again.
+    pub fn retain(&mut self, is_kept: impl Fn(&LineId) -> bool) {
+        self.watches.retain(|line, _| is_kept(line));
     }
 }
 
 /// The path of one object at one line.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct LineWatch {
-    line: Arc<CountedLine>,
     last: Option<PathPoint>,
     /// Changes to the right less those to the left, since the object was clear of the line.
     changes: i32,
@@ -171,36 +143,22 @@ struct OnLine {
 }
 
 impl LineWatch {
-    fn new(line: Arc<CountedLine>) -> Self {
-        Self {
-            line,
-            last: None,
-            changes: 0,
-            changed: None,
-        }
-    }
-
-    fn look(&mut self, seen: PathPoint) -> Option<Crossing> {
+    fn look(&mut self, seen: PathPoint, line: &LineConfig) -> Option<Crossing> {
         if let Some(last) = self.last.replace(seen) {
-            self.pass(last, seen);
+            self.pass(last, seen, line);
         }
-        self.line
-            .is_clear_of(seen.location)
-            .then(|| self.settle())?
+        match is_clear_of(line, seen.location) {
+            true => self.settle(&line.id),
+            false => None,
+        }
     }
 
-    /// The object stays on the side where it was seen last.
-    fn end(&mut self) -> Option<Crossing> {
-        self.last = None;
-        self.settle()
-    }
-
-    fn pass(&mut self, from: PathPoint, to: PathPoint) {
+    fn pass(&mut self, from: PathPoint, to: PathPoint, line: &LineConfig) {
         let way = Segment {
-            from: anchor(from.location, self.line.point),
-            to: anchor(to.location, self.line.point),
+            from: anchor(from.location, line.point),
+            to: anchor(to.location, line.point),
         };
-        let meetings = self.line.pieces().filter_map(|piece| meeting(way, piece));
+        let meetings = pieces(line).filter_map(|piece| meeting(way, piece));
         let mut last: Option<f64> = None;
         for (direction, share) in meetings {
             self.changes += match direction {
@@ -220,7 +178,7 @@ impl LineWatch {
     }
 
     /// One crossing or none. Around the end of a line the difference may be greater, without more of a crossing.
-    fn settle(&mut self) -> Option<Crossing> {
+    fn settle(&mut self, line: &LineId) -> Option<Crossing> {
         let direction = match std::mem::take(&mut self.changes).signum() {
             1 => CrossingDirection::ToRight,
             -1 => CrossingDirection::ToLeft,
@@ -228,7 +186,7 @@ impl LineWatch {
         };
         let OnLine { at, speed } = self.changed.take()?;
         Some(Crossing {
-            line: self.line.id.clone(),
+            line: line.clone(),
             direction,
             at,
             speed,

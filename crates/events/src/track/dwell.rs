@@ -10,9 +10,6 @@ use std::{collections::BTreeMap, time::Duration};
 use super::hysteresis::HysteresisRules;
 use spotter_core::{Mono, ZoneDwell, ZoneId};
 
-/// The time for each zone after which an object dwells there.
-pub type DwellTimes = BTreeMap<ZoneId, Duration>;
-
 /// The last visit of a track to each zone.
 #[derive(Clone, Debug, Default)]
 pub struct TrackDwell {
@@ -89,7 +86,7 @@ impl TrackDwell {
         &self,
         zones: &[ZoneId],
         occupied: &[ZoneId],
-        needed: &DwellTimes,
+        needed: &BTreeMap<ZoneId, Duration>,
     ) -> Vec<ZoneDwell> {
         let visits = zones.iter().filter_map(|zone| {
             let mut visits = self.visits.iter();

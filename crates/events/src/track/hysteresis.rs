@@ -25,9 +25,8 @@ pub struct HysteresisRules {
 }
 
 /// The confirmed count. Times given to it must not run backwards.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Hysteresis {
-    rules: HysteresisRules,
     /// Counts of the last looks, at most `n`, oldest first.
     recent: VecDeque<u32>,
     peaks: Peaks,
@@ -36,46 +35,41 @@ pub struct Hysteresis {
 }
 
 impl Hysteresis {
-    pub fn new(rules: HysteresisRules) -> Self {
-        Self {
-            rules,
-            recent: VecDeque::new(),
-            peaks: Peaks::default(),
-            confirmed_count: None,
-            last_look: None,
-        }
-    }
-
     /// A look saw `count` objects.
-    pub fn look(&mut self, count: u32, now: Mono) {
-        let is_stale = |last| now.since(last) > self.rules.stale_after;
+    pub fn look(&mut self, count: u32, now: Mono, rules: HysteresisRules) {
+        let is_stale = |last| now.since(last) > rules.stale_after;
         if self.last_look.is_some_and(is_stale) {
             self.forget();
         }
         self.last_look = Some(now);
-        let (_, window) = self.rules.confirm;
+        let (needed, window) = rules.confirm;
         self.recent.push_back(count);
-        if self.recent.len() > window as usize {
-            self.recent.pop_front();
-        }
+        let beyond = self.recent.len().saturating_sub(window as usize);
+        self.recent.drain(..beyond);
         self.peaks.look(count, now);
+        let confirmed = self.confirmed_by_looks(needed);
         self.confirmed_count = match self.confirmed_count {
-            None => self.first_count(),
-            Some(confirmed_count) => Some(self.next_count(confirmed_count, now)),
+            None if confirmed == 0 && self.recent.len() < window as usize => None,
+            None => {
+                if confirmed == 0 {
+                    self.recent.clear();
+                }
+                Some(confirmed)
+            }
+            Some(before) if confirmed > before => Some(confirmed),
+            Some(before) => {
+                let most_seen = self.peaks.most_seen(rules, now);
+                if most_seen < before {
+                    self.recent.clear();
+                }
+                Some(before.min(most_seen))
+            }
         };
     }
 
     /// The count becomes unknown.
     pub fn forget(&mut self) {
-        *self = Self::new(self.rules);
-    }
-
-    /// Replaces the rules and keeps the count.
-    pub fn set_rules(&mut self, rules: HysteresisRules) {
-        self.rules = rules;
-        let (_, window) = rules.confirm;
-        let beyond = self.recent.len().saturating_sub(window as usize);
-        self.recent.drain(..beyond);
+        *self = Self::default();
     }
 
     pub fn presence(&self) -> Presence {
@@ -91,39 +85,12 @@ impl Hysteresis {
         self.confirmed_count
     }
 
-    fn first_count(&mut self) -> Option<u32> {
-        let (_, window) = self.rules.confirm;
-        match self.confirmed_by_looks() {
-            0 if self.recent.len() < window as usize => None,
-            0 => {
-                self.recent.clear();
-                Some(0)
-            }
-            confirmed => Some(confirmed),
-        }
-    }
-
-    fn next_count(&mut self, confirmed_count: u32, now: Mono) -> u32 {
-        let confirmed = self.confirmed_by_looks();
-        if confirmed > confirmed_count {
-            return confirmed;
-        }
-        let most_seen = self.peaks.most_seen(self.rules, now);
-        if most_seen < confirmed_count {
-            self.recent.clear();
-        }
-        confirmed_count.min(most_seen)
-    }
-
     /// The highest count that `m` of the last looks reached: the `m`-th highest of them, 0 before there are `m`.
-    fn confirmed_by_looks(&self) -> u32 {
+    fn confirmed_by_looks(&self, needed: u32) -> u32 {
         let mut highest_first: Vec<u32> = self.recent.iter().copied().collect();
         highest_first.sort_unstable_by(|a, b| b.cmp(a));
-        let (needed, _) = self.rules.confirm;
-        highest_first
-            .get(needed as usize - 1)
-            .copied()
-            .unwrap_or_default()
+        let lowest = highest_first.get(needed as usize - 1);
+        lowest.copied().unwrap_or_default()
     }
 }
 
@@ -184,11 +151,11 @@ mod tests {
 
     /// Counts after each look, one look every `step_ms`.
     fn counts(rules: HysteresisRules, step_ms: u64, looks: &[u32]) -> Vec<Option<u32>> {
-        let mut hysteresis = Hysteresis::new(rules);
+        let mut hysteresis = Hysteresis::default();
         let mut now = Mono::default();
         let mut after = |&count: &u32| {
             now = now.after(Duration::from_millis(step_ms));
-            hysteresis.look(count, now);
+            hysteresis.look(count, now, rules);
             hysteresis.count()
         };
         looks.iter().map(&mut after).collect()
@@ -233,10 +200,10 @@ mod tests {
     fn look_after_the_stale_time_forgets_the_earlier_ones() {
         let at = |s| Mono::default().after(Duration::from_secs(s));
         for (pause_s, expected) in [(60, Presence::On), (61, Presence::Unknown)] {
-            let mut hysteresis = Hysteresis::new(rules(2, 3, 0));
-            hysteresis.look(1, at(1));
-            hysteresis.look(1, at(2));
-            hysteresis.look(0, at(2 + pause_s));
+            let mut hysteresis = Hysteresis::default();
+            for (count, second) in [(1, 1), (1, 2), (0, 2 + pause_s)] {
+                hysteresis.look(count, at(second), rules(2, 3, 0));
+            }
             assert_eq!(hysteresis.presence(), expected, "{pause_s}");
         }
     }
@@ -250,13 +217,13 @@ mod tests {
             looks in prop::collection::vec((0u32..4, 1u64..3000), 1..120),
         ) {
             let rules = rules(m, m + more, end_after_ms);
-            let mut hysteresis = Hysteresis::new(rules);
+            let mut hysteresis = Hysteresis::default();
             let mut now = Mono::default();
             let mut looks_since_change = u32::MAX;
             let mut presence = Presence::Unknown;
             for (index, &(count, step_ms)) in looks.iter().enumerate() {
                 now = now.after(Duration::from_millis(step_ms));
-                hysteresis.look(count, now);
+                hysteresis.look(count, now, rules);
                 looks_since_change = looks_since_change.saturating_add(1);
                 if hysteresis.presence() != presence {
                     prop_assert!(looks_since_change >= m);
@@ -272,7 +239,7 @@ mod tests {
             let left = now;
             for _ in 0..m + more {
                 now = now.after(Duration::from_millis(1000));
-                hysteresis.look(0, now);
+                hysteresis.look(0, now, rules);
             }
             if now.since(left) > rules.end_after + Duration::from_secs(1) {
                 prop_assert_eq!(hysteresis.presence(), Presence::Off);
@@ -280,7 +247,7 @@ mod tests {
             // All objects return: they are counted after n looks, not later.
             for _ in 0..m + more {
                 now = now.after(Duration::from_millis(1000));
-                hysteresis.look(2, now);
+                hysteresis.look(2, now, rules);
             }
             prop_assert!(hysteresis.count() >= Some(2));
         }

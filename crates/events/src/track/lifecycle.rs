@@ -7,13 +7,14 @@
 //! the yes of the verification question; a track that ends before has no event. With `describe`, an open event waits for the answer to a question
 //! about the part of the picture around its object, and is published again with it.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use super::{
     description::ATTEMPTS_MAX,
-    dwell::{DwellTimes, TrackDwell},
+    dwell::TrackDwell,
     filter::Candidate,
-    hysteresis::{Hysteresis, HysteresisRules},
+    hysteresis::Hysteresis,
+    rules::PromptRules,
     seen_part::SeenPart,
     verification::{PendingVerification, VerificationResult},
     zones::ZoneCounts,
@@ -32,18 +33,6 @@ const MOVED_IOU: f64 = 0.6;
 /// A point farther than this from its earlier location has moved, shares of the picture on either axis.
 const MOVED_DISTANCE: f64 = 0.03;
 
-/// What confirms, ends and verifies a track.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TrackRules {
-    pub hysteresis: HysteresisRules,
-    /// An object that does not move for this time is still.
-    pub still_after: Duration,
-    /// The verification question must be answered with yes before an event starts.
-    pub verify: bool,
-    /// A question about the object is asked when its event starts.
-    pub describe: bool,
-}
-
 /// The look that an answer belongs to.
 #[derive(Clone, Copy, Debug)]
 pub struct LookContext<'a> {
@@ -59,30 +48,27 @@ pub struct LookContext<'a> {
     pub camera_size: (u32, u32),
     /// The part of the picture that the look saw; `None`: everything that the prompt ever sees.
     pub part: Option<SeenPart>,
+    pub rules: &'a PromptRules,
 }
 
-/// Where and by which rules a prompt counts.
-#[derive(Clone, Debug)]
-pub struct CountedPlaces {
-    /// All zones of the prompt.
-    pub zones: Vec<ZoneId>,
-    pub dwell: Arc<DwellTimes>,
-    pub rules: TrackRules,
+impl LookContext<'_> {
+    /// True when the look saw the part of the picture where this is.
+    fn covers(&self, location: Location) -> bool {
+        self.part.is_none_or(|part| part.covers(location))
+    }
 }
 
 /// One track from its first look on.
 #[derive(Clone, Debug)]
 pub struct TrackLifecycle {
     /// The event with the values of now; `step` is the last that was published.
-    event: Event,
+    pub event: Event,
     first_seen: Mono,
     /// The last look that saw the part of the picture where the object was.
     looked_at: Mono,
-    rules: TrackRules,
     presence: Hysteresis,
-    zones: ZoneCounts,
+    pub zones: ZoneCounts,
     dwell: TrackDwell,
-    dwell_times: Arc<DwellTimes>,
     resting: RestingLocation,
     /// The highest score of its looks.
     best: f64,
@@ -113,8 +99,7 @@ struct PublishedValues {
 
 impl TrackLifecycle {
     /// A track that begins with this look; [`TrackLifecycle::seen`] follows for the same look.
-    pub fn new(id: TrackId, seen: &Candidate, places: &CountedPlaces, look: &LookContext) -> Self {
-        let rules = places.rules;
+    pub fn new(id: TrackId, seen: &Candidate, look: &LookContext) -> Self {
         let event = Event {
             track: id,
             camera: look.camera.clone(),
@@ -142,11 +127,9 @@ impl TrackLifecycle {
             event,
             first_seen: look.at,
             looked_at: look.at,
-            rules,
-            presence: Hysteresis::new(rules.hysteresis),
-            zones: ZoneCounts::new(&places.zones, rules.hysteresis),
+            presence: Hysteresis::default(),
+            zones: ZoneCounts::default(),
             dwell: TrackDwell::default(),
-            dwell_times: Arc::clone(&places.dwell),
             resting: RestingLocation::new(seen.location, look.at),
             best: seen.score,
             stage: PublishStage::Unconfirmed,
@@ -154,33 +137,19 @@ impl TrackLifecycle {
         }
     }
 
-    pub fn track(&self) -> &TrackId {
-        &self.event.track
-    }
-
     /// Time since the first look that saw the object.
     pub fn age(&self, now: Mono) -> Duration {
         now.since(self.first_seen)
     }
 
-    /// The object has not moved for `still_after`.
-    pub fn is_still(&self) -> bool {
-        self.event.still
-    }
-
-    /// The last looks did not see the object any more.
-    pub fn is_over(&self) -> bool {
-        self.presence.presence() == Presence::Off
+    /// Off: the last looks did not see the object any more.
+    pub fn presence(&self) -> Presence {
+        self.presence.presence()
     }
 
     /// The event, when it is open.
     pub fn open(&self) -> Option<&Event> {
         matches!(self.stage, PublishStage::Published(_)).then_some(&self.event)
-    }
-
-    /// A snapshot of the object is being made; later messages of the event report it.
-    pub fn mark_snapshot(&mut self) {
-        self.event.snapshot = true;
     }
 
     /// A look saw the object. Returns the message of the event, if there is one.
@@ -198,36 +167,36 @@ impl TrackLifecycle {
         }
         event.looks += 1;
         self.looked_at = look.at;
-        let (looks_to_confirm, _) = self.rules.hysteresis.confirm;
+        let rules = look.rules;
+        let (looks_to_confirm, _) = rules.hysteresis.confirm;
         self.resting.look(seen.location, look.at, looks_to_confirm);
-        event.still = look.at.since(self.resting.since) >= self.rules.still_after;
-        self.zones.look(seen.zones.iter(), look.at);
-        event.zones = self.zones.occupied().cloned().collect();
+        event.still = look.at.since(self.resting.since) >= rules.still_after;
+        self.zones.look(seen.zones.iter(), look.at, rules);
+        let is_occupied = |zone: &&ZoneId| self.zones.count(zone).is_some_and(|count| count > 0);
+        event.zones = rules.zones.iter().filter(is_occupied).cloned().collect();
         for zone in &event.zones {
             if !event.entered_zones.contains(zone) {
                 event.entered_zones.push(zone.clone());
             }
         }
-        self.dwell.look(&seen.zones, look.at, self.rules.hysteresis);
-        self.update_dwell();
-        self.presence.look(1, look.at);
+        self.dwell.look(&seen.zones, look.at, rules.hysteresis);
+        self.event.dwell = self.times_in(&self.event.entered_zones, rules);
+        self.presence.look(1, look.at, rules.hysteresis);
         self.step(look)
     }
 
     /// True while the look saw another part of the picture than the one where the object was. Its track waits then, but not
     /// longer than states stay known without a look.
     pub fn waits(&self, look: &LookContext) -> bool {
-        let covers = look
-            .part
-            .is_none_or(|part| part.covers(self.event.location));
-        !covers && look.at.since(self.looked_at) <= self.rules.hysteresis.stale_after
+        let stale_after = look.rules.hysteresis.stale_after;
+        !look.covers(self.event.location) && look.at.since(self.looked_at) <= stale_after
     }
 
     /// The look saw another part of the picture than the one where the object is, and it waits there. Returns the message that it dwells in
     /// a zone now, if it does.
     pub fn wait(&mut self, look: &LookContext) -> Option<Event> {
         self.dwell.wait(look.at);
-        self.update_dwell();
+        self.event.dwell = self.times_in(&self.event.entered_zones, look.rules);
         let PublishStage::Published(published) = &self.stage else {
             return None;
         };
@@ -236,34 +205,16 @@ impl TrackLifecycle {
     }
 
     /// The times in these zones, in which a look saw the object.
-    pub fn times_in(&self, zones: &[ZoneId]) -> Vec<ZoneDwell> {
-        self.dwell
-            .times(zones, &self.event.zones, &self.dwell_times)
-    }
-
-    fn update_dwell(&mut self) {
-        self.event.dwell = self.times_in(&self.event.entered_zones);
-    }
-
-    /// Confirmed, and not over.
-    pub fn is_present(&self) -> bool {
-        self.presence.presence() == Presence::On
-    }
-
-    /// The zones that the object is in.
-    pub fn occupied_zones(&self) -> &[ZoneId] {
-        &self.event.zones
+    pub fn times_in(&self, zones: &[ZoneId], rules: &PromptRules) -> Vec<ZoneDwell> {
+        self.dwell.times(zones, &self.event.zones, &rules.dwell)
     }
 
     /// A look did not see the object. Returns the message of the event, if there is one.
     pub fn unseen(&mut self, look: &LookContext) -> Option<Event> {
-        if look
-            .part
-            .is_none_or(|part| part.covers(self.event.location))
-        {
+        if look.covers(self.event.location) {
             self.looked_at = look.at;
         }
-        self.presence.look(0, look.at);
+        self.presence.look(0, look.at, look.rules.hysteresis);
         self.step(look)
     }
 
@@ -286,7 +237,12 @@ impl TrackLifecycle {
     }
 
     /// The result of a question about this track. A yes starts its event.
-    pub fn verified(&mut self, result: VerificationResult, now: Mono) -> Option<Event> {
+    pub fn verified(
+        &mut self,
+        result: VerificationResult,
+        now: Mono,
+        rules: &PromptRules,
+    ) -> Option<Event> {
         let PublishStage::Unverified(pending) = &mut self.stage else {
             return None;
         };
@@ -294,7 +250,7 @@ impl TrackLifecycle {
             VerificationResult::Yes { score, source } => {
                 (self.event.score, self.event.top_score) = (score, score);
                 self.event.score_source = source;
-                Some(self.publish(EventStep::New, now))
+                Some(self.start(now, rules))
             }
             VerificationResult::No | VerificationResult::NoAnswer => {
                 pending.postpone(result == VerificationResult::No, now);
@@ -326,15 +282,6 @@ impl TrackLifecycle {
         Some(self.publish(EventStep::Update(UpdateReason::Described), now))
     }
 
-    /// Replaces rules, zones and times of dwelling; zones for which `kept` is true keep their count.
-    pub fn change(&mut self, places: &CountedPlaces, kept: impl Fn(&ZoneId) -> bool) {
-        self.rules = places.rules;
-        self.presence.set_rules(places.rules.hysteresis);
-        self.zones
-            .change(&places.zones, places.rules.hysteresis, kept);
-        self.dwell_times = Arc::clone(&places.dwell);
-    }
-
     fn step(&mut self, look: &LookContext) -> Option<Event> {
         let step = match (self.presence.presence(), &self.stage) {
             (Presence::Off, PublishStage::Published(_)) => {
@@ -348,14 +295,19 @@ impl TrackLifecycle {
             (Presence::On, PublishStage::Published(published)) => {
                 EventStep::Update(self.update_reason(published, look.at)?)
             }
-            (Presence::On, PublishStage::Unconfirmed) if self.rules.verify => {
+            (Presence::On, PublishStage::Unconfirmed) if look.rules.verify => {
                 self.stage = PublishStage::Unverified(PendingVerification::new(look.at));
                 return None;
             }
-            (Presence::On, PublishStage::Unverified(_)) if self.rules.verify => return None,
-            (Presence::On, _) => EventStep::New,
+            (Presence::On, PublishStage::Unverified(_)) if look.rules.verify => return None,
+            (Presence::On, _) => return Some(self.start(look.at, look.rules)),
         };
         Some(self.publish(step, look.at))
+    }
+
+    fn start(&mut self, now: Mono, rules: &PromptRules) -> Event {
+        self.descriptions_left = if rules.describe { ATTEMPTS_MAX } else { 0 };
+        self.publish(EventStep::New, now)
     }
 
     /// The first of the reasons to publish the event again; one message reports all changes.
@@ -395,9 +347,6 @@ impl TrackLifecycle {
     }
 
     fn publish(&mut self, step: EventStep, now: Mono) -> Event {
-        if step == EventStep::New && self.rules.describe {
-            self.descriptions_left = ATTEMPTS_MAX;
-        }
         self.event.step = step;
         // An object that dwells when its event starts is reported with a message of its own.
         let dwelling = match step {

@@ -1,25 +1,21 @@
 //! How many objects crossed each line in each direction since the last reset.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::crossing::{CountedLine, Crossing, CrossingDirection};
-use spotter_config::{CameraConfig, LineConfig, PromptConfig};
-use spotter_core::{
-    CameraId, DirectionId, LineCrossing, LineId, PromptId, PromptState, WallTime, WeeklyTime,
-};
+use super::crossing::{Crossing, CrossingDirection};
+use spotter_config::LineConfig;
+use spotter_core::{CameraId, DirectionId, LineCrossing, LineId, PromptId, PromptState, WallTime};
 
-/// The counts of the lines that one prompt names, in the order of the configuration.
-#[derive(Clone, Debug)]
-pub struct LineCounts(Vec<LineCount>);
+/// The counts of one prompt. A line that is not in it has counted nothing.
+#[derive(Clone, Debug, Default)]
+pub struct LineCounts(BTreeMap<LineId, LineCount>);
 
-#[derive(Clone, Debug)]
-struct LineCount {
-    line: Arc<CountedLine>,
-    directions: [DirectionId; 2],
-    counts: [u64; 2],
-    reset: Option<WeeklyTime>,
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LineCount {
+    /// By direction, so that a swap of the names in the file swaps no counts.
+    counts: BTreeMap<DirectionId, u64>,
     /// The last reset.
     since: WallTime,
 }
@@ -30,118 +26,89 @@ pub struct LineCountRecord {
     pub camera: CameraId,
     pub prompt: PromptId,
     pub line: LineId,
-    /// By direction, so that a swap of the names in the file swaps no counts.
-    pub counts: BTreeMap<DirectionId, u64>,
-    pub since: WallTime,
+    #[serde(flatten)]
+    pub count: LineCount,
 }
 
 impl LineCount {
-    fn new(line: &LineConfig) -> Self {
-        Self {
-            line: Arc::new(CountedLine::new(line)),
-            directions: line.directions.clone(),
-            counts: [0; 2],
-            reset: line.reset.clone(),
-            since: WallTime::default(),
-        }
-    }
-
-    fn named(&self) -> impl Iterator<Item = (&DirectionId, u64)> {
-        self.directions.iter().zip(self.counts)
+    pub fn new(counts: BTreeMap<DirectionId, u64>, since: WallTime) -> Self {
+        Self { counts, since }
     }
 }
 
 impl LineCounts {
-    /// All counts are 0.
-    pub fn new(camera: &CameraConfig, prompt: &PromptConfig) -> Self {
-        Self(camera.lines_counted(prompt).map(LineCount::new).collect())
-    }
-
-    pub fn lines(&self) -> impl Iterator<Item = Arc<CountedLine>> {
-        self.0.iter().map(|own| Arc::clone(&own.line))
-    }
-
     /// Counts a crossing. `None`: the prompt does not count there any more.
-    pub fn add(&mut self, crossing: Crossing) -> Option<LineCrossing> {
+    pub fn add(&mut self, crossing: Crossing, lines: &[LineConfig]) -> Option<LineCrossing> {
         let Crossing {
             line,
             direction,
             at,
             speed,
         } = crossing;
-        let index = match direction {
-            CrossingDirection::ToRight => 0,
-            CrossingDirection::ToLeft => 1,
+        let config = lines.iter().find(|config| config.id == line)?;
+        let [to_right, to_left] = &config.directions;
+        let direction = match direction {
+            CrossingDirection::ToRight => to_right.clone(),
+            CrossingDirection::ToLeft => to_left.clone(),
         };
-        let own = self.0.iter_mut().find(|own| own.line.id == line)?;
-        own.counts[index] = own.counts[index].saturating_add(1);
+        let own = self.0.entry(line.clone()).or_default();
+        let count = own.counts.entry(direction.clone()).or_default();
+        *count = count.saturating_add(1);
         Some(LineCrossing {
+            count: *count,
             line,
-            direction: own.directions[index].clone(),
+            direction,
             at,
             speed,
-            count: own.counts[index],
         })
     }
 
-    /// A command resets a line.
+    /// All counts of the line are 0 from then on.
     pub fn reset(&mut self, line: &LineId, wall: WallTime) {
-        for own in self.0.iter_mut().filter(|own| own.line.id == *line) {
-            (own.counts, own.since) = ([0; 2], wall);
-        }
+        let count = LineCount::new(BTreeMap::new(), wall);
+        self.0.insert(line.clone(), count);
     }
 
     /// Resets the lines whose time came since their last reset, also while the daemon did not run.
-    pub fn reset_due(&mut self, wall: WallTime) {
-        for own in &mut self.0 {
-            let last = own.reset.as_ref().and_then(|time| time.last_until(wall));
-            if let Some(due) = last.filter(|due| *due > own.since) {
-                (own.counts, own.since) = ([0; 2], due);
+    pub fn reset_due(&mut self, wall: WallTime, lines: &[LineConfig]) {
+        for line in lines {
+            let last = line.reset.as_ref().and_then(|time| time.last_until(wall));
+            let since = self
+                .0
+                .get(&line.id)
+                .map_or_else(WallTime::default, |own| own.since);
+            if let Some(due) = last.filter(|due| *due > since) {
+                self.reset(&line.id, due);
             }
         }
     }
 
-    pub fn states(&self) -> impl Iterator<Item = PromptState> {
-        self.0.iter().flat_map(|own| {
-            own.named()
-                .map(|(direction, count)| PromptState::LineCount {
-                    line: own.line.id.clone(),
+    pub fn states(&self, lines: &[LineConfig]) -> impl Iterator<Item = PromptState> {
+        lines.iter().flat_map(|line| {
+            let own = self.0.get(&line.id);
+            let count = move |direction| own.and_then(|own| own.counts.get(direction));
+            line.directions
+                .iter()
+                .map(move |direction| PromptState::LineCount {
+                    line: line.id.clone(),
                     direction: direction.clone(),
-                    count,
+                    count: count(direction).copied().unwrap_or_default(),
                 })
         })
     }
 
-    /// Replaces the lines. One of the same name keeps its counts.
-    pub fn change(&mut self, camera: &CameraConfig, prompt: &PromptConfig) {
-        let records: Vec<_> = self.records(&camera.id, &prompt.id).collect();
-        *self = Self::new(camera, prompt);
-        records.iter().for_each(|record| self.restore(record));
-    }
-
-    pub fn records<'a>(
-        &'a self,
-        camera: &'a CameraId,
-        prompt: &'a PromptId,
-    ) -> impl Iterator<Item = LineCountRecord> + 'a {
-        self.0.iter().map(|own| LineCountRecord {
-            camera: camera.clone(),
-            prompt: prompt.clone(),
-            line: own.line.id.clone(),
-            counts: own
-                .named()
-                .map(|(name, count)| (name.clone(), count))
-                .collect(),
-            since: own.since,
-        })
+    pub fn all(&self) -> impl Iterator<Item = (&LineId, &LineCount)> {
+        self.0.iter()
     }
 
     /// Continues with the counts of an earlier run.
-    pub fn restore(&mut self, record: &LineCountRecord) {
-        if let Some(own) = self.0.iter_mut().find(|own| own.line.id == record.line) {
-            let count = |name| record.counts.get(name).copied().unwrap_or_default();
-            own.counts = own.directions.each_ref().map(count);
-            own.since = record.since;
-        }
+    pub fn restore(&mut self, line: &LineId, count: &LineCount) {
+        self.0.insert(line.clone(), count.clone());
+    }
+
+    /// Forgets the lines that are not counted any more.
+    pub fn retain(&mut self, lines: &[LineConfig]) {
+        self.0
+            .retain(|own, _| lines.iter().any(|line| line.id == *own));
     }
 }

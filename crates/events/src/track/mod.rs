@@ -27,6 +27,7 @@ mod line_counts;
 mod motion;
 mod prompt_tracker;
 mod question;
+mod rules;
 mod seen_part;
 mod track_set;
 mod tracker;
@@ -34,6 +35,6 @@ mod verification;
 mod zones;
 
 pub use hysteresis::{Hysteresis, HysteresisRules};
-pub use line_counts::LineCountRecord;
+pub use line_counts::{LineCount, LineCountRecord};
 pub use prompt_tracker::{PromptChange, TrackedAnswer};
 pub use tracker::Tracker;

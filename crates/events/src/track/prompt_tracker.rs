@@ -6,25 +6,21 @@ use super::{
     believed_answer::BelievedAnswer,
     description::{DESCRIPTIONS_MAX, description_of, view_of_object},
     filter::Filter,
-    hysteresis::{Hysteresis, HysteresisRules},
-    lifecycle::{CountedPlaces, LookContext, TrackRules},
+    hysteresis::Hysteresis,
+    lifecycle::{LookContext, TrackLifecycle},
     line_counts::{LineCountRecord, LineCounts},
     question::{NewQuestion, OpenQuestions},
+    rules::PromptRules,
     seen_part::SeenPart,
     track_set::{FollowedLook, IdAllocator, TrackSet},
     verification::{VERIFICATION_CHOICES, VerificationResult},
     zones::ZoneCounts,
 };
-use spotter_config::{CameraConfig, PromptConfig};
+use spotter_config::{CameraConfig, LineConfig, PromptConfig};
 use spotter_core::{
     Answer, AnswerBody, CameraId, DetectionBody, EndReason, Event, Frame, LineId, Mono, Presence,
-    Prompt, PromptId, PromptRegion, PromptState, PromptView, Task, TrackId, WallTime, ZoneId,
+    Prompt, PromptId, PromptState, PromptView, Task, TrackId, WallTime, ZoneId,
 };
-
-/// After this many of the longest expected pauses without a look, all states are unknown.
-const STALE_PAUSES: u32 = 3;
-/// The shortest time until then: short interruptions, such as one reconnect of a camera, change nothing.
-const STALE_MIN: Duration = Duration::from_secs(30);
 
 /// What changed about a prompt.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,16 +49,6 @@ impl PromptChange {
     }
 }
 
-/// The end of a question that was asked once.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct SettledPrompt<'a> {
-    pub question: &'a Prompt,
-    /// `None`: the look was late or failed.
-    pub answer: Option<&'a AnswerBody>,
-    /// When the frame that it was asked about was received.
-    pub at: Mono,
-}
-
 /// An answer after filters and tracking, and what it changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrackedAnswer {
@@ -76,7 +62,7 @@ pub(super) struct PromptTracker {
     camera: CameraId,
     prompt: PromptConfig,
     filter: Filter,
-    stale_after: Duration,
+    rules: Arc<PromptRules>,
     count: Hysteresis,
     zones: ZoneCounts,
     tracks: TrackSet,
@@ -91,19 +77,17 @@ pub(super) struct PromptTracker {
 impl PromptTracker {
     /// All states are unknown.
     pub fn new(camera: &CameraConfig, prompt: &PromptConfig) -> Self {
-        let places = places(camera, prompt);
-        let rules = places.rules.hysteresis;
         Self {
             camera: camera.id.clone(),
             prompt: prompt.clone(),
             filter: Filter::new(camera, prompt),
-            stale_after: rules.stale_after,
-            count: Hysteresis::new(rules),
-            zones: ZoneCounts::new(&places.zones, rules),
-            tracks: TrackSet::new(places, LineCounts::new(camera, prompt)),
+            rules: Arc::new(PromptRules::new(camera, prompt)),
+            count: Hysteresis::default(),
+            zones: ZoneCounts::default(),
+            tracks: TrackSet::default(),
             verifications: OpenQuestions::default(),
             descriptions: OpenQuestions::default(),
-            answer: BelievedAnswer::new(rules),
+            answer: BelievedAnswer::default(),
             view: camera.view_of(prompt),
             revision: 1,
             last_look: None,
@@ -132,7 +116,7 @@ impl PromptTracker {
             self.prompt.task = asked.task.clone();
         }
         self.last_look = Some(now);
-        let before = self.states();
+        let (before, rules) = (self.states(), Arc::clone(&self.rules));
         let mut candidates = match &answer.body {
             AnswerBody::Boxes(found) => self.filter.boxes(found),
             AnswerBody::Points(found) => self.filter.points(found),
@@ -143,7 +127,8 @@ impl PromptTracker {
                 score,
                 source,
             } => {
-                self.answer.look(text, choices(&self.prompt.task));
+                let choices = choices(&self.prompt.task);
+                self.answer.look(text, choices, rules.hysteresis);
                 let (text, score, source) = (text.clone(), *score, *source);
                 let changed = self.change(changed(&before, self.states()), Vec::new());
                 return Some(TrackedAnswer {
@@ -166,6 +151,7 @@ impl PromptTracker {
             wall,
             camera_size: frame.camera_size,
             part,
+            rules: &rules,
         };
         let FollowedLook {
             objects,
@@ -174,9 +160,10 @@ impl PromptTracker {
         } = self.tracks.look(candidates, &look, ids);
         // What is elsewhere in the picture is still there.
         let count = u32::try_from(objects.len() + waiting.len()).unwrap_or(u32::MAX);
-        self.count.look(count, now);
+        self.count.look(count, now, rules.hysteresis);
         let seen = objects.iter().flat_map(|object| &object.zones);
-        self.zones.look(seen.chain(waiting.iter().flatten()), now);
+        let occupied = seen.chain(waiting.iter().flatten());
+        self.zones.look(occupied, now, &rules);
         let question = self.verify(&look, ids);
         let mut changed = self.change(changed(&before, self.states()), events);
         changed.questions.extend(question);
@@ -187,21 +174,19 @@ impl PromptTracker {
         })
     }
 
-    /// What the end of a question means. `None` when the question is not one that is under way.
+    /// What the end of a question that was asked once means; `answer`: `None` when the look was late or failed; `at`: when its frame was
+    /// received. `None` when the question is not one that is under way.
     pub fn settled(
         &mut self,
-        settled: SettledPrompt<'_>,
+        question: &Prompt,
+        answer: Option<&AnswerBody>,
+        at: Mono,
         ids: &mut IdAllocator,
     ) -> Option<PromptChange> {
-        let SettledPrompt {
-            question,
-            answer,
-            at,
-        } = settled;
         let before = self.states();
         let events = if let Some(tracks) = self.verifications.settle(question) {
             let result = answer.map_or(VerificationResult::NoAnswer, VerificationResult::of);
-            self.tracks.verified(&tracks, result, at)
+            self.verified(&tracks, result, at)
         } else {
             let tracks = self.descriptions.settle(question)?;
             self.described(&tracks, answer.and_then(description_of), at)
@@ -211,9 +196,27 @@ impl PromptTracker {
         Some(change)
     }
 
+    /// The lifecycles of these tracks.
+    fn of_tracks(&mut self, tracks: &[TrackId]) -> impl Iterator<Item = &mut TrackLifecycle> {
+        let all = self.tracks.lifecycles_mut();
+        all.filter(|lifecycle| tracks.contains(&lifecycle.event.track))
+    }
+
     fn described(&mut self, tracks: &[TrackId], answer: Option<&str>, now: Mono) -> Vec<Event> {
-        let described = |track| self.tracks.lifecycle_mut(track)?.described(answer, now);
-        tracks.iter().filter_map(described).collect()
+        let described = |lifecycle: &mut TrackLifecycle| lifecycle.described(answer, now);
+        self.of_tracks(tracks).filter_map(described).collect()
+    }
+
+    /// The events that start with the result of a verification question.
+    fn verified(
+        &mut self,
+        tracks: &[TrackId],
+        result: VerificationResult,
+        now: Mono,
+    ) -> Vec<Event> {
+        let rules = Arc::clone(&self.rules);
+        let verified = |lifecycle: &mut TrackLifecycle| lifecycle.verified(result, now, &rules);
+        self.of_tracks(tracks).filter_map(verified).collect()
     }
 
     /// The questions about objects of open events to be asked now.
@@ -223,7 +226,8 @@ impl PromptTracker {
         };
         // A strip may have to wait for its frames.
         let strip = self.prompt.strip;
-        let patience = self.stale_after + strip.map_or(Duration::ZERO, |strip| strip.over);
+        let patience =
+            self.rules.hysteresis.stale_after + strip.map_or(Duration::ZERO, |strip| strip.over);
         let lost = self.descriptions.give_up(now, patience);
         self.described(&lost, None, now);
         let mut asked = Vec::new();
@@ -246,17 +250,17 @@ impl PromptTracker {
 
     /// The verification question to be asked now. One at a time: a track that is confirmed meanwhile waits for the next.
     fn verify(&mut self, look: &LookContext, ids: &mut IdAllocator) -> Option<Arc<Prompt>> {
-        let question = self.prompt.verify.as_deref()?;
-        let lost = self.verifications.give_up(look.at, self.stale_after);
-        self.tracks
-            .verified(&lost, VerificationResult::NoAnswer, look.at);
+        let question = self.prompt.verify.clone()?;
+        let patience = look.rules.hysteresis.stale_after;
+        let lost = self.verifications.give_up(look.at, patience);
+        self.verified(&lost, VerificationResult::NoAnswer, look.at);
         let tracks = self.tracks.to_verify(look);
         if tracks.is_empty() || self.verifications.count() > 0 {
             return None;
         }
         let new = NewQuestion {
             id: format!("verify-{}", ids.next_question()),
-            text: question,
+            text: &question,
             choices: VERIFICATION_CHOICES.map(str::to_owned).to_vec(),
             view: self.view,
             tracks,
@@ -267,7 +271,7 @@ impl PromptTracker {
     /// Without a look for too long, all states become unknown.
     pub fn expire(&mut self, now: Mono, wall: WallTime) -> PromptChange {
         match self.last_look {
-            Some(last) if now.since(last) > self.stale_after => {
+            Some(last) if now.since(last) > self.rules.hysteresis.stale_after => {
                 self.lose(EndReason::CameraLost, wall)
             }
             _ => self.change(Vec::new(), Vec::new()),
@@ -303,18 +307,30 @@ impl PromptTracker {
         };
         if prompt.verify != self.prompt.verify {
             self.verifications.forget();
-            self.tracks.verify_again();
+            let tracks = self.tracks.lifecycles_mut();
+            tracks.for_each(TrackLifecycle::verify_again);
         }
         let before = self.states();
-        let (places, filter) = (places(camera, prompt), Filter::new(camera, prompt));
-        let rules = places.rules.hysteresis;
-        let kept = |zone: &ZoneId| filter.keeps(&self.filter, zone);
-        self.count.set_rules(rules);
-        self.zones.change(&places.zones, rules, kept);
-        self.answer.set_rules(rules);
-        self.tracks.lines.change(camera, prompt);
-        self.tracks.change(places, kept);
-        self.stale_after = rules.stale_after;
+        let (rules, filter) = (
+            PromptRules::new(camera, prompt),
+            Filter::new(camera, prompt),
+        );
+        let is_zone_kept =
+            |zone: &ZoneId| rules.zones.contains(zone) && filter.keeps(&self.filter, zone);
+        let old = &self.rules.lines;
+        let is_line_kept = |id: &LineId| {
+            let mut lines = rules.lines.iter().filter(|line| line.id == *id);
+            lines.any(|line| {
+                let is_same = |old: &LineConfig| {
+                    (&old.id, &old.points, old.point) == (id, &line.points, line.point)
+                };
+                old.iter().any(is_same)
+            })
+        };
+        self.zones.retain(is_zone_kept);
+        self.tracks.retain(is_zone_kept, is_line_kept);
+        self.tracks.lines.retain(&rules.lines);
+        self.rules = Arc::new(rules);
         self.filter = filter;
         self.prompt = prompt.clone();
         self.view = camera.view_of(prompt);
@@ -324,27 +340,51 @@ impl PromptTracker {
 
     /// Sets the counts at a line to 0.
     pub fn reset_line(&mut self, line: &LineId, wall: WallTime) -> PromptChange {
-        self.change_lines(|lines| lines.reset(line, wall))
+        self.change_lines(|lines, counted| {
+            if counted.iter().any(|counted| counted.id == *line) {
+                lines.reset(line, wall);
+            }
+        })
     }
 
     /// Sets the counts at the lines whose time came to 0.
     pub fn reset_due_lines(&mut self, wall: WallTime) -> PromptChange {
-        self.change_lines(|lines| lines.reset_due(wall))
+        self.change_lines(|lines, counted| lines.reset_due(wall, counted))
     }
 
-    /// Continues with the counts of an earlier run.
-    pub fn restore_line(&mut self, record: &LineCountRecord) -> PromptChange {
-        self.change_lines(|lines| lines.restore(record))
+    /// Continues with the counts of an earlier run, at the lines that are still counted.
+    pub fn restore_lines(&mut self, records: &[LineCountRecord]) -> PromptChange {
+        let (camera, prompt) = (self.camera.clone(), self.prompt.id.clone());
+        self.change_lines(|lines, counted| {
+            for record in records {
+                if (&record.camera, &record.prompt) == (&camera, &prompt) {
+                    lines.restore(&record.line, &record.count);
+                }
+            }
+            lines.retain(counted);
+        })
     }
 
     pub fn line_counts(&self) -> impl Iterator<Item = LineCountRecord> {
-        self.tracks.lines.records(&self.camera, &self.prompt.id)
+        self.tracks
+            .lines
+            .all()
+            .map(|(line, count)| LineCountRecord {
+                camera: self.camera.clone(),
+                prompt: self.prompt.id.clone(),
+                line: line.clone(),
+                count: count.clone(),
+            })
     }
 
-    fn change_lines(&mut self, change: impl FnOnce(&mut LineCounts)) -> PromptChange {
-        let before: Vec<PromptState> = self.tracks.lines.states().collect();
-        change(&mut self.tracks.lines);
-        let after = self.tracks.lines.states().collect();
+    fn change_lines(
+        &mut self,
+        change: impl FnOnce(&mut LineCounts, &[LineConfig]),
+    ) -> PromptChange {
+        let (lines, counted) = (&mut self.tracks.lines, &self.rules.lines);
+        let before: Vec<PromptState> = lines.states(counted).collect();
+        change(lines, counted);
+        let after = lines.states(counted).collect();
         self.change(changed(&before, after), Vec::new())
     }
 
@@ -353,10 +393,10 @@ impl PromptTracker {
         self.change(self.states(), Vec::new())
     }
 
-    /// A snapshot of the track's object is being made.
+    /// A snapshot of the track's object is being made: later messages of its event report it.
     pub fn mark_snapshot(&mut self, track: &TrackId) {
-        if let Some(lifecycle) = self.tracks.lifecycle_mut(track) {
-            lifecycle.mark_snapshot();
+        for lifecycle in self.of_tracks(std::slice::from_ref(track)) {
+            lifecycle.event.snapshot = true;
         }
     }
 
@@ -371,18 +411,18 @@ impl PromptTracker {
                 self.answer.believed().map(str::to_owned),
             )];
         }
-        let zone = |(zone, count): (&ZoneId, Option<u32>)| PromptState::ZoneCount {
+        let zone = |zone: &ZoneId| PromptState::ZoneCount {
             zone: zone.clone(),
-            count,
+            count: self.zones.count(zone),
         };
         let all = [
             PromptState::Presence(self.count.presence()),
             PromptState::Count(self.count.count()),
         ];
         all.into_iter()
-            .chain(self.zones.counts().map(zone))
+            .chain(self.rules.zones.iter().map(zone))
             .chain(self.dwell_states())
-            .chain(self.tracks.lines.states())
+            .chain(self.tracks.lines.states(&self.rules.lines))
             .collect()
     }
 
@@ -435,38 +475,4 @@ fn captured_or_received(frame: &Frame) -> WallTime {
     times
         .capture
         .map_or(times.received_wall, |capture| capture.wall)
-}
-
-fn places(camera: &CameraConfig, prompt: &PromptConfig) -> CountedPlaces {
-    CountedPlaces {
-        zones: camera.zones_counted(prompt),
-        dwell: Arc::new(prompt.dwell.clone()),
-        rules: track_rules(camera, prompt),
-    }
-}
-
-fn track_rules(camera: &CameraConfig, prompt: &PromptConfig) -> TrackRules {
-    let events = prompt.events;
-    TrackRules {
-        hysteresis: HysteresisRules {
-            confirm: events.confirm,
-            end_after: events.end_after,
-            stale_after: stale_after(camera, prompt),
-        },
-        still_after: events.still_after,
-        verify: prompt.verify.is_some(),
-        describe: prompt.describe.is_some(),
-    }
-}
-
-/// Time without a look until all states are unknown: some of the pauses that the prompt's rate and the motion gate make,
-/// so that a gate that is closed over a quiet scene keeps the states.
-fn stale_after(camera: &CameraConfig, prompt: &PromptConfig) -> Duration {
-    let period = prompt.rate.min(camera.rate).period();
-    let gate = if camera.motion.on || prompt.region == PromptRegion::Motion {
-        camera.motion.at_least_every
-    } else {
-        Duration::ZERO
-    };
-    ((period + gate) * STALE_PAUSES).max(STALE_MIN)
 }

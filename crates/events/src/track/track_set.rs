@@ -11,14 +11,14 @@ use super::{
     assign::assign,
     crossing::{PathPoint, TrackPath},
     filter::{Candidate, compare_locations},
-    lifecycle::{CountedPlaces, LookContext, TrackLifecycle},
+    lifecycle::{LookContext, TrackLifecycle},
     line_counts::LineCounts,
     motion::MotionFilter,
-    verification::VerificationResult,
+    rules::PromptRules,
 };
 use spotter_core::{
-    CameraId, EndReason, Event, EventStep, Location, Mono, TrackId, TrackedObject, UpdateReason,
-    WallTime, ZoneId,
+    CameraId, EndReason, Event, EventStep, LineId, Location, Presence, TrackId, TrackedObject,
+    UpdateReason, WallTime, ZoneId,
 };
 
 /// A pair must be less surprising than that one object is missed and another is new, at the same look (natural
@@ -29,21 +29,19 @@ const SURPRISE_OF_SIZES: f64 = 3.2;
 /// And by this for a track that waits: that it is missed is no surprise, because the look saw another part of the picture.
 const SURPRISE_OF_A_MISS: f64 = SURPRISE_MAX / 2.0;
 
-/// Gives the tracks of one camera, and the questions about them, their ids.
+/// Gives the tracks of a run of the daemon, and the questions about them, their ids.
 #[derive(Clone, Debug)]
 pub struct IdAllocator {
+    /// Identifies the run.
     boot: Arc<str>,
-    camera: CameraId,
     tracks: u64,
     questions: u64,
 }
 
 impl IdAllocator {
-    /// `boot` identifies this run of the daemon.
-    pub fn new(boot: Arc<str>, camera: CameraId) -> Self {
+    pub fn new(boot: Arc<str>) -> Self {
         Self {
             boot,
-            camera,
             tracks: 0,
             questions: 0,
         }
@@ -54,16 +52,15 @@ impl IdAllocator {
         self.questions
     }
 
-    fn next_track(&mut self) -> TrackId {
+    fn next_track(&mut self, camera: &CameraId) -> TrackId {
         self.tracks += 1;
-        TrackId::new(&self.boot, &self.camera, self.tracks)
+        TrackId::new(&self.boot, camera, self.tracks)
     }
 }
 
 /// The tracks of one prompt.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TrackSet {
-    places: CountedPlaces,
     pub lines: LineCounts,
     /// In the order of their ids.
     tracks: Vec<ActiveTrack>,
@@ -90,15 +87,6 @@ pub struct FollowedLook {
 }
 
 impl TrackSet {
-    /// No tracks yet.
-    pub fn new(places: CountedPlaces, lines: LineCounts) -> Self {
-        Self {
-            places,
-            lines,
-            tracks: Vec::new(),
-        }
-    }
-
     /// A look found `candidates`. Every candidate continues a track or starts one.
     pub fn look(
         &mut self,
@@ -124,13 +112,13 @@ impl TrackSet {
                     track.waited = false;
                     track.motion = expected.motion.seen(candidate.location);
                     let event = track.seen(&candidate, look);
-                    objects.push((index, track.tracked(candidate, look.at)));
+                    objects.push((index, track.tracked(candidate, look)));
                     event
                 }
                 None if expected.waits => {
                     track.waited = true;
-                    if track.lifecycle.is_present() {
-                        waiting.push(track.lifecycle.occupied_zones().to_vec());
+                    if track.lifecycle.presence() == Presence::On {
+                        waiting.push(track.lifecycle.event.zones.clone());
                     }
                     track.lifecycle.wait(look)
                 }
@@ -140,8 +128,8 @@ impl TrackSet {
                     track.unseen(look)
                 }
             };
-            let is_end = track.lifecycle.is_over();
-            let crossings = track.crossings(&mut self.lines);
+            let is_end = track.lifecycle.presence() == Presence::Off;
+            let crossings = track.crossings(&mut self.lines, look.rules);
             // The end of an event is its last message.
             match is_end {
                 true => events.extend(crossings.into_iter().chain(event)),
@@ -153,9 +141,14 @@ impl TrackSet {
         }
         self.tracks = kept;
         for (index, candidate) in unmatched.into_iter().flatten() {
-            let mut track = self.start(&candidate, look, ids);
+            let mut track = ActiveTrack {
+                motion: MotionFilter::new(candidate.location, look.at),
+                lifecycle: TrackLifecycle::new(ids.next_track(look.camera), &candidate, look),
+                path: TrackPath::default(),
+                waited: false,
+            };
             events.extend(track.seen(&candidate, look));
-            objects.push((index, track.tracked(candidate, look.at)));
+            objects.push((index, track.tracked(candidate, look)));
             self.tracks.push(track);
         }
         objects.sort_unstable_by_key(|(index, _)| *index);
@@ -177,42 +170,19 @@ impl TrackSet {
     pub fn to_verify(&self, look: &LookContext) -> Vec<TrackId> {
         let lifecycles = self.tracks.iter().map(|track| &track.lifecycle);
         let due = lifecycles.filter(|lifecycle| lifecycle.is_to_be_verified(look));
-        due.map(|lifecycle| lifecycle.track().clone()).collect()
-    }
-
-    /// The result of a verification question about these tracks: the events that start with it.
-    pub fn verified(
-        &mut self,
-        asked: &[TrackId],
-        result: VerificationResult,
-        now: Mono,
-    ) -> Vec<Event> {
-        let tracks = self.tracks.iter_mut().map(|track| &mut track.lifecycle);
-        let asked = tracks.filter(|lifecycle| asked.contains(lifecycle.track()));
-        asked
-            .filter_map(|lifecycle| lifecycle.verified(result, now))
-            .collect()
+        due.map(|lifecycle| lifecycle.event.track.clone()).collect()
     }
 
     /// The next track that waits for its description, and where it is; `is_asked`: a question about it is under way.
     pub fn to_describe(&self, is_asked: impl Fn(&TrackId) -> bool) -> Option<(TrackId, Location)> {
-        let mut lifecycles = self.tracks.iter().map(|track| &track.lifecycle);
-        lifecycles.find_map(|lifecycle| {
-            let location = lifecycle.to_describe()?;
-            (!is_asked(lifecycle.track())).then(|| (lifecycle.track().clone(), location))
+        self.tracks.iter().find_map(|track| {
+            let (location, id) = (track.lifecycle.to_describe()?, &track.lifecycle.event.track);
+            (!is_asked(id)).then(|| (id.clone(), location))
         })
     }
 
-    pub fn lifecycle_mut(&mut self, track: &TrackId) -> Option<&mut TrackLifecycle> {
-        let mut lifecycles = self.tracks.iter_mut().map(|track| &mut track.lifecycle);
-        lifecycles.find(|lifecycle| lifecycle.track() == track)
-    }
-
-    /// The question of the configuration changed.
-    pub fn verify_again(&mut self) {
-        for track in &mut self.tracks {
-            track.lifecycle.verify_again();
-        }
+    pub fn lifecycles_mut(&mut self) -> impl Iterator<Item = &mut TrackLifecycle> {
+        self.tracks.iter_mut().map(|track| &mut track.lifecycle)
     }
 
     /// The open events with the values of now.
@@ -222,22 +192,15 @@ impl TrackSet {
             .filter_map(|track| track.lifecycle.open())
     }
 
-    /// Replaces where the prompt counts, after its lines; zones for which `kept` is true keep their counts.
-    pub fn change(&mut self, places: CountedPlaces, kept: impl Fn(&ZoneId) -> bool) {
+    /// Other zones and lines: those for which this is true keep what is known of them.
+    pub fn retain(
+        &mut self,
+        is_zone_kept: impl Fn(&ZoneId) -> bool,
+        is_line_kept: impl Fn(&LineId) -> bool,
+    ) {
         for track in &mut self.tracks {
-            track.lifecycle.change(&places, &kept);
-            track.path.change(self.lines.lines());
-        }
-        self.places = places;
-    }
-
-    /// A track that begins with this look.
-    fn start(&self, first: &Candidate, look: &LookContext, ids: &mut IdAllocator) -> ActiveTrack {
-        ActiveTrack {
-            motion: MotionFilter::new(first.location, look.at),
-            lifecycle: TrackLifecycle::new(ids.next_track(), first, &self.places, look),
-            path: TrackPath::new(self.lines.lines()),
-            waited: false,
+            track.lifecycle.zones.retain(&is_zone_kept);
+            track.path.retain(&is_line_kept);
         }
     }
 }
@@ -245,7 +208,7 @@ impl TrackSet {
 impl ActiveTrack {
     fn expected(&self, look: &LookContext) -> ExpectedTrack {
         let waits = self.lifecycle.waits(look);
-        let motion = if self.lifecycle.is_still() || self.waited || waits {
+        let motion = if self.lifecycle.event.still || self.waited || waits {
             self.motion.at_rest(look.at)
         } else {
             self.motion.expected(look.at)
@@ -254,30 +217,31 @@ impl ActiveTrack {
     }
 
     fn seen(&mut self, seen: &Candidate, look: &LookContext) -> Option<Event> {
-        self.path.look(PathPoint {
+        let point = PathPoint {
             location: seen.location,
             at: look.at,
             wall: look.wall,
             camera_size: look.camera_size,
-        });
+        };
+        self.path.look(point, &look.rules.lines);
         self.lifecycle.seen(seen, look)
     }
 
     fn unseen(&mut self, look: &LookContext) -> Option<Event> {
         let event = self.lifecycle.unseen(look);
-        if self.lifecycle.is_over() {
+        if self.lifecycle.presence() == Presence::Off {
             self.path.end();
         }
         event
     }
 
     /// Counts the crossings of a track with an event, and makes their messages. Others wait until the track has an event.
-    fn crossings(&mut self, counts: &mut LineCounts) -> Vec<Event> {
+    fn crossings(&mut self, counts: &mut LineCounts, rules: &PromptRules) -> Vec<Event> {
         let Some(event) = self.lifecycle.open() else {
             return Vec::new();
         };
         let counted = self.path.take().into_iter();
-        let counted = counted.filter_map(|crossing| counts.add(crossing));
+        let counted = counted.filter_map(|crossing| counts.add(crossing, &rules.lines));
         let message = |crossing| Event {
             step: EventStep::Update(UpdateReason::Crossed),
             crossing: Some(crossing),
@@ -286,15 +250,15 @@ impl ActiveTrack {
         counted.map(message).collect()
     }
 
-    fn tracked(&self, candidate: Candidate, now: Mono) -> TrackedObject {
+    fn tracked(&self, candidate: Candidate, look: &LookContext) -> TrackedObject {
         TrackedObject {
             location: candidate.location,
             score: candidate.score,
             score_source: candidate.score_source,
             sharpness: candidate.sharpness,
-            track: self.lifecycle.track().clone(),
-            age: self.lifecycle.age(now),
-            dwell: self.lifecycle.times_in(&candidate.zones),
+            track: self.lifecycle.event.track.clone(),
+            age: self.lifecycle.age(look.at),
+            dwell: self.lifecycle.times_in(&candidate.zones, look.rules),
             zones: candidate.zones,
         }
     }

@@ -13,21 +13,20 @@ use std::{
 
 use super::{
     line_counts::LineCountRecord,
-    prompt_tracker::{PromptChange, PromptTracker, SettledPrompt, TrackedAnswer},
+    prompt_tracker::{PromptChange, PromptTracker, TrackedAnswer},
     track_set::IdAllocator,
 };
 use spotter_config::CameraConfig;
 use spotter_core::{
-    Answer, CameraId, EndReason, Event, Frame, LineId, Look, Mono, Prompt, PromptId, WallTime,
+    Answer, AnswerBody, CameraId, EndReason, Event, Frame, LineId, Look, Mono, Prompt, PromptId,
+    WallTime,
 };
 
 /// What is known of every prompt of every camera.
 #[derive(Clone, Debug)]
 pub struct Tracker {
-    boot: Arc<str>,
     prompts: BTreeMap<(CameraId, PromptId), PromptTracker>,
-    /// Cameras that were removed keep theirs, so that no track id is given twice.
-    ids: BTreeMap<CameraId, IdAllocator>,
+    ids: IdAllocator,
     /// Cameras whose answers are ignored.
     suspended: BTreeSet<CameraId>,
 }
@@ -36,9 +35,8 @@ impl Tracker {
     /// All states of these cameras are unknown. `boot` identifies this run of the daemon in track ids.
     pub fn new(boot: Arc<str>, cameras: &[CameraConfig]) -> Self {
         let mut tracker = Self {
-            boot,
             prompts: BTreeMap::new(),
-            ids: BTreeMap::new(),
+            ids: IdAllocator::new(boot),
             suspended: BTreeSet::new(),
         };
         for camera in cameras {
@@ -55,32 +53,22 @@ impl Tracker {
         if self.suspended.contains(camera) {
             return None;
         }
-        let ids = self.ids.get_mut(camera)?;
         let key = (camera.clone(), answer.prompt.id.clone());
-        self.prompts.get_mut(&key)?.look(frame, answer, ids)
+        let prompt = self.prompts.get_mut(&key)?;
+        prompt.look(frame, answer, &mut self.ids)
     }
 
     /// The answer to a question of a [`PromptChange`]: the events that start or change with it, none after a no. `None` for every other
     /// answer, and for a question that is over because of a change or because its answer was late.
     pub fn settled(&mut self, frame: &Frame, answer: &Answer) -> Option<PromptChange> {
-        let settled = SettledPrompt {
-            question: &answer.prompt,
-            answer: Some(&answer.body),
-            at: frame.times.received,
-        };
-        self.settle(&frame.camera, settled)
+        self.settle(frame, &answer.prompt, Some(&answer.body))
     }
 
     /// A look ended without answers. Questions in it are asked again later, some of them now.
     pub fn unanswered(&mut self, look: &Look) -> Vec<PromptChange> {
-        let (camera, at) = (&look.frame.camera, look.frame.times.received);
-        let settled = look.prompts.iter().map(|question| SettledPrompt {
-            question,
-            answer: None,
-            at,
-        });
-        settled
-            .filter_map(|settled| self.settle(camera, settled))
+        let questions = look.prompts.iter();
+        questions
+            .filter_map(|question| self.settle(&look.frame, question, None))
             .collect()
     }
 
@@ -105,15 +93,7 @@ impl Tracker {
 
     /// Continues with the counts of an earlier run. Those of lines that are not counted any more are ignored.
     pub fn restore_line_counts(&mut self, records: &[LineCountRecord]) -> Vec<PromptChange> {
-        let of_prompt = |key: &(CameraId, PromptId), record: &&LineCountRecord| {
-            (&record.camera, &record.prompt) == (&key.0, &key.1)
-        };
-        self.changes(|key, prompt| {
-            let records = records.iter().filter(|record| of_prompt(key, record));
-            records
-                .map(|record| prompt.restore_line(record))
-                .reduce(PromptChange::then)
-        })
+        self.changes(|_, prompt| Some(prompt.restore_lines(records)))
     }
 
     /// The counts at all lines, which survive a restart.
@@ -156,8 +136,6 @@ impl Tracker {
     /// ignored.
     pub fn configure(&mut self, camera: &CameraConfig, wall: WallTime) -> Vec<PromptChange> {
         let id = &camera.id;
-        let ids = || IdAllocator::new(Arc::clone(&self.boot), id.clone());
-        self.ids.entry(id.clone()).or_insert_with(ids);
         let is_removed = |key: &(CameraId, PromptId)| {
             key.0 == *id && camera.prompts.iter().all(|prompt| prompt.id != key.1)
         };
@@ -220,13 +198,21 @@ impl Tracker {
         self.prompts.values().flat_map(PromptTracker::open_events)
     }
 
-    fn settle(&mut self, camera: &CameraId, settled: SettledPrompt<'_>) -> Option<PromptChange> {
-        if settled.question.revision != Prompt::ONCE {
+    fn settle(
+        &mut self,
+        frame: &Frame,
+        question: &Prompt,
+        answer: Option<&AnswerBody>,
+    ) -> Option<PromptChange> {
+        if question.revision != Prompt::ONCE {
             return None;
         }
-        let ids = self.ids.get_mut(camera)?;
-        let mut of_camera = self.prompts.iter_mut().filter(|(key, _)| key.0 == *camera);
-        of_camera.find_map(|(_, prompt)| prompt.settled(settled, ids))
+        let (at, ids) = (frame.times.received, &mut self.ids);
+        let mut prompts = self.prompts.iter_mut();
+        prompts.find_map(|((camera, _), prompt)| match *camera == frame.camera {
+            true => prompt.settled(question, answer, at, ids),
+            false => None,
+        })
     }
 
     fn changes(

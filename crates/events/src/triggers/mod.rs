@@ -5,34 +5,29 @@
 //!
 //! Commands request looks of a camera although none of its triggers is active: all that are due until a time, or one.
 
+use std::collections::BTreeMap;
+
 use spotter_config::{CameraConfig, ConfigChange, TriggerConfig, TriggerSource};
 use spotter_core::{
     CameraId, LookNews, Mono, Outcome, Prompt, TriggerId, TriggerReport, TriggerSignal,
     TriggeredLooks,
 };
 
-/// The triggers of all cameras.
+/// The cameras that have triggers.
 #[derive(Debug, Default)]
-pub struct TriggerSet {
-    cameras: Vec<TriggeredCamera>,
-}
+pub struct TriggerSet(BTreeMap<CameraId, TriggeredCamera>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct TriggeredCamera {
-    id: CameraId,
-    triggers: Vec<TriggerState>,
-    requested: RequestedLooks,
-}
-
-/// The looks that commands request of a camera.
-#[derive(Clone, Debug, Default)]
-struct RequestedLooks {
+    triggers: Vec<Trigger>,
+    /// A command requests all looks until then.
     all_until: Mono,
+    /// A command requests one look.
     one: Option<RequestedLook>,
 }
 
 /// One look that a command requests.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct RequestedLook {
     until: Mono,
     /// Its frame, once a prompt has an answer.
@@ -47,10 +42,14 @@ pub struct RequestedLookEnd {
     pub is_answered: bool,
 }
 
-/// One trigger.
-#[derive(Clone, Debug)]
-pub struct TriggerState {
+#[derive(Debug)]
+struct Trigger {
     config: TriggerConfig,
+    state: TriggerState,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct TriggerState {
     until: Mono,
     is_on: bool,
     activations: u64,
@@ -69,41 +68,33 @@ fn known<T: ToString>(names: impl Iterator<Item = T>) -> String {
     }
 }
 
-impl TriggerState {
-    fn new(config: &TriggerConfig) -> Self {
-        Self {
-            config: config.clone(),
-            until: Mono::default(),
-            is_on: false,
-            activations: 0,
-        }
-    }
-
+impl Trigger {
     fn is_active(&self, now: Mono) -> bool {
-        now < self.until
+        now < self.state.until
     }
 
     fn signal(&mut self, signal: TriggerSignal, now: Mono) {
         let was_active = self.is_active(now);
         let hold = now.after(self.config.hold);
+        let state = &mut self.state;
         match signal {
-            TriggerSignal::Momentary => self.until = self.until.max(hold),
-            TriggerSignal::On => (self.is_on, self.until) = (true, now.after(self.config.at_most)),
+            TriggerSignal::Momentary => state.until = state.until.max(hold),
+            TriggerSignal::On => state.until = now.after(self.config.at_most),
             // The end of something that `at_most` ended before begins nothing.
-            TriggerSignal::Off if self.is_on && was_active => self.until = hold,
+            TriggerSignal::Off if state.is_on && was_active => state.until = hold,
             TriggerSignal::Off => {}
         }
-        if signal == TriggerSignal::Off {
-            self.is_on = false;
+        if signal != TriggerSignal::Momentary {
+            state.is_on = signal == TriggerSignal::On;
         }
-        self.activations += u64::from(!was_active && self.is_active(now));
+        state.activations += u64::from(!was_active && now < state.until);
     }
 
     fn report(&self, now: Mono) -> TriggerReport {
         TriggerReport {
             id: self.config.id.clone(),
             is_active: self.is_active(now),
-            activations: self.activations,
+            activations: self.state.activations,
         }
     }
 }
@@ -120,32 +111,24 @@ impl TriggerSet {
     pub fn apply(&mut self, change: &ConfigChange) -> Vec<TriggerSource> {
         let mut unheard = Vec::new();
         for (id, change) in change.cameras() {
-            let place = self.cameras.iter().position(|known| known.id == *id);
-            let before = place.map(|place| self.cameras.remove(place));
-            let triggers = change.camera().map_or(&[][..], |camera| &camera.triggers);
-            if triggers.is_empty() {
-                continue;
-            }
-            let known = |config: &TriggerConfig| {
-                let mut old = before.iter().flat_map(|before| &before.triggers);
-                old.find(|old| old.config.id == config.id && old.config.source == config.source)
-            };
-            let state = |config: &TriggerConfig| match known(config) {
-                Some(old) => TriggerState {
-                    config: config.clone(),
-                    ..old.clone()
-                },
-                None => {
+            let mut camera = self.0.remove(id).unwrap_or_default();
+            let before = std::mem::take(&mut camera.triggers);
+            for config in change.camera().iter().flat_map(|camera| &camera.triggers) {
+                let is_same = |old: &&Trigger| {
+                    (&old.config.id, &old.config.source) == (&config.id, &config.source)
+                };
+                let known = before.iter().find(is_same).map(|old| old.state);
+                if known.is_none() {
                     unheard.push(config.source.clone());
-                    TriggerState::new(config)
                 }
-            };
-            let triggers = triggers.iter().map(state).collect();
-            self.cameras.push(TriggeredCamera {
-                id: id.clone(),
-                triggers,
-                requested: before.map(|before| before.requested).unwrap_or_default(),
-            });
+                camera.triggers.push(Trigger {
+                    config: config.clone(),
+                    state: known.unwrap_or_default(),
+                });
+            }
+            if !camera.triggers.is_empty() {
+                self.0.insert(id.clone(), camera);
+            }
         }
         unheard
     }
@@ -158,51 +141,36 @@ impl TriggerSet {
         signal: TriggerSignal,
         now: Mono,
     ) -> Result<(), UnknownTrigger> {
-        self.find(camera, trigger)?.signal(signal, now);
-        Ok(())
-    }
-
-    fn find(
-        &mut self,
-        camera: &CameraId,
-        trigger: &TriggerId,
-    ) -> Result<&mut TriggerState, UnknownTrigger> {
-        let Some(index) = self.cameras.iter().position(|known| known.id == *camera) else {
-            let names = known(self.cameras.iter().map(|known| &known.id));
+        let cameras = known(self.0.keys());
+        let Some(found) = self.0.get_mut(camera) else {
             return Err(UnknownTrigger(format!(
-                "no camera {camera} has triggers; those that have some: {names}"
+                "no camera {camera} has triggers; those that have some: {cameras}"
             )));
         };
-        let triggers = &mut self.cameras[index].triggers;
-        let names = known(triggers.iter().map(|known| &known.config.id));
-        let found = triggers
-            .iter_mut()
-            .find(|known| known.config.id == *trigger);
+        let names = known(found.triggers.iter().map(|known| &known.config.id));
+        let mut triggers = found.triggers.iter_mut();
+        let found = triggers.find(|known| known.config.id == *trigger);
         let unknown = || format!("camera {camera} has no trigger {trigger}; it has {names}");
-        found.ok_or_else(|| UnknownTrigger(unknown()))
+        let found = found.ok_or_else(|| UnknownTrigger(unknown()))?;
+        found.signal(signal, now);
+        Ok(())
     }
 
     /// A command requests all looks of a camera that are due until then. No effect on a camera without triggers.
     pub fn request_looks(&mut self, camera: &CameraId, until: Mono) {
-        if let Some(requested) = self.requested(camera) {
-            requested.all_until = until;
+        if let Some(camera) = self.0.get_mut(camera) {
+            camera.all_until = until;
         }
     }
 
     /// A command requests one look of a camera, until then. No effect on a camera without triggers.
     pub fn request_one_look(&mut self, camera: &CameraId, until: Mono) {
-        if let Some(requested) = self.requested(camera) {
-            requested.one = Some(RequestedLook {
+        if let Some(camera) = self.0.get_mut(camera) {
+            camera.one = Some(RequestedLook {
                 until,
                 answered: None,
             });
         }
-    }
-
-    fn requested(&mut self, camera: &CameraId) -> Option<&mut RequestedLooks> {
-        let mut cameras = self.cameras.iter_mut();
-        let camera = cameras.find(|known| known.id == *camera)?;
-        Some(&mut camera.requested)
     }
 
     /// A look has news: is it the end of one that a command requested? A question that is asked once has looks of its own.
@@ -210,7 +178,7 @@ impl TriggerSet {
         let is_due = |prompt: &Prompt| prompt.revision != Prompt::ONCE;
         let (frame, is_answered) = match news {
             LookNews::Answer { frame, answer, .. } => {
-                let one = self.requested(&frame.camera)?.one.as_mut()?;
+                let one = self.0.get_mut(&frame.camera)?.one.as_mut()?;
                 if is_due(&answer.prompt) {
                     one.answered = Some(frame.number);
                 }
@@ -226,11 +194,11 @@ impl TriggerSet {
             }
         };
         let camera = frame.camera.clone();
-        let requested = self.requested(&camera)?;
-        let one = requested.one.as_mut()?;
+        let requested = &mut self.0.get_mut(&camera)?.one;
+        let one = requested.as_mut()?;
         if is_answered {
             one.answered.take_if(|number| *number == frame.number)?;
-            requested.one = None;
+            *requested = None;
         }
         Some(RequestedLookEnd {
             camera,
@@ -240,47 +208,43 @@ impl TriggerSet {
 
     /// The cameras that have triggers, with their looks at `now`.
     pub fn looks(&self, now: Mono) -> impl Iterator<Item = (&CameraId, TriggeredLooks)> {
-        self.cameras.iter().map(move |camera| {
+        self.0.iter().map(move |(id, camera)| {
             let is_active = camera.triggers.iter().any(|trigger| trigger.is_active(now));
-            let RequestedLooks { all_until, one } = &camera.requested;
-            let looks = if is_active || now < *all_until {
+            let looks = if is_active || now < camera.all_until {
                 TriggeredLooks::All
-            } else if one.as_ref().is_some_and(|one| now < one.until) {
+            } else if camera.one.as_ref().is_some_and(|one| now < one.until) {
                 TriggeredLooks::One
             } else {
                 TriggeredLooks::None
             };
-            (&camera.id, looks)
+            (id, looks)
         })
     }
 
     /// The next time after `now` at which a trigger or requested looks end, if nothing is said before.
     pub fn next_end(&self, now: Mono) -> Option<Mono> {
-        let ends = self.cameras.iter().flat_map(|camera| {
-            let RequestedLooks { all_until, one } = &camera.requested;
-            let triggers = camera.triggers.iter().map(|trigger| trigger.until);
-            let one = one.as_ref().map(|one| one.until);
-            triggers.chain([*all_until]).chain(one)
+        let ends = self.0.values().flat_map(|camera| {
+            let triggers = camera.triggers.iter().map(|trigger| trigger.state.until);
+            let one = camera.one.as_ref().map(|one| one.until);
+            triggers.chain([camera.all_until]).chain(one)
         });
         ends.filter(|end| now < *end).min()
     }
 
     /// Every trigger with its camera and source.
     pub fn sources(&self) -> impl Iterator<Item = (&CameraId, &TriggerId, &TriggerSource)> {
-        self.cameras.iter().flat_map(|camera| {
+        self.0.iter().flat_map(|(id, camera)| {
             let triggers = camera.triggers.iter();
-            triggers.map(|trigger| (&camera.id, &trigger.config.id, &trigger.config.source))
+            triggers.map(move |trigger| (id, &trigger.config.id, &trigger.config.source))
         })
     }
 
     /// The cameras that have triggers, with all of them.
     pub fn reports(&self, now: Mono) -> impl Iterator<Item = (&CameraId, Vec<TriggerReport>)> {
-        self.cameras.iter().map(move |camera| {
+        self.0.iter().map(move |(id, camera)| {
             let triggers = camera.triggers.iter();
-            (
-                &camera.id,
-                triggers.map(|trigger| trigger.report(now)).collect(),
-            )
+            let reports = triggers.map(|trigger| trigger.report(now));
+            (id, reports.collect())
         })
     }
 }

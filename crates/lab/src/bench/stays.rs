@@ -153,14 +153,9 @@ struct ShownObject {
 
 impl ScoredObject {
     fn new(class: Class) -> Self {
-        let truth = Hysteresis::new(HysteresisRules {
-            confirm: (2, 3),
-            end_after: Duration::from_secs(3),
-            stale_after: Duration::from_secs(60),
-        });
         Self {
             class,
-            truth,
+            truth: Hysteresis::default(),
             stay: Stay::default(),
         }
     }
@@ -175,7 +170,13 @@ impl ScoredObject {
         if shown.is_present {
             self.stay.entered.get_or_insert(look.number);
         }
-        self.truth.look(u32::from(shown.is_present), look.at);
+        let rules = HysteresisRules {
+            confirm: (2, 3),
+            end_after: Duration::from_secs(3),
+            stale_after: Duration::from_secs(60),
+        };
+        self.truth
+            .look(u32::from(shown.is_present), look.at, rules);
         self.stay.follow(&shown.tracks, tally);
         match self.truth.presence() {
             Presence::On if self.stay.due.is_none() => {

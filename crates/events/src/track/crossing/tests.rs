@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use spotter_config::ZonePoint;
 use spotter_core::{DirectionId, NormBox, testing::cases};
 
 use super::*;
@@ -13,24 +14,24 @@ fn walker(x: f64, y: f64) -> Location {
     })
 }
 
-fn line(points: &[(f64, f64)]) -> CountedLine {
-    CountedLine::new(&LineConfig {
+fn line(points: &[(f64, f64)]) -> LineConfig {
+    LineConfig {
         id: LineId::new("door").unwrap(),
         points: points.to_vec(),
         directions: DirectionId::in_and_out(),
         point: ZonePoint::Bottom,
         reset: None,
-    })
+    }
 }
 
 /// From the top of the picture to its bottom, so that its left is the right of the picture.
-fn upright() -> CountedLine {
+fn upright() -> LineConfig {
     line(&[(0.5, 0.0), (0.5, 1.0)])
 }
 
 /// The crossings of a path with a look every half second, and of its end.
-fn crossings(line: &CountedLine, path: &[(f64, f64)]) -> Vec<Crossing> {
-    let mut track = TrackPath::new(std::iter::once(Arc::new(line.clone())));
+fn crossings(line: &LineConfig, path: &[(f64, f64)]) -> Vec<Crossing> {
+    let mut track = TrackPath::default();
     let mut all = Vec::new();
     for (look, &(x, y)) in path.iter().enumerate() {
         let seen = PathPoint {
@@ -39,7 +40,7 @@ fn crossings(line: &CountedLine, path: &[(f64, f64)]) -> Vec<Crossing> {
             wall: WallTime::from_unix_millis(500 * look as i64),
             camera_size: (1600, 900),
         };
-        track.look(seen);
+        track.look(seen, std::slice::from_ref(line));
         all.extend(track.take());
     }
     track.end();
@@ -48,7 +49,7 @@ fn crossings(line: &CountedLine, path: &[(f64, f64)]) -> Vec<Crossing> {
 }
 
 /// Crossings to the right and to the left.
-fn counts(line: &CountedLine, path: &[(f64, f64)]) -> [usize; 2] {
+fn counts(line: &LineConfig, path: &[(f64, f64)]) -> [usize; 2] {
     let all = crossings(line, path);
     [CrossingDirection::ToRight, CrossingDirection::ToLeft].map(|way| {
         all.iter()
@@ -129,7 +130,7 @@ fn any_point() -> impl Strategy<Value = (f64, f64)> {
 }
 
 /// A line with a bend that reaches over the whole picture, so that it has two sides everywhere.
-fn any_division() -> impl Strategy<Value = CountedLine> {
+fn any_division() -> impl Strategy<Value = LineConfig> {
     prop::collection::vec(0.05..0.95, 2..6).prop_map(|heights| {
         let last = (heights.len() - 1) as f64;
         let at = |(index, &y): (usize, &f64)| (index as f64 / last, y);
@@ -138,9 +139,9 @@ fn any_division() -> impl Strategy<Value = CountedLine> {
 }
 
 /// Whether a point is below the line.
-fn is_below(line: &CountedLine, (x, y): (f64, f64)) -> bool {
+fn is_below(line: &LineConfig, (x, y): (f64, f64)) -> bool {
     let over = |piece: &Segment| piece.from.x <= x && x <= piece.to.x;
-    let piece = line.pieces().find(over).unwrap();
+    let piece = pieces(line).find(over).unwrap();
     is_right(piece.side(NormPoint { x, y }))
 }
 
@@ -178,7 +179,7 @@ proptest! {
         ends in (any_point(), any_point()),
     ) {
         let line = line(&points);
-        let piece = line.pieces().next().unwrap();
+        let piece = pieces(&line).next().unwrap();
         let on = |from: f64, to: f64| from + share * (to - from);
         let (x, y) = (on(piece.from.x, piece.to.x), on(piece.from.y, piece.to.y));
         let (x, y): (f64, f64) = (x, y);

@@ -1,6 +1,7 @@
 //! Counts at a line.
 
 use super::*;
+use crate::track::LineCount;
 use spotter_config::LineConfig;
 use spotter_core::{DirectionId, LineId, WeeklyTime};
 
@@ -202,9 +203,8 @@ fn line_is_reset_by_command_and_once_by_its_time() {
     assert_eq!(line_counts(&tick(&mut tracker, day + 1.0)), []);
     // Midnight passed while the daemon did not run.
     let mut records = tracker.line_counts();
-    for count in records[0].counts.values_mut() {
-        *count = 7;
-    }
+    let seven = DirectionId::in_and_out().map(|way| (way, 7));
+    records[0].count = LineCount::new(seven.into(), at(day).1);
     tracker.restore_line_counts(&records);
     let due = line_counts(&tick(&mut tracker, 3.0 * day));
     assert_eq!(due, [counted("in", 0), counted("out", 0)]);
@@ -219,7 +219,8 @@ fn counts_outlive_a_boot_before_the_clock_is_set() {
     let mut before = tracker(site.clone());
     steps(&mut before, &walk_in());
     let mut records = before.line_counts();
-    records[0].since = at(today).1;
+    let [way, _] = DirectionId::in_and_out();
+    records[0].count = LineCount::new([(way, 1)].into(), at(today).1);
     let mut after = tracker(site);
     after.restore_line_counts(&records);
     // A box without a battery starts in 1970, until it has the time of the network.
