@@ -9,8 +9,8 @@ use crate::{Readiness, board::StatusSource, guard, metrics};
 use anyhow::Context as _;
 use axum::{
     Router,
-    extract::{FromRequestParts, Path, State},
-    http::{StatusCode, Uri, header, request::Parts},
+    extract::{Path, State},
+    http::{StatusCode, Uri, header},
     middleware,
     response::IntoResponse,
     routing::get,
@@ -121,61 +121,55 @@ fn router(state: &Arc<PageState>, names: HostNames) -> Router {
         ))
 }
 
-/// Where the figures come from.
-struct OpenPage(Arc<dyn StatusSource>);
-
 /// Before the daemon runs, the paths that need its figures say why there are none.
-impl FromRequestParts<Arc<PageState>> for OpenPage {
-    type Rejection = (StatusCode, &'static str);
-
-    async fn from_request_parts(
-        _parts: &mut Parts,
-        state: &Arc<PageState>,
-    ) -> Result<Self, Self::Rejection> {
-        let starting = (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "Spotter is starting: the model is being opened\n",
-        );
-        state.source.get().cloned().map(Self).ok_or(starting)
-    }
+fn source(state: &PageState) -> Result<&dyn StatusSource, (StatusCode, &'static str)> {
+    let starting = (
+        StatusCode::SERVICE_UNAVAILABLE,
+        "Spotter is starting: the model is being opened\n",
+    );
+    let source = state.source.get().map(AsRef::as_ref);
+    source.ok_or(starting)
 }
 
+type Shared = State<Arc<PageState>>;
+type Answer<T> = Result<T, (StatusCode, &'static str)>;
+
 /// The query `pictured` is the page's: looks that have a picture, which are made more often then.
-async fn show_status(OpenPage(source): OpenPage, uri: Uri) -> impl IntoResponse {
-    let status = source.status(uri.query() == Some("pictured"));
+async fn show_status(State(state): Shared, uri: Uri) -> Answer<impl IntoResponse> {
+    let status = source(&state)?.status(uri.query() == Some("pictured"));
     // A struct of numbers, texts and lists always serialises.
     let text = serde_json::to_string(&status).unwrap_or_default();
-    ([(header::CONTENT_TYPE, "application/json")], text)
+    Ok(([(header::CONTENT_TYPE, "application/json")], text))
 }
 
 async fn show_picture(
-    OpenPage(source): OpenPage,
+    State(state): Shared,
     Path(picture): Path<String>,
     uri: Uri,
-) -> Result<impl IntoResponse, StatusCode> {
-    let camera = picture.strip_suffix(".jpg").ok_or(StatusCode::NOT_FOUND)?;
+) -> Answer<impl IntoResponse> {
+    let source = source(&state)?;
     let look = uri.query().and_then(|query| query.strip_prefix("look="));
     let look = look.and_then(|look| look.parse().ok());
-    let thumbnail = source
-        .thumbnail(camera, look)
-        .ok_or(StatusCode::NOT_FOUND)?;
+    let camera = picture.strip_suffix(".jpg");
+    let thumbnail = camera.and_then(|camera| source.thumbnail(camera, look));
+    let thumbnail = thumbnail.ok_or((StatusCode::NOT_FOUND, "no picture\n"))?;
     let kind = [(header::CONTENT_TYPE, "image/jpeg")];
     Ok((kind, thumbnail.jpeg.clone()))
 }
 
-async fn show_metrics(OpenPage(source): OpenPage) -> impl IntoResponse {
+async fn show_metrics(State(state): Shared) -> Answer<impl IntoResponse> {
     let kind = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
-    (kind, source.metrics())
+    Ok((kind, source(&state)?.metrics()))
 }
 
-async fn show_health(OpenPage(source): OpenPage) -> (StatusCode, String) {
-    match source.troubles().join("\n") {
+async fn show_health(State(state): Shared) -> Answer<(StatusCode, String)> {
+    Ok(match source(&state)?.troubles().join("\n") {
         healthy if healthy.is_empty() => (StatusCode::OK, "ok\n".to_owned()),
         troubles => (StatusCode::SERVICE_UNAVAILABLE, troubles + "\n"),
-    }
+    })
 }
 
-async fn show_ready(State(state): State<Arc<PageState>>) -> (StatusCode, String) {
+async fn show_ready(State(state): Shared) -> (StatusCode, String) {
     match state.readiness.check() {
         Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),

@@ -1,29 +1,24 @@
 //! The looks of one camera: the last one, and the last one with a thumbnail, so that boxes and picture are of one moment. Pure.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, iter::repeat, sync::Arc, time::Duration};
 
 use super::{PromptCosts, Thumbnail};
 use crate::{
     minute::Minute,
-    status::{AnswerStatus, CameraLooks, LookStatus, PictureMark, PromptCost, PromptStatus},
+    status::{AnswerStatus, CameraLooks, LookStatus, PictureMark, PromptStatus},
 };
-use spotter_config::{CameraConfig, LineConfig};
-use spotter_core::{
-    CameraId, Detection, DirectionId, Frame, LineId, Mono, Prompt, PromptId, PromptState,
-};
+use spotter_config::{CameraConfig, LineConfig, PromptConfig};
+use spotter_core::{CameraId, Detection, DirectionId, Frame, LineId, Mono, PromptId, PromptState};
 
 /// The shortest time between thumbnails while a browser shows the page.
 const THUMBNAIL_WATCHED: Duration = Duration::from_secs(1);
 /// The shortest time between thumbnails else: a first visitor sees a picture, and it costs next to nothing.
 pub const THUMBNAIL_UNWATCHED: Duration = Duration::from_secs(30);
-/// Bounds the memory; the first prompts are shown.
-const PROMPTS_MAX: usize = 32;
-
 /// Memory: the marks of at most three looks, two JPEGs of some 40 kB, and the latencies of a minute.
 pub struct CameraBoard {
     pub minute: Minute,
     config: CameraConfig,
-    /// Without what is added for each reader: ages, lines and costs.
+    /// The enabled ones, without what is added for each reader: ages, lines and costs.
     prompts: Vec<PromptStatus>,
     line_counts: BTreeMap<(PromptId, LineId, DirectionId), u64>,
     last: Option<LookStatus>,
@@ -35,11 +30,14 @@ pub struct CameraBoard {
     thumbnail_at: Option<Mono>,
 }
 
-/// The enabled prompts, without answers.
+fn enabled(camera: &CameraConfig) -> impl Iterator<Item = &PromptConfig> {
+    camera.prompts.iter().filter(|prompt| prompt.enabled)
+}
+
+/// Without answers.
 fn prompts(camera: &CameraConfig) -> Vec<PromptStatus> {
-    let enabled = camera.prompts.iter().filter(|prompt| prompt.enabled);
-    let new = enabled.map(|prompt| PromptStatus::new(&prompt.id, &prompt.task));
-    new.collect()
+    let new = |prompt: &PromptConfig| PromptStatus::new(&prompt.id, &prompt.task);
+    enabled(camera).map(new).collect()
 }
 
 impl CameraBoard {
@@ -79,11 +77,8 @@ impl CameraBoard {
     /// [`Self::set_thumbnail`]. A text may come after answers to later frames.
     pub fn look(&mut self, frame: &Frame, now: Mono, is_watched: bool) -> bool {
         let received = frame.times.received;
-        if self
-            .last
-            .as_ref()
-            .is_some_and(|last| received <= last.received)
-        {
+        let last = self.last.as_ref();
+        if last.is_some_and(|last| received <= last.received) {
             return false;
         }
         let look = LookStatus {
@@ -110,7 +105,8 @@ impl CameraBoard {
     /// An answer of a look that ended.
     pub fn answer(&mut self, detection: &Detection) {
         let frame = &detection.frame;
-        let Some(index) = self.index_of(&detection.prompt) else {
+        let of_answer = |prompt: &PromptStatus| prompt.id == detection.prompt.id;
+        let Some(index) = self.prompts.iter().position(of_answer) else {
             return;
         };
         let answer = AnswerStatus::new(&detection.body, frame.times.received);
@@ -163,6 +159,7 @@ impl CameraBoard {
         is_pictured: bool,
         costs: Option<&PromptCosts>,
     ) -> CameraLooks {
+        let latency = self.minute.status(now);
         let age_ms = |received| now.since(received).as_millis() as u64;
         let pictured = self.pictured.as_ref().map(|(look, _)| look);
         let shown = pictured.filter(|_| is_pictured).or(self.last.as_ref());
@@ -171,16 +168,14 @@ impl CameraBoard {
             pictured: pictured.is_some_and(|pictured| pictured.frame == look.frame),
             ..look.clone()
         });
-        let costs = self.costs(costs);
-        let cost = |id: &PromptId| {
-            costs
-                .iter()
-                .find(|(of, _)| *of == id)
-                .map(|(_, cost)| *cost)
-        };
-        let prompt = |prompt: &PromptStatus| PromptStatus {
-            cost: cost(&prompt.id),
-            lines: self.lines_of(&prompt.id),
+        // They depend on the size of the frames.
+        let sized = costs.zip(self.last.as_ref().map(|look| look.size));
+        let costs = sized.map(|(costs, (w, h))| costs(&self.config, (w as usize, h as usize)));
+        let costs = costs.into_iter().flatten().map(Some).chain(repeat(None));
+        let prompts = self.prompts.iter().zip(enabled(&self.config)).zip(costs);
+        let prompt = |((prompt, config), cost): ((&PromptStatus, _), _)| PromptStatus {
+            cost,
+            lines: self.lines_of(config),
             answer: prompt.answer.clone().map(|answer| AnswerStatus {
                 age_ms: age_ms(answer.received),
                 ..answer
@@ -189,55 +184,24 @@ impl CameraBoard {
         };
         CameraLooks {
             look,
-            prompts: self.prompts.iter().map(prompt).collect(),
+            prompts: prompts.map(prompt).collect(),
             zones: self.config.zones.clone(),
             lines: self.config.lines.clone(),
-            latency: self.minute.status(now),
+            latency,
         }
     }
 
-    /// Of each enabled prompt; none before the first look, whose size they depend on.
-    fn costs(&self, costs: Option<&PromptCosts>) -> Vec<(&PromptId, PromptCost)> {
-        let Some((costs, look)) = costs.zip(self.last.as_ref()) else {
-            return Vec::new();
-        };
-        let size = (look.size.0 as usize, look.size.1 as usize);
-        let prompts = self.config.prompts.iter();
-        let enabled = prompts.filter(|prompt| prompt.enabled);
-        let ids = enabled.map(|prompt| &prompt.id);
-        ids.zip(costs(&self.config, size)).collect()
-    }
-
     /// The counts of a prompt at the lines that count it.
-    fn lines_of(&self, prompt: &PromptId) -> BTreeMap<LineId, BTreeMap<DirectionId, u64>> {
+    fn lines_of(&self, prompt: &PromptConfig) -> BTreeMap<LineId, BTreeMap<DirectionId, u64>> {
         let of_line = |line: &LineConfig| {
             let count = |way: &DirectionId| {
-                let key = (prompt.clone(), line.id.clone(), way.clone());
+                let key = (prompt.id.clone(), line.id.clone(), way.clone());
                 let count = self.line_counts.get(&key).copied();
                 (way.clone(), count.unwrap_or_default())
             };
             let counts = line.directions.iter().map(count);
             (line.id.clone(), counts.collect())
         };
-        let mut prompts = self.config.prompts.iter();
-        let configured = prompts.find(|configured| configured.id == *prompt);
-        let lines = configured.map(|prompt| self.config.lines_counted(prompt).map(of_line));
-        lines.into_iter().flatten().collect()
-    }
-
-    /// The index of the answer's prompt, whose words may have changed; a new prompt is added.
-    fn index_of(&mut self, prompt: &Prompt) -> Option<usize> {
-        let new = PromptStatus::new(&prompt.id, &prompt.task);
-        match self.prompts.iter().position(|known| known.id == prompt.id) {
-            Some(index) => {
-                self.prompts[index] = new;
-                Some(index)
-            }
-            None if self.prompts.len() < PROMPTS_MAX => {
-                self.prompts.push(new);
-                Some(self.prompts.len() - 1)
-            }
-            None => None,
-        }
+        self.config.lines_counted(prompt).map(of_line).collect()
     }
 }
