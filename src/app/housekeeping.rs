@@ -24,10 +24,8 @@ use spotter_page::{NodeStatus, Status};
 const STATS_EVERY: Duration = Duration::from_secs(10);
 /// Period at which the first GPU is read.
 const GAUGED_EVERY: Duration = Duration::from_secs(2);
-/// Span of the percentiles in `stats`.
+/// Span of the percentiles in `stats`, and in the report at the end.
 const LATENCY_SPAN: Duration = Duration::from_secs(60);
-/// Span of the percentiles in the report at the end.
-const REPORT_SPAN: Duration = Duration::from_secs(24 * 3600);
 /// Values that a window keeps.
 const WINDOW_VALUES: usize = 8192;
 /// Looks per second are a mean over this many seconds.
@@ -42,8 +40,10 @@ pub struct Housekeeping {
     /// Names the run, as in `info`.
     started_ms: i64,
     started: Mono,
-    recent: LatencyWindows,
-    whole_run: LatencyWindows,
+    /// Latencies of published detections, in milliseconds.
+    total: PercentileWindow,
+    /// Capture to publish, of cameras whose clock is known.
+    end_to_end: PercentileWindow,
     previous: PreviousStats,
     /// The 95th percentile, receive to publish, is above `model.budget`.
     over_budget: bool,
@@ -58,29 +58,6 @@ pub struct Housekeeping {
 struct GaugedGpu {
     uuid: String,
     gauge: Option<Gauge>,
-}
-
-/// Latencies of published detections, in milliseconds.
-struct LatencyWindows {
-    total: PercentileWindow,
-    /// Capture to publish, of cameras whose clock is known.
-    end_to_end: PercentileWindow,
-}
-
-impl LatencyWindows {
-    fn new(span: Duration) -> Self {
-        Self {
-            total: PercentileWindow::new(span, WINDOW_VALUES),
-            end_to_end: PercentileWindow::new(span, WINDOW_VALUES),
-        }
-    }
-
-    fn add(&mut self, now: Mono, total_ms: f64, end_to_end_ms: Option<f64>) {
-        self.total.add(now, total_ms);
-        if let Some(ms) = end_to_end_ms {
-            self.end_to_end.add(now, ms);
-        }
-    }
 }
 
 /// Totals at the time of the last `stats`, to compute rates.
@@ -113,8 +90,8 @@ impl Housekeeping {
             started_ms: info.started_ms,
             handles,
             started: now,
-            recent: LatencyWindows::new(LATENCY_SPAN),
-            whole_run: LatencyWindows::new(REPORT_SPAN),
+            total: PercentileWindow::new(LATENCY_SPAN, WINDOW_VALUES),
+            end_to_end: PercentileWindow::new(LATENCY_SPAN, WINDOW_VALUES),
             previous: PreviousStats {
                 at: now,
                 frames: FrameCounters::default(),
@@ -138,39 +115,31 @@ impl Housekeeping {
     fn on_sent(&mut self, sent: &SentDetection, context: &StageContext<'_>) {
         let latency = &sent.latency;
         let total_ms = latency.total_tenth_ms as f64 / 10.0;
-        let end_to_end_ms = latency
-            .camera_tenth_ms
-            .map(|camera| camera as f64 / 10.0 + total_ms);
-        self.recent.add(context.now, total_ms, end_to_end_ms);
-        self.whole_run.add(context.now, total_ms, end_to_end_ms);
+        self.total.add(context.now, total_ms);
+        if let Some(camera) = latency.camera_tenth_ms {
+            let ms = camera as f64 / 10.0 + total_ms;
+            self.end_to_end.add(context.now, ms);
+        }
         self.handles.board.sent(sent.detection.camera(), latency);
     }
 
-    fn node(&mut self, status: &Status, now: Mono) -> NodeStatus {
+    /// Completes what other stages said of the node.
+    fn fill_node(&mut self, status: &mut Status, now: Mono) {
         if self.looked.len() > RATE_TICKS {
             self.looked.pop_front();
         }
         self.looked.push_back((now, frames(status).looked));
-        let [total_p95_ms] = self.recent.total.percentiles(now, [0.95]);
-        let NodeStatus {
-            name,
-            version,
-            model,
-            ..
-        } = self.named.clone();
-        NodeStatus {
-            name,
-            version,
-            model,
-            uptime_s: now.since(self.started).as_secs(),
-            looks_per_s: looks_per_s(&self.looked),
-            total_p95_ms,
-            rss_mib: process::resident_mib(),
-            cpu_pct: self.cpu_pct,
-            cpu_time: process::processor_time(),
-            lines_lost: self.lines.as_ref().map_or(0, Lines::lost),
-            ..status.node.clone()
-        }
+        let [total_p95_ms] = self.total.percentiles(now, [0.95]);
+        let named = self.named.clone();
+        let node = &mut status.node;
+        (node.name, node.version, node.model) = (named.name, named.version, named.model);
+        node.uptime_s = now.since(self.started).as_secs();
+        node.looks_per_s = looks_per_s(&self.looked);
+        node.total_p95_ms = total_p95_ms;
+        node.rss_mib = process::resident_mib();
+        node.cpu_pct = self.cpu_pct;
+        node.cpu_time = process::processor_time();
+        node.lines_lost = self.lines.as_ref().map_or(0, Lines::lost);
     }
 
     /// The figures since the last call.
@@ -181,8 +150,8 @@ impl Housekeeping {
         let per_second = |now: u64, before: u64| {
             (now.saturating_sub(before) as f64 / seconds * 10.0).round() / 10.0
         };
-        let [p50, p95, p99] = self.recent.total.percentiles(now, [0.5, 0.95, 0.99]);
-        let [e2e_p95] = self.recent.end_to_end.percentiles(now, [0.95]);
+        let [p50, p95, p99] = self.total.percentiles(now, [0.5, 0.95, 0.99]);
+        let [e2e_p95] = self.end_to_end.percentiles(now, [0.95]);
         self.check_budget(p95, budget);
         let process = self.process.read(now);
         self.cpu_pct = process.cpu_pct;
@@ -266,12 +235,11 @@ impl Housekeeping {
     /// The figures of the whole run.
     pub fn report(&mut self, frame_counters: Vec<(CameraId, FrameCounters)>) -> RunReport {
         let now = self.handles.clock.now();
-        let LatencyWindows { total, end_to_end } = &mut self.whole_run;
         RunReport {
             frame_counters,
             messages: self.handles.publisher.counters(),
-            total_ms: total.percentiles(now, [0.5, 0.95]),
-            end_to_end_ms: end_to_end.percentiles(now, [0.5, 0.95]),
+            total_ms: self.total.percentiles(now, [0.5, 0.95]),
+            end_to_end_ms: self.end_to_end.percentiles(now, [0.5, 0.95]),
         }
     }
 }
@@ -292,7 +260,7 @@ impl Stage for Housekeeping {
     fn tick(&mut self, context: &mut StageContext<'_>) {
         let mut status = std::mem::take(&mut context.status);
         status.node.mode = context.config.mode().map(ToString::to_string);
-        status.node = self.node(&status, context.now);
+        self.fill_node(&mut status, context.now);
         status.troubles.extend(self.handles.state.troubles());
         if context.now.since(self.previous.at) >= STATS_EVERY {
             let budget = context.config.file().model.budget;

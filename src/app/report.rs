@@ -10,7 +10,7 @@ use spotter_mqtt::MessageCounters;
 pub struct RunReport {
     pub frame_counters: Vec<(CameraId, FrameCounters)>,
     pub messages: MessageCounters,
-    /// Receive to publish: median and 95th percentile, milliseconds; `None` when nothing was published.
+    /// Receive to publish in the last minute: median and 95th percentile, milliseconds; `None` when nothing was published.
     pub total_ms: [Option<f64>; 2],
     /// Capture to publish, the same; only of cameras whose clock is trusted.
     pub end_to_end_ms: [Option<f64>; 2],
@@ -19,9 +19,8 @@ pub struct RunReport {
 impl RunReport {
     /// Every frame of every camera is accounted for.
     pub fn balanced(&self) -> bool {
-        self.frame_counters
-            .iter()
-            .all(|(_, frame_counters)| frame_counters.balanced())
+        let mut all = self.frame_counters.iter();
+        all.all(|(_, frame_counters)| frame_counters.balanced())
     }
 }
 
@@ -51,13 +50,11 @@ impl fmt::Display for RunReport {
         let (total, end_to_end) = (pair(self.total_ms), pair(self.end_to_end_ms));
         write!(
             f,
-            "latency, receive to publish: {total}; capture to publish: {end_to_end}"
-        )?;
-        let verdict = if self.balanced() {
-            "every frame is accounted for"
-        } else {
-            "FRAMES ARE MISSING FROM THE COUNTERS: this is a bug"
-        };
-        write!(f, "\n{verdict}")
+            "latency, receive to publish: {total}; capture to publish: {end_to_end}\n{}",
+            match self.balanced() {
+                true => "every frame is accounted for",
+                false => "FRAMES ARE MISSING FROM THE COUNTERS: this is a bug",
+            }
+        )
     }
 }

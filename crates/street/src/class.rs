@@ -1,7 +1,9 @@
 //! The classes and colours that the truth names, with their words.
 
+use strum::{IntoStaticStr, VariantArray};
+
 /// The kinds of things that count as objects; everything else in the picture is scenery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, VariantArray)]
 pub enum Class {
     /// On foot or riding.
     Person,
@@ -22,38 +24,25 @@ pub enum Class {
     StopSign,
 }
 
-/// One and several, by index.
-const NAMES: [(&str, &str); 12] = [
-    ("person", "people"),
-    ("car", "cars"),
-    ("truck", "trucks"),
-    ("bus", "buses"),
-    ("bicycle", "bicycles"),
-    ("dog", "dogs"),
-    ("cat", "cats"),
-    ("bird", "birds"),
-    ("ball", "balls"),
-    ("parcel", "parcels"),
-    ("traffic light", "traffic lights"),
-    ("stop sign", "stop signs"),
+/// Of each class: one and several, whether the truth names a colour, and the number of its shapes.
+const CLASSES: [(&str, &str, bool, u8); 12] = [
+    ("person", "people", true, 4),
+    ("car", "cars", true, 4),
+    ("truck", "trucks", true, 4),
+    ("bus", "buses", true, 3),
+    ("bicycle", "bicycles", true, 3),
+    ("dog", "dogs", false, 3),
+    ("cat", "cats", false, 3),
+    ("bird", "birds", true, 3),
+    ("ball", "balls", true, 3),
+    ("parcel", "parcels", false, 3),
+    ("traffic light", "traffic lights", false, 2),
+    ("stop sign", "stop signs", false, 3),
 ];
 
 impl Class {
     /// Every class; a class's place here is its index in records and captions.
-    pub const ALL: [Self; 12] = [
-        Self::Person,
-        Self::Car,
-        Self::Truck,
-        Self::Bus,
-        Self::Bicycle,
-        Self::Dog,
-        Self::Cat,
-        Self::Bird,
-        Self::Ball,
-        Self::Parcel,
-        Self::TrafficLight,
-        Self::StopSign,
-    ];
+    pub const ALL: &[Self] = Self::VARIANTS;
 
     pub fn index(self) -> usize {
         self as usize
@@ -61,26 +50,21 @@ impl Class {
 
     /// One of them, in lower case.
     pub fn name(self) -> &'static str {
-        NAMES[self.index()].0
+        CLASSES[self.index()].0
     }
 
     pub fn plural(self) -> &'static str {
-        NAMES[self.index()].1
+        CLASSES[self.index()].1
     }
 
     /// The truth names a [`Colour`] for it (of a person: the clothes).
     pub fn is_coloured(self) -> bool {
-        use Class::*;
-        matches!(self, Person | Car | Truck | Bus | Bicycle | Ball | Bird)
+        CLASSES[self.index()].2
     }
 
     /// Number of shapes in which it is drawn; `SceneObject::variant` is below this.
     pub fn variants(self) -> u8 {
-        match self {
-            Self::Person | Self::Car | Self::Truck => 4,
-            Self::TrafficLight => 2,
-            _ => 3,
-        }
+        CLASSES[self.index()].3
     }
 
     /// It has a pole.
@@ -95,7 +79,8 @@ impl Class {
 }
 
 /// Colours that the truth names, well apart from each other also at night.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum Colour {
     Red,
     Orange,
@@ -109,16 +94,7 @@ pub enum Colour {
 
 impl Colour {
     /// Every colour; a colour's place here is its index in records.
-    pub const ALL: [Self; 8] = [
-        Self::Red,
-        Self::Orange,
-        Self::Yellow,
-        Self::Green,
-        Self::Blue,
-        Self::Purple,
-        Self::White,
-        Self::Black,
-    ];
+    pub const ALL: &[Self] = Self::VARIANTS;
 
     pub fn index(self) -> usize {
         self as usize
@@ -126,9 +102,6 @@ impl Colour {
 
     /// In lower case.
     pub fn name(self) -> &'static str {
-        const NAMES: [&str; 8] = [
-            "red", "orange", "yellow", "green", "blue", "purple", "white", "black",
-        ];
-        NAMES[self.index()]
+        self.into()
     }
 }

@@ -11,14 +11,13 @@ use spotter_core::Picture;
 
 /// Why pictures were not encoded or decoded.
 #[derive(Debug, thiserror::Error)]
-pub enum CodecError {
-    /// GStreamer or one of its plugins is missing.
-    #[error(
-        "building the H.264 round trip: {0}; install gstreamer1.0-plugins-ugly and gstreamer1.0-libav"
-    )]
-    Build(String),
-    #[error("H.264 round trip: {0}")]
-    Broken(String),
+#[error("H.264: {0}; it needs gstreamer1.0-plugins-ugly and gstreamer1.0-libav")]
+pub struct CodecError(String);
+
+impl CodecError {
+    fn new(reason: impl ToString) -> Self {
+        Self(reason.to_string())
+    }
 }
 
 /// Settings of the encoder.
@@ -60,7 +59,7 @@ pub fn recording_through_h264(
     );
     let codec = CodecPipeline::build(&launch)?;
     let source = codec.pipeline.by_name("file");
-    let source = source.ok_or_else(|| CodecError::Build("filesrc is missing".into()))?;
+    let source = source.ok_or_else(|| CodecError::new("filesrc is missing"))?;
     source.set_property("location", file);
     codec.play()?;
     Ok(codec.map(move |sample| decoded_picture(&sample?, encoding)))
@@ -75,15 +74,9 @@ pub fn encoded(
     let profile = "video/x-h264,profile=main,stream-format=byte-stream,alignment=au";
     let launch = format!("{} ! {profile}", x264(&encoding));
     let pipeline = CodecPipeline::start(RAW, &launch, encoding, frames)?;
-    let unit = |sample: Result<gstreamer::Sample, CodecError>| {
-        let sample = sample?;
-        let unit = sample
-            .buffer()
-            .and_then(|buffer| buffer.map_readable().ok());
-        let unreadable = || CodecError::Broken("a unit cannot be read".into());
-        Ok(unit.ok_or_else(unreadable)?.to_vec())
-    };
-    pipeline.map(unit).collect()
+    pipeline
+        .map(|sample| sample_bytes(&sample?, <[u8]>::to_vec))
+        .collect()
 }
 
 /// Decodes units of [`encoded`] with one thread of libav, at full speed; returns the number of pictures. Blocks for all of it.
@@ -136,33 +129,31 @@ impl CodecPipeline {
         ))?;
         let source = codec.pipeline.by_name("in");
         let source = source.and_then(|e| e.downcast::<AppSrc>().ok());
-        let source = source.ok_or_else(|| CodecError::Build("appsrc is missing".into()))?;
+        let source = source.ok_or_else(|| CodecError::new("appsrc is missing"))?;
         codec.play()?;
         let feed = move || feed(&source, encoding, buffers);
         std::thread::Builder::new()
             .name("h264-feed".into())
             .spawn(feed)
-            .map_err(|e| CodecError::Build(e.to_string()))?;
+            .map_err(CodecError::new)?;
         Ok(codec)
     }
 
     /// With an `appsink` of the name `out`.
     fn build(launch: &str) -> Result<Self, CodecError> {
-        let build = |e: &dyn std::fmt::Display| CodecError::Build(e.to_string());
-        gstreamer::init().map_err(|e| build(&e))?;
-        let pipeline = gstreamer::parse::launch(launch).map_err(|e| build(&e))?;
-        let pipeline = pipeline
-            .downcast::<gstreamer::Pipeline>()
-            .map_err(|_| build(&"not a pipeline"))?;
+        gstreamer::init().map_err(CodecError::new)?;
+        let pipeline = gstreamer::parse::launch(launch).map_err(CodecError::new)?;
+        let pipeline = pipeline.downcast::<gstreamer::Pipeline>();
+        let pipeline = pipeline.map_err(|_| CodecError::new("not a pipeline"))?;
         let sink = pipeline.by_name("out");
         let sink = sink.and_then(|e| e.downcast::<AppSink>().ok());
-        let sink = sink.ok_or_else(|| build(&"appsink is missing"))?;
+        let sink = sink.ok_or_else(|| CodecError::new("appsink is missing"))?;
         Ok(Self { pipeline, sink })
     }
 
     fn play(&self) -> Result<(), CodecError> {
         let playing = self.pipeline.set_state(gstreamer::State::Playing);
-        playing.map_err(|e| CodecError::Build(e.to_string()))?;
+        playing.map_err(CodecError::new)?;
         Ok(())
     }
 
@@ -170,7 +161,7 @@ impl CodecPipeline {
         let bus = self.pipeline.bus()?;
         let message = bus.pop_filtered(&[gstreamer::MessageType::Error])?;
         match message.view() {
-            gstreamer::MessageView::Error(e) => Some(CodecError::Broken(e.error().to_string())),
+            gstreamer::MessageView::Error(e) => Some(CodecError::new(e.error())),
             _ => None,
         }
     }
@@ -212,19 +203,26 @@ fn feed(source: &AppSrc, encoding: Encoding, frames: impl Iterator<Item = Vec<u8
 }
 
 fn decoded_picture(sample: &gstreamer::Sample, encoding: Encoding) -> Result<Picture, CodecError> {
-    let broken = |text: &str| CodecError::Broken(text.to_owned());
-    let map = sample
-        .buffer()
-        .ok_or_else(|| broken("a sample without pixels"))?;
-    let map = map.map_readable().map_err(|e| broken(&e.to_string()))?;
     let Encoding { width, height, .. } = encoding;
-    let bytes = width * height * 3 / 2;
-    if map.len() < bytes || width % 8 != 0 {
-        return Err(broken(
-            "the decoder's picture has another layout; use a width that is a multiple of 8",
-        ));
-    }
-    i420_picture(&map[..bytes], width, height).map_err(|e| broken(&e.to_string()))
+    let picture = sample_bytes(sample, |bytes| {
+        let pixels = bytes.get(..width * height * 3 / 2);
+        pixels.map(|pixels| i420_picture(pixels, width, height))
+    })?;
+    let odd = "the decoder's picture has another layout; use a width that is a multiple of 8";
+    let picture = picture.filter(|_| width.is_multiple_of(8));
+    picture
+        .ok_or_else(|| CodecError::new(odd))?
+        .map_err(CodecError::new)
+}
+
+fn sample_bytes<T>(
+    sample: &gstreamer::Sample,
+    read: impl FnOnce(&[u8]) -> T,
+) -> Result<T, CodecError> {
+    let buffer = sample.buffer();
+    let map = buffer.and_then(|buffer| buffer.map_readable().ok());
+    let map = map.ok_or_else(|| CodecError::new("a sample cannot be read"))?;
+    Ok(read(&map))
 }
 
 #[cfg(test)]
@@ -267,6 +265,6 @@ mod tests {
         assert_eq!(keys, [0, 10, 20]);
         assert_eq!(decode(SMALL, units.into_iter()).expect("libav"), 25);
         let garbage = decode(SMALL, [vec![0; 100]].into_iter());
-        assert!(matches!(garbage, Ok(0) | Err(CodecError::Broken(_))));
+        assert!(matches!(garbage, Ok(0) | Err(CodecError(_))));
     }
 }

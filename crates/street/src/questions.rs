@@ -8,6 +8,8 @@ use super::{
     scene::{Class, Colour},
     truth::{SeenObject, Truth},
 };
+use ExpectedAnswer::{Boxes, PointsIn, Text};
+use QuestionKind::{Count, Detect, Point, YesNo};
 use spotter_core::{NormBox, Task};
 
 const THING: &str = "{thing}";
@@ -72,9 +74,8 @@ pub fn phrases() -> serde_json::Value {
 /// Questions whose answers are certain: none is about a class with an ignored object. `seed` chooses the absent things.
 pub fn questions(truth: &Truth, seed: u64) -> Vec<Question> {
     let mut rng = chance::rng(seed, chance::QUESTIONS);
-    let sure = Class::ALL
-        .into_iter()
-        .filter(|&class| !truth.is_unsure(class));
+    let sure = Class::ALL.iter().copied();
+    let sure = sure.filter(|&class| !truth.is_unsure(class));
     let is_there = |class: &Class| truth.present(*class).next().is_some();
     let (there, absent): (Vec<Class>, Vec<Class>) = sure.partition(is_there);
     let mut all = Vec::new();
@@ -96,75 +97,69 @@ fn about_present(truth: &Truth, class: Class, other_colour: usize, all: &mut Vec
     let seen: Vec<&SeenObject> = truth.present(class).collect();
     let boxes = |colour: Option<Colour>| -> Vec<NormBox> {
         let fits = |one: &&&SeenObject| colour.is_none() || one.colour == colour;
-        seen.iter()
-            .filter(fits)
-            .map(|one| one.box_in_frame)
-            .collect()
+        let matching = seen.iter().filter(fits);
+        matching.map(|one| one.box_in_frame).collect()
     };
-    all.push(detect(THING, class, None, boxes(None)));
-    all.push(detect(THINGS, class, None, boxes(None)));
-    all.push(point(class, boxes(None)));
-    all.push(query(QuestionKind::YesNo, YES_NO, class, YES));
+    let ask = |kind, form, expected| question(kind, form, class, None, expected);
+    all.push(ask(Detect, THING, Boxes(boxes(None))));
+    all.push(ask(Detect, THINGS, Boxes(boxes(None))));
+    all.push(ask(Point, THING, PointsIn(boxes(None))));
+    all.push(ask(YesNo, YES_NO, Text(YES.into())));
     if seen.len() <= COUNT_MAX {
-        let count = seen.len().to_string();
-        all.push(query(QuestionKind::Count, COUNT, class, &count));
+        all.push(ask(Count, COUNT, Text(seen.len().to_string())));
     }
     if !class.is_coloured() {
         return;
     }
-    for colour in Colour::ALL {
+    for &colour in Colour::ALL {
         let matching = boxes(Some(colour));
         // The colours that are present, and one more.
         if !matching.is_empty() || colour.index() == other_colour {
-            all.push(detect(COLOURED_THING, class, Some(colour), matching));
+            let (colour, expected) = (Some(colour), Boxes(matching));
+            all.push(question(Detect, COLOURED_THING, class, colour, expected));
         }
     }
     if let ([only], false) = (seen.as_slice(), class == Class::Person)
         && let Some(colour) = only.colour
     {
-        all.push(query(QuestionKind::Colour, COLOUR, class, colour.name()));
+        all.push(ask(
+            QuestionKind::Colour,
+            COLOUR,
+            Text(colour.name().into()),
+        ));
     }
 }
 
 fn about_absent(class: Class, all: &mut Vec<Question>) {
-    all.push(detect(THING, class, None, Vec::new()));
-    all.push(point(class, Vec::new()));
-    all.push(query(QuestionKind::YesNo, YES_NO, class, NO));
-    all.push(query(QuestionKind::Count, COUNT, class, "0"));
+    all.extend([
+        question(Detect, THING, class, None, Boxes(Vec::new())),
+        question(Point, THING, class, None, PointsIn(Vec::new())),
+        question(YesNo, YES_NO, class, None, Text(NO.into())),
+        question(Count, COUNT, class, None, Text("0".into())),
+    ]);
 }
 
-fn detect(form: &str, class: Class, colour: Option<Colour>, boxes: Vec<NormBox>) -> Question {
-    let object = filled(form, class, colour);
-    Question {
-        kind: QuestionKind::Detect,
-        class,
-        task: Task::Detect { object },
-        expected: ExpectedAnswer::Boxes(boxes),
-    }
-}
-
-fn point(class: Class, boxes: Vec<NormBox>) -> Question {
-    let object = filled(THING, class, None);
-    Question {
-        kind: QuestionKind::Point,
-        class,
-        task: Task::Point { object },
-        expected: ExpectedAnswer::PointsIn(boxes),
-    }
-}
-
-fn query(kind: QuestionKind, form: &str, class: Class, answer: &str) -> Question {
-    let question = filled(form, class, None);
-    let choices = Vec::new();
+fn question(
+    kind: QuestionKind,
+    form: &str,
+    class: Class,
+    colour: Option<Colour>,
+    expected: ExpectedAnswer,
+) -> Question {
+    let words = filled(form, class, colour);
     Question {
         kind,
         class,
-        task: Task::Query {
-            question,
-            choices,
-            options: Default::default(),
+        task: match kind {
+            Detect => Task::Detect { object: words },
+            Point => Task::Point { object: words },
+            YesNo | Count | QuestionKind::Colour => Task::Query {
+                question: words,
+                choices: Vec::new(),
+                options: Default::default(),
+            },
         },
-        expected: ExpectedAnswer::Text(answer.into()),
+        expected,
     }
 }
 

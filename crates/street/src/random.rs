@@ -2,6 +2,7 @@
 
 use rand::RngExt;
 use rand_pcg::Pcg32;
+use strum::VariantArray as _;
 use tiny_skia::Rect;
 
 use super::{
@@ -106,7 +107,7 @@ fn any_class(rng: &mut Pcg32) -> Class {
 }
 
 fn add_prop(scene: &mut Scene, taken: &mut Vec<(f32, Rect)>, rng: &mut Pcg32) {
-    let kind = PropKind::ALL[rng.random_range(0..PropKind::ALL.len())];
+    let kind = PropKind::VARIANTS[rng.random_range(0..PropKind::VARIANTS.len())];
     let tall = matches!(kind, PropKind::Tree | PropKind::Fir | PropKind::Lamp);
     let low = scene.backdrop.ground_y + 3.0;
     let high = if tall {

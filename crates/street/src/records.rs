@@ -39,7 +39,7 @@ pub fn write_header(out: &mut impl Write, width: u32, height: u32) -> io::Result
         "height": height,
         "max_objects": MAX_OBJECTS,
         "classes": Class::ALL.iter().map(class).collect::<Vec<_>>(),
-        "colours": Colour::ALL.map(Colour::name),
+        "colours": Colour::ALL.iter().map(|colour| colour.name()).collect::<Vec<_>>(),
         "visible_min": VISIBLE_MIN,
         "ignore_below": IGNORE_BELOW,
         "min_width": WIDTH_MIN,

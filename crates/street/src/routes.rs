@@ -61,7 +61,12 @@ impl Route {
         let [classes, variant, way, figures @ ..] = &words[..] else {
             return None;
         };
-        let class = |name| Class::ALL.into_iter().find(|class| class.name() == name);
+        let class = |name| {
+            Class::ALL
+                .iter()
+                .copied()
+                .find(|class| class.name() == name)
+        };
         let motion = match (*way, way.split_once("..")) {
             ("left", _) => Motion::Across(Facing::Left),
             ("right", _) => Motion::Across(Facing::Right),

@@ -38,8 +38,6 @@ pub enum StreetError {
     GStreamer(#[from] glib::Error),
     #[error("the RTSP camera cannot listen on {0}: {1}; choose another address")]
     Listen(SocketAddr, glib::BoolError),
-    #[error("the RTSP camera cannot be set up: {0}")]
-    SetUp(#[from] glib::BoolError),
     #[error("the RTSP camera has no thread: {0}")]
     Thread(#[from] std::io::Error),
 }
@@ -93,10 +91,9 @@ impl RtspStreet {
         server.set_address(&options.listen.ip().to_string());
         server.set_service(&options.listen.port().to_string());
         let factory = factory(&options, content, clock, draw);
-        let mounts = server
-            .mount_points()
-            .ok_or_else(|| glib::bool_error!("the server has no mount points"))?;
+        let mounts = rtsp_server::RTSPMountPoints::new();
         mounts.add_factory(&options.mount, factory);
+        server.set_mount_points(Some(&mounts));
 
         // A context of its own, so that neither the program's nor another camera's loop is needed.
         let context = glib::MainContext::new();
@@ -105,12 +102,9 @@ impl RtspStreet {
             .attach(Some(&context))
             .map_err(|e| StreetError::Listen(options.listen, e))?;
         let port = u16::try_from(server.bound_port()).unwrap_or_default();
-        let thread = std::thread::Builder::new()
-            .name("street-rtsp".into())
-            .spawn({
-                let main_loop = main_loop.clone();
-                move || serve(&context, &main_loop, &server, source)
-            })?;
+        let own_loop = main_loop.clone();
+        let thread = std::thread::Builder::new().name("street-rtsp".into());
+        let thread = thread.spawn(move || serve(&context, &own_loop, &server, source))?;
         Ok(Self {
             main_loop,
             thread: Some(thread),
@@ -264,18 +258,16 @@ fn both_clocks(source: &AppSrc, clock: &dyn Clock) -> (Option<gst::ClockTime>, W
 /// Sender reports map to the time of drawing; by default they map to that of sending, with the encoder's delay. They are sent
 /// every second instead of every five, so that a viewer soon knows the capture time.
 fn report_capture_times(media: &rtsp_server::RTSPMedia) {
-    let pipeline = media
-        .element()
-        .parent()
-        .and_then(|parent| parent.downcast::<gst::Bin>().ok());
-    let Some(pipeline) = pipeline else { return };
-    for element in pipeline.iterate_elements().into_iter().flatten() {
-        if element
-            .factory()
-            .is_none_or(|factory| factory.name() != "rtpbin")
-        {
-            continue;
-        }
+    let pipeline = media.element().parent();
+    let Some(pipeline) = pipeline.and_then(|parent| parent.downcast::<gst::Bin>().ok()) else {
+        return;
+    };
+    let elements = pipeline.iterate_elements().into_iter().flatten();
+    let is_rtpbin = |element: &gst::Element| {
+        let factory = element.factory();
+        factory.is_some_and(|factory| factory.name() == "rtpbin")
+    };
+    for element in elements.filter(is_rtpbin) {
         element.set_property("rtcp-sync-send-time", false);
         let session =
             element.emit_by_name::<Option<glib::Object>>("get-internal-session", &[&0_u32]);

@@ -61,7 +61,8 @@ pub struct SceneObject {
 }
 
 /// Scenery on the ground that is none of the classes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub enum PropKind {
     Tree,
     Fir,
@@ -80,22 +81,6 @@ pub enum PropKind {
     Puddle,
 }
 
-impl PropKind {
-    pub const ALL: [Self; 11] = [
-        Self::Tree,
-        Self::Fir,
-        Self::Bush,
-        Self::Bench,
-        Self::Bin,
-        Self::Lamp,
-        Self::Sign,
-        Self::Fence,
-        Self::Hydrant,
-        Self::Cone,
-        Self::Puddle,
-    ];
-}
-
 /// One piece of scenery.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prop {
@@ -110,7 +95,8 @@ pub struct Prop {
     pub look: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum SceneLayout {
     /// Houses behind a road that runs across the picture.
     Street,
@@ -119,6 +105,7 @@ pub enum SceneLayout {
     /// Grass, a path, trees.
     Park,
     /// Marked bays on asphalt.
+    #[strum(serialize = "car park")]
     CarPark,
     Square,
 }
@@ -126,13 +113,7 @@ pub enum SceneLayout {
 impl SceneLayout {
     /// Its name without an article, as in "a dog in a park".
     pub fn place(self) -> &'static str {
-        match self {
-            Self::Street => "street",
-            Self::Avenue => "avenue",
-            Self::Park => "park",
-            Self::CarPark => "car park",
-            Self::Square => "square",
-        }
+        self.into()
     }
 }
 
@@ -175,12 +156,10 @@ pub enum Daylight {
 impl Daylight {
     /// From [`Scene::darkness`].
     pub fn from_darkness(darkness: f32) -> Self {
-        if darkness < 0.35 {
-            Self::Day
-        } else if darkness < 0.7 {
-            Self::Dusk
-        } else {
-            Self::Night
+        match darkness {
+            ..0.35 => Self::Day,
+            ..0.7 => Self::Dusk,
+            _ => Self::Night,
         }
     }
 }

@@ -101,7 +101,7 @@ fn pictures(args: &BenchArgs) -> anyhow::Result<Vec<Picture>> {
 
 /// Objects to detect: "person", "car" and so on.
 fn tasks(prompts: usize) -> Vec<Task> {
-    let classes = Class::ALL.into_iter().cycle().take(prompts);
+    let classes = Class::ALL.iter().copied().cycle().take(prompts);
     let tasks = classes.map(|class| Task::Detect {
         object: class.name().into(),
     });

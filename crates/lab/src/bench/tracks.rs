@@ -124,7 +124,7 @@ impl<'a> WatchedStreet<'a> {
             at: frame.times.received,
             seen: &truth.seen,
         };
-        for (class, answer) in Class::ALL.into_iter().zip(answers) {
+        for (class, answer) in Class::ALL.iter().copied().zip(answers) {
             let missing = || format!("{}: no detection", class.name());
             let answer = self.tracker.update(frame, answer).with_context(missing)?;
             let boxes: Vec<NormBox> = answer.body.objects().iter().filter_map(bounds).collect();
@@ -210,7 +210,7 @@ fn camera(looks_per_s: u32) -> anyhow::Result<CameraConfig> {
     let mut text = format!(
         "mqtt.url = \"mqtt://127.0.0.1\"\n[camera.street]\nurl = \"test://\"\nrate = {looks_per_s}\n"
     );
-    for class in Class::ALL {
+    for &class in Class::ALL {
         let (id, words) = (class.name().replace(' ', "_"), class.name());
         text += &format!("prompt.{id}.detect = \"{words}\"\n");
     }

@@ -19,43 +19,24 @@ pub(crate) struct Item {
 
 /// All props and objects, far ones first, so that nearer ones cover them.
 pub(crate) fn items(scene: &Scene) -> Vec<Item> {
-    let props = scene
-        .props
-        .iter()
-        .map(|prop| (depth_of(prop), item_of_prop(scene, prop)));
-    let objects = scene
-        .objects
-        .iter()
-        .enumerate()
-        .map(|(i, object)| (object.foot_y, item_of_object(scene, i, object)));
+    let props = scene.props.iter().map(|prop| {
+        // A puddle is flat: it covers no upright thing.
+        let is_flat = prop.kind == PropKind::Puddle;
+        let depth = if is_flat { 0.0 } else { prop.foot_y };
+        (depth, item_of_prop(scene, prop))
+    });
+    let objects = scene.objects.iter().enumerate();
+    let objects = objects.map(|(i, object)| (object.foot_y, item_of_object(scene, i, object)));
     let mut all: Vec<(f32, Item)> = props.chain(objects).collect();
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     all.into_iter().map(|(_, item)| item).collect()
 }
 
-/// A puddle is flat: it covers no upright thing.
-fn depth_of(prop: &Prop) -> f32 {
-    if prop.kind == PropKind::Puddle {
-        0.0
-    } else {
-        prop.foot_y
-    }
-}
-
 pub(crate) fn item_of_prop(scene: &Scene, prop: &Prop) -> Item {
     let mut figure = Figure::of_prop(prop, &scene.view, Shade::at(scene, prop.foot_y));
     let name = match prop.kind {
-        PropKind::Tree => "tree",
-        PropKind::Fir => "fir",
-        PropKind::Bush => "bush",
-        PropKind::Bench => "bench",
-        PropKind::Bin => "bin",
-        PropKind::Lamp => "lamp",
         PropKind::Sign => ["sign 0", "sign 1", "sign 2", "sign 3"][prop.look as usize % 4],
-        PropKind::Fence => "fence",
-        PropKind::Hydrant => "hydrant",
-        PropKind::Cone => "cone",
-        PropKind::Puddle => "puddle",
+        kind => kind.into(),
     };
     FigureDrawing::new(&mut figure, [0; 3], prop.look, 0.0).draw(name, Placement::default());
     Item {
@@ -91,11 +72,9 @@ fn lamps(drawing: &mut FigureDrawing<'_>, object: &SceneObject) {
     };
     let placed = |lamp: i8| {
         let offset = f32::from(1 - lamp) * 0.46;
-        let is_across = object.variant == 1;
-        let at = if is_across {
-            (-offset, 2.6)
-        } else {
-            (0.0, 2.6 + offset)
+        let at = match object.variant {
+            1 => (-offset, 2.6),
+            _ => (0.0, 2.6 + offset),
         };
         Placement { at, narrow: 1.0 }
     };

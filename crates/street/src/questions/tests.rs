@@ -14,7 +14,7 @@ fn ask(seen: Vec<SeenObject>, text: &str) -> Option<ExpectedAnswer> {
 }
 
 fn text(answer: &str) -> Option<ExpectedAnswer> {
-    Some(ExpectedAnswer::Text(answer.into()))
+    Some(Text(answer.into()))
 }
 
 #[test]
@@ -22,7 +22,7 @@ fn answers_follow_from_the_truth() {
     let bus = |colour| seen(Class::Bus, Some(colour), Visibility::Present);
     let one = vec![bus(Colour::Red)];
     let two = vec![bus(Colour::Red), bus(Colour::Blue)];
-    let boxes = |count| Some(ExpectedAnswer::Boxes(vec![one[0].box_in_frame; count]));
+    let boxes = |count| Some(Boxes(vec![one[0].box_in_frame; count]));
     for (question, expected) in [
         ("How many buses are there?", text("2")),
         ("Is there a bus?", text("Yes")),

@@ -84,7 +84,7 @@ fn changed(before: &[u8], after: &[u8]) -> [f64; 4] {
 #[test]
 fn boxes_are_the_extents_of_the_drawn_pixels() {
     let before = draw(&empty_square(), 640, 360);
-    for class in Class::ALL {
+    for &class in Class::ALL {
         for variant in 0..class.variants() {
             for facing in [Facing::Left, Facing::Right] {
                 let scene = with(vec![SceneObject {

@@ -78,7 +78,7 @@ fn site(looks_per_s: usize) -> CameraConfig {
     let id = |class: Class| class.name().replace(' ', "_");
     let mut camera = camera(
         "street",
-        Class::ALL.map(|class| prompt(&id(class))).to_vec(),
+        Class::ALL.iter().map(|class| prompt(&id(*class))).collect(),
     );
     camera.rate = rate(looks_per_s as f64);
     for prompt in &mut camera.prompts {
@@ -162,7 +162,7 @@ fn play(street: &[Vec<SeenObject>], looks_per_s: usize, model: SimulatedModel) -
             at: frame.times.received,
             seen: all,
         };
-        for (class, prompt) in Class::ALL.into_iter().zip(&site.prompts) {
+        for (class, prompt) in Class::ALL.iter().copied().zip(&site.prompts) {
             let of_class = all.iter().filter(|seen| seen.class == class);
             let found = found(of_class, model, &mut rng);
             let boxes = found.iter().map(|(_, found)| *found).collect();

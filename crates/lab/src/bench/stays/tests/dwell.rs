@@ -141,7 +141,7 @@ fn reported_visits(
     for (picture, all) in pictures.iter().enumerate().step_by(skip) {
         let at_s = seconds_of(picture);
         let frame = frame_at(&site.id, duration_from_secs(at_s));
-        for (class, prompt) in Class::ALL.into_iter().zip(&site.prompts) {
+        for (class, prompt) in Class::ALL.iter().copied().zip(&site.prompts) {
             let of_class = all.iter().filter(|seen| seen.class == class);
             let found = found(of_class.clone(), model, &mut rng);
             let is_missed = |seen: &&SeenObject| {

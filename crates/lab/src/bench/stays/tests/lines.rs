@@ -172,7 +172,7 @@ fn counted_crossings(
     let skip = 2 / looks_per_s;
     for (look, all) in looks.iter().step_by(skip).enumerate() {
         let frame = frame_at(&site.id, TICK * (look * skip) as u32);
-        for (class, prompt) in Class::ALL.into_iter().zip(&site.prompts) {
+        for (class, prompt) in Class::ALL.iter().copied().zip(&site.prompts) {
             let of_class = all.iter().filter(|seen| seen.class == class);
             let found = found(of_class, model, &mut rng);
             let boxes = found.iter().map(|(_, found)| *found).collect();
