@@ -26,15 +26,8 @@ pub enum BrokerError {
         "starting mosquitto for the demo: {0}; install it (apt-get install mosquitto) or start a broker yourself"
     )]
     Start(io::Error),
-    #[error(
-        "mosquitto does not answer on {address}: {reason}; is the port in use? Its output:\n{output}"
-    )]
-    Silent {
-        address: SocketAddr,
-        reason: String,
-        /// The last lines.
-        output: String,
-    },
+    #[error("mosquitto does not answer on {0}: {1}; is the port in use? Its output:\n{2}")]
+    Silent(SocketAddr, String, String),
 }
 
 /// A mosquitto child process on loopback; dropping it ends the process.
@@ -62,10 +55,8 @@ const SHOWN_LINES: usize = 12;
 /// Starts mosquitto if no broker answers at `host:port` and that is this machine; `None` if a broker answers.
 /// Blocks for up to thirty seconds, and for two more for each address of the host that does not answer.
 pub fn ensure(host: &str, port: u16) -> Result<Option<Mosquitto>, BrokerError> {
-    let addresses: Vec<SocketAddr> = (host, port)
-        .to_socket_addrs()
-        .map(Iterator::collect)
-        .unwrap_or_default();
+    let addresses = (host, port).to_socket_addrs().into_iter().flatten();
+    let addresses: Vec<SocketAddr> = addresses.collect();
     if addresses.iter().copied().any(answers) {
         return Ok(None);
     }
@@ -118,11 +109,7 @@ impl Mosquitto {
     }
 
     fn silent(&self, reason: String) -> BrokerError {
-        BrokerError::Silent {
-            address: self.address,
-            reason,
-            output: self.output(),
-        }
+        BrokerError::Silent(self.address, reason, self.output())
     }
 
     /// How it ended, if it did.

@@ -8,11 +8,12 @@ use tiny_skia::Rect;
 use super::{
     chance,
     paint::{bounds, item_of_object, item_of_prop},
-    routes::{any_colour, any_weather},
+    routes::{any_colour, any_facing, any_weather},
     scene::{
-        Backdrop, CANVAS_HEIGHT, CANVAS_WIDTH, Class, Facing, Lens, ObjectIdentity, Prop, PropKind,
-        RIDER, Scene, SceneLayout, SceneObject, View,
+        Backdrop, CANVAS_HEIGHT, CANVAS_WIDTH, Class, Lens, ObjectIdentity, Prop, PropKind, RIDER,
+        Scene, SceneLayout, SceneObject, View,
     },
+    truth::area,
 };
 
 /// Objects of a scene, with one more if the last one is a bicycle with its rider.
@@ -93,10 +94,9 @@ fn any_lens(seed: u64, rng: &mut Pcg32) -> Lens {
         contrast: rng.random_range(0.82..1.15),
         grain: rng.random_range(0.0..6.0),
         soft: rng.random_bool(0.3),
-        vignette: if rng.random_bool(0.4) {
-            rng.random_range(0.0..0.5)
-        } else {
-            0.0
+        vignette: match rng.random_bool(0.4) {
+            true => rng.random_range(0.0..0.5),
+            false => 0.0,
         },
         seed,
     }
@@ -134,14 +134,14 @@ fn add_object(scene: &mut Scene, class: Class, taken: &mut Vec<(f32, Rect)>, rng
     let model = any_object(class, rng);
     for _ in 0..TRIES {
         let object = place(scene, model, rng);
-        let Some(extents) = bounds(&item_of_object(scene, 0, &object).shapes) else {
+        let extents = bounds(&item_of_object(scene, 0, &object).shapes);
+        let Some(extents) = extents.filter(|extents| fits(*extents)) else {
             continue;
         };
         let place = (object.foot_y, extents);
-        if !fits(extents)
-            || taken
-                .iter()
-                .any(|other| covered(other, &place) > covered_max)
+        if taken
+            .iter()
+            .any(|other| covered(other, &place) > covered_max)
         {
             continue;
         }
@@ -167,10 +167,9 @@ fn add_object(scene: &mut Scene, class: Class, taken: &mut Vec<(f32, Rect)>, rng
 
 /// An object without its place.
 fn any_object(class: Class, rng: &mut Pcg32) -> SceneObject {
-    let variants = if class == Class::Person {
-        RIDER
-    } else {
-        class.variants()
+    let variants = match class {
+        Class::Person => RIDER,
+        _ => class.variants(),
     };
     let variant = rng.random_range(0..variants);
     let lift_m = match class {
@@ -186,11 +185,7 @@ fn any_object(class: Class, rng: &mut Pcg32) -> SceneObject {
         foot_y: 0.0,
         lift_m,
         size: rng.random_range(0.85..1.2),
-        facing: if rng.random() {
-            Facing::Left
-        } else {
-            Facing::Right
-        },
+        facing: any_facing(rng),
         variant,
         phase: rng.random(),
         look: rng.random(),
@@ -209,10 +204,9 @@ fn place(scene: &Scene, model: SceneObject, rng: &mut Pcg32) -> SceneObject {
         Class::Truck | Class::Bus => 3.0,
     };
     let clear_y = scene.view.horizon_y + 15.0 / (height_m * model.size) * scene.view.camera_m;
-    let (from, to) = if model.class.is_vehicle() {
-        (place.road_y.0 + 14.0, place.road_y.1 + 2.0)
-    } else {
-        (place.ground_y + 6.0, CANVAS_HEIGHT - 3.0)
+    let (from, to) = match model.class.is_vehicle() {
+        true => (place.road_y.0 + 14.0, place.road_y.1 + 2.0),
+        false => (place.ground_y + 6.0, CANVAS_HEIGHT - 3.0),
     };
     let from = from.max(clear_y).min(to - 4.0);
     SceneObject {
@@ -224,18 +218,15 @@ fn place(scene: &Scene, model: SceneObject, rng: &mut Pcg32) -> SceneObject {
 
 /// Not too large for the picture and at least half of it inside.
 fn fits(extents: Rect) -> bool {
-    let inside = Rect::from_ltrb(0.0, 0.0, CANVAS_WIDTH, CANVAS_HEIGHT)
-        .and_then(|canvas| canvas.intersect(&extents));
-    let share = inside.map_or(0.0, |r| {
-        r.width() * r.height() / (extents.width() * extents.height())
-    });
+    let canvas = Rect::from_ltrb(0.0, 0.0, CANVAS_WIDTH, CANVAS_HEIGHT);
+    let inside = canvas.and_then(|canvas| canvas.intersect(&extents));
+    let share = inside.map_or(0.0, |inside| area(inside) / area(extents));
     share > 0.5 && extents.width() < 0.85 * CANVAS_WIDTH && extents.height() < 0.95 * CANVAS_HEIGHT
 }
 
 /// Share of the farther one of two things (foot, extents) that the box of the nearer one covers.
 fn covered(a: &(f32, Rect), b: &(f32, Rect)) -> f32 {
     let far = if a.0 < b.0 { a.1 } else { b.1 };
-    a.1.intersect(&b.1).map_or(0.0, |shared| {
-        shared.width() * shared.height() / (far.width() * far.height())
-    })
+    let shared = a.1.intersect(&b.1);
+    shared.map_or(0.0, |shared| area(shared) / area(far))
 }

@@ -76,30 +76,24 @@ impl Route {
             }
         };
         let figures: Option<Vec<f64>> = figures.iter().map(|number| number.parse().ok()).collect();
-        let [
-            slot_s,
-            chance,
-            takes_0,
-            takes_1,
-            foot_0,
-            foot_1,
-            lift_0,
-            lift_1,
-            beat_hz,
-        ] = figures?[..]
-        else {
+        let [slot_s, chance, takes @ .., beat_hz] = &figures?[..] else {
             return None;
         };
+        let pairs = takes.as_chunks::<2>().0;
+        let &[[takes_0, takes_1], foot_y, lift_m] = pairs else {
+            return None;
+        };
+        let narrow = |[from, to]: [f64; 2]| (from as f32, to as f32);
         Some(Self {
             classes: classes.split(',').map(class).collect::<Option<_>>()?,
             variant: variant.parse().ok(),
             motion,
-            slot_s,
-            chance,
+            slot_s: *slot_s,
+            chance: *chance,
             takes_s: (takes_0, takes_1),
-            foot_y: (foot_0 as f32, foot_1 as f32),
-            lift_m: (lift_0 as f32, lift_1 as f32),
-            beat_hz: beat_hz as f32,
+            foot_y: narrow(foot_y),
+            lift_m: narrow(lift_m),
+            beat_hz: *beat_hz as f32,
         })
     }
 
@@ -111,14 +105,13 @@ impl Route {
     /// The thing at `moment`. `rng` is at the same state for every moment of one passage.
     pub fn object(&self, rng: &mut Pcg32, moment: &PassageMoment) -> SceneObject {
         let class = self.classes[rng.random_range(0..self.classes.len())];
-        let variant = self
-            .variant
-            .unwrap_or_else(|| rng.random_range(0..side_views(class)));
+        let any_variant = || rng.random_range(0..side_views(class));
+        let variant = self.variant.unwrap_or_else(any_variant);
         let foot_y = rng.random_range(self.foot_y.0..=self.foot_y.1);
         let lift_m = rng.random_range(self.lift_m.0..=self.lift_m.1);
         // Outside of the picture at both ends, for every class.
         let margin = half_length_m(class) * 1.2 * moment.view.units_per_m(foot_y) + 4.0;
-        let side = rng.random::<bool>();
+        let side = any_facing(rng);
         let (x, facing) = match self.motion {
             Motion::Across(facing) => {
                 let way = -margin + (CANVAS_WIDTH + 2.0 * margin) * moment.done as f32;
@@ -128,10 +121,7 @@ impl Route {
                 };
                 (x, facing)
             }
-            Motion::Stay(from, to) => (
-                rng.random_range(from..to),
-                if side { Facing::Left } else { Facing::Right },
-            ),
+            Motion::Stay(from, to) => (rng.random_range(from..to), side),
         };
         let beats = (moment.since_s * f64::from(self.beat_hz)) as f32;
         let lift_m = match class {
@@ -172,6 +162,13 @@ fn half_length_m(class: Class) -> f32 {
         Class::Car => 2.4,
         Class::Bicycle => 1.1,
         _ => 0.8,
+    }
+}
+
+pub(super) fn any_facing(rng: &mut Pcg32) -> Facing {
+    match rng.random() {
+        true => Facing::Left,
+        false => Facing::Right,
     }
 }
 

@@ -61,9 +61,9 @@ pub struct Truth {
 impl Truth {
     /// The objects of `class` that have to be found.
     pub fn present(&self, class: Class) -> impl Iterator<Item = &SeenObject> {
-        self.seen
-            .iter()
-            .filter(move |seen| seen.class == class && seen.visibility == Visibility::Present)
+        let is_present =
+            move |seen: &&SeenObject| seen.class == class && seen.visibility == Visibility::Present;
+        self.seen.iter().filter(is_present)
     }
 
     /// The things that a prompt for `class` should find, those that it may find included; with a colour, only those of that
@@ -80,19 +80,17 @@ impl Truth {
 
     /// True when an object of `class` is ignored, so that counting the class has no sure answer.
     pub fn is_unsure(&self, class: Class) -> bool {
-        self.seen
-            .iter()
-            .any(|seen| seen.class == class && seen.visibility == Visibility::Ignored)
+        let of_class = self.seen.iter().filter(|seen| seen.class == class);
+        of_class.count() > self.present(class).count()
     }
 }
 
 /// What a picture of `scene` shows. Silhouettes are painted on a canvas in the order of drawing, so shares are counted,
 /// not estimated; only the part outside of the picture is judged by the box.
 pub fn truth(scene: &Scene) -> Truth {
-    let weather = if scene.weather_strength < 0.4 {
-        Weather::Clear
-    } else {
-        scene.weather
+    let weather = match scene.weather_strength < 0.4 {
+        true => Weather::Clear,
+        false => scene.weather,
     };
     let mut seen = Vec::with_capacity(scene.objects.len());
     for (Silhouette { object, bounds }, uncovered) in uncovered_shares(scene) {
@@ -165,11 +163,12 @@ fn uncovered_shares(scene: &Scene) -> Vec<(Silhouette, f32)> {
 fn stamp(mask: &mut Pixmap, item: &Item, mark: u8) {
     let covers = |shape: &&FigureShape| shape.part != ShapePart::Air && shape.alpha == 255;
     for shape in item.shapes.iter().filter(covers) {
-        let is_body = shape.part == ShapePart::Body;
-        let red = if is_body { mark } else { 0 };
-        let shader = Shader::SolidColor(Color::from_rgba8(red, 0, 0, 255));
+        let red = match shape.part {
+            ShapePart::Body => mark,
+            _ => 0,
+        };
         let paint = Paint {
-            shader,
+            shader: Shader::SolidColor(Color::from_rgba8(red, 0, 0, 255)),
             anti_alias: false,
             ..Paint::default()
         };
@@ -195,7 +194,7 @@ fn clip(bounds: Rect) -> Option<Rect> {
     Rect::from_ltrb(0.0, 0.0, CANVAS_WIDTH, CANVAS_HEIGHT)?.intersect(&bounds)
 }
 
-fn area(rect: Rect) -> f32 {
+pub(super) fn area(rect: Rect) -> f32 {
     rect.width() * rect.height()
 }
 

@@ -39,19 +39,18 @@ fn two_sentences(truth: &Truth, detail: Detail) -> String {
     let at = capitalised(preposition(truth.layout));
     let things = list(truth, detail, Class::ALL.len());
     let verb = if starts_plural(truth) { "are" } else { "is" };
-    let things = if things.is_empty() {
-        "nothing to see"
-    } else {
-        &things
-    };
+    let things = or_word(&things, "nothing to see");
     format!("It is {weather}. {at} the {place} there {verb} {things}.")
 }
 
+fn or_word<'a>(things: &'a str, word: &'a str) -> &'a str {
+    if things.is_empty() { word } else { things }
+}
+
 fn first_that_fits(texts: impl IntoIterator<Item = String>) -> String {
-    texts
-        .into_iter()
-        .find(|text| text.len() <= CAPTION_BYTES_MAX)
-        .unwrap_or_default()
+    let mut texts = texts.into_iter();
+    let fitting = texts.find(|text| text.len() <= CAPTION_BYTES_MAX);
+    fitting.unwrap_or_default()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -107,11 +106,9 @@ fn with_colour(phrase: &str, noun: &str, colour: Colour) -> String {
     if noun == Class::Person.name() || noun == Class::Person.plural() {
         return format!("{phrase} in {}", colour.name());
     }
-    let article = phrase.strip_suffix(noun).unwrap_or_default();
-    let article = if article == "a " && colour == Colour::Orange {
-        "an "
-    } else {
-        article
+    let article = match phrase.strip_suffix(noun).unwrap_or_default() {
+        "a " if colour == Colour::Orange => "an ",
+        article => article,
     };
     format!("{article}{} {noun}", colour.name())
 }
@@ -122,9 +119,7 @@ fn number(n: usize) -> &'static str {
 
 fn starts_plural(truth: &Truth) -> bool {
     let mut counts = Class::ALL.iter().map(|&class| truth.present(class).count());
-    counts
-        .find(|&count| count > 0)
-        .is_some_and(|count| count > 1)
+    counts.find(|&count| count > 0) > Some(1)
 }
 
 fn preposition(layout: SceneLayout) -> &'static str {
@@ -170,8 +165,7 @@ fn weather_and_time(truth: &Truth) -> String {
 }
 
 fn sentence(things: &str, setting: &str) -> String {
-    let things = if things.is_empty() { "nothing" } else { things };
-    format!("{} {setting}.", capitalised(things))
+    format!("{} {setting}.", capitalised(or_word(things, "nothing")))
 }
 
 fn capitalised(text: &str) -> String {

@@ -31,21 +31,19 @@ pub(super) fn backdrop(scene: &Scene) -> (Vec<Band>, Vec<FigureShape>) {
     ground(scene, &mut bands);
     let mut shapes = sky_things(scene);
     let mut far = Figure::on_canvas(Shade::at(scene, place.ground_y + 12.0));
+    let has_houses = match place.layout {
+        SceneLayout::Park => false,
+        SceneLayout::CarPark => rng.random_bool(0.5),
+        _ => true,
+    };
+    match has_houses {
+        true => houses(&mut far, place, &mut rng),
+        false => tree_line(&mut far, place, &mut rng),
+    }
     match place.layout {
-        SceneLayout::Street | SceneLayout::Square => houses(&mut far, place, &mut rng),
-        SceneLayout::Avenue => {
-            houses(&mut far, place, &mut rng);
-            avenue_road(&mut far, scene);
-        }
-        SceneLayout::Park => tree_line(&mut far, place, &mut rng),
-        SceneLayout::CarPark => {
-            if rng.random_bool(0.5) {
-                houses(&mut far, place, &mut rng)
-            } else {
-                tree_line(&mut far, place, &mut rng)
-            }
-            wall(&mut far, place);
-        }
+        SceneLayout::Avenue => avenue_road(&mut far, scene),
+        SceneLayout::CarPark => wall(&mut far, place),
+        _ => {}
     }
     shapes.extend(far.into_shapes());
     let mut marks = Figure::on_canvas(Shade::at(scene, place.road_y.1));
@@ -57,21 +55,14 @@ pub(super) fn backdrop(scene: &Scene) -> (Vec<Band>, Vec<FigureShape>) {
 fn ground(scene: &Scene, bands: &mut Vec<Band>) {
     let place = &scene.backdrop;
     let mut rng = chance::rng(place.seed, chance::GROUND);
-    let wet = if scene.weather == Weather::Rain {
-        1.0 - 0.22 * scene.weather_strength
-    } else {
-        1.0
+    let wet = match scene.weather {
+        Weather::Rain => 1.0 - 0.22 * scene.weather_strength,
+        _ => 1.0,
     };
     let vary = rng.random_range(0.88..1.08) * wet;
     let asphalt = tone([92, 94, 98], vary);
-    let paving = tone(
-        if rng.random_bool(0.5) {
-            [164, 158, 150]
-        } else {
-            [148, 150, 154]
-        },
-        vary,
-    );
+    let stones = [[148, 150, 154], [164, 158, 150]][usize::from(rng.random_bool(0.5))];
+    let paving = tone(stones, vary);
     let grass = tone([98, 142, 70], vary);
     let sand = tone([190, 170, 134], vary);
     let (outer, road) = match place.layout {
@@ -86,12 +77,15 @@ fn ground(scene: &Scene, bands: &mut Vec<Band>) {
         let bottom = Shade::at(scene, y.1).apply(tone(colour, 0.95));
         bands.push(Band { y, top, bottom });
     };
-    if place.layout == SceneLayout::Avenue {
-        return band((place.ground_y, CANVAS_HEIGHT), outer);
+    let (top, low) = place.road_y;
+    match place.layout {
+        SceneLayout::Avenue => band((place.ground_y, CANVAS_HEIGHT), outer),
+        _ => {
+            band((place.ground_y, top), outer);
+            band((top, low), road);
+            band((low, CANVAS_HEIGHT), outer);
+        }
     }
-    band((place.ground_y, place.road_y.0), outer);
-    band(place.road_y, road);
-    band((place.road_y.1, CANVAS_HEIGHT), outer);
 }
 
 fn sky_things(scene: &Scene) -> Vec<FigureShape> {
@@ -153,82 +147,53 @@ fn houses(figure: &mut Figure, place: &Backdrop, rng: &mut Pcg32) {
     let mut x = -rng.random_range(0.0..40.0);
     while x < CANVAS_WIDTH {
         let wide = rng.random_range(70.0..150.0);
-        let high = rng.random_range(0.45..0.98) * place.ground_y;
+        let top = place.ground_y - rng.random_range(0.45..0.98) * place.ground_y;
         let colour = WALLS[rng.random_range(0..WALLS.len())];
-        let house = House {
-            left: x,
-            ground_y: place.ground_y,
-            wide,
-            high,
-            colour,
-        };
-        house.draw(figure, rng);
-        x += wide
-            + if rng.random_bool(0.25) {
-                rng.random_range(8.0..40.0)
-            } else {
-                0.0
-            };
+        house(figure, rng, [x, top, wide, place.ground_y], colour);
+        x += wide;
+        if rng.random_bool(0.25) {
+            x += rng.random_range(8.0..40.0);
+        }
     }
 }
 
 /// Share of the windows that are lit at night.
 const LIT: f64 = 0.35;
 
-/// Canvas units.
-struct House {
-    left: f32,
-    ground_y: f32,
-    wide: f32,
-    high: f32,
-    colour: Rgb,
-}
-
-impl House {
-    fn draw(&self, figure: &mut Figure, rng: &mut Pcg32) {
-        let Self {
-            left: x,
-            ground_y: base,
-            wide,
-            high,
-            colour,
-        } = *self;
-        let top = base - high;
-        if rng.random_bool(0.4) {
-            let roof = [
-                (x - 3.0, top),
-                (x + wide * 0.2, top - 20.0),
-                (x + wide * 0.8, top - 20.0),
-                (x + wide + 3.0, top),
-            ];
-            figure.poly(&roof, [110, 70, 60]);
-        }
-        figure.rect((x, top), (x + wide, base), colour);
-        figure.rect((x, top), (x + wide, top + 3.0), tone(colour, 0.8));
-        let columns = (wide / rng.random_range(20.0..30.0)) as usize;
-        let step = wide / columns as f32;
-        let (pane_w, pane_h, storey) = (
-            step * 0.46,
-            rng.random_range(12.0..17.0),
-            rng.random_range(25.0..32.0),
-        );
-        let mut y = top + 9.0;
-        while y + pane_h < base - 26.0 {
-            for column in 0..columns {
-                let left = x + step * (column as f32 + 0.27);
-                let lit = rng.random_bool(LIT);
-                figure.window((left, y), (left + pane_w, y + pane_h), lit);
-            }
-            y += storey;
-        }
-        // ground floor: a door and a shop window
-        let door = x + step * 0.25;
-        figure.rect((door, base - 22.0), (door + 11.0, base), tone(colour, 0.45));
-        if wide > 90.0 {
-            let (left, top) = (door + 20.0, base - 21.0);
+/// `bounds`: left, top, width and foot, canvas units.
+fn house(figure: &mut Figure, rng: &mut Pcg32, bounds: [f32; 4], colour: Rgb) {
+    let [x, top, wide, base] = bounds;
+    if rng.random_bool(0.4) {
+        let roof = [
+            (x - 3.0, top),
+            (x + wide * 0.2, top - 20.0),
+            (x + wide * 0.8, top - 20.0),
+            (x + wide + 3.0, top),
+        ];
+        figure.poly(&roof, [110, 70, 60]);
+    }
+    figure.rect((x, top), (x + wide, base), colour);
+    figure.rect((x, top), (x + wide, top + 3.0), tone(colour, 0.8));
+    let columns = (wide / rng.random_range(20.0..30.0)) as usize;
+    let step = wide / columns as f32;
+    let (pane_w, pane_h) = (step * 0.46, rng.random_range(12.0..17.0));
+    let storey = rng.random_range(25.0..32.0);
+    let mut y = top + 9.0;
+    while y + pane_h < base - 26.0 {
+        for column in 0..columns {
+            let left = x + step * (column as f32 + 0.27);
             let lit = rng.random_bool(LIT);
-            figure.window((left, top), (left + wide * 0.5, top + 14.0), lit);
+            figure.window((left, y), (left + pane_w, y + pane_h), lit);
         }
+        y += storey;
+    }
+    // ground floor: a door and a shop window
+    let door = x + step * 0.25;
+    figure.rect((door, base - 22.0), (door + 11.0, base), tone(colour, 0.45));
+    if wide > 90.0 {
+        let (left, top) = (door + 20.0, base - 21.0);
+        let lit = rng.random_bool(LIT);
+        figure.window((left, top), (left + wide * 0.5, top + 14.0), lit);
     }
 }
 
@@ -240,12 +205,8 @@ fn tree_line(figure: &mut Figure, place: &Backdrop, rng: &mut Pcg32) {
         figure.ellipse((x, place.ground_y - size * 0.6), (size * 1.1, size), leaf);
         x += size * rng.random_range(0.6..1.1);
     }
-    strip(
-        figure,
-        place.ground_y - 6.0,
-        place.ground_y + 1.0,
-        [72, 104, 56],
-    );
+    let foot_y = place.ground_y;
+    strip(figure, foot_y - 6.0, foot_y + 1.0, [72, 104, 56]);
 }
 
 fn wall(figure: &mut Figure, place: &Backdrop) {
@@ -288,12 +249,8 @@ fn ground_marks(figure: &mut Figure, scene: &Scene) {
             rng.random_range(place.ground_y + 6.0..CANVAS_HEIGHT),
         );
         let size = rng.random_range(10.0..60.0);
-        let dark = if rng.random_bool(0.6) {
-            [30, 30, 30]
-        } else {
-            [220, 220, 214]
-        };
-        figure.haze_ellipse(at, (size, size * 0.16), dark, 22);
+        let stain = [[220, 220, 214], [30; 3]][usize::from(rng.random_bool(0.6))];
+        figure.haze_ellipse(at, (size, size * 0.16), stain, 22);
     }
     match place.layout {
         SceneLayout::Street => {

@@ -40,11 +40,11 @@ pub(super) type FigurePoint = (f32, f32);
 impl Figure {
     pub fn of_object(object: &SceneObject, view: &View, shade: Shade) -> Self {
         let per_m = view.units_per_m(object.foot_y);
-        let (scale, lift) = (per_m * object.size, object.lift_m * per_m);
+        let scale = per_m * object.size;
         // Signs are never mirrored: their letters would be.
         let mirrored = object.facing == Facing::Left && !object.class.is_sign();
         let across = if mirrored { -scale } else { scale };
-        let foot_y = object.foot_y - lift;
+        let foot_y = object.foot_y - object.lift_m * per_m;
         let to_canvas = Transform::from_row(across, 0.0, 0.0, -scale, object.x, foot_y);
         Self::new(to_canvas, shade)
     }
@@ -79,9 +79,8 @@ impl Figure {
     }
 
     pub fn rect(&mut self, low: FigurePoint, high: FigurePoint, colour: Rgb) {
-        if let Some(rect) = rect_from(low, high) {
-            self.add(PathBuilder::from_rect(rect), colour, 255);
-        }
+        let path = rect_from(low, high).map(PathBuilder::from_rect);
+        self.add(path, colour, 255);
     }
 
     pub fn ellipse(&mut self, centre: FigurePoint, radius: FigurePoint, colour: Rgb) {
@@ -98,18 +97,15 @@ impl Figure {
     ) {
         let low = (centre.0 - radius.0, centre.1 - radius.1);
         let high = (centre.0 + radius.0, centre.1 + radius.1);
-        if let Some(path) = rect_from(low, high).and_then(PathBuilder::from_oval) {
-            self.add(path, colour, alpha);
-        }
+        let path = rect_from(low, high).and_then(PathBuilder::from_oval);
+        self.add(path, colour, alpha);
     }
 
     /// A polygon with sharp corners.
     pub fn poly(&mut self, points: &[FigurePoint], colour: Rgb) {
         let mut builder = path_along(points);
         builder.close();
-        if let Some(path) = builder.finish() {
-            self.add(path, colour, 255);
-        }
+        self.add(builder.finish(), colour, 255);
     }
 
     /// A polygon whose corners are cut by curves that begin `radius` metres before each corner.
@@ -119,17 +115,11 @@ impl Figure {
         for i in 0..n {
             let (before, corner, after) = (points[(i + n - 1) % n], points[i], points[(i + 1) % n]);
             let [start, end] = [before, after].map(|other| towards(corner, other, radius));
-            if i == 0 {
-                builder.move_to(start.0, start.1)
-            } else {
-                builder.line_to(start.0, start.1)
-            }
+            add_point(&mut builder, start);
             builder.quad_to(corner.0, corner.1, end.0, end.1);
         }
         builder.close();
-        if let Some(path) = builder.finish() {
-            self.add(path, colour, 255);
-        }
+        self.add(builder.finish(), colour, 255);
     }
 
     /// A rectangle with round corners.
@@ -140,16 +130,13 @@ impl Figure {
 
     /// A bent line of `width` metres with round ends.
     pub fn line(&mut self, points: &[FigurePoint], width: f32, colour: Rgb) {
-        if let Some(path) = path_along(points).finish() {
-            self.stroke(&path, width, colour);
-        }
+        self.stroke(path_along(points).finish(), width, colour);
     }
 
     /// A circle's rim of `width` metres.
     pub fn ring(&mut self, centre: FigurePoint, radius: f32, width: f32, colour: Rgb) {
-        if let Some(path) = PathBuilder::from_circle(centre.0, centre.1, radius) {
-            self.stroke(&path, width, colour);
-        }
+        let path = PathBuilder::from_circle(centre.0, centre.1, radius);
+        self.stroke(path, width, colour);
     }
 
     /// An outline that shines: it keeps its colour at night.
@@ -200,7 +187,7 @@ impl Figure {
         self.part = part;
     }
 
-    fn stroke(&mut self, path: &Path, width: f32, colour: Rgb) {
+    fn stroke(&mut self, path: Option<Path>, width: f32, colour: Rgb) {
         let stroke = Stroke {
             width,
             line_cap: tiny_skia::LineCap::Round,
@@ -208,36 +195,37 @@ impl Figure {
             ..Stroke::default()
         };
         let scale = self.to_canvas.sy.abs();
-        if let Some(outline) = path.stroke(&stroke, scale) {
-            self.add(outline, colour, 255);
-        }
+        let outline = path.and_then(|path| path.stroke(&stroke, scale));
+        self.add(outline, colour, 255);
     }
 
-    fn add(&mut self, path: Path, colour: Rgb, alpha: u8) {
-        if alpha == 0 {
-            return;
-        }
-        if let Some(path) = path.transform(self.to_canvas) {
-            self.shapes.push(FigureShape {
-                path,
-                colour: self.shade.apply(colour),
-                alpha,
-                part: self.part,
-            });
-        }
+    /// Nothing without an area.
+    fn add(&mut self, path: Option<Path>, colour: Rgb, alpha: u8) {
+        let path = path.filter(|_| alpha > 0);
+        let shape = |path| FigureShape {
+            path,
+            colour: self.shade.apply(colour),
+            alpha,
+            part: self.part,
+        };
+        let on_canvas = path.and_then(|path| path.transform(self.to_canvas));
+        self.shapes.extend(on_canvas.map(shape));
     }
 }
 
 fn path_along(points: &[FigurePoint]) -> PathBuilder {
     let mut builder = PathBuilder::new();
-    for (i, &(x, y)) in points.iter().enumerate() {
-        if i == 0 {
-            builder.move_to(x, y)
-        } else {
-            builder.line_to(x, y)
-        }
-    }
+    points
+        .iter()
+        .for_each(|&point| add_point(&mut builder, point));
     builder
+}
+
+fn add_point(builder: &mut PathBuilder, (x, y): FigurePoint) {
+    match builder.is_empty() {
+        true => builder.move_to(x, y),
+        false => builder.line_to(x, y),
+    }
 }
 
 fn rect_from(low: FigurePoint, high: FigurePoint) -> Option<Rect> {

@@ -13,24 +13,17 @@ use crate::scene::{CANVAS_HEIGHT, CANVAS_WIDTH, Scene};
 /// Draws the scene as packed RGB, `width * height * 3` bytes; empty when a side is zero. Does not block; a few
 /// milliseconds at 640x360.
 pub fn draw(scene: &Scene, width: u32, height: u32) -> Vec<u8> {
-    let Some(pixmap) = render(scene, width, height) else {
-        return Vec::new();
+    let pixels = |pixmap: Pixmap| {
+        let pixels = pixmap.data().as_chunks::<4>().0.iter();
+        pixels.flat_map(|&[r, g, b, _]| [r, g, b]).collect()
     };
-    pixmap
-        .data()
-        .as_chunks::<4>()
-        .0
-        .iter()
-        .flat_map(|&[r, g, b, _]| [r, g, b])
-        .collect()
+    render(scene, width, height).map_or_else(Vec::new, pixels)
 }
 
 /// Draws the scene as I420 (planes Y, U, V without padding; chroma at half size, rounded up), BT.601 limited range.
 pub fn draw_i420(scene: &Scene, width: u32, height: u32) -> Vec<u8> {
-    let Some(pixmap) = render(scene, width, height) else {
-        return Vec::new();
-    };
-    i420_from_rgba(pixmap.data(), width as usize, height as usize)
+    let i420 = |pixmap: Pixmap| i420_from_rgba(pixmap.data(), width as usize, height as usize);
+    render(scene, width, height).map_or_else(Vec::new, i420)
 }
 
 fn render(scene: &Scene, width: u32, height: u32) -> Option<Pixmap> {
@@ -41,13 +34,9 @@ fn render(scene: &Scene, width: u32, height: u32) -> Option<Pixmap> {
     for band in &bands {
         fill_band(&mut pixmap, band, scale.1);
     }
-    for shape in &far {
-        fill(&mut pixmap, shape, pixel_from_canvas);
-    }
-    for item in items(scene) {
-        for shape in &item.shapes {
-            fill(&mut pixmap, shape, pixel_from_canvas);
-        }
+    let items = items(scene).into_iter().flat_map(|item| item.shapes);
+    for shape in far.into_iter().chain(items) {
+        fill(&mut pixmap, &shape, pixel_from_canvas);
     }
     let mut picture = RgbaPicture {
         bytes: pixmap.data_mut(),

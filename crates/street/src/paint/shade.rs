@@ -72,11 +72,9 @@ impl Shade {
 
 /// Of the keys for day, dusk and night: the one before `darkness`, and the share of the next.
 fn key_of(darkness: f32) -> (usize, f32) {
-    let place = darkness.clamp(0.0, 1.0) * 2.0;
-    if place < 1.0 {
-        (0, place)
-    } else {
-        (1, place - 1.0)
+    match darkness.clamp(0.0, 1.0) * 2.0 {
+        place if place < 1.0 => (0, place),
+        place => (1, place - 1.0),
     }
 }
 
@@ -102,10 +100,9 @@ pub(super) fn sky_low(scene: &Scene) -> Rgb {
 fn sky(scene: &Scene, keys: [Rgb; 3], grey: Rgb) -> Rgb {
     let (key, share) = key_of(scene.darkness);
     let clear = mix(keys[key], keys[key + 1], share);
-    let cover = if scene.weather == Weather::Clear {
-        0.0
-    } else {
-        0.85 * scene.weather_strength
+    let cover = match scene.weather {
+        Weather::Clear => 0.0,
+        _ => 0.85 * scene.weather_strength,
     };
     let dim = gain_of(scene.darkness).map(|g| g * g * g);
     let grey = std::array::from_fn(|i| (f32::from(grey[i]) * dim[i]) as u8);
@@ -119,10 +116,9 @@ pub(super) fn mix(a: Rgb, b: Rgb, share: f32) -> Rgb {
 
 /// Darker (`factor` below 1) or lighter, towards black or white.
 pub(super) fn tone(colour: Rgb, factor: f32) -> Rgb {
-    if factor <= 1.0 {
-        mix([0, 0, 0], colour, factor)
-    } else {
-        mix(colour, [255, 255, 255], factor - 1.0)
+    match factor <= 1.0 {
+        true => mix([0; 3], colour, factor),
+        false => mix(colour, [255; 3], factor - 1.0),
     }
 }
 
