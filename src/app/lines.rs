@@ -47,19 +47,17 @@ impl Lines {
 
     fn print_to(&self, lines: Receiver<JsonLine>, out: impl Write + Send + 'static) {
         let own = self.clone();
-        let print = move || own.write(lines, out);
+        let print = move || {
+            // The cameras are watched on.
+            if let Err(error) = write(lines, out, &own.lost) {
+                tracing::warn!(
+                    "cannot write to standard output; messages are no longer printed: {error}"
+                );
+            }
+        };
         if let Err(error) = thread::Builder::new().name("lines".into()).spawn(print) {
             tracing::error!(
                 "cannot start the thread that prints messages; none are printed: {error}"
-            );
-        }
-    }
-
-    fn write(self, lines: Receiver<JsonLine>, mut out: impl Write) {
-        if let Err(error) = write(lines, &mut out, &self.lost) {
-            // The cameras are watched on.
-            tracing::warn!(
-                "cannot write to standard output; messages are no longer printed: {error}"
             );
         }
     }
@@ -83,7 +81,7 @@ impl PrintingEnd {
 }
 
 /// Blocks until the sender is dropped or writing fails.
-fn write(mut lines: Receiver<JsonLine>, out: &mut impl Write, lost: &AtomicU64) -> io::Result<()> {
+fn write(mut lines: Receiver<JsonLine>, mut out: impl Write, lost: &AtomicU64) -> io::Result<()> {
     loop {
         match lines.blocking_recv() {
             Ok(line) => writeln!(out, "{line}")?,
@@ -144,7 +142,7 @@ mod tests {
     fn closed_reader_ends_printing() {
         let (sender, receiver) = broadcast::channel(4);
         sender.send(line(0)).unwrap();
-        let ended = write(receiver, &mut Closed, &AtomicU64::new(0));
+        let ended = write(receiver, Closed, &AtomicU64::new(0));
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
         assert_eq!(sender.receiver_count(), 0, "the receiver is dropped");
     }

@@ -15,7 +15,7 @@ use spotter_core::{FileReaders, OpenFolder, WallTime};
 
 use crate::{
     document::{self, Documents},
-    file_system::JournalKind,
+    file_system::is_network,
     former_events, schema,
 };
 
@@ -65,14 +65,12 @@ pub enum OpenError {
 
 impl OpenError {
     pub(crate) fn is_damage(&self) -> bool {
-        let code = match self {
-            Self::Sqlite(error) => error.sqlite_error_code(),
-            _ => None,
+        let Self::Sqlite(error) = self else {
+            return false;
         };
-        matches!(
-            code,
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
-        )
+        use ErrorCode::{DatabaseCorrupt, NotADatabase};
+        let code = error.sqlite_error_code();
+        matches!(code, Some(DatabaseCorrupt | NotADatabase))
     }
 }
 
@@ -84,7 +82,6 @@ pub(crate) struct Database {
     /// Canonical: SQLite follows no link in it.
     path: PathBuf,
     folder: OpenFolder,
-    journal: JournalKind,
     /// Locked until the end. `None`: the file system has no locks.
     _lock: Option<File>,
 }
@@ -96,11 +93,8 @@ impl Database {
         let lock = lock(&folder)?;
         let path = fs::canonicalize(state_dir)?.join(FILE);
         finish_replacement(&folder, &path)?;
-        let journal = JournalKind::in_folder(state_dir)?;
-        if journal == JournalKind::Rollback {
-            tracing::warn!(path = %path.display(), "state.db is on a network file system; it has a rollback journal, which is slower. Use a local disk");
-        }
-        let (mut connection, journal) = match open_checked(&folder, &path, journal) {
+        let is_network = is_network(state_dir)?;
+        let mut connection = match open_checked(&folder, &path, is_network) {
             Err(error) if error.is_damage() => {
                 let found = read_damaged(&path);
                 let aside = set_aside(&folder, &path, wall)?;
@@ -108,11 +102,11 @@ impl Database {
                     path = %path.display(), %error, ?aside, settings = found.len(),
                     "state.db is damaged; it is renamed, and its readable settings are copied to a new file"
                 );
-                let (connection, journal) = open_checked(&folder, &path, journal)?;
+                let connection = open_checked(&folder, &path, is_network)?;
                 for (document, text) in found {
                     document.write(&connection, Some(&text))?;
                 }
-                (connection, journal)
+                connection
             }
             opened => opened?,
         };
@@ -124,14 +118,13 @@ impl Database {
             documents,
             path,
             folder,
-            journal,
             _lock: lock,
         })
     }
 
     /// Keeps the write-ahead log short also beside a reader that never ends: such a reader keeps the old file, which has no name any more.
     pub(crate) fn limit_log(&mut self) -> Result<(), OpenError> {
-        if self.journal == JournalKind::Rollback || self.log_bytes() <= LOG_MAX_BYTES {
+        if self.log_bytes() <= LOG_MAX_BYTES {
             return Ok(());
         }
         self.connection.busy_timeout(Duration::ZERO)?;
@@ -150,7 +143,7 @@ impl Database {
         // The old file is not written any more.
         self.connection = Connection::open_in_memory()?;
         replace(&self.folder)?;
-        (self.connection, self.journal) = open_checked(&self.folder, &self.path, self.journal)?;
+        self.connection = open_checked(&self.folder, &self.path, false)?;
         Ok(())
     }
 
@@ -217,26 +210,24 @@ pub(crate) fn open_file(path: &Path, flags: OpenFlags) -> rusqlite::Result<Conne
     Ok(connection)
 }
 
-/// Opens the file, checks it, and brings its tables to this version.
+/// Opens the file, checks it, and brings its tables to this version. A write-ahead log needs one sync for each transaction, and readers do not
+/// delay the writer; but it needs memory that all processes share, which those of several machines cannot.
 fn open_checked(
     folder: &OpenFolder,
     path: &Path,
-    journal: JournalKind,
-) -> Result<(Connection, JournalKind), OpenError> {
+    is_network: bool,
+) -> Result<Connection, OpenError> {
     // Creates it with its mode, and rejects a link. SQLite gives its mode to the files beside it.
     drop(folder.open(OsStr::new(FILE))?);
     let mut connection = open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.pragma_update(None, "page_size", PAGE_BYTES)?;
-    let journal = match journal {
-        JournalKind::WriteAhead if write_ahead(&connection)? => JournalKind::WriteAhead,
-        JournalKind::WriteAhead => {
-            tracing::warn!(path = %path.display(), "the file system has no shared memory for state.db; it has a rollback journal, which is slower. Use a local disk");
-            drop(connection);
-            connection = open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-            rollback(&connection)?
-        }
-        JournalKind::Rollback => rollback(&connection)?,
-    };
+    if is_network || !write_ahead(&connection)? {
+        tracing::warn!(path = %path.display(), is_network, "the file system has no shared memory for state.db; it has a rollback journal, which is slower. Use a local disk");
+        drop(connection);
+        connection = open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        connection.pragma_update(None, "page_size", PAGE_BYTES)?;
+        rollback(&connection)?;
+    }
     connection.pragma_update(None, "synchronous", "FULL")?;
     let check: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     if check != "ok" {
@@ -244,7 +235,7 @@ fn open_checked(
         return Err(rusqlite::Error::SqliteFailure(code, Some(check)).into());
     }
     update(&mut connection, folder, path, schema::STEPS)?;
-    Ok((connection, journal))
+    Ok(connection)
 }
 
 /// False where the file system has no memory for it that processes share.
@@ -253,33 +244,24 @@ fn write_ahead(connection: &Connection) -> rusqlite::Result<bool> {
     // The mode is only set here; the memory is needed from the first transaction on.
     let first_transaction = set.and_then(|mode: String| {
         connection.execute_batch("BEGIN IMMEDIATE; ROLLBACK")?;
+        let pages = CHECKPOINT_BYTES / PAGE_BYTES;
+        connection.pragma_update(None, "wal_autocheckpoint", pages)?;
+        connection.pragma_update(None, "journal_size_limit", CHECKPOINT_BYTES)?;
         Ok(mode == "wal")
     });
-    match first_transaction {
-        Ok(true) => {
-            let pages = CHECKPOINT_BYTES / PAGE_BYTES;
-            connection.pragma_update(None, "wal_autocheckpoint", pages)?;
-            connection.pragma_update(None, "journal_size_limit", CHECKPOINT_BYTES)?;
-            Ok(true)
-        }
-        Ok(false) => Ok(false),
-        Err(error) => match error.sqlite_error_code() {
-            Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly) => {
-                Ok(false)
-            }
-            _ => Err(error),
-        },
-    }
+    first_transaction.or_else(|error| match error.sqlite_error_code() {
+        Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure | ErrorCode::ReadOnly) => Ok(false),
+        _ => Err(error),
+    })
 }
 
 /// Also a database that has a write-ahead log, which is read without shared memory once.
-fn rollback(connection: &Connection) -> rusqlite::Result<JournalKind> {
+fn rollback(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
     connection.query_row("PRAGMA journal_mode = TRUNCATE", [], |_| Ok(()))?;
     connection.pragma_update(None, "locking_mode", "NORMAL")?;
     // The exclusive lock ends with the next read.
-    schema::version(connection)?;
-    Ok(JournalKind::Rollback)
+    schema::version(connection).map(drop)
 }
 
 /// Brings the tables to the version of `steps`, after a copy of the file.
@@ -334,12 +316,12 @@ fn beside(path: &Path, end: &str) -> PathBuf {
 
 /// What can be read of the documents of a damaged file.
 fn read_damaged(path: &Path) -> Documents {
-    let opened = open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE).and_then(|damaged| {
-        // Also a file that is shorter than it says.
-        damaged.pragma_update(None, "writable_schema", true)?;
-        Ok(damaged)
-    });
-    opened.map_or_else(|_| Documents::new(), |damaged| document::read_all(&damaged))
+    let Ok(damaged) = open_file(path, OpenFlags::SQLITE_OPEN_READ_WRITE) else {
+        return Documents::new();
+    };
+    // Also a file that is shorter than it says. Without it, nothing is read of such a file.
+    _ = damaged.pragma_update(None, "writable_schema", true);
+    document::read_all(&damaged)
 }
 
 /// Renames the file, and what is beside it, and returns its new name.

@@ -1,10 +1,11 @@
 //! Documents: texts that are replaced as a whole.
 
-use std::{collections::BTreeMap, ffi::OsStr, io, path::Path};
+use std::{collections::BTreeMap, error::Error, ffi::OsStr, path::Path};
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::de::IgnoredAny;
 use spotter_core::{OpenFolder, read_short_file};
+use strum::{IntoStaticStr, VariantArray};
 
 /// Longer texts are not stored or read, in bytes: a hundred overrides of each of a thousand cameras have less.
 const TEXT_MAX_BYTES: u32 = 16 << 20;
@@ -12,7 +13,8 @@ const TEXT_MAX_BYTES: u32 = 16 << 20;
 const MOVED_SUFFIX: &str = ".old";
 
 /// JSON of one owner, which checks it after reading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Document {
     /// Values that commands set, revisions of prompts, the active mode.
     Overrides,
@@ -27,21 +29,9 @@ pub enum Document {
 pub(crate) type Documents = BTreeMap<Document, String>;
 
 impl Document {
-    pub(crate) const ALL: [Self; 4] = [
-        Self::Overrides,
-        Self::LineCounts,
-        Self::RetainedTopics,
-        Self::Fleet,
-    ];
-
     /// Its key in the table.
     fn name(self) -> &'static str {
-        match self {
-            Self::Overrides => "overrides",
-            Self::LineCounts => "line_counts",
-            Self::RetainedTopics => "retained_topics",
-            Self::Fleet => "fleet",
-        }
+        self.into()
     }
 
     /// The file of version 0.1.0, with the same text.
@@ -55,20 +45,14 @@ impl Document {
     }
 
     /// An error also for a text that is too long, of another type, or no JSON: the part of the file that has it is damaged.
-    fn read(self, connection: &Connection) -> rusqlite::Result<Option<String>> {
+    fn read(self, connection: &Connection) -> Result<Option<String>, Box<dyn Error>> {
         let sql = "SELECT body FROM document WHERE name = ?1 AND length(body) <= ?2";
-        let text: Option<String> = connection
-            .query_row(sql, params![self.name(), TEXT_MAX_BYTES], |row| row.get(0))
-            .optional()?;
+        let row = connection.query_row(sql, params![self.name(), TEXT_MAX_BYTES], |row| row.get(0));
+        let text: Option<String> = row.optional()?;
         // SQLite has no checksums: a block that was not written has zeros in it.
-        if let Some(Err(error)) = text.as_deref().map(serde_json::from_str::<IgnoredAny>) {
-            let kind = rusqlite::types::Type::Text;
-            return Err(rusqlite::Error::FromSqlConversionFailure(
-                0,
-                kind,
-                error.into(),
-            ));
-        }
+        text.as_deref()
+            .map(serde_json::from_str::<IgnoredAny>)
+            .transpose()?;
         Ok(text)
     }
 
@@ -97,7 +81,8 @@ impl Document {
 
 /// All documents. One that cannot be read is logged and left out: the others are not lost with it.
 pub(crate) fn read_all(connection: &Connection) -> Documents {
-    let read = Document::ALL.into_iter().filter_map(|document| {
+    let read = Document::VARIANTS.iter().filter_map(|&document| {
+
         let text = document.read(connection).unwrap_or_else(|error| {
 
             let document = document.name();
@@ -118,7 +103,7 @@ pub(crate) fn move_files(
 ) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     let mut moved = Vec::new();
-    for document in Document::ALL {
+    for document in Document::VARIANTS {
         let file = document.former_file();
         let text = match read_short_file(&folder.join(file), TEXT_MAX_BYTES.into()) {
             Ok(Some(text)) => text,
@@ -135,7 +120,8 @@ pub(crate) fn move_files(
     }
     transaction.commit()?;
     for file in moved {
-        match rename_former(opened, file) {
+        let renamed = format!("{file}{MOVED_SUFFIX}");
+        match opened.rename(OsStr::new(file), OsStr::new(&renamed)) {
             Ok(()) => tracing::info!(file, "moved into state.db; the file is renamed"),
             Err(error) => {
                 tracing::warn!(file, %error, "moved into state.db; the file cannot be renamed");
@@ -143,9 +129,4 @@ pub(crate) fn move_files(
         }
     }
     Ok(())
-}
-
-fn rename_former(opened: &OpenFolder, file: &str) -> io::Result<()> {
-    let renamed = format!("{file}{MOVED_SUFFIX}");
-    opened.rename(OsStr::new(file), OsStr::new(&renamed))
 }
