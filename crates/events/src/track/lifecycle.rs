@@ -229,11 +229,11 @@ impl TrackLifecycle {
 
     /// True when a question that is asked now is about this track too: it waits for verification, this look saw the object, and its pause is
     /// over.
-    pub fn is_to_be_verified(&self, look: &LookContext) -> bool {
-        let is_seen = self.event.last_seen == look.wall;
-        let is_due =
-            matches!(&self.stage, PublishStage::Unverified(pending) if pending.is_due(look.at));
-        is_seen && is_due
+    pub fn is_to_be_verified(&self, now: Mono, wall: WallTime) -> bool {
+        let PublishStage::Unverified(pending) = &self.stage else {
+            return false;
+        };
+        self.event.last_seen == wall && pending.is_due(now)
     }
 
     /// The result of a question about this track. A yes starts its event.

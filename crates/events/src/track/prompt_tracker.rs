@@ -116,7 +116,26 @@ impl PromptTracker {
             self.prompt.task = asked.task.clone();
         }
         self.last_look = Some(now);
-        let (before, rules) = (self.states(), Arc::clone(&self.rules));
+        let mut body = None;
+        let seen = self.changing(|own| {
+            let (seen, events) = own.see(frame, answer, ids);
+            body = Some(seen);
+            events
+        });
+        let mut change = change.then(seen);
+        change.questions.extend(self.verify(now, wall, ids));
+        change.questions.extend(self.describe(now, ids));
+        body.map(|body| TrackedAnswer { body, change })
+    }
+
+    /// What an answer shows, and the events that follow.
+    fn see(
+        &mut self,
+        frame: &Frame,
+        answer: &Answer,
+        ids: &mut IdAllocator,
+    ) -> (DetectionBody, Vec<Event>) {
+        let (now, rules) = (frame.times.received, Arc::clone(&self.rules));
         let mut candidates = match &answer.body {
             AnswerBody::Boxes(found) => self.filter.boxes(found),
             AnswerBody::Points(found) => self.filter.points(found),
@@ -129,26 +148,22 @@ impl PromptTracker {
             } => {
                 let choices = choices(&self.prompt.task);
                 self.answer.look(text, choices, rules.hysteresis);
-                let (text, score, source) = (text.clone(), *score, *source);
-                let changed = self.change(changed(&before, self.states()), Vec::new());
-                return Some(TrackedAnswer {
-                    body: DetectionBody::Text {
-                        text,
-                        score,
-                        source,
-                    },
-                    change: change.then(changed),
-                });
+                let body = DetectionBody::Text {
+                    text: text.clone(),
+                    score: *score,
+                    source: *source,
+                };
+                return (body, Vec::new());
             }
         };
         let part = SeenPart::of(answer);
         candidates.retain(|candidate| part.is_none_or(|part| !part.cuts(candidate.location)));
         let look = LookContext {
             camera: &frame.camera,
-            prompt: &asked.id,
-            revision: asked.revision,
+            prompt: &answer.prompt.id,
+            revision: answer.prompt.revision,
             at: now,
-            wall,
+            wall: captured_or_received(frame),
             camera_size: frame.camera_size,
             part,
             rules: &rules,
@@ -164,14 +179,7 @@ impl PromptTracker {
         let seen = objects.iter().flat_map(|object| &object.zones);
         let occupied = seen.chain(waiting.iter().flatten());
         self.zones.look(occupied, now, &rules);
-        let question = self.verify(&look, ids);
-        let mut changed = self.change(changed(&before, self.states()), events);
-        changed.questions.extend(question);
-        changed.questions.extend(self.describe(now, ids));
-        Some(TrackedAnswer {
-            body: DetectionBody::Objects(objects),
-            change: change.then(changed),
-        })
+        (DetectionBody::Objects(objects), events)
     }
 
     /// What the end of a question that was asked once means; `answer`: `None` when the look was late or failed; `at`: when its frame was
@@ -183,15 +191,18 @@ impl PromptTracker {
         at: Mono,
         ids: &mut IdAllocator,
     ) -> Option<PromptChange> {
-        let before = self.states();
-        let events = if let Some(tracks) = self.verifications.settle(question) {
-            let result = answer.map_or(VerificationResult::NoAnswer, VerificationResult::of);
-            self.verified(&tracks, result, at)
-        } else {
-            let tracks = self.descriptions.settle(question)?;
-            self.described(&tracks, answer.and_then(description_of), at)
+        let verified = self.verifications.settle(question);
+        let described = match verified {
+            Some(_) => Vec::new(),
+            None => self.descriptions.settle(question)?,
         };
-        let mut change = self.change(changed(&before, self.states()), events);
+        let mut change = self.changing(|own| match verified {
+            Some(tracks) => {
+                let result = answer.map_or(VerificationResult::NoAnswer, VerificationResult::of);
+                own.verified(&tracks, result, at)
+            }
+            None => own.described(&described, answer.and_then(description_of), at),
+        });
         change.questions = self.describe(at, ids);
         Some(change)
     }
@@ -249,12 +260,12 @@ impl PromptTracker {
     }
 
     /// The verification question to be asked now. One at a time: a track that is confirmed meanwhile waits for the next.
-    fn verify(&mut self, look: &LookContext, ids: &mut IdAllocator) -> Option<Arc<Prompt>> {
+    fn verify(&mut self, now: Mono, wall: WallTime, ids: &mut IdAllocator) -> Option<Arc<Prompt>> {
         let question = self.prompt.verify.clone()?;
-        let patience = look.rules.hysteresis.stale_after;
-        let lost = self.verifications.give_up(look.at, patience);
-        self.verified(&lost, VerificationResult::NoAnswer, look.at);
-        let tracks = self.tracks.to_verify(look);
+        let patience = self.rules.hysteresis.stale_after;
+        let lost = self.verifications.give_up(now, patience);
+        self.verified(&lost, VerificationResult::NoAnswer, now);
+        let tracks = self.tracks.to_verify(now, wall);
         if tracks.is_empty() || self.verifications.count() > 0 {
             return None;
         }
@@ -265,7 +276,7 @@ impl PromptTracker {
             view: self.view,
             tracks,
         };
-        self.verifications.ask(new, look.at)
+        self.verifications.ask(new, now)
     }
 
     /// Without a look for too long, all states become unknown.
@@ -280,15 +291,15 @@ impl PromptTracker {
 
     /// All states become unknown, and open events end with `reason`.
     pub fn lose(&mut self, reason: EndReason, wall: WallTime) -> PromptChange {
-        let before = self.states();
-        self.last_look = None;
-        self.count.forget();
-        self.zones.forget();
-        self.answer.forget();
-        self.verifications.forget();
-        self.descriptions.forget();
-        let events = self.tracks.end(reason, wall);
-        self.change(changed(&before, self.states()), events)
+        self.changing(|own| {
+            own.last_look = None;
+            own.count.forget();
+            own.zones.forget();
+            own.answer.forget();
+            own.verifications.forget();
+            own.descriptions.forget();
+            own.tracks.end(reason, wall)
+        })
     }
 
     /// Replaces the configuration; keeps all that the new one does not change.
@@ -310,7 +321,10 @@ impl PromptTracker {
             let tracks = self.tracks.lifecycles_mut();
             tracks.for_each(TrackLifecycle::verify_again);
         }
-        let before = self.states();
+        change.then(self.changing(|own| own.replace(camera, prompt)))
+    }
+
+    fn replace(&mut self, camera: &CameraConfig, prompt: &PromptConfig) -> Vec<Event> {
         let (rules, filter) = (
             PromptRules::new(camera, prompt),
             Filter::new(camera, prompt),
@@ -334,34 +348,36 @@ impl PromptTracker {
         self.filter = filter;
         self.prompt = prompt.clone();
         self.view = camera.view_of(prompt);
-        let states = changed(&before, self.states());
-        change.then(self.change(states, Vec::new()))
+        Vec::new()
     }
 
     /// Sets the counts at a line to 0.
     pub fn reset_line(&mut self, line: &LineId, wall: WallTime) -> PromptChange {
-        self.change_lines(|lines, counted| {
-            if counted.iter().any(|counted| counted.id == *line) {
-                lines.reset(line, wall);
-            }
-        })
+        self.change_lines(|lines, _| lines.reset(line, wall))
     }
 
     /// Sets the counts at the lines whose time came to 0.
     pub fn reset_due_lines(&mut self, wall: WallTime) -> PromptChange {
-        self.change_lines(|lines, counted| lines.reset_due(wall, counted))
+        self.change_lines(|lines, rules| lines.reset_due(wall, &rules.lines))
     }
 
-    /// Continues with the counts of an earlier run, at the lines that are still counted.
+    /// Continues with the counts of an earlier run.
     pub fn restore_lines(&mut self, records: &[LineCountRecord]) -> PromptChange {
         let (camera, prompt) = (self.camera.clone(), self.prompt.id.clone());
-        self.change_lines(|lines, counted| {
-            for record in records {
-                if (&record.camera, &record.prompt) == (&camera, &prompt) {
-                    lines.restore(&record.line, &record.count);
-                }
-            }
-            lines.retain(counted);
+        let is_own =
+            |record: &&LineCountRecord| (&record.camera, &record.prompt) == (&camera, &prompt);
+        self.change_lines(|lines, _| {
+            let records = records.iter().filter(is_own);
+            records.for_each(|record| lines.restore(&record.line, &record.count));
+        })
+    }
+
+    /// At the lines that are counted.
+    fn change_lines(&mut self, change: impl FnOnce(&mut LineCounts, &PromptRules)) -> PromptChange {
+        self.changing(|own| {
+            change(&mut own.tracks.lines, &own.rules);
+            own.tracks.lines.retain(&own.rules.lines);
+            Vec::new()
         })
     }
 
@@ -375,17 +391,6 @@ impl PromptTracker {
                 line: line.clone(),
                 count: count.clone(),
             })
-    }
-
-    fn change_lines(
-        &mut self,
-        change: impl FnOnce(&mut LineCounts, &[LineConfig]),
-    ) -> PromptChange {
-        let (lines, counted) = (&mut self.tracks.lines, &self.rules.lines);
-        let before: Vec<PromptState> = lines.states(counted).collect();
-        change(lines, counted);
-        let after = lines.states(counted).collect();
-        self.change(changed(&before, after), Vec::new())
     }
 
     /// All states with their present values.
@@ -445,6 +450,15 @@ impl PromptTracker {
             })
     }
 
+    /// What becomes of the states, with the events of `change`.
+    fn changing(&mut self, change: impl FnOnce(&mut Self) -> Vec<Event>) -> PromptChange {
+        let before = self.states();
+        let events = change(self);
+        let mut states = self.states();
+        states.retain(|state| !before.contains(state));
+        self.change(states, events)
+    }
+
     fn change(&self, states: Vec<PromptState>, events: Vec<Event>) -> PromptChange {
         PromptChange {
             camera: self.camera.clone(),
@@ -454,12 +468,6 @@ impl PromptTracker {
             questions: Vec::new(),
         }
     }
-}
-
-/// The states of `after` that `before` does not have with this value.
-fn changed(before: &[PromptState], mut after: Vec<PromptState>) -> Vec<PromptState> {
-    after.retain(|state| !before.contains(state));
-    after
 }
 
 fn choices(task: &Task) -> &[String] {

@@ -17,8 +17,8 @@ use super::{
     rules::PromptRules,
 };
 use spotter_core::{
-    CameraId, EndReason, Event, EventStep, LineId, Location, Presence, TrackId, TrackedObject,
-    UpdateReason, WallTime, ZoneId,
+    CameraId, EndReason, Event, EventStep, LineId, Location, Mono, Presence, TrackId,
+    TrackedObject, UpdateReason, WallTime, ZoneId,
 };
 
 /// A pair must be less surprising than that one object is missed and another is new, at the same look (natural
@@ -167,9 +167,9 @@ impl TrackSet {
     }
 
     /// The tracks that a verification question is about that is asked now.
-    pub fn to_verify(&self, look: &LookContext) -> Vec<TrackId> {
+    pub fn to_verify(&self, now: Mono, wall: WallTime) -> Vec<TrackId> {
         let lifecycles = self.tracks.iter().map(|track| &track.lifecycle);
-        let due = lifecycles.filter(|lifecycle| lifecycle.is_to_be_verified(look));
+        let due = lifecycles.filter(|lifecycle| lifecycle.is_to_be_verified(now, wall));
         due.map(|lifecycle| lifecycle.event.track.clone()).collect()
     }
 
