@@ -1,9 +1,7 @@
 //! `spotter fleet`: `status` of the nodes and fleets below a broker's base; `apply` and `get` of a fleet's list of cameras.
 
 mod camera_list;
-mod report;
 mod status;
-mod view;
 
 use super::args::FleetCommand;
 
