@@ -9,7 +9,7 @@ use crate::{
     discovery::DiscoveredCamera,
     message::{OnvifMessage, message_of},
     soap::ReferenceParameter,
-    xml::{XmlNode, all, find, plain_text_of, read_xml, text, text_of},
+    xml::{XmlNode, all, find, plain_text_of, text, text_of},
 };
 use spotter_core::plain_line;
 
@@ -23,10 +23,9 @@ pub(crate) struct ServiceAddresses {
 
 impl ServiceAddresses {
     /// Of `GetServices`.
-    pub(crate) fn of_services(answer: &str) -> Result<Self, String> {
-        let document = read_xml(answer)?;
+    pub(crate) fn of_services(answer: &XmlNode) -> Self {
         let mut found = Self::default();
-        for service in all(&document, "Service") {
+        for service in all(answer, "Service") {
             let address = text_of(service, "XAddr").map(str::to_owned);
             let namespace = text_of(service, "Namespace").unwrap_or_default();
             match namespace.trim_end_matches('/') {
@@ -36,31 +35,28 @@ impl ServiceAddresses {
                 _ => {}
             }
         }
-        Ok(found)
+        found
     }
 
     /// Of `GetCapabilities`.
-    pub(crate) fn of_capabilities(answer: &str) -> Result<Self, String> {
-        let document = read_xml(answer)?;
+    pub(crate) fn of_capabilities(answer: &XmlNode) -> Self {
         let address = |name| {
-            let service = find(&document, name)?;
+            let service = find(answer, name)?;
             text_of(service, "XAddr").map(str::to_owned)
         };
-        Ok(Self {
+        Self {
             events: address("Events"),
             media: address("Media"),
             media2: None,
-        })
+        }
     }
 }
 
 /// What the camera's clock shows, in Unix milliseconds. Some cameras have no `UTCDateTime`; their local time is taken for UTC, as they do
 /// with the times of tokens.
-pub(crate) fn camera_time_ms(answer: &str) -> Result<i64, String> {
-    let document = read_xml(answer)?;
-    let shown = |name| time_ms(find(&document, name)?);
-    let time = shown("UTCDateTime").or_else(|| shown("LocalDateTime"));
-    time.ok_or_else(|| "no usable UTCDateTime or LocalDateTime".to_owned())
+pub(crate) fn camera_time_ms(answer: &XmlNode) -> Option<i64> {
+    let shown = |name| time_ms(find(answer, name)?);
+    shown("UTCDateTime").or_else(|| shown("LocalDateTime"))
 }
 
 fn time_ms(shown: &XmlNode) -> Option<i64> {
@@ -82,16 +78,14 @@ pub(crate) struct CreatedSubscription {
 }
 
 impl CreatedSubscription {
-    pub(crate) fn of(answer: &str) -> Result<Self, String> {
-        let document = read_xml(answer)?;
-        let reference = find(&document, "SubscriptionReference");
-        let reference = reference.ok_or("no SubscriptionReference")?;
+    pub(crate) fn of(answer: &XmlNode) -> Option<Self> {
+        let reference = find(answer, "SubscriptionReference")?;
         let parameters = find(reference, "ReferenceParameters");
         let parameters = parameters.into_iter().flat_map(|node| &node.children);
-        Ok(Self {
+        Some(Self {
             address: text_of(reference, "Address").unwrap_or_default().to_owned(),
             parameters: parameters.map(parameter).collect(),
-            lasts: lasts(&document),
+            lasts: lasts(answer),
         })
     }
 }
@@ -133,33 +127,27 @@ pub(crate) struct SubscriptionAnswer {
 
 impl SubscriptionAnswer {
     /// Of `PullMessages` and `Renew`.
-    pub(crate) fn of(answer: &str) -> Result<Self, String> {
-        let document = read_xml(answer)?;
+    pub(crate) fn of(answer: &XmlNode) -> Self {
         let mut pulled = Self {
-            lasts: lasts(&document),
+            lasts: lasts(answer),
             ..Self::default()
         };
-        for notification in all(&document, "NotificationMessage") {
+        for notification in all(answer, "NotificationMessage") {
             match message_of(notification) {
                 Some(message) => pulled.messages.push(message),
                 None => pulled.ignored += 1,
             }
         }
-        Ok(pulled)
+        pulled
     }
 }
 
 /// Adds what a camera is, of `GetDeviceInformation`. The camera's own model counts more than that of the search.
-pub(crate) fn add_device_information(
-    camera: &mut DiscoveredCamera,
-    answer: &str,
-) -> Result<(), String> {
-    let document = read_xml(answer)?;
-    let text = |name| plain_text_of(&document, name);
+pub(crate) fn add_device_information(camera: &mut DiscoveredCamera, answer: &XmlNode) {
+    let text = |name| plain_text_of(answer, name);
     camera.manufacturer = text("Manufacturer");
     camera.model = text("Model").or(camera.model.take());
     camera.firmware = text("FirmwareVersion");
-    Ok(())
 }
 
 /// What a camera says of a stream that it offers.
@@ -184,10 +172,9 @@ impl MediaProfile {
 }
 
 /// The profiles that have video, in the camera's order.
-pub(crate) fn profiles(answer: &str) -> Result<Vec<MediaProfile>, String> {
-    let document = read_xml(answer)?;
-    let profiles = all(&document, "Profiles").into_iter();
-    Ok(profiles.filter_map(profile).collect())
+pub(crate) fn profiles(answer: &XmlNode) -> Vec<MediaProfile> {
+    let profiles = all(answer, "Profiles").into_iter();
+    profiles.filter_map(profile).collect()
 }
 
 fn profile(node: &XmlNode) -> Option<MediaProfile> {
@@ -208,16 +195,10 @@ fn profile(node: &XmlNode) -> Option<MediaProfile> {
     })
 }
 
-/// The address of a stream, as the camera names it.
-pub(crate) fn stream_uri(answer: &str) -> Result<String, String> {
-    let document = read_xml(answer)?;
-    let uri = text_of(&document, "Uri").map(str::to_owned);
-    uri.ok_or_else(|| "no Uri".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::xml::read_xml;
 
     // Faults: O2.
     #[test]
@@ -239,10 +220,12 @@ mod tests {
             ("2030-06-01T12:00:30Z", "2030-06-01T12:00:00Z", None),
             ("soon", "later", None),
         ] {
-            let found = SubscriptionAnswer::of(&answer(now, end)).unwrap().lasts;
+            let answer = read_xml(&answer(now, end)).unwrap();
+            let found = SubscriptionAnswer::of(&answer).lasts;
             assert_eq!(found, seconds.map(Duration::from_secs), "{now}");
         }
-        assert_eq!(SubscriptionAnswer::of("<r/>").unwrap().lasts, None);
+        let nothing = read_xml("<r/>").unwrap();
+        assert_eq!(SubscriptionAnswer::of(&nothing).lasts, None);
     }
 
     // Faults: O3.
@@ -250,13 +233,17 @@ mod tests {
     fn time_of_the_camera_is_utc_with_leap_second() {
         let answer = "<r><UTCDateTime><Time><Hour>7</Hour><Minute>50</Minute><Second>60</Second></Time>\
              <Date><Year>2010</Year><Month>9</Month><Day>16</Day></Date></UTCDateTime></r>";
-        assert_eq!(camera_time_ms(answer), Ok(1_284_623_459_000));
         let local = answer.replace("UTCDateTime", "LocalDateTime");
-        assert_eq!(camera_time_ms(&local), Ok(1_284_623_459_000));
         let without_utc = local.replace("<r>", "<r><UTCDateTime/>");
-        assert_eq!(camera_time_ms(&without_utc), Ok(1_284_623_459_000));
-        for wrong in ["<r/>", "<r><UTCDateTime/></r>", "<r>"] {
-            assert!(camera_time_ms(wrong).is_err());
+        let right = Some(1_284_623_459_000);
+        for (answer, time_ms) in [
+            (answer, right),
+            (&local, right),
+            (&without_utc, right),
+            ("<r/>", None),
+            ("<r><UTCDateTime/></r>", None),
+        ] {
+            assert_eq!(camera_time_ms(&read_xml(answer).unwrap()), time_ms);
         }
     }
 
@@ -265,35 +252,13 @@ mod tests {
     fn names_of_a_camera_are_one_line() {
         let answer = "<r><Manufacturer>A&#10;ok</Manufacturer><Model>x\u{202e}y</Model></r>";
         let mut device = DiscoveredCamera::at("http://cam/".parse().unwrap());
-        add_device_information(&mut device, answer).unwrap();
+        add_device_information(&mut device, &read_xml(answer).unwrap());
         assert_eq!(device.manufacturer.as_deref(), Some("A\u{fffd}ok"));
         assert_eq!(device.model.as_deref(), Some("x\u{fffd}y"));
         let answer = "<r><Profiles token='a&#10;b'><VideoEncoder><Encoding>H\u{85}264</Encoding></VideoEncoder></Profiles></r>";
-        let profile = &profiles(answer).unwrap()[0];
+        let profile = &profiles(&read_xml(answer).unwrap())[0];
         assert_eq!(profile.name, "a\u{fffd}b");
         assert_eq!(profile.encoding.as_deref(), Some("H\u{fffd}264"));
         assert_eq!(profile.token, "a\nb", "it is sent back");
-    }
-
-    #[test]
-    fn profiles_of_both_media_services_are_read() {
-        let one = "<a:r xmlns:a='m' xmlns:b='t'><a:Profiles token='p1'><b:Name>main</b:Name>\
-            <b:VideoEncoderConfiguration token='e'><b:Name>enc</b:Name><b:Encoding>H264</b:Encoding>\
-            <b:Resolution><b:Width>2560</b:Width><b:Height>1440</b:Height></b:Resolution>\
-            <b:RateControl><b:FrameRateLimit>20</b:FrameRateLimit></b:RateControl></b:VideoEncoderConfiguration></a:Profiles>\
-            <a:Profiles token='audio'/></a:r>";
-        let two = "<r><Profiles token='p1'><Name>main</Name><Configurations><VideoEncoder><Encoding>H265</Encoding>\
-            <Resolution><Width>640</Width><Height>360</Height></Resolution></VideoEncoder></Configurations></Profiles></r>";
-        let found = profiles(one).unwrap();
-        assert_eq!(found.len(), 1);
-        assert_eq!(
-            (&*found[0].name, found[0].width, found[0].rate_hz),
-            ("main", Some(2560), Some(20.0))
-        );
-        let found = &profiles(two).unwrap()[0];
-        assert_eq!(
-            (found.encoding.as_deref(), found.height, found.rate_hz),
-            (Some("H265"), Some(360), None)
-        );
     }
 }

@@ -16,8 +16,9 @@ use crate::{
     camera::{OnvifCamera, OnvifLogin, shown},
     error::{OnvifError, OnvifProblem},
     request::{DEVICE, OnvifRequest},
-    security::UsernameToken,
+    security::username_token,
     soap::{Endpoint, SoapAnswer, classify, envelope},
+    xml::{XmlNode, read_xml},
 };
 use spotter_core::{Clock, plain_line};
 
@@ -94,22 +95,22 @@ impl OnvifClient {
         &mut self,
         request: &OnvifRequest,
         within: Duration,
-    ) -> Result<String, OnvifError> {
+    ) -> Result<XmlNode, OnvifError> {
         let device = Endpoint::new(self.camera.address.clone());
         self.ask(&device, request, within)
     }
 
-    /// The text of the answer. Logs in as the camera demands.
+    /// The answer. Logs in as the camera demands.
     pub(crate) fn ask(
         &mut self,
         to: &Endpoint,
         request: &OnvifRequest,
         within: Duration,
-    ) -> Result<String, OnvifError> {
+    ) -> Result<XmlNode, OnvifError> {
         let mut tried = TriedLogins::default();
         loop {
             match self.exchange(to, request, within) {
-                Ok(text) => return Ok(text),
+                Ok(answer) => return Ok(answer),
                 Err(NoAnswer::Failed(error)) => return Err(error),
                 Err(NoAnswer::Denied { challenge }) => {
                     self.choose_method(challenge.as_deref(), &mut tried, within)?;
@@ -118,14 +119,13 @@ impl OnvifClient {
         }
     }
 
-    /// Answers that cannot be read become an error.
-    pub(crate) fn read<T>(
-        &self,
-        request: &OnvifRequest,
-        read: Result<T, String>,
-    ) -> Result<T, OnvifError> {
-        let request = request.name;
-        read.map_err(|reason| self.error(OnvifProblem::NotOnvif { request, reason }))
+    /// What is missing in an answer is an error.
+    pub(crate) fn read<T>(&self, request: &OnvifRequest, read: Option<T>) -> Result<T, OnvifError> {
+        let problem = || OnvifProblem::NotOnvif {
+            request: request.name,
+            reason: "a part is missing".to_owned(),
+        };
+        read.ok_or_else(|| self.error(problem()))
     }
 
     pub(crate) fn error(&self, problem: OnvifProblem) -> OnvifError {
@@ -174,7 +174,7 @@ impl OnvifClient {
         let device = Endpoint::new(self.camera.address.clone());
         let request = OnvifRequest::new(&DEVICE, "GetSystemDateAndTime", "");
         let answer = self.exchange(&device, &request, within).ok()?;
-        let shown_ms = camera_time_ms(&answer).ok()?;
+        let shown_ms = camera_time_ms(&answer)?;
         Some((shown_ms - self.clock.wall().unix_millis()) as f64 * 1e-3)
     }
 
@@ -183,9 +183,8 @@ impl OnvifClient {
         to: &Endpoint,
         request: &OnvifRequest,
         within: Duration,
-    ) -> Result<String, NoAnswer> {
-        let token = self.token();
-        let text = envelope(to, request, token.as_ref());
+    ) -> Result<XmlNode, NoAnswer> {
+        let text = envelope(to, request, &self.token());
         let content = format!(
             "application/soap+xml; charset=utf-8; action=\"{}\"",
             request.action()
@@ -210,7 +209,7 @@ impl OnvifClient {
             let challenge = Some(challenges.join(", "));
             return Err(NoAnswer::Denied { challenge });
         }
-        self.judge(request, status, text)
+        self.judge(request, status, &text)
     }
 
     /// Decides what an answer over HTTP is. Cameras send faults with every status.
@@ -218,13 +217,14 @@ impl OnvifClient {
         &self,
         request: &OnvifRequest,
         status: StatusCode,
-        text: String,
-    ) -> Result<String, NoAnswer> {
+        text: &str,
+    ) -> Result<XmlNode, NoAnswer> {
         let request = request.name;
         let denied = NoAnswer::Denied { challenge: None };
-        let problem = match classify(&text) {
-            Ok(SoapAnswer::Fault(fault)) if fault.is_about_login() => return Err(denied),
-            Ok(SoapAnswer::Fault(fault)) => OnvifProblem::Fault { request, fault },
+        let read = read_xml(text).and_then(|document| Ok((classify(&document)?, document)));
+        let problem = match read {
+            Ok((SoapAnswer::Fault(fault), _)) if fault.is_about_login() => return Err(denied),
+            Ok((SoapAnswer::Fault(fault), _)) => OnvifProblem::Fault { request, fault },
             _ if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
                 return Err(denied);
             }
@@ -232,10 +232,10 @@ impl OnvifClient {
                 request,
                 status: status.as_u16(),
             },
-            Ok(SoapAnswer::Response(name)) if name == format!("{request}Response") => {
-                return Ok(text);
+            Ok((SoapAnswer::Response(name), document)) if name == format!("{request}Response") => {
+                return Ok(document);
             }
-            Ok(answer) => OnvifProblem::NotOnvif {
+            Ok((answer, _)) => OnvifProblem::NotOnvif {
                 request,
                 reason: format!("the answer is {answer:?}"),
             },
@@ -244,14 +244,14 @@ impl OnvifClient {
         Err(NoAnswer::Failed(self.error(problem)))
     }
 
-    fn token(&self) -> Option<UsernameToken> {
+    /// For the header of the envelope.
+    fn token(&self) -> String {
         match (&self.method, &self.camera.login) {
             (LoginMethod::Token { ahead_s }, Some(login)) => {
                 let camera_time = self.clock.wall().plus_seconds(*ahead_s);
-                let nonce = fastrand::u128(..).to_le_bytes();
-                Some(UsernameToken::new(login, camera_time, nonce))
+                username_token(login, camera_time, fastrand::u128(..).to_le_bytes())
             }
-            _ => None,
+            _ => String::new(),
         }
     }
 

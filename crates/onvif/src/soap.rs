@@ -7,8 +7,7 @@ use url::Url;
 
 use crate::{
     request::OnvifRequest,
-    security::UsernameToken,
-    xml::{XmlNode, all, find, leaf, local_name, plain_text_of, read_xml, text},
+    xml::{XmlNode, all, find, leaf, local_name, plain_text_of, text},
 };
 use spotter_core::plain_line;
 
@@ -21,10 +20,6 @@ const NAMESPACES: &str = r#"xmlns:s="http://www.w3.org/2003/05/soap-envelope"
     xmlns:tt="http://www.onvif.org/ver10/schema"
     xmlns:wsnt="http://docs.oasis-open.org/wsn/b-2"
     xmlns:wsu="http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-utility-1.0.xsd""#;
-const SECURITY: &str =
-    "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-wssecurity-secext-1.0.xsd";
-const PASSWORD_DIGEST: &str = "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-username-token-profile-1.0#PasswordDigest";
-const NONCE_ENCODING: &str = "http://docs.oasis-open.org/wss/2004/01/oasis-200401-wss-soap-message-security-1.0#Base64Binary";
 const ANONYMOUS: &str = "http://www.w3.org/2005/08/addressing/anonymous";
 
 /// Codes of a fault that mean a missing or wrong login.
@@ -64,16 +59,12 @@ impl Endpoint {
     }
 }
 
-/// The text of a request.
-pub(crate) fn envelope(
-    to: &Endpoint,
-    request: &OnvifRequest,
-    token: Option<&UsernameToken>,
-) -> String {
+/// The text of a request. `security` is XML.
+pub(crate) fn envelope(to: &Endpoint, request: &OnvifRequest, security: &str) -> String {
     let addressing = request.is_addressed().then(|| addressing(to, request));
-    let header = addressing.unwrap_or_default() + &token.map(security).unwrap_or_default();
     format!(
-        "<?xml version=\"1.0\" encoding=\"utf-8\"?><s:Envelope {NAMESPACES}><s:Header>{header}</s:Header><s:Body>{}</s:Body></s:Envelope>",
+        "<?xml version=\"1.0\" encoding=\"utf-8\"?><s:Envelope {NAMESPACES}><s:Header>{}{security}</s:Header><s:Body>{}</s:Body></s:Envelope>",
+        addressing.unwrap_or_default(),
         request.body()
     )
 }
@@ -93,18 +84,6 @@ fn addressing(to: &Endpoint, request: &OnvifRequest) -> String {
         + &reply
         + &leaf("a:To", to.url.as_str())
         + &to.parameters.iter().map(parameter).collect::<String>()
-}
-
-fn security(token: &UsernameToken) -> String {
-    format!(
-        "<w:Security xmlns:w=\"{SECURITY}\" s:mustUnderstand=\"1\"><w:UsernameToken>{}\
-         <w:Password Type=\"{PASSWORD_DIGEST}\">{}</w:Password>\
-         <w:Nonce EncodingType=\"{NONCE_ENCODING}\">{}</w:Nonce>{}</w:UsernameToken></w:Security>",
-        leaf("w:Username", &token.user),
-        token.digest,
-        token.nonce,
-        leaf("wsu:Created", &token.created),
-    )
 }
 
 /// A random UUID (version 4).
@@ -179,9 +158,8 @@ pub(crate) enum SoapAnswer {
     Fault(SoapFault),
 }
 
-/// Finds out what the text of an answer is.
-pub(crate) fn classify(text: &str) -> Result<SoapAnswer, String> {
-    let document = read_xml(text)?;
+/// Finds out what an answer is.
+pub(crate) fn classify(document: &XmlNode) -> Result<SoapAnswer, &'static str> {
     let mut parts = document.children.iter().flat_map(|root| &root.children);
     let body = parts.find(|node| node.name == "Body");
     Ok(match body.ok_or("it has no SOAP body")?.children.first() {

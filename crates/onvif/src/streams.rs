@@ -6,7 +6,7 @@ use serde::Serialize;
 use url::Url;
 
 use crate::{
-    answer::{MediaProfile, add_device_information, profiles, stream_uri},
+    answer::{MediaProfile, add_device_information, profiles},
     camera::{OnvifCamera, reachable, reachable_stream},
     client::OnvifClient,
     discovery::DiscoveredCamera,
@@ -14,7 +14,7 @@ use crate::{
     request::{DEVICE, MEDIA, MEDIA2, OnvifRequest, OnvifService},
     soap::Endpoint,
     watch::services,
-    xml::leaf,
+    xml::{leaf, text_of},
 };
 use spotter_core::Clock;
 
@@ -41,7 +41,7 @@ pub fn describe_camera(
     let services = services(&mut client, within)?;
     let request = OnvifRequest::new(&DEVICE, "GetDeviceInformation", "");
     let device = client.ask_device(&request, within)?;
-    client.read(&request, add_device_information(found, &device))?;
+    add_device_information(found, &device);
     let mut streams = |service, named: Option<String>| {
         let endpoint = Endpoint::new(reachable(&camera.address, &named?));
         Some(streams(&mut client, service, &endpoint, within))
@@ -70,7 +70,7 @@ fn streams(
     let request = OnvifRequest::new(service, "GetProfiles", content.unwrap_or_default());
     let answer = client.ask(at, &request, within)?;
     let mut streams = Vec::new();
-    for profile in client.read(&request, profiles(&answer))? {
+    for profile in profiles(&answer) {
         let content = match is_second {
             true => leaf("tr2:Protocol", "RTSP") + &leaf("tr2:ProfileToken", &profile.token),
             false => STREAM_SETUP.to_owned() + &leaf("trt:ProfileToken", &profile.token),
@@ -81,9 +81,9 @@ fn streams(
             Err(error) if error.problem.is_refusal() => continue,
             answer => answer?,
         };
-        let named = client.read(&request, stream_uri(&answer))?;
+        let named = client.read(&request, text_of(&answer, "Uri"))?;
         // Others are not RTSP.
-        if let Some(url) = reachable_stream(&client.camera().address, &named) {
+        if let Some(url) = reachable_stream(&client.camera().address, named) {
             streams.push(OnvifStream { profile, url });
         }
     }

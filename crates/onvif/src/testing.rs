@@ -3,22 +3,21 @@
 use std::net::SocketAddr;
 
 use crate::{
-    answer::{
-        CreatedSubscription, ServiceAddresses, SubscriptionAnswer, camera_time_ms, profiles,
-        stream_uri,
-    },
+    answer::{CreatedSubscription, ServiceAddresses, SubscriptionAnswer, camera_time_ms, profiles},
     discovery, soap,
+    xml::read_xml,
 };
 
 /// Reads a text as each answer that it could be.
 pub fn read_answers(text: &str) {
-    _ = soap::classify(text);
-    _ = ServiceAddresses::of_services(text);
-    _ = ServiceAddresses::of_capabilities(text);
-    _ = camera_time_ms(text);
-    _ = CreatedSubscription::of(text);
-    _ = SubscriptionAnswer::of(text);
-    _ = profiles(text);
-    _ = stream_uri(text);
     _ = discovery::matches(text, SocketAddr::from(([192, 0, 2, 7], 3702)));
+    if let Ok(answer) = read_xml(text) {
+        _ = soap::classify(&answer);
+        _ = ServiceAddresses::of_services(&answer);
+        _ = ServiceAddresses::of_capabilities(&answer);
+        _ = camera_time_ms(&answer);
+        _ = CreatedSubscription::of(&answer);
+        _ = SubscriptionAnswer::of(&answer);
+        _ = profiles(&answer);
+    }
 }

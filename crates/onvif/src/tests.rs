@@ -17,8 +17,8 @@ use spotter_config::Secret;
 use spotter_core::{Backoff, SystemClock};
 use spotter_scripted::{
     onvif::{
-        CameraNotice, NoticeOperation, OnvifLoginScheme, OnvifLoginScript, OnvifScript, PullFault,
-        ReportedTime, ScriptedOnvifCamera,
+        CameraNotice, OnvifLoginScheme, OnvifLoginScript, OnvifScript, PullFault, ReportedTime,
+        ScriptedOnvifCamera,
     },
     tls::{certificates, tls_server},
 };
@@ -364,30 +364,6 @@ async fn camera_with_too_many_subscriptions_is_asked_again() {
     assert!(reason.contains("MaximumNumberOfSubscriptions"), "{reason}");
     scripted.set(|script| script.max_subscriptions = 1);
     watched.connected().await;
-    watched.end().await;
-}
-
-// Faults: O13.
-#[tokio::test]
-async fn odd_messages_are_counted_and_do_no_harm() {
-    let scripted = ScriptedOnvifCamera::start(OnvifScript::default());
-    let mut watched = Watched::start(camera(&scripted), quick());
-    watched.connected().await;
-    scripted.notify(CameraNotice {
-        topic: None,
-        operation: NoticeOperation::None,
-        data: vec![],
-    });
-    scripted.notify(CameraNotice {
-        topic: Some("tns1:Monitoring/ProcessorUsage"),
-        operation: NoticeOperation::None,
-        data: vec![("Value", "31".into())],
-    });
-    let message = watched.message().await;
-    assert_eq!(
-        (message.topic.as_str(), message.is_active),
-        ("Monitoring/ProcessorUsage", None)
-    );
     watched.end().await;
 }
 

@@ -341,7 +341,7 @@ impl EventWatch {
             let missing = || client.error(OnvifProblem::NoService("subscription"));
             let endpoint = endpoint.ok_or_else(missing)?;
             let answer = client.ask(&endpoint, &request, within)?;
-            client.read(&request, SubscriptionAnswer::of(&answer))
+            Ok(SubscriptionAnswer::of(&answer))
         });
         asked.await
     }
@@ -437,12 +437,12 @@ pub(crate) fn services(
     let content = leaf("tds:IncludeCapability", "false");
     let request = OnvifRequest::new(&DEVICE, "GetServices", content);
     match client.ask_device(&request, within) {
-        Ok(answer) => client.read(&request, ServiceAddresses::of_services(&answer)),
+        Ok(answer) => Ok(ServiceAddresses::of_services(&answer)),
         Err(error) if error.problem.is_refusal() => {
             let content = leaf("tds:Category", "All");
             let request = OnvifRequest::new(&DEVICE, "GetCapabilities", content);
             let answer = client.ask_device(&request, within)?;
-            client.read(&request, ServiceAddresses::of_capabilities(&answer))
+            Ok(ServiceAddresses::of_capabilities(&answer))
         }
         Err(error) => Err(error),
     }
