@@ -7,15 +7,13 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    future::poll_fn,
     sync::Arc,
+    task::Poll,
     time::Duration,
 };
 
-use tokio::{
-    sync::{mpsc, watch},
-    task::JoinHandle,
-    time::timeout,
-};
+use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 use url::Url;
 
 use super::{
@@ -29,7 +27,7 @@ use spotter_onvif::{
     device_address, watch_events,
 };
 
-/// Updates of a camera that wait for its task.
+/// Updates of a camera that wait.
 const WAITING_MAX: usize = 64;
 /// The most rules and topics of a camera that are remembered; further ones are not counted or logged.
 const REMEMBERED_MAX: usize = 64;
@@ -39,18 +37,19 @@ const STOP_WITHIN: Duration = Duration::from_secs(3);
 /// See the module's documentation.
 pub struct OnvifEvents {
     cameras: BTreeMap<CameraId, SubscribedCamera>,
-    /// Never waits: a source with an end repeats what it says, and a signal of a moment among 64 others that wait changes nothing.
-    sender: mpsc::Sender<TriggerCall>,
-    calls: mpsc::Receiver<TriggerCall>,
     clock: Arc<dyn Clock>,
 }
 
 /// A camera whose events are received.
 struct SubscribedCamera {
     wanted: WantedEvents,
-    trouble: watch::Receiver<Option<String>>,
+    triggers: Vec<EventTrigger>,
+    /// Why no events arrive.
+    trouble: Option<String>,
+    /// Topics that no trigger wants.
+    seen: BTreeSet<String>,
     /// Its end ends the subscription.
-    forwarder: JoinHandle<()>,
+    updates: mpsc::Receiver<OnvifUpdate>,
     subscription: JoinHandle<()>,
 }
 
@@ -63,11 +62,8 @@ struct WantedEvents {
 
 impl OnvifEvents {
     pub fn start(cameras: &[CameraConfig], clock: Arc<dyn Clock>) -> Self {
-        let (sender, calls) = mpsc::channel(WAITING_MAX);
         let mut events = Self {
             cameras: BTreeMap::new(),
-            sender,
-            calls,
             clock,
         };
         events.change(&ConfigChange::between(&[], cameras));
@@ -82,56 +78,34 @@ impl OnvifEvents {
             if subscribed == wanted.as_ref() {
                 continue;
             }
-            if let Some(before) = self.cameras.remove(id) {
-                before.forwarder.abort();
-            }
+            self.cameras.remove(id);
             if let Some(wanted) = wanted {
-                let camera = self.subscribe(id.clone(), wanted);
+                let camera = SubscribedCamera::new(wanted, Arc::clone(&self.clock));
                 self.cameras.insert(id.clone(), camera);
             }
         }
     }
 
-    fn subscribe(&self, id: CameraId, wanted: WantedEvents) -> SubscribedCamera {
-        let (updates, received) = mpsc::channel(WAITING_MAX);
-        let (shown, trouble) = watch::channel(None);
-        let (camera, clock) = (wanted.camera.clone(), Arc::clone(&self.clock));
-        let trigger = |(id, selector): &(TriggerId, OnvifSelector)| EventTrigger {
-            id: id.clone(),
-            selector: selector.clone(),
-            active: BTreeSet::new(),
-        };
-        let forwarder = Forwarder {
-            triggers: wanted.triggers.iter().map(trigger).collect(),
-            id,
-            sender: self.sender.clone(),
-            trouble: shown,
-            seen: BTreeSet::new(),
-        };
-        SubscribedCamera {
-            wanted,
-            trouble,
-            forwarder: tokio::spawn(forwarder.run(received)),
-            subscription: tokio::spawn(watch_events(camera, clock, updates)),
-        }
-    }
-
     /// One line for each camera that does not send events.
-    fn troubles(&self) -> Vec<String> {
-        let troubles = self.cameras.iter().filter_map(|(id, camera)| {
-            let reason = camera.trouble.borrow().clone()?;
+    fn troubles(&self) -> impl Iterator<Item = String> {
+        self.cameras.iter().filter_map(|(id, camera)| {
+            let reason = camera.trouble.as_ref()?;
             Some(format!("camera {id}: no ONVIF events: {reason}"))
-        });
-        troubles.collect()
+        })
     }
 }
 
 impl Stage for OnvifEvents {
     fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
-        Box::pin(async {
-            let call = self.calls.recv().await;
-            call.map(StageNotice::Signalled).into_iter().collect()
-        })
+        Box::pin(poll_fn(|context| {
+            for (id, camera) in &mut self.cameras {
+                if let Poll::Ready(Some(update)) = camera.updates.poll_recv(context) {
+                    let calls = camera.on_update(id, update).into_iter();
+                    return Poll::Ready(calls.map(StageNotice::Signalled).collect());
+                }
+            }
+            Poll::Pending
+        }))
     }
 
     fn apply(&mut self, change: &ConfigChange, _context: &mut StageContext<'_>) {
@@ -144,21 +118,79 @@ impl Stage for OnvifEvents {
 
     /// Ends the subscriptions at the cameras.
     fn close(&mut self, _is_restart: bool) -> StageFuture<'_, Vec<StageNotice>> {
-        let cameras = std::mem::take(&mut self.cameras);
-        for camera in cameras.values() {
-            camera.forwarder.abort();
-        }
+        let cameras = std::mem::take(&mut self.cameras).into_values();
+        let ending: Vec<_> = cameras.map(|camera| camera.subscription).collect();
         Box::pin(async {
             let all = async {
-                for camera in cameras.into_values() {
+                for subscription in ending {
                     // It panicked, and the log says so.
-                    _ = camera.subscription.await;
+                    _ = subscription.await;
                 }
             };
             // What remains expires by itself.
             _ = timeout(STOP_WITHIN, all).await;
             Vec::new()
         })
+    }
+}
+
+impl SubscribedCamera {
+    fn new(wanted: WantedEvents, clock: Arc<dyn Clock>) -> Self {
+        let (sender, updates) = mpsc::channel(WAITING_MAX);
+        let trigger = |(id, selector): &(TriggerId, OnvifSelector)| EventTrigger {
+            id: id.clone(),
+            selector: selector.clone(),
+            active: BTreeSet::new(),
+        };
+        Self {
+            triggers: wanted.triggers.iter().map(trigger).collect(),
+            trouble: None,
+            seen: BTreeSet::new(),
+            updates,
+            subscription: tokio::spawn(watch_events(wanted.camera.clone(), clock, sender)),
+            wanted,
+        }
+    }
+
+    fn on_update(&mut self, camera: &CameraId, update: OnvifUpdate) -> Vec<TriggerCall> {
+        match update {
+            OnvifUpdate::Connected => {
+                tracing::info!(%camera, "ONVIF events arrive");
+                // What is active is unknown: the camera says it again.
+                for trigger in &mut self.triggers {
+                    trigger.active.clear();
+                }
+                self.trouble = None;
+            }
+            OnvifUpdate::Lost { reason } => {
+                tracing::warn!(%camera, reason, "no ONVIF events, so their triggers do not become active; trying again");
+                self.trouble = Some(reason);
+            }
+            OnvifUpdate::Message(message) => return self.on_message(camera, &message),
+        }
+        Vec::new()
+    }
+
+    fn on_message(&mut self, camera: &CameraId, message: &OnvifMessage) -> Vec<TriggerCall> {
+        let topic = message.topic.as_str();
+        let triggers = self.triggers.iter_mut();
+        let mut wanting = triggers
+            .filter(|it| it.selector.accepts(message))
+            .peekable();
+        if wanting.peek().is_none()
+            && self.seen.len() < REMEMBERED_MAX
+            && self.seen.insert(topic.to_owned())
+        {
+            tracing::debug!(%camera, topic, "no trigger has this ONVIF topic; ignoring its messages");
+        }
+        let calls = wanting.filter_map(|trigger| {
+            Some(TriggerCall {
+                signal: trigger.signal(message)?,
+                camera: camera.clone(),
+                trigger: trigger.id.clone(),
+            })
+        });
+        calls.collect()
     }
 }
 
@@ -197,65 +229,6 @@ fn onvif_camera(camera: &CameraConfig) -> Option<OnvifCamera> {
         login,
         is_insecure: rtsp.is_some_and(|rtsp| rtsp.tls == CameraTls::Insecure),
     })
-}
-
-/// The task between a subscription and the triggers.
-struct Forwarder {
-    id: CameraId,
-    triggers: Vec<EventTrigger>,
-    sender: mpsc::Sender<TriggerCall>,
-    trouble: watch::Sender<Option<String>>,
-    /// Topics that no trigger wants.
-    seen: BTreeSet<String>,
-}
-
-impl Forwarder {
-    async fn run(mut self, mut updates: mpsc::Receiver<OnvifUpdate>) {
-        while let Some(update) = updates.recv().await {
-            let camera = &self.id;
-            match update {
-                OnvifUpdate::Connected => {
-                    tracing::info!(%camera, "ONVIF events arrive");
-                    // What is active is unknown: the camera says it again.
-                    for trigger in &mut self.triggers {
-                        trigger.active.clear();
-                    }
-                    self.trouble.send_replace(None);
-                }
-                OnvifUpdate::Lost { reason } => {
-                    tracing::warn!(%camera, reason, "no ONVIF events, so their triggers do not become active; trying again");
-                    self.trouble.send_replace(Some(reason));
-                }
-                OnvifUpdate::Message(message) => self.on_message(&message),
-            }
-        }
-    }
-
-    fn on_message(&mut self, message: &OnvifMessage) {
-        let (camera, topic) = (&self.id, message.topic.as_str());
-        let triggers = self.triggers.iter_mut();
-        let mut wanting = triggers
-            .filter(|it| it.selector.accepts(message))
-            .peekable();
-        if wanting.peek().is_none()
-            && self.seen.len() < REMEMBERED_MAX
-            && self.seen.insert(topic.to_owned())
-        {
-            tracing::debug!(%camera, topic, "no trigger has this ONVIF topic; ignoring its messages");
-        }
-        for trigger in wanting {
-            if let Some(signal) = trigger.signal(message) {
-                let call = TriggerCall {
-                    camera: camera.clone(),
-                    trigger: trigger.id.clone(),
-                    signal,
-                };
-                if let Err(error) = self.sender.try_send(call) {
-                    tracing::warn!(%error, "signal of a trigger dropped");
-                }
-            }
-        }
-    }
 }
 
 /// What the messages of a camera mean for one of its triggers, which is on while any of the camera's rules is: one message that a rule
@@ -423,16 +396,26 @@ mod tests {
         events.change(&ConfigChange::between(&right, &faster));
         for (is_active, expected) in [(true, TriggerSignal::On), (false, TriggerSignal::Off)] {
             scripted.notify(CameraNotice::motion(is_active));
-            for trigger in ["m", "t"] {
-                let call = events.calls.recv().await.unwrap();
-                assert_eq!((call.trigger.as_str(), call.signal), (trigger, expected));
-            }
+            let calls = loop {
+                let notices = events.next().await;
+                if !notices.is_empty() {
+                    break notices;
+                }
+            };
+            let call = |notice: &StageNotice| match notice {
+                StageNotice::Signalled(call) => (call.trigger.to_string(), call.signal),
+                _ => panic!("another notice"),
+            };
+            let calls: Vec<_> = calls.iter().map(call).collect();
+            assert_eq!(calls, ["m", "t"].map(|id| (id.to_owned(), expected)));
         }
         assert_eq!(scripted.count("CreatePullPointSubscription"), 1);
-        assert_eq!(events.troubles(), [""; 0]);
+        assert_eq!(events.troubles().count(), 0);
         events.change(&ConfigChange::between(&right, &wrong));
-        until("the reason", || !events.troubles().is_empty()).await;
-        let trouble = &events.troubles()[0];
+        while events.troubles().count() == 0 {
+            assert!(events.next().await.is_empty());
+        }
+        let trouble = events.troubles().next().unwrap();
         assert!(
             trouble.starts_with("camera gate: no ONVIF events: "),
             "{trouble}"
