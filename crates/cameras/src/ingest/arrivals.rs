@@ -227,27 +227,6 @@ mod tests {
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     #[test]
-    fn a_frame_arrives_with_its_first_packet() {
-        let mut arrivals = Arrivals::default();
-        for ms in [10, 11, 15] {
-            arrivals.packet(900, at(ms));
-        }
-        arrivals.packet(1800, at(20));
-        assert!(arrivals.timed(900, MS(100), at(16)).is_some());
-        arrivals.hurt(900);
-        assert!(arrivals.timed(900, MS(100), at(17)).is_none());
-        arrivals.timed(1800, MS(133), at(21)).unwrap().date = Some(at(5).wall);
-        assert!(arrivals.mark_key(Some(MS(100)), true).unwrap().hurt);
-        let first = arrivals.take(Some(MS(100))).unwrap();
-        assert_eq!((first.received, first.rtp), (at(10), Some(900)));
-        let second = arrivals.take(Some(MS(134))).unwrap();
-        assert_eq!((second.received, second.date), (at(20), Some(at(5).wall)));
-        assert_eq!((first.key, second.key), (true, false));
-        assert_eq!((first.hurt, second.hurt), (true, false));
-        assert_eq!(arrivals.take(Some(MS(134))), None);
-    }
-
-    #[test]
     fn frames_with_one_pts_get_one_each() {
         let mut arrivals = Arrivals::default();
         // Two packets a frame. Five frames are given the same, then time catches up, and a later frame is shown earlier.
@@ -270,38 +249,6 @@ mod tests {
             let own = arrivals.own_pts(rtp, pts);
             assert!(own >= last && (rtp == 100 || own > last), "{own:?}");
             last = own;
-        }
-    }
-
-    // Faults: C40.
-    #[test]
-    fn frames_left_out_do_not_push_out_those_in_decoder() {
-        let mut arrivals = Arrivals::default();
-        // 60 a second: the next frame's PTS is within the slack. The decoder holds two, until the next key frame follows 500 that
-        // are not decoded.
-        let pts = |n: u32| Duration::from_micros(u64::from(n) * 16_667);
-        for n in 0..=1000_u32 {
-            arrivals.packet(n, at(u64::from(n)));
-            let _ = arrivals.timed(n, pts(n), at(u64::from(n)));
-            if n < 2 || n == 502 {
-                arrivals.fed(Some(pts(n)));
-            }
-        }
-        assert_eq!(arrivals.frames.len(), KEPT);
-        for n in [0, 1, 502] {
-            let taken = arrivals.take(Some(pts(n))).unwrap();
-            assert_eq!((taken.rtp, taken.received), (Some(n), at(u64::from(n))));
-        }
-        // A decoder that gives nothing back keeps no more of them, and what is forgotten is not mistaken for its neighbour.
-        for n in 1001..=3000_u32 {
-            let _ = arrivals.timed(n, pts(n), at(u64::from(n)));
-            arrivals.fed(Some(pts(n)));
-        }
-        assert_eq!(arrivals.frames.len(), KEPT);
-        for n in 1001..=3000_u32 {
-            let taken = arrivals.take(Some(pts(n)));
-            let known = (n > 3000 - KEPT as u32).then_some(Some(n));
-            assert_eq!(taken.map(|taken| taken.rtp), known, "{n}");
         }
     }
 

@@ -22,14 +22,14 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use gstreamer::{self as gst, glib, prelude::*};
+use gstreamer::{self as gst, prelude::*};
 use tracing::error;
 
 use self::{
     context::{CameraMemory, PipelineProbes},
     decoder::Decoders,
     statistics::SourceKind,
-    tail::{NVMM_CONVERTER, PictureMemory, is_in_nvmm},
+    tail::PictureMemory,
 };
 use super::{
     health::{Failure, Fault},
@@ -241,33 +241,12 @@ fn link_decoded(pipeline: &gst::Pipeline) -> Result<(), Failure> {
         let sink = scale.upgrade().and_then(|scale| scale.static_pad("sink"));
         if media_type(&caps) == "video/x-raw"
             && let Some(sink) = sink.filter(|sink| !sink.is_linked())
-            && let Err(e) = match is_in_nvmm(&caps) {
-                // decodebin prefers a Jetson's decoder.
-                true => link_through(NVMM_CONVERTER, pad, &sink),
-                false => link_pads(pad, &sink),
-            }
+            && let Err(e) = pad.link(&sink)
         {
             error!("decoded video cannot be linked: {e}");
         }
     });
     Ok(())
-}
-
-/// Adds an element between two pads, of which `sink` is in the pipeline.
-fn link_through(element: &str, pad: &gst::Pad, sink: &gst::Pad) -> Result<(), glib::BoolError> {
-    let element = gst::ElementFactory::make(element).build()?;
-    let missing = || glib::bool_error!("the pipeline or a pad is missing");
-    let pipeline = sink.parent_element().and_then(|sink| sink.parent());
-    let pipeline = pipeline.and_downcast::<gst::Bin>().ok_or_else(missing)?;
-    pipeline.add(&element)?;
-    link_pads(&element.static_pad("src").ok_or_else(missing)?, sink)?;
-    element.sync_state_with_parent()?;
-    link_pads(pad, &element.static_pad("sink").ok_or_else(missing)?)
-}
-
-fn link_pads(pad: &gst::Pad, sink: &gst::Pad) -> Result<(), glib::BoolError> {
-    let linked = pad.link(sink).map(drop);
-    linked.map_err(|e| glib::bool_error!("{e}"))
 }
 
 fn media_type(caps: &gst::Caps) -> &str {

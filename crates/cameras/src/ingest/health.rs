@@ -167,10 +167,9 @@ impl StreamInfo {
 
     /// The note for an operator.
     pub fn note_text(&self) -> Option<String> {
-        let declared = self.fps_declared.filter(|_| self.is_faster_than_declared)?;
+        let declared = self.fps_declared.filter(|_| self.seems_fast())?;
         Some(format!(
-            "over half a minute it sent more than twice the {declared:.1} frames/s that it declares; check the frame rate of this \
-             stream in the camera"
+            "it sends more than twice the {declared:.1} frames/s that it declares; check the frame rate of this stream in the camera"
         ))
     }
 }

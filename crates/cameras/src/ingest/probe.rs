@@ -6,7 +6,7 @@ use super::{
     camera::spawn_with,
     clock::ClockHealth,
     gst::GstOpener,
-    health::{FAST_FOR, Failure, Fault, Health, StreamInfo},
+    health::{Failure, Fault, Health, StreamInfo},
     source::Opener,
 };
 use spotter_config::CameraConfig;
@@ -14,8 +14,6 @@ use spotter_core::{Clock, Phase};
 
 /// How long a stream is watched when its key-frame distance or its clock stay unknown; two sender reports come in it.
 const WATCH: Duration = Duration::from_secs(15);
-/// The same for a camera that may get a note of its rate.
-const RATE_WATCH: Duration = FAST_FOR.saturating_add(Duration::from_secs(2));
 const TEARDOWN_LIMIT: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +26,7 @@ pub struct ProbeReport {
     pub first_frame_after: Duration,
 }
 
-/// Connects, watches for some seconds (at most `first_frame` plus fifteen, or plus half a minute), and disconnects. As a running camera does, it
+/// Connects, watches for some seconds (at most `first_frame` plus fifteen), and disconnects. As a running camera does, it
 /// connects once more when the camera refuses the first transport and there is another one. Needs a tokio runtime.
 pub async fn probe(camera: &CameraConfig, clock: Arc<dyn Clock>) -> Result<ProbeReport, Failure> {
     let opener = Arc::new(GstOpener::new(camera.clone(), None));
@@ -69,9 +67,7 @@ pub async fn probe(camera: &CameraConfig, clock: Arc<dyn Clock>) -> Result<Probe
 
 /// All of a stream is known after this time, or it has been watched for long enough.
 fn is_known(health: &Health, opener: &GstOpener, watched: Duration) -> bool {
-    let is_undecided = !health.stream.is_faster_than_declared && health.stream.seems_fast();
-    let limit = if is_undecided { RATE_WATCH } else { WATCH };
     let clock_known = !opener.has_sender_reports() || health.clock.trusted;
     let rate_known = health.frames > 10 && health.stream.gop_s.is_some();
-    watched >= limit || (clock_known && rate_known && !is_undecided)
+    watched >= WATCH || (clock_known && rate_known)
 }

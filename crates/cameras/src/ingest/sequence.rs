@@ -168,22 +168,6 @@ mod tests {
     }
 
     #[test]
-    fn without_right_marks_a_gap_hurts_both() {
-        let mut unmarked = PacketSequence::default();
-        let mut by_slice = PacketSequence::default();
-        let mut packet = |seq: u16, rtp: u32| {
-            let header = |marked| PacketHeader { seq, rtp, marked };
-            let none = unmarked.packet(header(false));
-            assert_eq!(none, by_slice.packet(header(true)));
-            (none.before, none.this)
-        };
-        for n in 0..6 {
-            assert_eq!(packet(n, u32::from(n / 2)), (None, false));
-        }
-        assert_eq!(packet(7, 3), (Some(2), true));
-    }
-
-    #[test]
     fn marks_are_proven_by_a_decoded_frame() {
         use MarkerReliability::*;
         let mut sequence = PacketSequence::default();

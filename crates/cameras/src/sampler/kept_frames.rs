@@ -290,8 +290,6 @@ fn chosen(ages: &[Duration], shape: StripShape) -> Option<Vec<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use spotter_core::testing::planar_picture;
-
     use super::*;
 
     const NINE: StripShape = StripShape {
@@ -377,16 +375,6 @@ mod tests {
             panels(&kept, 9_400).unwrap(),
             [56, 60, 66, 70, 76, 80, 86, 90, 94]
         );
-    }
-
-    #[test]
-    fn strip_is_not_ready_before_its_time() {
-        let mut kept = kept(vec![query()]);
-        assert!(kept.is_ready(&PromptView::default(), &grey(0), at(0)));
-        for millis in (0..=6000).step_by(100) {
-            frames(&mut kept, 100, millis, millis);
-            assert_eq!(panels(&kept, millis).is_some(), millis >= 3500, "{millis}");
-        }
     }
 
     #[test]
@@ -491,23 +479,6 @@ mod tests {
     }
 
     #[test]
-    fn copies_take_the_memory_that_the_documentation_says() {
-        let page = include_str!("../../../../docs/gpu.md");
-        let picture = planar_picture(PixelFormat::Nv12, (1920, 1080), 0, |_, _| 0);
-        for (task, part) in [("query", Some(PromptRegion::Whole)), ("describe", None)] {
-            for frames in [9, 4] {
-                let shape = StripShape { frames, ..NINE };
-                let (width, height) = StripSource { shape, part }.copy(&picture).size;
-                let one = (width * height * 3 / 2) as f64 / 1024.0;
-                let all = one * (usize::from(frames) + SPARE) as f64 / 1024.0;
-                let row =
-                    format!("| `{task}`, `frames = {frames}` | {one:.0} KiB | {all:.1} MiB |");
-                assert!(page.contains(&row), "docs/gpu.md has no row {row}");
-            }
-        }
-    }
-
-    #[test]
     fn reload_keeps_copies_that_are_still_needed() {
         let camera = |prompts| spotter_config::testing::camera("gate", prompts);
         let mut kept = kept(vec![query()]);
@@ -524,45 +495,5 @@ mod tests {
         };
         kept.change(&camera(vec![off]));
         assert!(kept.take_due(&grey(0), at(6000)).is_empty() && kept.rings.is_empty());
-    }
-
-    #[test]
-    fn part_around_an_object_is_cut_of_larger_copies() {
-        let describing = PromptConfig {
-            describe: Some("What happens?".into()),
-            strip: Some(NINE),
-            ..spotter_config::testing::prompt("person")
-        };
-        let mut kept = kept(vec![describing]);
-        // The right half is white.
-        let mut bytes = vec![0; 1920 * 1080 * 3];
-        for row in bytes.chunks_exact_mut(1920 * 3) {
-            row[960 * 3..].fill(255);
-        }
-        let frame = Picture::from_rgb(1920, 1080, bytes).unwrap();
-        for step in 0..9 {
-            let source = kept.take_due(&frame, at(step * 500)).remove(0);
-            let copy = source.copy(&frame).draw().unwrap();
-            assert_eq!(copy.size(), (748, 420));
-            kept.keep(source, &frame, copy, at(step * 500));
-        }
-        let right = spotter_core::NormBox::from_corners(0.5, 0.0, 1.0, 0.5);
-        let view = PromptView {
-            region: PromptRegion::Fixed(spotter_core::RegionBox::new(right)),
-            ..scene()
-        };
-        let strip = kept.strip(&view, &frame, at(4000)).unwrap().draw().unwrap();
-        assert_eq!(strip.size(), (374 * 3 + 8, 210 * 3 + 8));
-        for panel in 0..9 {
-            let row = strip.row(0, panel / 3 * 214 + 100);
-            let left = panel % 3 * 378;
-            assert!(
-                row[left * 3..(left + 374) * 3]
-                    .iter()
-                    .all(|byte| *byte == 255)
-            );
-        }
-        // A prompt without such copies is never ready.
-        assert!(!kept.is_ready(&scene(), &frame, at(4000)));
     }
 }

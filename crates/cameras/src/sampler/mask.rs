@@ -109,15 +109,6 @@ mod tests {
     }
 
     #[test]
-    fn i420_in_all_planes() {
-        let planes = vec![vec![200; 16], vec![90; 4], vec![30; 4]];
-        let painted = sky().paint(&yuv(PixelFormat::I420, planes, [4, 2, 2]));
-        assert_eq!(plane(&painted, 1, 2), [128, 128, 90, 90]);
-        assert_eq!(plane(&painted, 2, 2), [128, 128, 30, 30]);
-        assert_eq!(painted.matrix(), ColourMatrix::Bt709);
-    }
-
-    #[test]
     fn rgb_touched_pixels_are_black() {
         // A triangle over the left half of a 4 x 2 picture.
         let mask = Mask::new(&[vec![(0.0, 0.0), (0.5, 1.0), (0.0, 1.0)]]);

@@ -97,15 +97,3 @@ fn longest_overdue(due_since: impl IntoIterator<Item = Option<Mono>>) -> Option<
     let due = due.filter_map(|(index, since)| Some((since?, index)));
     due.min().map(|(_, index)| index)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn longest_overdue_camera_is_next() {
-        let due = [None, Some(30), Some(10), Some(20)].map(|due| due.map(Mono::from_nanos));
-        assert_eq!(longest_overdue(due), Some(2));
-        assert_eq!(longest_overdue([None, None]), None);
-    }
-}

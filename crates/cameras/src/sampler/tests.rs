@@ -302,24 +302,6 @@ fn free_text_under_way_is_not_asked_again() {
 }
 
 #[test]
-fn camera_rate_limits_prompts_due_at_different_times() {
-    let mut cameras = [person("gate")];
-    let mut bench = Bench::new(&cameras);
-    bench.put(0);
-    bench.answer(bench.look());
-    // New prompts are due at once, the camera is not.
-    let prompt = |id| spotter_config::testing::prompt(id);
-    cameras[0].prompts.extend(["dog", "cat"].map(prompt));
-    bench.change(&cameras);
-    bench.clock.advance(ms(300));
-    bench.put(0);
-    assert!(bench.try_look().is_none());
-    bench.clock.advance(ms(700));
-    bench.put(0);
-    assert_eq!(bench.look().prompts.len(), 3);
-}
-
-#[test]
 fn frame_over_budget_is_late_and_next_starts_at_once() {
     let mut bench = Bench::new(&[person("gate")]);
     bench.put_grey(0, ms(0), 100);
@@ -329,21 +311,6 @@ fn frame_over_budget_is_late_and_next_starts_at_once() {
     bench.put(0);
     assert_eq!(bench.look().frame.number, 2);
     assert_eq!(bench.since_last(0, "person").late, 1);
-}
-
-#[test]
-fn engine_failures_are_counted_per_prompt() {
-    let mut bench = Bench::new(&[person("gate")]);
-    bench.put(0);
-    bench.end(bench.look(), FrameEnd::Failed);
-    bench.clock.advance(Duration::from_secs(1));
-    bench.put(0);
-    bench.end(bench.look(), FrameEnd::Late);
-    let lost = bench.since_last(0, "person");
-    assert_eq!((lost.error, lost.late), (1, 1));
-    let counters = bench.counters(0);
-    assert_eq!((counters.failed, counters.late), (1, 1));
-    assert_eq!(counters.in_flight, 0);
 }
 
 #[test]
@@ -585,18 +552,6 @@ fn simulate(cameras: &[(u64, f64)], service_ms: u64, seconds: u64) -> Vec<Vec<Mo
         assert_eq!(bench.counters(index).arrived, put);
     }
     looks
-}
-
-#[test]
-fn a_fast_camera_does_not_starve_slow_ones_under_overload() {
-    // The engine can do ten looks a second; the first camera alone requests 30, the five others 1 each.
-    let mut cameras = vec![(33, 30.0)];
-    cameras.extend([(40, 1.0); 5]);
-    let looks = simulate(&cameras, 100, 30);
-    for slow in &looks[1..] {
-        assert!(slow.len() >= 25, "{} of 30 looks", slow.len());
-    }
-    assert!(looks[0].len() >= 100, "the rest is the fast one's");
 }
 
 #[test]

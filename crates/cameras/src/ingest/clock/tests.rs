@@ -203,13 +203,6 @@ fn pictures_out_of_order_are_no_jump() {
 }
 
 #[test]
-fn a_report_dates_frames_for_five_minutes() {
-    let mut clock = clock(0.0, 3);
-    assert_eq!(judge_at(&mut clock, 300.0), BELIEVED);
-    assert_eq!(judge_at(&mut clock, 311.0), arrival(ClockNote::NoReports));
-}
-
-#[test]
 fn drift_and_offset_are_measured() {
     let mut clock = CaptureClock::default();
     for n in 0..30 {
@@ -224,17 +217,6 @@ fn drift_and_offset_are_measured() {
         assert!((off_ms - offset_ms).abs() < 0.1, "{health:?}");
         assert_eq!(health.report_age_s, Some(1.0));
     }
-}
-
-#[test]
-fn setting_the_local_clock_is_no_camera_step() {
-    let mut clock = clock(0.0, 3);
-    let date = clock.date(rtp(12.9), mono(13.0));
-    let set = clock.capture(date, reading(13.0, 13.0 + 3600.0));
-    assert_eq!(set.source, CaptureSource::Arrival);
-    clock.on_report(report(15.0, 0.0));
-    // The clock is right again: it is trusted after the waiting time, without a new agreement.
-    assert_eq!(judge_at(&mut clock, 24.0), BELIEVED);
 }
 
 #[test]

@@ -335,25 +335,6 @@ mod tests {
         }
     }
 
-    // Faults: C28.
-    #[test]
-    fn static_payload_type_names_the_codec_without_rtpmap() {
-        gst::init().unwrap();
-        let codec = |payload: i32, name: Option<&str>| {
-            let caps = gst::Structure::builder("application/x-rtp").field("payload", payload);
-            let caps = caps.field_if_some("encoding-name", name).build();
-            Codec::from_rtp_caps(&caps).map(|codec| codec.name)
-        };
-        assert_eq!(codec(26, None), Ok("jpeg"));
-        assert_eq!(codec(96, Some("H264")), Ok("h264"));
-        assert_eq!(codec(26, Some("H265")), Ok("h265"), "the SDP's name counts");
-        for (payload, name) in [(31, "H261"), (32, "MPV"), (33, "MP2T"), (34, "H263")] {
-            assert_eq!(codec(payload, None), Err(name.to_owned()));
-        }
-        let unnamed = codec(97, None).unwrap_err();
-        assert!(unnamed.contains("payload type 97"), "{unnamed}");
-    }
-
     #[test]
     fn complete_hardware_chain_is_first_except_after_a_failure() {
         let hardware = ["nvv4l2decoder", "nvh264dec", "vah265dec"];

@@ -23,8 +23,6 @@ const DEVICE_MEMORY: &str = "memory:CUDAMemory";
 
 /// The feature of pictures in memory that only NVIDIA's own elements read, as a Jetson's decoder leaves them.
 const NVMM: &str = "memory:NVMM";
-/// Copies such pictures to the host.
-pub const NVMM_CONVERTER: &str = "nvvidconv";
 
 pub fn is_in_nvmm(caps: &gst::CapsRef) -> bool {
     let features = caps.features(0);
@@ -82,23 +80,6 @@ impl PictureMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// NVIDIA's converter, and the scaler of GStreamer 1.20.
-    #[test]
-    fn other_scalers_take_the_place_of_videoconvertscale() {
-        gst::init().unwrap();
-        let host = PictureMemory::Host;
-        let jetson = host.launch(Some("nvvidconv interpolation-method=1"), false);
-        let start = "nvvidconv interpolation-method=1 name=scale ! capsfilter name=size";
-        assert!(jetson.starts_with(start), "{jetson}");
-
-        assert_eq!(host_scaler(|_| true), "videoconvertscale");
-        let before_1_22 = host_scaler(|name| name != "videoconvertscale");
-        let before_1_22 = host.launch(Some(before_1_22), false);
-        let start = "videoconvert name=scale ! videoscale ! capsfilter name=size";
-        assert!(before_1_22.starts_with(start), "{before_1_22}");
-        gst::parse::bin_from_description(&before_1_22, true).unwrap();
-    }
 
     #[test]
     fn pictures_are_requested_and_scaled_in_their_own_memory() {

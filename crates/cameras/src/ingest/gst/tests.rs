@@ -275,25 +275,3 @@ fn ssrc_change_keeps_one_decoder_and_drops_foreign_packets() {
     let dropped = renamed.progress.counters.rtp_foreign;
     assert!(dropped.abs_diff(foreign) <= 5, "{dropped} of {foreign}");
 }
-
-/// As decodebin's pad is linked through a Jetson's converter: in a pipeline that runs already.
-#[test]
-fn element_is_added_between_the_pads_of_a_running_pipeline() {
-    init().unwrap();
-    let text = "videotestsrc name=source num-buffers=3 videoscale name=scale ! fakesink";
-    let pipeline = parse("test", text).unwrap();
-    let pad = |element, pad| named(&pipeline, element).unwrap().static_pad(pad).unwrap();
-    let source = named(&pipeline, "source").unwrap();
-    source.set_locked_state(true);
-    pipeline.set_state(gst::State::Playing).unwrap();
-    let (from, to) = (pad("source", "src"), pad("scale", "sink"));
-    assert!(link_through("no-such-element", &from, &to).is_err());
-    link_through("videoconvert", &from, &to).unwrap();
-    source.set_locked_state(false);
-    source.sync_state_with_parent().unwrap();
-    let ends = [gst::MessageType::Eos, gst::MessageType::Error];
-    let limit = gst::ClockTime::from_seconds(LIMIT.as_secs());
-    let message = pipeline.bus().unwrap().timed_pop_filtered(limit, &ends);
-    assert_eq!(message.unwrap().type_(), gst::MessageType::Eos);
-    pipeline.set_state(gst::State::Null).unwrap();
-}

@@ -16,6 +16,10 @@ const IDLE: SessionInput = SessionInput::Tick(SourceActivity {
     gop: None,
 });
 
+const FIRST_PACKET: SessionInput = SessionInput::Source(SourceEvent::FirstPacket);
+const FIRST_FRAME: SessionInput = SessionInput::Source(SourceEvent::FirstFrame);
+const ENDED: SessionInput = SessionInput::Source(SourceEvent::Ended);
+
 fn at(seconds: f64) -> Mono {
     Mono::from_nanos((seconds * 1e9) as u64)
 }
@@ -70,15 +74,9 @@ impl Session {
 fn streaming(policy: SessionPolicy) -> Session {
     let mut session = Session::new(policy);
     assert_eq!(session.take(0.0, [SessionInput::Enable]), [Action::Start]);
-    assert_eq!(
-        session.take(0.0, [SessionInput::Source(SourceEvent::FirstPacket)]),
-        []
-    );
+    assert_eq!(session.take(0.0, [FIRST_PACKET]), []);
     assert_eq!(session.phase(), Phase::WaitingKeyframe);
-    assert_eq!(
-        session.take(0.0, [SessionInput::Source(SourceEvent::FirstFrame)]),
-        []
-    );
+    assert_eq!(session.take(0.0, [FIRST_FRAME]), []);
     assert_eq!(session.phase(), Phase::Streaming);
     session
 }
@@ -112,10 +110,7 @@ fn a_frozen_camera_is_rebuilt_and_counted() {
     assert_eq!(session.take(8.0, [frame_at(3.0)]), [Action::Stop]);
     assert_eq!(session.phase(), Phase::Stalled);
     assert_eq!(session.fault(), Some(Fault::Stalled));
-    let restart = [
-        SessionInput::Stopped,
-        SessionInput::Source(SourceEvent::FirstFrame),
-    ];
+    let restart = [SessionInput::Stopped, FIRST_FRAME];
     assert_eq!(session.take(9.5, restart), [Action::Start]);
     assert!(session.failure.is_none());
     assert_eq!(session.last_hour(at(10.0)), (1, 1));
@@ -159,7 +154,7 @@ fn camera_with_rare_keyframes_streams_eventually() {
     let (mut now_s, mut waits_s) = (0.0_f64, Vec::new());
     session.take(0.0, [SessionInput::Enable]);
     loop {
-        session.take(now_s, [SessionInput::Source(SourceEvent::FirstPacket)]);
+        session.take(now_s, [FIRST_PACKET]);
         let key_s = (now_s / 60.0).floor() * 60.0 + 60.0;
         let seen = session.given_up(now_s, |now_s| packets(now_s.min(key_s), None, None));
         let (end_s, fault) = seen.unwrap();
@@ -180,12 +175,7 @@ fn camera_with_rare_keyframes_streams_eventually() {
 #[test]
 fn source_that_streamed_gets_the_first_back_off_again() {
     let mut session = streaming(POLICY);
-    let again = || {
-        [
-            SessionInput::Stopped,
-            SessionInput::Source(SourceEvent::FirstFrame),
-        ]
-    };
+    let again = || [SessionInput::Stopped, FIRST_FRAME];
     let blind = |now_s: f64| packets(now_s, None, Some(1.0));
     assert_eq!(session.given_up(0.0, blind), Some((10.0, Fault::Stalled)));
     session.take(12.0, again());
@@ -199,33 +189,6 @@ fn source_that_streamed_gets_the_first_back_off_again() {
     assert_eq!(session.given_up(71.0, blind), Some((81.0, Fault::Stalled)));
 }
 
-#[test]
-fn no_first_picture_is_a_failure_of_its_own() {
-    let mut session = Session::new(POLICY);
-    session.take(0.0, [SessionInput::Enable]);
-    session.take(1.0, [SessionInput::Source(SourceEvent::FirstPacket)]);
-    assert_eq!(session.take(14.9, [IDLE]), []);
-    assert_eq!(session.take(15.0, [IDLE]), [Action::Stop]);
-    assert_eq!(session.fault(), Some(Fault::NoFrame));
-}
-
-#[test]
-fn attempts_are_forgotten_after_a_good_time_only() {
-    let mut session = streaming(POLICY);
-    session.take(10.0, [failed(Fault::Disconnected)]);
-    session.take(
-        12.0,
-        [
-            SessionInput::Stopped,
-            SessionInput::Source(SourceEvent::FirstFrame),
-        ],
-    );
-    for (now_s, attempts) in [(12.0, 1), (16.5, 1), (17.0, 0)] {
-        session.take(now_s, [frame_at(now_s)]);
-        assert_eq!(session.attempts, attempts, "{now_s}");
-    }
-}
-
 // Faults: C31.
 /// As a camera whose stream breaks every ten seconds.
 #[test]
@@ -234,22 +197,14 @@ fn session_with_pictures_is_followed_by_the_first_pause() {
     let mut now_s = 0.0;
     for _ in 0..20 {
         session.take(now_s + 9.8, [frame_at(now_s + 9.8)]);
-        session.take(
-            now_s + 10.0,
-            [failed(Fault::Protocol), SessionInput::Stopped],
-        );
+        let ends = [failed(Fault::Protocol), SessionInput::Stopped];
+        session.take(now_s + 10.0, ends);
         let due = session.next_deadline().unwrap();
         let pause_s = due.since(at(now_s + 10.0)).as_secs_f64();
         assert!((1.0..=1.2).contains(&pause_s), "{pause_s}");
         now_s = due.as_nanos() as f64 * 1e-9;
         assert_eq!(session.on(IDLE, due, 0.5), [Action::Start]);
-        session.take(
-            now_s,
-            [
-                SessionInput::Source(SourceEvent::FirstPacket),
-                SessionInput::Source(SourceEvent::FirstFrame),
-            ],
-        );
+        session.take(now_s, [FIRST_PACKET, FIRST_FRAME]);
     }
 }
 
@@ -269,13 +224,7 @@ fn camera_slower_than_stall_gets_few_connections_and_the_key() {
         now_s = due.as_nanos() as f64 * 1e-9;
         starts_s.push(now_s);
         assert_eq!(session.on(IDLE, due, 0.5), [Action::Start]);
-        session.take(
-            now_s,
-            [
-                SessionInput::Source(SourceEvent::FirstPacket),
-                SessionInput::Source(SourceEvent::FirstFrame),
-            ],
-        );
+        session.take(now_s, [FIRST_PACKET, FIRST_FRAME]);
     }
     // The first failure may have been an accident.
     assert!((6.0..6.3).contains(&starts_s[0]), "{starts_s:?}");
@@ -290,10 +239,7 @@ fn camera_slower_than_stall_gets_few_connections_and_the_key() {
 #[test]
 fn files_end_once_or_are_rewound() {
     let mut once = streaming(POLICY);
-    assert_eq!(
-        once.take(9.0, [SessionInput::Source(SourceEvent::Ended)]),
-        [Action::Stop]
-    );
+    assert_eq!(once.take(9.0, [ENDED]), [Action::Stop]);
     assert_eq!((once.phase(), once.next_deadline()), (Phase::Ended, None));
 
     let looped = SessionPolicy {
@@ -301,20 +247,11 @@ fn files_end_once_or_are_rewound() {
         ..POLICY
     };
     let mut session = streaming(looped);
-    assert_eq!(
-        session.take(9.0, [SessionInput::Source(SourceEvent::Ended)]),
-        [Action::Rewind]
-    );
+    assert_eq!(session.take(9.0, [ENDED]), [Action::Rewind]);
     assert_eq!(session.phase(), Phase::Streaming);
 
     let mut empty = Session::new(looped);
-    empty.take(
-        0.0,
-        [
-            SessionInput::Enable,
-            SessionInput::Source(SourceEvent::Ended),
-        ],
-    );
+    empty.take(0.0, [SessionInput::Enable, ENDED]);
     assert_eq!(empty.phase(), Phase::Unsupported);
 }
 
@@ -325,13 +262,7 @@ fn each_stream_end_is_counted_once() {
     assert_eq!(session.counts.losses, 0);
     // The stream was lost and recovered between two reports: the phase is the same, the count differs.
     session.take(2.0, [(); 2].map(|()| failed(Fault::Disconnected)));
-    session.take(
-        3.5,
-        [
-            SessionInput::Stopped,
-            SessionInput::Source(SourceEvent::FirstFrame),
-        ],
-    );
+    session.take(3.5, [SessionInput::Stopped, FIRST_FRAME]);
     assert_eq!(session.phase(), Phase::Streaming);
     assert_eq!(session.counts.losses, 1);
     // Disabling the camera ends the stream too.
@@ -339,16 +270,6 @@ fn each_stream_end_is_counted_once() {
         session.take(now_s, [SessionInput::Disable]);
         assert_eq!(session.counts.losses, 2);
     }
-}
-
-#[test]
-fn refused_login_is_tried_again_after_thirty_seconds() {
-    let mut session = Session::new(POLICY);
-    session.take(0.0, [SessionInput::Enable]);
-    let _ = session.on(failed(Fault::AuthFailed), at(0.0), 0.0);
-    session.take(0.0, [SessionInput::Stopped]);
-    assert_eq!(session.phase(), Phase::AuthFailed);
-    assert_eq!(session.next_deadline(), Some(at(30.0)));
 }
 
 #[test]
@@ -380,9 +301,9 @@ fn any_input() -> impl Strategy<Value = SessionInput> {
         Just(SessionInput::Enable),
         Just(SessionInput::Disable),
         Just(SessionInput::Reconnect),
-        Just(SessionInput::Source(SourceEvent::FirstPacket)),
-        Just(SessionInput::Source(SourceEvent::FirstFrame)),
-        Just(SessionInput::Source(SourceEvent::Ended)),
+        Just(FIRST_PACKET),
+        Just(FIRST_FRAME),
+        Just(ENDED),
         Just(SessionInput::Stopped),
         Just(SessionInput::Tick(SourceActivity::default())),
         Just(failed(Fault::Unreachable)),

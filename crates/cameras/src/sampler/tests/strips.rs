@@ -180,23 +180,6 @@ fn question_about_an_object_waits_without_opening_the_gate() {
 }
 
 #[test]
-fn device_pictures_are_copied_on_the_host() {
-    let mut camera = person("gate");
-    camera.prompts = vec![asking("scene", PromptRegion::Whole)];
-    let mut bench = Bench::new(&[camera]);
-    for _ in 0..45 {
-        bench.clock.advance(ms(100));
-        let planes = Arc::new(FakeDevicePlanes::new(vec![vec![200; 4], vec![128; 2]]));
-        bench.put_picture(0, planes);
-        if let Some(look) = bench.try_look() {
-            assert_eq!(look.strips[0].picture.row(0, 0)[..2], [200; 2]);
-            return;
-        }
-    }
-    panic!("no look");
-}
-
-#[test]
 fn unreadable_frame_does_not_become_a_black_panel() {
     let mut camera = person("gate");
     camera.prompts = vec![asking("scene", PromptRegion::Whole)];

@@ -82,18 +82,6 @@ async fn gpu_decoded_picture_stays_on_gpu_until_it_is_read() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_codec_that_cannot_be_decoded_is_named() {
-    let launch = format!("( {PICTURES} ! vp8enc deadline=1 ! rtpvp8pay name=pay0 )");
-    let url = serve(&launch, None);
-    let watched = WatchedCamera::start(rtsp(url, Transport::Tcp));
-    let health = watched.failure().await;
-    assert_eq!(health.phase, Phase::Unsupported);
-    let text = health.failure.unwrap().text;
-    assert!(text.contains("its video is VP8"), "{text}");
-    watched.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_certificate_is_checked_pinned_or_ignored() {
     let certificate = gio::TlsCertificate::from_pem(SELF_SIGNED).unwrap();
     let der = certificate.property::<glib::ByteArray>("certificate");

@@ -84,6 +84,23 @@ impl RtspDialogue {
         }
     }
 
+    /// The camera demands a login.
+    fn signed(&mut self, request: &RtspMessage, challenges: &[(&str, &str)]) -> RtspMessage {
+        match self.answered(answer(request, 401, challenges)) {
+            Ok(DialogueStep::ToCamera(signed)) => signed,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Describes, sets up and plays.
+    fn plays(&mut self, session: &str) {
+        let setup = self.camera_gets("SETUP", &[("Transport", "RTP/AVP/TCP;interleaved=0-1")]);
+        self.client_gets(answer(&setup, 200, &[("Session", session)]));
+        assert_eq!(self.keep_alive_due(), None, "nothing plays");
+        let play = self.camera_gets("PLAY", &[]);
+        self.client_gets(answer(&play, 200, &[]));
+    }
+
     fn is_refused(&mut self, answer: RtspMessage) -> RtspMessage {
         match self.answered(answer) {
             Ok(DialogueStep::Refused(answer)) => answer,
@@ -165,29 +182,16 @@ fn digest_login_is_sent_once_and_again_when_stale() {
         };
         let request = dialogue.camera_gets("DESCRIBE", &[]);
         assert_eq!(request.header("authorization"), None);
-        let refused = |to: &RtspMessage, more: &str| {
-            answer(to, 401, &[("WWW-Authenticate", &challenge(more))])
-        };
-        let step = dialogue.answered(refused(&request, ""));
-        let Ok(DialogueStep::ToCamera(signed)) = step else {
-            panic!("{step:?}")
-        };
+        let signed = dialogue.signed(&request, &[("WWW-Authenticate", &challenge(""))]);
         let login = signed.header("authorization").unwrap();
-        let response = login
-            .split("response=\"")
-            .nth(1)
-            .unwrap()
-            .split('"')
-            .next()
-            .unwrap();
-        assert_eq!(response.len(), length, "{login}");
+        let (_, response) = login.split_once("response=\"").unwrap();
+        assert_eq!(response.find('"'), Some(length), "{login}");
         let is_named = login.contains("algorithm=SHA-256");
         assert_eq!(is_named, length == 64, "{login}");
-        let step = dialogue.answered(refused(&signed, ", stale=TRUE"));
-        let Ok(DialogueStep::ToCamera(signed)) = step else {
-            panic!("{step:?}")
-        };
-        let rejected = dialogue.is_refused(refused(&signed, ""));
+        let stale = challenge(", stale=TRUE");
+        let signed = dialogue.signed(&signed, &[("WWW-Authenticate", &stale)]);
+        let challenged = [("WWW-Authenticate", &*challenge(""))];
+        let rejected = dialogue.is_refused(answer(&signed, 401, &challenged));
         assert_eq!(
             (rejected.status(), rejected.header("cseq")),
             (Some(401), Some("77"))
@@ -217,10 +221,7 @@ fn first_known_challenge_is_answered_beside_unknown_ones() {
             .iter()
             .map(|one| ("WWW-Authenticate", *one))
             .collect();
-        let step = dialogue.answered(answer(&request, 401, &headers));
-        let Ok(DialogueStep::ToCamera(signed)) = step else {
-            panic!("{step:?}")
-        };
+        let signed = dialogue.signed(&request, &headers);
         assert!(
             signed.header("authorization").unwrap().starts_with(scheme),
             "{challenges:?}"
@@ -238,25 +239,20 @@ fn redirects_are_followed_to_allowed_places_only() {
         assert_eq!(followed.method(), "DESCRIBE");
         Ok((followed.url().to_owned(), dialogue.is_home()))
     };
-    let good = |url: &str, is_home| Ok((url.to_owned(), is_home));
-    assert_eq!(
-        follow("rtsps://gate:7441/new"),
-        good("rtsps://gate:7441/new", true)
-    );
-    assert_eq!(follow("/new?x=1"), good("rtsps://gate:7441/new?x=1", true));
-    assert_eq!(
-        follow("rtsps://GATE:7441/new"),
-        good("rtsps://GATE:7441/new", true)
-    );
-    assert_eq!(
-        follow("rtsps://other:login@gate:7441/n"),
-        good("rtsps://gate:7441/n", true)
-    );
-    assert_eq!(follow("rtsps://gate/new"), good("rtsps://gate/new", false));
-    assert_eq!(
-        follow("rtsps://recorder/new"),
-        good("rtsps://recorder/new", false)
-    );
+    for (to, url, is_home) in [
+        ("rtsps://gate:7441/new", "rtsps://gate:7441/new", true),
+        ("/new?x=1", "rtsps://gate:7441/new?x=1", true),
+        ("rtsps://GATE:7441/new", "rtsps://GATE:7441/new", true),
+        (
+            "rtsps://other:login@gate:7441/n",
+            "rtsps://gate:7441/n",
+            true,
+        ),
+        ("rtsps://gate/new", "rtsps://gate/new", false),
+        ("rtsps://recorder/new", "rtsps://recorder/new", false),
+    ] {
+        assert_eq!(follow(to), Ok((url.to_owned(), is_home)), "{to}");
+    }
     let refused = |to: &str| {
         let failure: Failure = follow(to).unwrap_err();
         (failure.fault, failure.text)
@@ -304,50 +300,18 @@ fn redirects_in_a_circle_or_without_end_are_named() {
 }
 
 #[test]
-fn login_is_not_sent_to_another_port() {
-    let mut dialogue = dialogue("rtsp://gate/old");
-    let request = dialogue.camera_gets("DESCRIBE", &[]);
-    let request = dialogue
-        .redirected(&request, "rtsp://gate:8554/new")
-        .unwrap();
-    let challenge = [("WWW-Authenticate", "Basic realm=\"r\"")];
-    let end = dialogue
-        .answered(answer(&request, 401, &challenge))
-        .unwrap_err();
-    assert_eq!(end.fault, Fault::AuthFailed);
-    assert!(
-        end.text
-            .contains("rtsp://gate:8554/new, which demands a login"),
-        "{end}"
-    );
-}
-
-#[test]
 fn setup_answer_gets_the_channels_that_it_lacks() {
     let tcp = "RTP/AVP/TCP;unicast;interleaved=0-1";
     let udp = "RTP/AVP;unicast;client_port=5000-5001";
+    let sourced = "RTP/AVP;unicast;source=192.0.2.8";
+    let other_channels = "RTP/AVP/TCP;unicast;interleaved=4-5";
+    let ported = "RTP/AVP;unicast;client_port=5000-5001;server_port=6-7";
     for (asked, agreed, completed) in [
-        (
-            tcp,
-            "RTP/AVP/TCP;unicast",
-            "RTP/AVP/TCP;unicast;interleaved=0-1",
-        ),
-        (tcp, "", tcp),
-        (
-            tcp,
-            "RTP/AVP/TCP;unicast;interleaved=4-5",
-            "RTP/AVP/TCP;unicast;interleaved=4-5",
-        ),
-        (
-            udp,
-            "RTP/AVP;unicast;client_port=5000-5001;server_port=6-7",
-            "RTP/AVP;unicast;client_port=5000-5001;server_port=6-7;source=192.0.2.7",
-        ),
-        (
-            udp,
-            "RTP/AVP;unicast;source=192.0.2.8",
-            "RTP/AVP;unicast;source=192.0.2.8",
-        ),
+        (tcp, "RTP/AVP/TCP;unicast", tcp.to_owned()),
+        (tcp, "", tcp.to_owned()),
+        (tcp, other_channels, other_channels.to_owned()),
+        (udp, ported, format!("{ported};source=192.0.2.7")),
+        (udp, sourced, sourced.to_owned()),
     ] {
         assert_eq!(completed_transport(asked, agreed, PEER), completed);
     }
@@ -367,11 +331,7 @@ fn session_is_kept_alive_twice_within_its_timeout() {
         let mut dialogue = dialogue("rtsp://gate/x");
         let methods = dialogue.camera_gets("OPTIONS", &[]);
         dialogue.client_gets(answer(&methods, 200, &[("Public", "SETUP, PLAY")]));
-        let setup = dialogue.camera_gets("SETUP", &[("Transport", "RTP/AVP/TCP;interleaved=0-1")]);
-        dialogue.client_gets(answer(&setup, 200, &[("Session", session)]));
-        assert_eq!(dialogue.keep_alive_due(), None, "nothing plays");
-        let play = dialogue.camera_gets("PLAY", &[]);
-        dialogue.client_gets(answer(&play, 200, &[]));
+        dialogue.plays(session);
         let due = dialogue.keep_alive_due().unwrap();
         assert_eq!(due.since(START).as_secs_f64(), every_s, "{session}");
         assert!(dialogue.keep_alive(START).is_none());
@@ -412,10 +372,7 @@ fn stale_login_is_repeated_three_times_also_while_playing() {
     assert_eq!(repeats, REPEATS_MAX);
     assert!(matches!(step, DialogueStep::Refused(_)), "{step:?}");
 
-    let setup = dialogue.camera_gets("SETUP", &[("Transport", "RTP/AVP/TCP;interleaved=0-1")]);
-    dialogue.client_gets(answer(&setup, 200, &[("Session", "1")]));
-    let play = dialogue.camera_gets("PLAY", &[]);
-    dialogue.client_gets(answer(&play, 200, &[]));
+    dialogue.plays("1");
     let due = dialogue.keep_alive_due().unwrap();
     let request = dialogue.keep_alive(due).unwrap();
     let (repeats, step) = stale_repeats(&mut dialogue, request);
@@ -427,10 +384,7 @@ fn stale_login_is_repeated_three_times_also_while_playing() {
 fn login_for_other_letters_names_the_encoded_address() {
     let mut dialogue = dialogue("rtsp://gate/straße");
     let request = dialogue.camera_gets("DESCRIBE", &[]);
-    let step = dialogue.answered(answer(&request, 401, &STALE));
-    let Ok(DialogueStep::ToCamera(signed)) = step else {
-        panic!("{step:?}")
-    };
+    let signed = dialogue.signed(&request, &STALE);
     let login = signed.header("authorization").unwrap();
     assert!(login.contains("uri=\"rtsp://gate/stra%C3%9Fe\""), "{login}");
 }
@@ -445,10 +399,7 @@ fn login_that_cannot_be_written_is_a_refusal() {
     let mut dialogue = RtspDialogue::new(RELAY, &settings).unwrap();
     let challenge = [("WWW-Authenticate", "Digest realm=\"r\", nonce=\"n\"")];
     let request = dialogue.camera_gets("DESCRIBE", &[]);
-    let step = dialogue.answered(answer(&request, 401, &challenge));
-    let Ok(DialogueStep::ToCamera(again)) = step else {
-        panic!("{step:?}")
-    };
+    let again = dialogue.signed(&request, &challenge);
     let refused = dialogue.is_refused(answer(&again, 401, &challenge));
     assert_eq!(refused.status(), Some(401));
 }
@@ -466,36 +417,4 @@ fn missing_method_and_refusal_of_a_stream_are_no_refusals() {
     let parameter = dialogue.camera_gets("GET_PARAMETER", &[]);
     dialogue.client_gets(answer(&parameter, 451, &[]));
     assert_eq!(dialogue.closed().unwrap_err(), closed());
-}
-
-#[test]
-fn camera_that_closes_with_its_challenge_gets_the_login_once() {
-    let mut dialogue = dialogue("rtsp://gate/x");
-    let describe = dialogue.camera_gets("DESCRIBE", &[]);
-    let demanded = answer(&describe, 401, &[("WWW-Authenticate", "Basic realm=\"x\"")]);
-    let Ok(DialogueStep::ToCamera(_)) = dialogue.answered(demanded) else {
-        panic!("no login is sent")
-    };
-    let again = match dialogue.closed() {
-        Ok(DialogueStep::Reconnect(request)) => request,
-        other => panic!("{other:?}"),
-    };
-    assert!(again.header("authorization").is_some());
-    assert_eq!(dialogue.closed().unwrap_err(), closed());
-}
-
-#[test]
-fn requests_without_a_stream_end_after_the_allowed_number() {
-    let mut dialogue = dialogue("rtsp://gate/x");
-    for _ in 0..REQUESTS_MAX {
-        let request = dialogue.camera_gets("DESCRIBE", &[]);
-        dialogue.is_refused(answer(&request, 503, &[]));
-    }
-    let end = dialogue.request(&asked("DESCRIBE", RELAY, &[]), START);
-    assert!(
-        end.unwrap_err()
-            .text
-            .contains("no stream within 64 requests")
-    );
-    assert_eq!(dialogue.numbers, REQUESTS_MAX);
 }

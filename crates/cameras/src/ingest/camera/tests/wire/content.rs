@@ -71,27 +71,6 @@ async fn picture_without_its_first_slice_is_not_shown() {
     );
 }
 
-// Faults: C25.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn camera_with_right_marks_delays_its_first_frame_only() {
-    const EVERY: Duration = Duration::from_secs(1);
-    let script = CameraScript {
-        every: EVERY,
-        ..good()
-    };
-    let server = serve(&script).await;
-    let mut watched = WatchedCamera::start(camera_of(&server));
-    let mut delays = Vec::new();
-    for _ in 0..6 {
-        let times = watched.frame().await.times;
-        delays.push(times.decoded.since(times.received));
-    }
-    watched.stop().await;
-    assert!(delays[0] >= EVERY / 2, "{delays:?}");
-    delays.sort_unstable();
-    assert!(delays[2] < EVERY / 4, "{delays:?}");
-}
-
 // Faults: C27.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn codec_that_was_not_announced_is_named() {

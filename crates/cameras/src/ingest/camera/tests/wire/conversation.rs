@@ -24,40 +24,6 @@ fn configured(url: String, change: impl FnOnce(&mut RtspConfig)) -> CameraConfig
     camera
 }
 
-// Faults: C6.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn sha256_logs_in_and_its_wrong_login_is_tried_once() {
-    let (health, _, server) = played(
-        "SHA-256",
-        with_login(Scheme::DigestSha256),
-        |_| {},
-        streams(5),
-    )
-    .await;
-    assert_undamaged(&health, "SHA-256");
-    let memory = server.memory();
-    assert_eq!(
-        (memory.connections, memory.wrong_logins),
-        (1, 0),
-        "{memory:?}"
-    );
-
-    let server = serve(&with_login(Scheme::DigestSha256)).await;
-    let wrong = configured(server.url(), |rtsp| {
-        rtsp.password = Some(Secret::new("another".into()));
-    });
-    let watched = CheckedCamera::start(wrong, &good());
-    let health = watched.failure().await;
-    assert_eq!(health.failure.unwrap().fault, Fault::AuthFailed);
-    watched.stop().await;
-    let memory = server.memory();
-    assert_eq!(
-        (memory.connections, memory.wrong_logins),
-        (1, 1),
-        "{memory:?}"
-    );
-}
-
 // Faults: C11, C12.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn setup_without_channels_and_short_timeout_stream() {

@@ -65,18 +65,11 @@ async fn udp_frames_are_shown_except_those_with_losses() {
 async fn auto_transport_falls_back_to_udp_and_silence_is_noticed() {
     tape(TapeCodec::H264);
     let only = |takes| CameraScript { takes, ..good() };
-    let auto = async |name: &str, takes, transport: &str, tries: usize| {
-        let (health, _, server) =
-            played(name, only(takes), over(Transport::Auto), streams(20)).await;
-        assert_eq!(health.stream.transport, Some(transport), "{name}");
-        assert_eq!(server.memory().connections, tries, "{name}");
-    };
-    let refused = async {
-        let server = Server::start(move |_| only(Takes::Tcp)).await;
-        let watched = CheckedCamera::start(rtsp(server.url(), Transport::Udp), &good());
-        let health = watched.failure().await;
-        assert_eq!(health.failure.unwrap().fault, Fault::Unsupported);
-        watched.stop().await;
+    let both = async {
+        let script = only(Takes::Both);
+        let (health, _, server) = played("both", script, over(Transport::Auto), streams(20)).await;
+        assert_eq!(health.stream.transport, Some("tcp"));
+        assert_eq!(server.memory().connections, 1);
     };
     let remembered = async {
         let server = Server::start(move |_| only(Takes::Udp)).await;
@@ -117,12 +110,5 @@ async fn auto_transport_falls_back_to_udp_and_silence_is_noticed() {
         watched.comes_back(&health, "after silence").await;
         watched.stop().await;
     };
-    tokio::join!(
-        auto("auto, datagrams alone", Takes::Udp, "udp", 2),
-        auto("auto, both", Takes::Both, "tcp", 1),
-        refused,
-        remembered,
-        probed,
-        silent
-    );
+    tokio::join!(both, remembered, probed, silent);
 }

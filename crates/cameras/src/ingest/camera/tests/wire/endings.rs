@@ -64,11 +64,6 @@ async fn each_session_end_sends_one_teardown() {
         watched.stop().await;
         gone(&server, 2).await;
     };
-    let stopped = async {
-        let (server, watched) = playing(good, LIMIT).await;
-        watched.stop().await;
-        gone(&server, 1).await;
-    };
     let dropped = async {
         let (server, watched) = playing(good, LIMIT).await;
         drop(watched.handle);
@@ -82,7 +77,7 @@ async fn each_session_end_sends_one_teardown() {
         eventually("a goodbye to who is silent", heard).await;
         watched.stop().await;
     };
-    tokio::join!(disabled, reconnected, stopped, dropped, stalled);
+    tokio::join!(disabled, reconnected, dropped, stalled);
 }
 
 /// The client ended each session with one TEARDOWN, and all connections are closed.

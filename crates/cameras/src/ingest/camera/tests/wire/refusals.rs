@@ -47,7 +47,7 @@ async fn each_refusal_has_its_reason_and_pause_then_recovers() {
             cases.push(Case::new(format!("{deed:?} at {request}"), script, fault));
         }
     }
-    for scheme in [Scheme::Basic, Scheme::Digest] {
+    for scheme in [Scheme::Basic, Scheme::Digest, Scheme::DigestSha256] {
         let wrong = login(scheme, "another");
         let closed = wrong
             .clone()
@@ -60,7 +60,7 @@ async fn each_refusal_has_its_reason_and_pause_then_recovers() {
     side_by_side(cases).await;
 }
 
-// Faults: C2, C3.
+// Faults: C2, C3, C6.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wrong_login_is_tried_once_per_connection() {
     const ODD: &str = "p@ss/w:rd%41 #?ü";
@@ -68,6 +68,7 @@ async fn wrong_login_is_tried_once_per_connection() {
     for scheme in [
         Scheme::Basic,
         Scheme::Digest,
+        Scheme::DigestSha256,
         Scheme::DigestFor(1),
         Scheme::DigestFor(3),
     ] {
@@ -123,16 +124,4 @@ async fn closed_port_is_retried_until_a_camera_listens() {
     watched.comes_back(&health, "a listener").await;
     watched.stop().await;
     drop(server);
-}
-
-// Faults: C14.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn auto_transport_tries_the_other_at_once_after_a_refusal() {
-    let server = Server::start(|_| good().at("SETUP", CameraFault::Refuse(461))).await;
-    let watched = CheckedCamera::start(rtsp(server.url(), Transport::Auto), &good());
-    let both = |health: &Health| health.attempts >= 2;
-    let health = watched.until("both transports", both).await;
-    assert_eq!(health.failure.unwrap().fault, Fault::Protocol);
-    watched.stop().await;
-    assert!(server.memory().count("SETUP") >= 2);
 }
