@@ -126,14 +126,11 @@ impl ModelRecord {
 
     /// The maps for these weights in this precision.
     pub fn score_maps(&self, weights_sha256: &str, precision: GpuPrecision) -> ScoreMaps {
-        let mut maps = ScoreMaps::default();
-        let of_these = |map: &&RecordedScoreMap| {
-            map.weights_sha256 == weights_sha256 && map.precision == precision
-        };
-        for map in self.score_maps.iter().filter(of_these) {
-            maps.set(map.kind, map.points.clone());
-        }
-        maps
+        let maps = self
+            .score_maps
+            .iter()
+            .filter(|map| map.weights_sha256 == weights_sha256 && map.precision == precision);
+        maps.map(|map| (map.kind, map.points.clone())).collect()
     }
 
     /// Replaces the map of the same kind and precision; those of other weights are removed.
@@ -235,9 +232,9 @@ mod tests {
             Some(record.clone())
         );
         let maps = record.score_maps("abc", GpuPrecision::Int8);
-        let detect = maps.of(ScoredKind::Detect).unwrap();
+        let detect = maps.get(&ScoredKind::Detect).unwrap();
         assert_eq!(detect.share(0.25), 0.125);
-        assert_eq!(maps.kinds(), [ScoredKind::Detect, ScoredKind::Query]);
+        assert!(maps.keys().eq(&[ScoredKind::Detect, ScoredKind::Query]));
         let none = ScoreMaps::default();
         assert_eq!(record.score_maps("abc", GpuPrecision::Bf16), none);
         assert_eq!(record.score_maps("abd", GpuPrecision::Int8), none);

@@ -182,23 +182,7 @@ impl ScoreMap {
 }
 
 /// The maps of a model in one precision. Empty by default: scores are the model's own probabilities.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ScoreMaps(BTreeMap<ScoredKind, ScoreMap>);
-
-impl ScoreMaps {
-    pub fn of(&self, kind: ScoredKind) -> Option<&ScoreMap> {
-        self.0.get(&kind)
-    }
-
-    /// The kinds that have maps.
-    pub fn kinds(&self) -> Vec<ScoredKind> {
-        self.0.keys().copied().collect()
-    }
-
-    pub fn set(&mut self, kind: ScoredKind, map: ScoreMap) {
-        self.0.insert(kind, map);
-    }
-}
+pub type ScoreMaps = BTreeMap<ScoredKind, ScoreMap>;
 
 #[cfg(test)]
 mod tests {

@@ -240,7 +240,7 @@ fn require_maps(reference: &AnsweredPictures, pictures: &[AskedPicture]) -> anyh
     let tasks = pictures.iter().flat_map(|picture| &picture.tasks);
     for kind in tasks.filter_map(ScoredKind::of) {
         let (kind_name, precision) = (kind.name(), &reference.card.precision);
-        reference.maps.of(kind).with_context(|| {
+        reference.maps.get(&kind).with_context(|| {
             format!(
                 "model.toml has no map of the scores of {kind_name} in {precision}, which --write would carry over; `spotter eval --write` makes it of labelled pictures"
             )
@@ -254,7 +254,7 @@ fn take_for_right(reference: &AnsweredPictures, pictures: &mut [AskedPicture]) {
     for (picture, answers) in pictures.iter_mut().zip(&reference.answers) {
         let both = picture.tasks.iter().zip(answers);
         let known = both.map(|(task, answer)| {
-            let map = ScoredKind::of(task).and_then(|kind| reference.maps.of(kind));
+            let map = ScoredKind::of(task).and_then(|kind| reference.maps.get(&kind));
             known_answer(answer, |score| map.map_or(score, |map| map.share(score)))
         });
         picture.known = known.collect();

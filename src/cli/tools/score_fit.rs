@@ -38,7 +38,7 @@ impl ScoredAnswers {
     /// A map for each kind that has answers, or why there is none. `recorded` are the maps that the model has already.
     pub fn fit(&self, recorded: &ScoreMaps) -> Vec<ScoreFit> {
         let fits = self.of_kind.iter();
-        fits.map(|(kind, answers)| ScoreFit::of(*kind, answers, recorded.of(*kind)))
+        fits.map(|(kind, answers)| ScoreFit::of(*kind, answers, recorded.get(kind)))
             .collect()
     }
 }
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(kinds, [ScoredKind::Query]);
         let read = ModelRecord::read(folder.path()).unwrap().unwrap();
         let maps = read.score_maps("abc", GpuPrecision::Int8);
-        assert!(maps.of(ScoredKind::Query).is_some() && maps.of(ScoredKind::Point).is_none());
+        assert!(maps.get(&ScoredKind::Query).is_some() && maps.get(&ScoredKind::Point).is_none());
         let texts: Vec<String> = fits.iter().map(ScoreFit::to_string).collect();
         assert!(texts[0].contains("20 answers are too few"), "{texts:?}");
         assert!(texts[1].contains("could not be tested"), "{texts:?}");

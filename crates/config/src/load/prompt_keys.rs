@@ -15,14 +15,7 @@ pub fn prompt_of_keys(
     id: &PromptId,
     camera: &CameraConfig,
 ) -> Result<PromptConfig, String> {
-    let of_camera = PromptScope {
-        rate: camera.rate,
-        crops_max: camera.crops_max,
-        events: camera.events,
-        zones: &camera.zones,
-        lines: &camera.lines,
-    };
-    read_keys("prompt", keys, |table| prompt(id.clone(), table, of_camera))
+    read_keys("prompt", keys, |table| prompt(id.clone(), table, camera))
 }
 
 /// Reads a table that is called `name` in messages. The error is one line of all mistakes, the first ones in full.

@@ -13,21 +13,13 @@ pub enum Severity {
     Warning,
 }
 
-/// A place in the file, counted from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FilePosition {
-    pub line: usize,
-    /// Counted in characters, not in bytes.
-    pub column: usize,
-}
-
 /// One thing that is wrong. No field ever contains a secret or the login of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigProblem {
     /// The file as it was named on the command line.
     pub file: String,
-    /// Where; `None` when the file could not be read at all.
-    pub place: Option<FilePosition>,
+    /// Line and column, counted from 1, the column in characters; `None` when the file could not be read at all.
+    pub place: Option<(usize, usize)>,
     /// The key with its tables, such as `camera.gate.rate`; empty when the problem is with the whole file.
     pub key: String,
     /// What is wrong and what to do.
@@ -35,21 +27,26 @@ pub struct ConfigProblem {
     pub severity: Severity,
 }
 
+impl ConfigProblem {
+    pub fn is_error(&self) -> bool {
+        self.severity == Severity::Error
+    }
+}
+
 /// `site.toml:14:1 camera.gate.promts: unknown key; did you mean "prompt"?`
 impl fmt::Display for ConfigProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.file)?;
-        if let Some(place) = self.place {
-            write!(f, ":{}:{}", place.line, place.column)?;
-        }
-        match (self.place, self.key.as_str()) {
-            (_, "") => f.write_str(": ")?,
-            (_, key) => write!(f, " {key}: ")?,
-        }
-        if self.severity == Severity::Warning {
-            f.write_str("warning: ")?;
-        }
-        f.write_str(&self.text)
+        let place = self.place.map(|(line, column)| format!(":{line}:{column}"));
+        let key = match self.key.as_str() {
+            "" => String::new(),
+            key => format!(" {key}"),
+        };
+        let warning = match self.severity {
+            Severity::Error => "",
+            Severity::Warning => "warning: ",
+        };
+        let (file, place, text) = (&self.file, place.unwrap_or_default(), &self.text);
+        write!(f, "{file}{place}{key}: {warning}{text}")
     }
 }
 
@@ -88,8 +85,10 @@ impl ConfigProblems {
 
     /// How many of them forbid the start.
     pub fn errors(&self) -> usize {
-        let errors = self.list.iter();
-        errors.filter(|p| p.severity == Severity::Error).count()
+        self.list
+            .iter()
+            .filter(|problem| problem.is_error())
+            .count()
     }
 }
 
@@ -145,12 +144,11 @@ impl Notes {
 
     /// Begins a section of the reference, or goes on with it.
     pub(super) fn describe_section(&self, section: SectionReference) {
-        let mut sections = self.sections.as_ref().map(RefCell::borrow_mut);
-        if let Some(sections) = &mut sections
-            && sections.iter().all(|known| known.title != section.title)
-        {
-            sections.push(section);
-        }
+        let Some(sections) = &self.sections else {
+            return;
+        };
+        let is_new = (sections.borrow().iter()).all(|known| known.title != section.title);
+        sections.borrow_mut().extend(is_new.then_some(section));
     }
 
     /// Adds a key to a section, once.
@@ -200,20 +198,18 @@ impl Notes {
     pub(crate) fn into_result(self) -> Result<Vec<ConfigProblem>, ConfigProblems> {
         let file = self.file.clone();
         let list = self.into_list();
-        if list.iter().any(|p| p.severity == Severity::Error) {
+        if list.iter().any(ConfigProblem::is_error) {
             Err(ConfigProblems::new(&file, list))
         } else {
             Ok(list)
         }
     }
 
-    fn place_of(&self, offset: usize) -> FilePosition {
+    fn place_of(&self, offset: usize) -> (usize, usize) {
         let before = self.text.get(..offset).unwrap_or(&self.text);
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        FilePosition {
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-        }
+        let column = before[line_start..].chars().count() + 1;
+        (before.matches('\n').count() + 1, column)
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     area::{LineConfig, ZoneConfig, line, polygons, zone},
-    prompt::{EventConfig, PromptConfig, PromptScope, crops, events, prompt},
+    prompt::{EventConfig, PromptConfig, crops, events, prompt},
     source::{SourceConfig, Transport, source, transports},
     trigger::{TriggerConfig, trigger},
 };
@@ -256,7 +256,6 @@ pub(crate) fn camera(
 ) -> Option<CameraConfig> {
     let mut defaults = base.clone();
     defaults.read(&mut table);
-    let settings = defaults.camera;
     let (source, onvif_url) = source(scope, &mut table, defaults.transport);
     keys! { table;
         /// Areas that are blacked out before the model receives the picture.
@@ -282,31 +281,29 @@ pub(crate) fn camera(
         let example = format!("[camera.{id}.prompt.NAME] with detect, point or query");
         table.error(format!("no prompt; add {example}"));
     }
-    let of_camera = PromptScope {
-        rate: settings.rate,
-        crops_max: settings.crops_max,
-        events: settings.events,
-        zones: &zones,
-        lines: &lines,
-    };
-    let read = |(id, table)| self::prompt(id, table, of_camera);
-    let prompts: Vec<PromptConfig> = prompt.into_iter().filter_map(read).collect();
-    let is_used = |id: &LineId| prompts.iter().any(|prompt| prompt.lines.contains(id));
-    for LineConfig { id, .. } in lines.iter().filter(|line| !is_used(&line.id)) {
-        table.warning(format!(
-            "no prompt counts at line {id}; add lines = [\"{id}\"] to a prompt"
-        ));
-    }
-    table.finish();
-    Some(CameraConfig {
+    let mut camera = CameraConfig {
         id,
-        source: source?,
         mask,
         zones,
         lines,
         triggers,
         onvif_url,
-        prompts,
-        ..settings
-    })
+        ..defaults.camera
+    };
+    let read = |(id, table)| self::prompt(id, table, &camera);
+    camera.prompts = prompt.into_iter().filter_map(read).collect();
+    let is_used = |id: &LineId| {
+        camera
+            .prompts
+            .iter()
+            .any(|prompt| prompt.lines.contains(id))
+    };
+    for LineConfig { id, .. } in camera.lines.iter().filter(|line| !is_used(&line.id)) {
+        table.warning(format!(
+            "no prompt counts at line {id}; add lines = [\"{id}\"] to a prompt"
+        ));
+    }
+    table.finish();
+    camera.source = source?;
+    Some(camera)
 }

@@ -164,7 +164,7 @@ impl Engine {
         }
         if let Some(record) = loaded.record {
             let maps = record.score_maps(&card.sha256, card.score_precision());
-            card.calibrated = maps.kinds();
+            card.calibrated = maps.keys().copied().collect();
             engine.set_score_maps(maps);
         }
         Ok((engine, card))

@@ -472,7 +472,7 @@ impl Engine {
     }
 
     fn score_map(&self, task: &Task) -> Option<&ScoreMap> {
-        self.score_maps.of(ScoredKind::of(task)?)
+        self.score_maps.get(&ScoredKind::of(task)?)
     }
 
     /// Objects as places in the whole picture, of which the model saw `region`; `None` for tasks whose answer is a text.

@@ -301,7 +301,7 @@ fn score_map_applies_to_answers_of_its_kind() {
     let map = ScoreMap::try_from(vec![[0.0, 0.25], [1.0, 0.25]]).expect("a map");
     let mut scores = |kind| {
         let mut maps = ScoreMaps::default();
-        maps.set(kind, map.clone());
+        maps.insert(kind, map.clone());
         engine.set_score_maps(maps);
         let answered = engine.look(look(1, Mono::from_nanos(u64::MAX)));
         let answers = answered.expect("a device").into_answers();
