@@ -23,12 +23,15 @@ use std::{
 use support::{DONE, FAILED, PATIENCE, command, spotter, until};
 use tokio::time::timeout;
 
-use spotter::app::{EngineOrder, MeasuredEngine, open_with};
+use spotter::app::{EngineOrder, MeasuredEngine};
 use spotter_config::{self as config, ModelSource};
 use spotter_core::{Look, Outcome, Picture, SystemClock, Task, WholeLook};
 use spotter_engine::{
-    open::ModelDevice,
-    service::handle::{EngineEnd, EngineHandle},
+    open::{ExpectedLook, ModelDevice},
+    service::{
+        handle::{EngineEnd, EngineHandle},
+        outside,
+    },
 };
 
 /// An engine with its process.
@@ -47,7 +50,7 @@ impl Apart {
         let script = "echo $$ > \"$0\" && exec \"$1\" engine";
         program.args(["-c", script]).arg(&pid_file);
         program.arg(env!("CARGO_BIN_EXE_spotter"));
-        let (engine, end, measured) = within(open_with(program, order(), clock()))
+        let (engine, end, measured) = within(outside::start(program, order(), clock()))
             .await
             .expect("an engine");
         let pid = fs::read_to_string(&pid_file).expect("the number of its process");
@@ -98,8 +101,10 @@ fn order() -> EngineOrder {
             device: config::DevicePreference::Cpu,
             ..config::ModelSettings::of(ModelSource::Embedded)
         },
-        tasks: vec![task()],
-        looks: Vec::new(),
+        looks: vec![ExpectedLook {
+            width: 64,
+            tasks: vec![task()],
+        }],
     }
 }
 
@@ -179,7 +184,7 @@ async fn engine_that_cannot_open_reports_why_and_leaves_no_process() {
         ),
         (no_engine, order(), "exit code 3"),
     ] {
-        let Err(stopped) = within(open_with(program, order, clock())).await else {
+        let Err(stopped) = within(outside::start(program, order, clock())).await else {
             panic!("opened in spite of {reason}")
         };
         assert!(stopped.to_string().contains(reason), "{stopped}");

@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use spotter_core::{Mono, NodeId};
 use spotter_fleet::{
     entries::{Heartbeat, HeartbeatEntry},
-    state::{FleetState, NodeIdentity},
+    state::FleetState,
 };
 
 fuzz_target!(|json: &[u8]| {
@@ -15,10 +15,7 @@ fuzz_target!(|json: &[u8]| {
         return;
     };
     let node = |name| NodeId::new(name).expect("an id");
-    let me = NodeIdentity {
-        node: node("edge1"),
-        machine: "m".into(),
-    };
+    let me = node("edge1");
     for mut state in [FleetState::member(me), FleetState::default()] {
         state.connected(Mono::default());
         state.current();

@@ -10,6 +10,7 @@
 use std::collections::BTreeMap;
 
 use spotter_core::CameraId;
+use spotter_fleet::assignment::rank;
 
 /// The label of each camera's engine.
 pub type CameraAssignment = BTreeMap<CameraId, String>;
@@ -42,7 +43,8 @@ pub fn deal(
     open.sort_by(|a, b| b.1.total_cmp(a.1));
     for (camera, cost) in open {
         let mut ranking: Vec<&EngineCapacity> = engines.iter().collect();
-        ranking.sort_by(|a, b| b.rank(camera).total_cmp(&a.rank(camera)));
+        let rank = |engine: &EngineCapacity| rank(&engine.label, engine.looks_hz, camera);
+        ranking.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
         let load = |engine: &EngineCapacity| {
             let others = busy.get(&*engine.label).copied().unwrap_or_default();
             (others + cost) / engine.looks_hz
@@ -55,20 +57,6 @@ pub fn deal(
         }
     }
     dealt
-}
-
-impl EngineCapacity {
-    /// Of all engines, the highest wins in proportion to the weights.
-    fn rank(&self, camera: &CameraId) -> f64 {
-        let names = self.label.bytes().chain([0]).chain(camera.as_str().bytes());
-        // FNV-1a, whose last bytes are mixed into all bits.
-        let hash = names.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        let mixed = (hash ^ (hash >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let share = ((mixed >> 11) as f64 + 0.5) / (1_u64 << 53) as f64;
-        -self.looks_hz / share.ln()
-    }
 }
 
 #[cfg(test)]

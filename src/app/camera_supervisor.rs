@@ -6,9 +6,8 @@ use std::{future::pending, sync::Arc, time::Duration};
 
 use tokio::{sync::watch, task::JoinSet};
 
-use self::health_report::{HealthDigest, HealthReason, health_message};
+use self::health_report::{HealthReason, PublishedHealth, health_message};
 use super::{
-    camera_sessions::CameraSessions,
     notice::{CameraSwitch, LookSwitch, StageNotice},
     stage::{Handles, Stage, StageContext, StageFuture},
     status,
@@ -34,7 +33,6 @@ pub struct CameraSupervisor {
     cameras: Vec<SupervisedCamera>,
     /// Sessions of removed cameras that are being closed.
     closing: JoinSet<CameraId>,
-    sessions: CameraSessions,
     shortages_logged: LogThrottle<CameraId>,
     /// How frames stay on the GPU; `None` when they have to be copied to the host.
     device: Option<DeviceMap>,
@@ -56,7 +54,7 @@ struct SupervisedCamera {
     has_warned_of_gop: bool,
     /// Why prompts have no strips, though it streams.
     no_strips: Option<String>,
-    published: Option<(HealthDigest, Mono)>,
+    published: Option<PublishedHealth>,
 }
 
 impl CameraSupervisor {
@@ -69,7 +67,6 @@ impl CameraSupervisor {
         let mut supervisor = Self {
             cameras: Vec::new(),
             closing: JoinSet::new(),
-            sessions: CameraSessions::default(),
             shortages_logged: LogThrottle::default(),
             device,
             handles,
@@ -87,22 +84,11 @@ impl CameraSupervisor {
         };
         let clock = Arc::clone(&self.handles.clock);
         let handle = ingest::spawn(camera.clone(), clock, Arc::new(sink), self.device);
-        self.sessions.lock().insert(camera.id.clone());
         self.cameras.push(SupervisedCamera::new(camera, handle));
     }
 
     fn close_session(&mut self, camera: SupervisedCamera, limit: Duration) {
         self.closing.spawn(camera.close(limit));
-    }
-
-    pub fn sessions(&self) -> CameraSessions {
-        self.sessions.clone()
-    }
-
-    fn is_watched(&self, camera: &CameraId) -> bool {
-        self.cameras
-            .iter()
-            .any(|watched| watched.camera.id == *camera)
     }
 
     fn find(&mut self, camera: &CameraId) -> Option<&mut SupervisedCamera> {
@@ -158,11 +144,8 @@ impl Stage for CameraSupervisor {
     fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async {
             match self.closing.join_next().await {
-                Some(Ok(closed)) if !self.is_watched(&closed) => {
-                    self.sessions.lock().remove(&closed);
-                    Vec::new()
-                }
-                Some(_) => Vec::new(),
+                Some(Ok(closed)) => vec![StageNotice::SessionClosed(closed)],
+                Some(Err(_)) => Vec::new(),
                 None => pending().await,
             }
         })
@@ -327,8 +310,8 @@ impl SupervisedCamera {
             return;
         }
         let reason = self.reason(&health);
-        let digest = HealthDigest::of(&health, reason.as_ref());
-        if !digest.is_due(self.published.as_ref(), now) {
+        let published = PublishedHealth::new(&health, reason.as_ref(), now);
+        if !published.is_due_after(self.published.as_ref()) {
             return;
         }
         let (camera, online) = (self.camera.id.clone(), self.is_online());
@@ -341,7 +324,7 @@ impl SupervisedCamera {
             health: Box::new(health_message(&health, reason.as_ref())),
         });
         self.warn_of_rare_key_frames(health.stream.gop_s);
-        self.published = Some((digest, now));
+        self.published = Some(published);
     }
 
     fn status(&self) -> CameraStatus {

@@ -9,17 +9,15 @@
 //!
 //! What the stages are is known to [`stages`](super::stages) alone.
 
-use std::{future::poll_fn, path::PathBuf, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
 
 use anyhow::Context as _;
 use futures_util::future::join_all;
 use tokio::time::{interval, sleep};
 
 use super::{
-    engine_supervisor::OpenEngines,
-    lines::Lines,
-    logging::{Logging, remember_secrets},
-    loop_turns::LoopTurns,
+    logging::remember_secrets,
+    loop_turns::timed,
     notice::{RunEnd, StageNotice},
     reload::{adapters_fit_model, log_warnings},
     report::RunReport,
@@ -32,48 +30,19 @@ use crate::ops::{
 };
 use spotter_config::{Config, LoadedConfig};
 use spotter_control::ConfigStore;
-use spotter_core::{Clock, SystemClock};
 use spotter_state::StateStore;
 
 /// Grace for loading a model; also the unit's `TimeoutStartSec`.
 const START_LIMIT: Duration = Duration::from_secs(180);
 
-pub struct Start {
-    /// The file, for reloads.
-    pub path: PathBuf,
-    pub loaded: LoadedConfig,
-    /// The secrets of every configuration that is used are masked in this log.
-    pub logging: Logging,
-    /// Print detections for people.
-    pub console: bool,
-    /// Prints messages for programs.
-    pub lines: Option<Lines>,
-    /// Stops after this time.
-    pub seconds: Option<u64>,
-}
-
-/// Runs until a signal, the time limit, or a failure that only a restart of the process can repair.
-pub async fn run(start: Start) -> anyhow::Result<RunReport> {
-    let open_engines: Arc<OpenEngines> = Arc::new(|plan| Box::pin(plan.open()));
-    run_with(start, Arc::new(SystemClock::new()), open_engines).await
-}
-
-async fn run_with(
-    start: Start,
-    clock: Arc<dyn Clock>,
-    open_engines: Arc<OpenEngines>,
+/// Runs until a signal, the time limit (`seconds`), or a failure that only a restart of the process can repair.
+pub async fn run(
+    context: ProcessContext,
+    mut loaded: LoadedConfig,
+    seconds: Option<u64>,
 ) -> anyhow::Result<RunReport> {
     let mut signals = Signals::listen().context("cannot install signal handlers")?;
-    let mut limit = pin!(time_limit(start.seconds));
-    let context = ProcessContext {
-        path: start.path,
-        logging: start.logging,
-        console: start.console,
-        lines: start.lines,
-        clock,
-        open_engines,
-    };
-    let mut loaded = start.loaded;
+    let mut limit = pin!(time_limit(seconds));
     let mut previous: Option<Config> = None;
     loop {
         remember_secrets(&context.logging.secrets, &loaded.config);
@@ -84,12 +53,10 @@ async fn run_with(
             _ = signals.next_stop() => return Ok(RunReport::default()),
             () = &mut limit => return Ok(RunReport::default()),
         };
-        let mut turns = LoopTurns::new(&context.clock);
         let end = tokio::select! {
-            end = turns.watch(daemon.run(&mut signals)) => end,
+            end = timed(&*context.clock, daemon.run(&mut signals)) => end,
             () = &mut limit => Ok(RunEnd::Stop),
         };
-        tracing::debug!("loop: {turns}");
         match &end {
             // systemd would take STOPPING=1 for the end of the process.
             Ok(RunEnd::Restart(_)) => notify::status("restarting with a new configuration"),

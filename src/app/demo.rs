@@ -15,6 +15,7 @@ use super::{
     daemon,
     logging::start_logging,
     run::{load, runtime},
+    stages::ProcessContext,
 };
 use spotter_config::{Config, SourceConfig};
 use spotter_core::{Clock, SystemClock, WallTime};
@@ -87,17 +88,14 @@ pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
     }
     say("stop     Ctrl-C\n");
     console::title();
-    let start = daemon::Start {
-        path: options.config.clone(),
-        loaded,
-        logging,
+    let context = ProcessContext {
         console: true,
-        lines: None,
-        seconds: (options.seconds > 0).then_some(options.seconds),
+        ..ProcessContext::new(&options.config, logging)
     };
+    let seconds = (options.seconds > 0).then_some(options.seconds);
     let report = runtime()?.block_on(async {
         tokio::select! {
-            report = daemon::run(start) => report,
+            report = daemon::run(context, loaded, seconds) => report,
             never = report_end(broker.as_mut()) => match never {},
         }
     })?;

@@ -18,11 +18,11 @@ use crate::ops::{
     shutdown::Signals,
     telemetry::{self, SecretList, Sink},
 };
-use spotter_config as config;
+use spotter_config::{self as config, CameraConfig};
 use spotter_core::{Clock, Task};
 use spotter_engine::{
     model,
-    open::{ExpectedLook, ModelCard, ModelDevice, measured_look, warm_up},
+    open::{ExpectedLook, MEASURED_SIZE, ModelCard, ModelDevice, measured_look, warm_up},
     service::{
         Engine, LookRule,
         handle::{self, EngineEnd, EngineHandle, EngineStopped},
@@ -45,9 +45,7 @@ pub struct EngineOrder {
     pub device: ModelDevice,
     /// `[model]`
     pub settings: config::ModelSettings,
-    /// The longest look that the cameras can produce; the engine is measured with it.
-    pub tasks: Vec<Task>,
-    /// The looks of all cameras; the device is prepared for them.
+    /// The looks of all cameras; the device is prepared for them, and measured with the longest.
     pub looks: Vec<ExpectedLook>,
 }
 
@@ -60,13 +58,6 @@ pub struct MeasuredEngine {
 }
 
 impl EngineHost {
-    pub fn for_engine_count(engines: usize) -> Self {
-        match engines {
-            0 | 1 => Self::Thread,
-            _ => Self::Process,
-        }
-    }
-
     /// Opens an engine and waits until it is measured. The error says what the operator can do.
     pub async fn open(
         self,
@@ -75,18 +66,40 @@ impl EngineHost {
     ) -> Result<(EngineHandle, EngineEnd, MeasuredEngine), EngineStopped> {
         match self {
             Self::Thread => handle::start_and_report(move || order.built(clock)).await,
-            Self::Process => open_with(this_program(), order, clock).await,
+            Self::Process => outside::start(this_program(), order, clock).await,
         }
     }
 }
 
-/// Opens an engine in a process of its own; `program` runs `spotter engine`.
-pub async fn open_with(
-    program: Command,
-    order: EngineOrder,
-    clock: Arc<dyn Clock>,
-) -> Result<(EngineHandle, EngineEnd, MeasuredEngine), EngineStopped> {
-    outside::start(program, order, clock).await
+/// The look with the most prompts: the longest one that an engine has to answer.
+pub fn longest_look(looks: &[ExpectedLook]) -> Vec<Task> {
+    let longest = looks.iter().max_by_key(|look| look.tasks.len());
+    longest.map_or_else(Vec::new, |look| look.tasks.clone())
+}
+
+/// The different looks that these cameras can ask for, when all their prompts are due. Without cameras, a usual one: the list of a fleet may be
+/// empty at first.
+pub fn expected_looks(cameras: &[CameraConfig]) -> Vec<ExpectedLook> {
+    let mut looks = Vec::new();
+    for camera in cameras {
+        let tasks = camera.prompts.iter().map(|prompt| prompt.task.clone());
+        let look = ExpectedLook {
+            width: camera.width,
+            tasks: tasks.collect(),
+        };
+        if !looks.contains(&look) {
+            looks.push(look);
+        }
+    }
+    if looks.is_empty() {
+        looks.push(ExpectedLook {
+            width: MEASURED_SIZE.0 as u32,
+            tasks: vec![Task::Detect {
+                object: "person".into(),
+            }],
+        });
+    }
+    looks
 }
 
 /// `spotter engine` of the running program, even after an update has replaced the file on the disk.
@@ -124,9 +137,9 @@ impl EngineOrder {
         let Self {
             device,
             settings,
-            tasks,
             looks,
         } = self;
+        let tasks = longest_look(&looks);
         let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
         let calibration = spotter_street::calibration_pictures;
         let (mut engine, card) =
@@ -144,12 +157,6 @@ mod tests {
     use spotter_engine::open::GpuId;
 
     #[test]
-    fn one_engine_is_a_thread_several_are_processes() {
-        assert_eq!(EngineHost::for_engine_count(1), EngineHost::Thread);
-        assert_eq!(EngineHost::for_engine_count(2), EngineHost::Process);
-    }
-
-    #[test]
     fn order_survives_serialisation() {
         let order = EngineOrder {
             device: ModelDevice::Gpu {
@@ -164,18 +171,17 @@ mod tests {
                 reuse: config::ReuseMode::Exact,
                 ..config::ModelSettings::of(config::ModelSource::Directory("/models/md2".into()))
             },
-            tasks: vec![Task::Detect {
-                object: "car".into(),
-            }],
             looks: vec![ExpectedLook {
                 width: 1280,
-                tasks: Vec::new(),
+                tasks: vec![Task::Detect {
+                    object: "car".into(),
+                }],
             }],
         };
         let text = serde_json::to_string(&order).unwrap();
         let arrived: EngineOrder = serde_json::from_str(&text).unwrap();
         assert_eq!(arrived.settings, order.settings);
-        assert_eq!((arrived.tasks, arrived.looks), (order.tasks, order.looks));
+        assert_eq!(arrived.looks, order.looks);
         assert_eq!(arrived.device.label(), "cuda 1, NVIDIA H200");
     }
 }

@@ -1,98 +1,129 @@
 //! One engine with its cameras and its sampler. An engine fails alone: the cameras of other engines continue, and its own go to
 //! them.
+//!
+//! ```text
+//!   running ── failed, or no progress ──▶ lost ── 10 s, then 1, 5, 15 min ──▶ opening ─┬─▶ running
+//!                                          ▲                                           │
+//!                                          └────────────── failed ◀────────────────────┘
+//! ```
 
 use std::{future::pending, sync::Arc, time::Duration};
 
 use tokio::{
-    sync::watch,
     task::JoinSet,
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 
 use super::{
-    engine_launch::{EngineHost, EngineOrder, MeasuredEngine},
+    engine_launch::{EngineHost, EngineOrder, MeasuredEngine, longest_look},
+    engine_supervisor::{OpenedEngines, OpeningEngines},
     engine_usage::EngineUsage,
     looks::{LookSource, LooksInFlight},
-    node_reporter::longest_look,
     request_turns::EngineRequests,
+    watchdogs::Progress,
 };
 use spotter_api::RequestQueue;
 use spotter_cameras::{
     ingest::DeviceMap,
     sampler::{CameraShare, Sampler, TimeLimits},
 };
-use spotter_config as config;
-use spotter_core::{CameraId, Clock};
+use spotter_core::{CameraId, Clock, Mono};
 use spotter_engine::{
-    open::{ExpectedLook, GpuId, ModelCard, ModelDevice, frames_on},
+    open::{GpuId, ModelCard, ModelDevice, frames_on},
     service::handle::{EngineEnd, EngineHandle, EngineStopped},
 };
 
-/// An engine on one device, running or lost.
+/// Pauses before a lost engine is opened again; the last one applies to all further attempts. Each attempt loads a model beside the looks
+/// of the other engines.
+const PAUSES: [Duration; 4] = [
+    Duration::from_secs(10),
+    Duration::from_secs(60),
+    Duration::from_secs(300),
+    Duration::from_secs(900),
+];
+/// An engine that ran for so long was good; when it is lost again, the pauses begin from the first.
+const STABLE_AFTER: Duration = Duration::from_secs(3600);
+
+/// An engine on one device.
 pub struct EngineSlot {
-    label: String,
-    device: Option<ModelDevice>,
-    gpu: Option<GpuId>,
-    look: Option<Duration>,
-    device_map: Option<DeviceMap>,
-    cameras: Vec<CameraId>,
-    share: Arc<CameraShare>,
-    /// At most one task, which begins looks.
-    sampler: JoinSet<()>,
-    /// `None` when the engine has ended.
-    running: Option<RunningEngine>,
+    /// The short name of the device, for example `cuda 1, NVIDIA H200`.
+    pub label: String,
+    /// On which a lost engine is opened again; `None`: it is not.
+    pub device: Option<ModelDevice>,
+    /// Time of the longest look, measured when the engine was opened.
+    pub look: Option<Duration>,
+    /// How frames stay on the GPU; `None` when they have to be copied to the host.
+    pub device_map: Option<DeviceMap>,
+    pub cameras: Vec<CameraId>,
     /// Since the start of the daemon, also when the engine was opened again.
     pub usage: EngineUsage,
-    why_ended: Option<String>,
+    gpu: Option<GpuId>,
+    share: Arc<CameraShare>,
+    state: SlotState,
+    retry: EngineRetry,
+    progress: Progress,
+}
+
+enum SlotState {
+    Running(RunningEngine),
+    Lost {
+        why: String,
+        retry_at: Mono,
+    },
+    Opening {
+        why: String,
+        opening: OpeningEngines,
+    },
+    Closed,
 }
 
 struct RunningEngine {
     handle: EngineHandle,
     end: EngineEnd,
-    requests: watch::Sender<Option<EngineRequests>>,
+    /// `None`: there is no API.
+    requests: Option<EngineRequests>,
+    /// At most one task, which begins looks.
+    sampler: JoinSet<()>,
 }
 
-/// What an engine is opened with.
-pub struct EngineRequest<'a> {
-    pub device: ModelDevice,
-    pub host: EngineHost,
-    pub model: &'a config::ModelSettings,
-    /// The looks of all cameras; the engine is measured with the longest.
-    pub looks: &'a [ExpectedLook],
-    pub sampler: &'a Sampler,
-    pub clock: &'a Arc<dyn Clock>,
+/// What happened to an engine by itself.
+pub enum SlotEvent {
+    Ended(EngineStopped),
+    /// Opening a lost engine succeeded or failed.
+    Opened(anyhow::Result<OpenedEngines>),
 }
 
-/// An engine that ended by itself or was given up. Its looks in flight fail.
-pub struct LostEngine {
-    pub label: String,
-    pub cameras: Vec<CameraId>,
-    /// The error of the device.
-    pub reason: String,
+/// How often an engine was lost. Pure.
+#[derive(Debug, Default)]
+struct EngineRetry {
+    attempts: usize,
+    running_since: Mono,
+}
+
+impl EngineRetry {
+    /// It was lost (`was_running`), or could not be opened again. Returns the pause before the next attempt.
+    fn lose(&mut self, was_running: bool, now: Mono) -> Duration {
+        if was_running && now.since(self.running_since) >= STABLE_AFTER {
+            self.attempts = 0;
+        }
+        let pause = PAUSES[self.attempts.min(PAUSES.len() - 1)];
+        self.attempts += 1;
+        pause
+    }
 }
 
 impl EngineSlot {
     /// Opens and measures an engine, which has no camera yet, and logs its model.
-    pub async fn open(request: EngineRequest<'_>) -> anyhow::Result<(Self, ModelCard)> {
-        let EngineRequest {
-            device,
-            host,
-            model,
-            looks,
-            sampler,
-            clock,
-        } = request;
-        let tasks = longest_look(looks);
-        let order = EngineOrder {
-            device: device.clone(),
-            settings: model.clone(),
-            tasks: tasks.clone(),
-            looks: looks.to_vec(),
-        };
-        let (handle, end, measured) = host.open(order, Arc::clone(clock)).await?;
+    pub async fn open(
+        order: EngineOrder,
+        host: EngineHost,
+        sampler: &Sampler,
+        clock: &Arc<dyn Clock>,
+    ) -> anyhow::Result<(Self, ModelCard)> {
+        let (handle, end, measured) = host.open(order.clone(), Arc::clone(clock)).await?;
         let MeasuredEngine { card, look } = measured;
-        let looks_hz = look.map(|took| 1.0 / took.as_secs_f64().max(1e-6));
-        let prompts_hz = looks_hz.map(|hz| hz * tasks.len() as f64);
+        let prompts = longest_look(&order.looks).len() as f64;
+        let prompts_hz = look.map(|took| prompts / took.as_secs_f64().max(1e-6));
         tracing::info!(
             model = &*card.name,
             family = &*card.family,
@@ -106,61 +137,51 @@ impl EngineSlot {
         }
         // Another process cannot reach the memory of this process's GPU context.
         let reaches_frames = card.gpu.is_some() && host == EngineHost::Thread;
-        let device_map = frames_on(reaches_frames, model);
-        let limits = TimeLimits::new(model.budget, look);
-        let share = sampler.share(limits);
-        let started = (handle, end);
-        let mut slot = Self::new(card.label.clone(), started, share).on(device);
-        (slot.gpu, slot.look) = (card.gpu.clone(), look);
-        slot.device_map = device_map;
+        let share = sampler.share(TimeLimits::new(order.settings.budget, look));
+        let slot = Self {
+            device: Some(order.device),
+            gpu: card.gpu.clone(),
+            look,
+            device_map: frames_on(reaches_frames, &order.settings),
+            ..Self::new(card.label.clone(), (handle, end), share)
+        };
         Ok((slot, card))
     }
 
     /// A slot for an engine that runs already. It gets frames after [`begin_looks`](Self::begin_looks).
     pub fn new(label: String, started: (EngineHandle, EngineEnd), share: Arc<CameraShare>) -> Self {
         let (handle, end) = started;
-        let running = RunningEngine {
-            handle,
-            end,
-            requests: watch::Sender::default(),
-        };
         Self {
             label,
             device: None,
-            gpu: None,
             look: None,
             device_map: None,
             cameras: Vec::new(),
-            share,
             usage: EngineUsage::default(),
-            sampler: JoinSet::new(),
-            running: Some(running),
-            why_ended: None,
+            gpu: None,
+            share,
+            state: SlotState::Running(RunningEngine {
+                handle,
+                end,
+                requests: None,
+                sampler: JoinSet::new(),
+            }),
+            retry: EngineRetry::default(),
+            progress: Progress::default(),
         }
     }
 
-    /// Sets the device on which a lost engine is opened again.
-    pub fn on(mut self, device: ModelDevice) -> Self {
-        self.device = Some(device);
-        self
-    }
-
-    /// From now on the engine gets looks at the frames of its cameras, which are followed in `looks`.
-    pub fn begin_looks(&mut self, looks: &LooksInFlight) {
-        if let (Some(running), Some(sender)) = (&self.running, looks.sender()) {
+    /// From now on the engine gets looks at the frames of its cameras, which are followed in `looks`; and answers requests of the API, when no
+    /// camera has a look due.
+    pub fn begin_looks(&mut self, looks: &LooksInFlight, queue: Option<&Arc<RequestQueue>>) {
+        if let (SlotState::Running(running), Some(sender)) = (&mut self.state, looks.sender()) {
+            running.requests = queue.map(EngineRequests::new);
             let source = LookSource {
                 engine: running.handle.clone(),
                 share: Arc::clone(&self.share),
-                requests: running.requests.subscribe(),
+                requests: running.requests.clone(),
             };
-            self.sampler.spawn(source.begin_looks(sender));
-        }
-    }
-
-    /// From now on also answers requests of the API, when no camera has a look due.
-    pub fn answer_requests(&self, queue: &Arc<RequestQueue>) {
-        if let Some(running) = &self.running {
-            (running.requests).send_replace(Some(EngineRequests::new(queue)));
+            running.sampler.spawn(source.begin_looks(sender));
         }
     }
 
@@ -170,113 +191,165 @@ impl EngineSlot {
         self.cameras = cameras;
     }
 
-    /// Waits for the end of the engine; call [`lose`](Self::lose) then. Never ready for a lost engine.
+    /// Waits until the engine ends; [`lose`](Self::lose) it then. Never ready for a lost engine.
     pub async fn ended(&mut self) -> EngineStopped {
-        match &mut self.running {
-            Some(running) => running.end.reason().await,
-            None => pending().await,
+        match &mut self.state {
+            SlotState::Running(running) => running.end.reason().await,
+            _ => pending().await,
         }
     }
 
-    /// Marks the engine as lost; its looks in flight fail at once. `None` when it was lost before.
-    pub fn lose(&mut self, reason: &EngineStopped) -> Option<LostEngine> {
-        let running = self.running.take()?;
-        self.sampler.abort_all();
-        running.handle.give_up();
-        self.why_ended = Some(reason.to_string());
-        Some(LostEngine {
-            label: self.label.clone(),
-            cameras: self.cameras.clone(),
-            reason: reason.to_string(),
-        })
+    /// Never ready for an engine that is neither running nor being opened. Dropping the future loses nothing.
+    pub async fn event(&mut self) -> SlotEvent {
+        match &mut self.state {
+            SlotState::Opening { opening, .. } => SlotEvent::Opened(opening.await),
+            _ => SlotEvent::Ended(self.ended().await),
+        }
+    }
+
+    /// The engine ended or is given up, or opening it failed; its looks in flight fail at once. Returns the pause before it is opened again.
+    pub fn lose(&mut self, why: String, now: Mono) -> Duration {
+        let was_running = match &self.state {
+            SlotState::Running(running) => {
+                running.handle.give_up();
+                true
+            }
+            _ => false,
+        };
+        let pause = self.retry.lose(was_running, now);
+        let retry_at = now.after(pause);
+        self.state = SlotState::Lost { why, retry_at };
+        pause
+    }
+
+    /// The device of a lost engine whose pause is over.
+    pub fn due(&self, now: Mono) -> Option<&ModelDevice> {
+        match self.state {
+            SlotState::Lost { retry_at, .. } if retry_at <= now => self.device.as_ref(),
+            _ => None,
+        }
+    }
+
+    pub fn open_again(&mut self, opening: OpeningEngines) {
+        if let Some(why) = self.why_ended() {
+            let why = why.to_owned();
+            self.state = SlotState::Opening { why, opening };
+        }
+    }
+
+    pub fn is_opening(&self) -> bool {
+        matches!(self.state, SlotState::Opening { .. })
+    }
+
+    /// The engine was opened again, as `new`.
+    pub fn recover(&mut self, new: Self, now: Mono) {
+        let attempts = self.retry.attempts;
+        *self = Self {
+            usage: std::mem::take(&mut self.usage),
+            retry: EngineRetry {
+                attempts,
+                running_since: now,
+            },
+            ..new
+        };
     }
 
     /// Begins no more looks.
     pub async fn stop_looks(&mut self) {
-        self.sampler.shutdown().await;
+        if let SlotState::Running(running) = &mut self.state {
+            running.sampler.shutdown().await;
+        }
     }
 
     /// Waits until the begun requests of the API are answered, at most until `deadline`; then looks and requests inside fail.
     pub async fn give_up_looks(&mut self, deadline: Instant) {
-        let Some(running) = &self.running else {
-            return;
-        };
-        let requests = running.requests.borrow().clone();
-        if let Some(requests) = requests {
-            _ = timeout_at(deadline, requests.all_answered()).await;
+        if let SlotState::Running(running) = &self.state {
+            if let Some(requests) = &running.requests {
+                _ = timeout_at(deadline, requests.all_answered()).await;
+            }
+            running.handle.give_up();
         }
-        running.handle.give_up();
     }
 
     /// Drops the engine. The future is ready when its memory is free, at the latest at `deadline`.
-    pub fn close(&mut self, deadline: Instant) -> impl Future<Output = ()> + use<> {
-        // The handles are dropped here, so the engine gets no more looks.
-        self.sampler.abort_all();
-        let end = self.running.take().map(|running| {
-            running.handle.give_up();
-            running.end
-        });
-        let device = self.label.clone();
-        async move {
-            let Some(end) = end else {
-                return;
-            };
-            if timeout_at(deadline, end.over()).await.is_err() {
-                tracing::warn!(
-                    device,
-                    "the engine did not end in time; continuing without waiting"
-                );
+    pub async fn close(&mut self, deadline: Instant) {
+        if !self.is_running() {
+            return;
+        }
+        let SlotState::Running(running) = std::mem::replace(&mut self.state, SlotState::Closed)
+        else {
+            return;
+        };
+        let RunningEngine {
+            handle,
+            end,
+            requests,
+            sampler,
+        } = running;
+        handle.give_up();
+        // The engine gets no more looks.
+        drop((handle, requests, sampler));
+        if timeout_at(deadline, end.over()).await.is_err() {
+            tracing::warn!(
+                device = self.label,
+                "the engine did not end in time; continuing without waiting"
+            );
+        }
+    }
+
+    /// Waits for an engine that is being opened and drops it: it cannot be dropped earlier, and its device has to be free before another
+    /// model is opened there.
+    pub async fn cancel_opening(&mut self, limit: Duration, deadline: impl Fn() -> Instant) {
+        if let SlotState::Opening { opening, .. } = &mut self.state
+            && let Ok(Ok(opened)) = timeout(limit, opening).await
+        {
+            for mut slot in opened.slots {
+                Box::pin(slot.close(deadline())).await;
             }
         }
     }
 
-    /// `None` when the engine cannot be opened again.
-    pub fn device(&self) -> Option<&ModelDevice> {
-        self.device.as_ref()
-    }
-
-    /// The short name of the device, for example `cuda 1, NVIDIA H200`.
-    pub fn label(&self) -> &str {
-        &self.label
-    }
-
     /// The GPU of an engine that runs on one.
     pub fn gpu(&self) -> Option<&GpuId> {
-        self.running.as_ref().and(self.gpu.as_ref())
+        self.gpu.as_ref().filter(|_| self.is_running())
     }
 
     /// Why it has ended; `None` while it runs.
     pub fn why_ended(&self) -> Option<&str> {
-        self.why_ended.as_deref()
+        match &self.state {
+            SlotState::Lost { why, .. } | SlotState::Opening { why, .. } => Some(why),
+            SlotState::Running(_) | SlotState::Closed => None,
+        }
     }
 
-    /// Time of the longest look, measured when the engine was opened.
-    pub fn look(&self) -> Option<Duration> {
+    /// Looks that it does in a second; one that could not be measured is taken as equal to the others.
+    pub fn looks_hz(&self) -> f64 {
         self.look
-    }
-
-    /// How frames stay on the GPU; `None` when they have to be copied to the host.
-    pub fn device_map(&self) -> Option<DeviceMap> {
-        self.device_map
-    }
-
-    pub fn cameras(&self) -> &[CameraId] {
-        &self.cameras
+            .map_or(1.0, |look| 1.0 / look.as_secs_f64().max(1e-6))
     }
 
     pub fn is_running(&self) -> bool {
-        self.running.is_some()
+        matches!(self.state, SlotState::Running(_))
     }
 
     /// A counter that rises with every step of the engine; `None` when it has ended.
-    pub fn progress(&self) -> Option<u64> {
-        self.running.as_ref().map(|running| running.handle.beats())
+    pub fn steps(&self) -> Option<u64> {
+        match &self.state {
+            SlotState::Running(running) => Some(running.handle.beats()),
+            _ => None,
+        }
+    }
+
+    /// For how long it has made no step; `None` when it has ended.
+    pub fn idle(&mut self, now: Mono) -> Option<Duration> {
+        let steps = self.steps()?;
+        Some(self.progress.idle(steps, now))
     }
 }
 
-/// CameraConfig names in one line.
-pub fn camera_list<'a>(cameras: impl Iterator<Item = &'a CameraId>) -> String {
-    let names: Vec<String> = cameras.map(ToString::to_string).collect();
+/// Names of cameras in one line.
+pub fn camera_list<'a>(cameras: impl IntoIterator<Item = &'a CameraId>) -> String {
+    let names: Vec<&str> = cameras.into_iter().map(CameraId::as_str).collect();
     names.join(", ")
 }
 
@@ -284,4 +357,23 @@ pub fn camera_list<'a>(cameras: impl Iterator<Item = &'a CameraId>) -> String {
 fn calibrated(card: &ModelCard) -> Option<String> {
     let kinds: Vec<&str> = card.calibrated.iter().map(|kind| kind.name()).collect();
     (!kinds.is_empty()).then(|| kinds.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Faults: D10.
+    #[test]
+    fn pauses_grow_until_an_hour_of_running() {
+        let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
+        let mut retry = EngineRetry::default();
+        let mut lose = |was_running, now| retry.lose(was_running, at(now)).as_secs();
+        let pauses = [10, 70, 370, 1270].map(|now| lose(now == 10, now));
+        assert_eq!(pauses, [10, 60, 300, 900]);
+        assert_eq!(lose(false, 1_000_000), 900, "attempts never end");
+        retry.running_since = at(1_000_000);
+        assert_eq!(retry.lose(true, at(1_003_599)).as_secs(), 900);
+        assert_eq!(retry.lose(true, at(1_003_600)).as_secs(), 10);
+    }
 }

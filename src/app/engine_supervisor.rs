@@ -12,37 +12,27 @@
 //! together (`engine_launch`). A lost engine is opened again while the others run. The last engine that is lost ends the
 //! daemon: it may be a thread of this process, whose driver is unusable now, and systemd starts the process again.
 
-mod retry;
-
-use std::{
-    future::{pending, poll_fn},
-    pin::Pin,
-    sync::Arc,
-    task::Poll,
-    time::Duration,
-};
+use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use anyhow::Context as _;
+use futures_util::future::join_all;
 use tokio::{task::spawn_blocking, time::Instant};
 
-use self::retry::RetrySchedule;
 use super::{
     camera_assignment::{CameraAssignment, CameraCosts, EngineCapacity, deal},
     costs::CostBasis,
-    engine_launch::EngineHost,
-    engine_slot::{EngineRequest, EngineSlot, LostEngine, camera_list},
+    engine_launch::{EngineHost, EngineOrder, expected_looks, longest_look},
+    engine_slot::{EngineSlot, SlotEvent, camera_list},
     looks::LooksInFlight,
-    node_reporter::{expected_looks, longest_look},
     notice::{EngineLoss, RunningEngines, StageNotice},
     stage::{Stage, StageContext, StageFuture},
-    watchdogs::EngineWatchdogs,
 };
+use crate::ops::notify;
 use spotter_api::RequestQueue;
 use spotter_cameras::{ingest::DeviceMap, sampler::Sampler};
 use spotter_config::{CameraConfig, Config, ConfigChange};
 use spotter_core::{Clock, LookNews};
 use spotter_engine::open::{self, ModelCard, ModelDevice};
-use spotter_engine::service::handle::EngineStopped;
 use spotter_page::{EngineState, EngineStatus, Readiness};
 
 /// Grace for the looks in flight when the daemon stops.
@@ -51,6 +41,13 @@ pub const LAST_LOOK_LIMIT: Duration = Duration::from_secs(2);
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// Grace for an engine that is being opened when all stages start again.
 const OPENING_LIMIT: Duration = Duration::from_secs(180);
+/// An engine without progress for this time makes none for `/readyz`.
+const STALL_LIMIT: Duration = Duration::from_secs(10);
+/// An engine without progress for this time is given up, where systemd sets no watchdog interval.
+const PROGRESS_LIMIT: Duration = Duration::from_secs(30);
+/// An engine shows progress once a step. On a processor a step of a large model takes long, but no longer than its look: one that takes this
+/// many times its measured time counts as one that hangs.
+const SLOWEST_LOOK: u32 = 10;
 
 /// Opens the engines of a plan. Tests replace it.
 pub type OpenEngines = dyn Fn(EnginePlan) -> OpeningEngines + Send + Sync;
@@ -58,30 +55,23 @@ pub type OpeningEngines = Pin<Box<dyn Future<Output = anyhow::Result<OpenedEngin
 
 /// The engines with their cameras.
 pub struct EngineSupervisor {
-    sampler: Arc<Sampler>,
-    clock: Arc<dyn Clock>,
-    open_engines: Arc<OpenEngines>,
+    parts: EngineParts,
     slots: Vec<EngineSlot>,
     looks: LooksInFlight,
-    retries: RetrySchedule,
-    reopening: Option<EngineReopening>,
     cameras: CameraCosts,
-    /// `None`: a look of each camera is taken to cost as much as of another.
-    costs: Option<CostBasis>,
-    /// Requests of the API, which engines with room answer; `None`: there is no API.
-    requests: Option<Arc<RequestQueue>>,
-    /// `None`: nothing watches their progress.
-    watchdogs: Option<EngineWatchdogs>,
 }
 
-/// What [`EngineSupervisor::next_event`] returns.
-pub enum EngineEvent {
-    /// News of looks, the answers in the order of each topic.
-    Looks(Vec<LookNews>),
-    /// An engine ended by itself; hand it to [`EngineSupervisor::on_lost`].
-    Lost(LostEngine),
-    /// Opening a lost engine succeeded or failed; hand it to [`EngineSupervisor::on_reopened`].
-    Reopened(Box<anyhow::Result<OpenedEngines>>),
+/// What the supervisor works with.
+pub struct EngineParts {
+    pub sampler: Arc<Sampler>,
+    pub clock: Arc<dyn Clock>,
+    pub open_engines: Arc<OpenEngines>,
+    /// `None`: a look of each camera is taken to cost as much as of another.
+    pub costs: Option<CostBasis>,
+    /// Requests of the API, which engines answer when no camera has a look due; `None`: there is no API.
+    pub requests: Option<Arc<RequestQueue>>,
+    /// Where it is reported whether engines make progress.
+    pub readiness: Readiness,
 }
 
 /// What engines are opened for.
@@ -101,10 +91,11 @@ pub struct OpenedEngines {
     pub card: ModelCard,
 }
 
-/// A lost engine that is being opened.
-struct EngineReopening {
-    label: String,
-    opening: OpeningEngines,
+impl OpenedEngines {
+    /// The slowest device's time of a look, measured when the engines were opened.
+    pub fn look(&self) -> Option<Duration> {
+        self.slots.iter().filter_map(|slot| slot.look).max()
+    }
 }
 
 impl EnginePlan {
@@ -121,15 +112,12 @@ impl EnginePlan {
         let (mut slots, mut first_card) = (Vec::new(), None);
         for device in devices {
             let label = device.label();
-            let request = EngineRequest {
+            let order = EngineOrder {
                 device,
-                host,
-                model: &config.model,
-                looks: &looks,
-                sampler: &self.sampler,
-                clock: &self.clock,
+                settings: config.model.clone(),
+                looks: looks.clone(),
             };
-            let opened = EngineSlot::open(request).await;
+            let opened = EngineSlot::open(order, host, &self.sampler, &self.clock).await;
             let (slot, card) = opened.with_context(|| format!("model on {label}"))?;
             slots.push(slot);
             first_card.get_or_insert(card);
@@ -145,13 +133,12 @@ impl EnginePlan {
 
 /// Warns of cameras that ask for more than all engines together did when they were opened.
 fn warn_of_load(cameras: &[CameraConfig], slots: &[EngineSlot], prompts: usize) {
-    let looks_hz = |slot: &EngineSlot| Some(1.0 / slot.look()?.as_secs_f64().max(1e-6));
-    let Some(looks_hz) = slots.iter().map(looks_hz).sum::<Option<f64>>() else {
+    if slots.iter().any(|slot| slot.look.is_none()) {
         return;
-    };
+    }
     let prompts_of_cameras = cameras.iter().flat_map(|camera| &camera.prompts);
     let asked_hz: f64 = prompts_of_cameras.map(|prompt| prompt.rate.hz()).sum();
-    let measured_hz = looks_hz * prompts as f64;
+    let measured_hz = slots.iter().map(EngineSlot::looks_hz).sum::<f64>() * prompts as f64;
     if asked_hz > measured_hz {
         let text = "the cameras ask for more prompt-frames/s than the engines did when they were opened; frames will be dropped";
         tracing::warn!(asked_hz, measured_hz, "{text}");
@@ -163,56 +150,126 @@ async fn configured_devices(config: &Config) -> anyhow::Result<(Vec<ModelDevice>
     let settings = config.model.clone();
     let chosen = spawn_blocking(move || open::choose(&settings)).await?;
     let devices = chosen.map_err(anyhow::Error::msg)?;
-    let host = EngineHost::for_engine_count(devices.len());
+    let host = match devices.len() {
+        0 | 1 => EngineHost::Thread,
+        _ => EngineHost::Process,
+    };
     Ok((devices, host))
 }
 
 impl EngineSupervisor {
-    /// Takes over engines that run. From now on they get the frames of their cameras; [`set_cameras`](Self::set_cameras) assigns the
-    /// others.
-    pub fn new(
-        sampler: Arc<Sampler>,
-        mut slots: Vec<EngineSlot>,
-        clock: Arc<dyn Clock>,
-        open_engines: Arc<OpenEngines>,
-    ) -> Self {
-        let looks = LooksInFlight::default();
-        slots.iter_mut().for_each(|slot| slot.begin_looks(&looks));
-        Self {
-            cameras: CameraCosts::new(),
-            costs: None,
-            requests: None,
-            watchdogs: None,
-            sampler,
-            clock,
-            open_engines,
+    /// Takes over engines that run. They get the frames of their cameras from now on.
+    pub fn start(parts: EngineParts, slots: Vec<EngineSlot>, cameras: &[CameraConfig]) -> Self {
+        let mut engines = Self {
+            parts,
             slots,
-            looks,
-            retries: RetrySchedule::default(),
-            reopening: None,
+            looks: LooksInFlight::default(),
+            cameras: CameraCosts::new(),
+        };
+        for slot in &mut engines.slots {
+            slot.begin_looks(&engines.looks, engines.parts.requests.as_ref());
+        }
+        for camera in cameras {
+            let cost = engines.cost(camera);
+            engines.cameras.insert(camera.id.clone(), cost);
+        }
+        engines.deal(CameraAssignment::new());
+        for slot in &engines.slots {
+            let cameras = camera_list(&slot.cameras);
+            tracing::info!(device = slot.label, cameras, "cameras assigned");
+        }
+        engines
+    }
+
+    /// Looks of cost 1 that a camera asks for in a second.
+    fn cost(&self, camera: &CameraConfig) -> f64 {
+        match (&self.parts.costs, camera.enabled) {
+            (_, false) => 0.0,
+            (Some(costs), true) => costs.work_hz(camera),
+            (None, true) => camera.rate.hz(),
         }
     }
 
-    /// From now on engines answer the requests of the API when no camera has a look due.
-    pub fn answer_requests(&mut self, queue: &Arc<RequestQueue>) {
+    /// Cameras are dealt again when they are others, or cost more or less.
+    fn change(&mut self, change: &ConfigChange, cameras: &[CameraConfig]) {
+        self.parts.sampler.change(cameras);
+        let mut is_other = false;
+        for (id, change) in change.cameras() {
+            let cost = change.camera().map(|camera| self.cost(camera));
+            let before = match cost {
+                Some(cost) => self.cameras.insert(id.clone(), cost),
+                None => self.cameras.remove(id),
+            };
+            is_other |= before != cost;
+        }
+        if is_other {
+            self.deal(CameraAssignment::new());
+        }
+    }
+
+    /// Gives each camera an engine that runs; those in `stay` keep theirs.
+    fn deal(&mut self, stay: CameraAssignment) {
+        let dealt = deal(&self.cameras, &self.capacities(), stay);
         for slot in &mut self.slots {
-            slot.answer_requests(queue);
+            let its = dealt.iter().filter(|(_, label)| **label == slot.label);
+            let its = its.map(|(id, _)| id.clone()).collect();
+            slot.set_cameras(its, &self.parts.sampler);
         }
-        self.requests = Some(Arc::clone(queue));
     }
 
-    /// From now on their progress is watched and reported.
-    pub fn watch_progress(&mut self, readiness: Readiness) {
-        let progress: Vec<_> = self.progress().collect();
-        let now = self.clock.now();
-        self.watchdogs = Some(EngineWatchdogs::new(readiness, &progress, self.look(), now));
+    /// The engines that run.
+    fn capacities(&self) -> Vec<EngineCapacity> {
+        let running = self.slots.iter().filter(|slot| slot.is_running());
+        let capacity = |slot: &EngineSlot| EngineCapacity {
+            label: slot.label.clone(),
+            looks_hz: slot.looks_hz(),
+        };
+        running.map(capacity).collect()
+    }
+
+    /// The engine of each camera.
+    pub fn assignment(&self) -> CameraAssignment {
+        let slots = self.slots.iter();
+        let pairs = slots.flat_map(|slot| slot.cameras.iter().map(|id| (id, &slot.label)));
+        pairs
+            .map(|(id, label)| (id.clone(), label.clone()))
+            .collect()
+    }
+
+    /// The cameras of all engines.
+    pub fn sampler(&self) -> &Arc<Sampler> {
+        &self.parts.sampler
+    }
+
+    pub fn running(&self) -> RunningEngines {
+        let gpus = self.slots.iter().filter_map(EngineSlot::gpu);
+        RunningEngines {
+            count: self.slots.iter().filter(|slot| slot.is_running()).count(),
+            gpus: gpus.map(|gpu| gpu.name.clone()).collect(),
+        }
+    }
+
+    /// How frames stay on the GPU; `None` when they have to be copied to the host. Only a single engine can read them there, and it is never
+    /// another one.
+    pub fn device_map(&self) -> Option<DeviceMap> {
+        self.slots.first()?.device_map
+    }
+
+    /// One line for each lost engine.
+    pub fn troubles(&self) -> impl Iterator<Item = String> {
+        self.slots.iter().filter_map(|slot| {
+            let (label, why) = (&slot.label, slot.why_ended()?);
+            Some(format!(
+                "engine on {label}: {why}; opened again automatically"
+            ))
+        })
     }
 
     fn note_usage(&mut self, news: &[LookNews]) {
         for news in news {
             if let LookNews::Answer { frame, answer, .. } = news {
                 let mut slots = self.slots.iter_mut();
-                let of = slots.find(|slot| slot.cameras().contains(&frame.camera));
+                let of = slots.find(|slot| slot.cameras.contains(&frame.camera));
                 if let Some(slot) = of {
                     slot.usage.answer(&frame.camera, &answer.marks);
                 }
@@ -220,99 +277,124 @@ impl EngineSupervisor {
         }
     }
 
-    /// Begins looks on all engines as permits and frames arrive, until there is an event. Dropping the future loses nothing.
-    pub async fn next_event(&mut self) -> EngineEvent {
-        tokio::select! {
-            biased;
-            // Before the looks that fail with the engine, so that the log shows the cause first.
-            (index, reason) = first_end(&mut self.slots) => match self.slots[index].lose(&reason) {
-                Some(lost) => EngineEvent::Lost(lost),
-                // A lost engine does not end, so this branch is not reached.
-                None => pending().await,
-            },
-            opened = reopened(&mut self.reopening) => EngineEvent::Reopened(Box::new(opened)),
-            news = self.looks.news() => {
-                self.note_usage(&news);
-                EngineEvent::Looks(news)
+    /// An engine ended by itself or is given up: its cameras go to the others. The last one ends the run: systemd starts the process again.
+    fn lose(&mut self, index: usize, why: String) -> Vec<StageNotice> {
+        let slot = &mut self.slots[index];
+        let reason = format!("engine on {}: {why}", slot.label);
+        let retry_s = slot.lose(why, self.parts.clock.now()).as_secs();
+        let (label, cameras) = (slot.label.clone(), slot.cameras.clone());
+        let running = self.running();
+        let is_last = running.count == 0;
+        let then = match is_last {
+            true => StageNotice::End(Err(anyhow::Error::msg(reason.clone()))),
+            false => {
+                let mut stay = self.assignment();
+                stay.retain(|_, engine| *engine != label);
+                self.deal(stay);
+                tracing::error!(
+                    cameras = camera_list(&cameras),
+                    retry_s,
+                    "{reason}; the other engines watch its cameras until it is opened again"
+                );
+                StageNotice::EnginesChanged(running)
+            }
+        };
+        let loss = EngineLoss {
+            cameras,
+            reason,
+            is_last,
+        };
+        vec![StageNotice::EngineLost(loss), then]
+    }
+
+    /// Puts an engine that was opened again in its slot and returns its cameras, or schedules the next attempt.
+    fn opened(&mut self, index: usize, opened: anyhow::Result<OpenedEngines>) -> Vec<StageNotice> {
+        let (slot, now) = (&mut self.slots[index], self.parts.clock.now());
+        let label = slot.label.clone();
+        let opened = opened.and_then(|mut opened| opened.slots.pop().context("no engine"));
+        let new = match opened {
+            Ok(new) => new,
+            Err(error) => {
+                let why = slot.why_ended().unwrap_or_default().to_owned();
+                let retry_s = slot.lose(why, now).as_secs();
+                tracing::error!(
+                    retry_s,
+                    "engine on {label} cannot be opened again: {error:#}"
+                );
+                return Vec::new();
+            }
+        };
+        slot.recover(new, now);
+        slot.begin_looks(&self.looks, self.parts.requests.as_ref());
+        // As before the loss; a camera that goes to another engine by this deal stays where it is.
+        let mut dealt = deal(&self.cameras, &self.capacities(), CameraAssignment::new());
+        dealt.retain(|_, engine| *engine == label);
+        let cameras = camera_list(dealt.keys());
+        tracing::info!(device = label, cameras, "the engine runs again");
+        let mut stay = self.assignment();
+        stay.extend(dealt);
+        self.deal(stay);
+        vec![StageNotice::EnginesChanged(self.running())]
+    }
+
+    /// Begins to open a lost engine whose pause is over, one at a time.
+    fn open_due(&mut self, effective: impl FnOnce() -> Config) {
+        let now = self.parts.clock.now();
+        if self.slots.iter().any(EngineSlot::is_opening) {
+            return;
+        }
+        let mut slots = self.slots.iter_mut();
+        let due = slots.find_map(|slot| Some((slot.due(now)?.clone(), slot)));
+        if let Some((device, slot)) = due {
+            tracing::info!(device = slot.label, "opening the lost engine again");
+            slot.open_again((self.parts.open_engines)(EnginePlan {
+                config: effective(),
+                sampler: Arc::clone(&self.parts.sampler),
+                clock: Arc::clone(&self.parts.clock),
+                only: Some(device),
+            }));
+        }
+    }
+
+    /// Engines without progress: soon `/readyz` shows them, later they are given up.
+    fn check_progress(&mut self) -> Vec<StageNotice> {
+        let now = self.parts.clock.now();
+        let give_up = notify::watchdog_interval().unwrap_or(PROGRESS_LIMIT);
+        let stall = STALL_LIMIT.min(give_up / 2);
+        let (mut is_moving, mut hanging) = (false, Vec::new());
+        for (index, slot) in self.slots.iter_mut().enumerate() {
+            let slowest = slot.look.unwrap_or_default() * SLOWEST_LOOK;
+            if let Some(idle) = slot.idle(now) {
+                is_moving |= idle < stall.max(slowest);
+                hanging.extend((idle >= give_up.max(slowest)).then_some(index));
             }
         }
+        self.parts.readiness.turned(is_moving);
+        let why = "the device returns no more results";
+        let lost = hanging
+            .into_iter()
+            .flat_map(|index| self.lose(index, why.to_owned()));
+        lost.collect()
     }
 
-    /// From now on cameras are dealt by what their looks cost.
-    pub fn set_costs(&mut self, costs: Option<CostBasis>) {
-        self.costs = costs;
-    }
-
-    /// Sets the cameras and their settings. They are dealt again when they are others, or cost more or less.
-    pub fn set_cameras(&mut self, cameras: &[CameraConfig]) {
-        self.sampler.change(cameras);
-        let cost = |camera: &CameraConfig| match (&self.costs, camera.enabled) {
-            (_, false) => 0.0,
-            (Some(costs), true) => costs.work_hz(camera),
-            (None, true) => camera.rate.hz(),
+    fn statuses(&self) -> Vec<EngineStatus> {
+        let counters = self.parts.sampler.counters();
+        let status = |slot: &EngineSlot| {
+            let its = counters.iter().filter(|(id, _)| slot.cameras.contains(id));
+            EngineStatus {
+                device: slot.label.clone(),
+                state: match slot.steps() {
+                    Some(_) => EngineState::Runs,
+                    None if slot.is_opening() => EngineState::Opens,
+                    None => EngineState::Ended,
+                },
+                under_way: its.map(|(_, frames)| frames.in_flight).sum(),
+                turns: slot.steps(),
+                gpu: slot.gpu().map(|gpu| gpu.uuid.clone()),
+                ..slot.usage.status(self.parts.clock.now())
+            }
         };
-        let cameras = cameras
-            .iter()
-            .map(|camera| (camera.id.clone(), cost(camera)));
-        let cameras = cameras.collect();
-        if cameras != self.cameras {
-            self.cameras = cameras;
-            self.deal(CameraAssignment::new());
-        }
-    }
-
-    /// Logs the cameras of each engine.
-    pub fn log_assignment(&self) {
-        for slot in &self.slots {
-            let cameras = camera_list(slot.cameras().iter());
-            tracing::info!(device = slot.label(), cameras, "cameras assigned");
-        }
-    }
-
-    /// Gives each camera an engine that runs; those in `stay` keep theirs.
-    fn deal(&mut self, stay: CameraAssignment) {
-        let dealt = deal(&self.cameras, &self.capacities(), stay);
-        self.assign(&dealt);
-    }
-
-    fn assign(&mut self, dealt: &CameraAssignment) {
-        for slot in &mut self.slots {
-            let its = dealt.iter().filter(|(_, label)| *label == slot.label());
-            slot.set_cameras(its.map(|(id, _)| id.clone()).collect(), &self.sampler);
-        }
-    }
-
-    /// The engines that run. One that could not be measured is taken as equal to the others.
-    fn capacities(&self) -> Vec<EngineCapacity> {
-        let running = self.slots.iter().filter(|slot| slot.is_running());
-        let capacity = |slot: &EngineSlot| EngineCapacity {
-            label: slot.label().to_owned(),
-            looks_hz: slot
-                .look()
-                .map_or(1.0, |look| 1.0 / look.as_secs_f64().max(1e-6)),
-        };
-        running.map(capacity).collect()
-    }
-
-    /// The cameras of all engines.
-    pub fn sampler(&self) -> &Arc<Sampler> {
-        &self.sampler
-    }
-
-    pub fn all_lost(&self) -> bool {
-        self.running_count() == 0
-    }
-
-    pub fn running_count(&self) -> usize {
-        let slots = self.slots.iter();
-        slots.filter(|slot| slot.is_running()).count()
-    }
-
-    pub fn running(&self) -> RunningEngines {
-        RunningEngines {
-            count: self.running_count(),
-            gpus: self.gpus(),
-        }
+        self.slots.iter().map(status).collect()
     }
 
     /// Begins no more looks and waits at most `limit` for those in flight. Returns all remaining news.
@@ -329,232 +411,22 @@ impl EngineSupervisor {
         last.extend(self.looks.finish(Instant::now() + CLOSE_LIMIT).await);
         last
     }
-
-    /// Drops all engines. Waits until their memory is free, at most some seconds.
-    pub async fn free(&mut self) {
-        let deadline = Instant::now() + CLOSE_LIMIT;
-        let closing: Vec<_> = self.slots.iter_mut().map(|s| s.close(deadline)).collect();
-        for closed in closing {
-            closed.await;
-        }
-    }
-
-    /// Waits for an engine that is being opened and drops it: it cannot be dropped earlier, and its device has to be free
-    /// before another model is opened there.
-    pub async fn cancel_reopening(&mut self, limit: Duration) {
-        let Some(EngineReopening { opening, .. }) = self.reopening.take() else {
-            return;
-        };
-        if let Ok(Ok(mut opened)) = tokio::time::timeout(limit, opening).await {
-            let deadline = Instant::now() + CLOSE_LIMIT;
-            for slot in &mut opened.slots {
-                slot.close(deadline).await;
-            }
-        }
-    }
-
-    /// Gives up an engine that shows no progress. `None` when it is lost already.
-    pub fn give_up(&mut self, label: &str) -> Option<LostEngine> {
-        let reason = EngineStopped("the device returns no more results".into());
-        let mut slots = self.slots.iter_mut();
-        slots.find(|slot| slot.label() == label)?.lose(&reason)
-    }
-
-    /// Gives the cameras of a lost engine to the other engines, and schedules the attempt to open it again.
-    pub fn on_lost(&mut self, lost: LostEngine) -> EngineLoss {
-        let reason = format!("engine on {}: {}", lost.label, lost.reason);
-        let LostEngine { label, cameras, .. } = lost;
-        let is_last = self.all_lost();
-        if !is_last {
-            let mut stay = self.assignment();
-            stay.retain(|_, engine| *engine != label);
-            self.deal(stay);
-            let retry_s = self.retries.lose(&label, self.clock.now()).as_secs();
-            tracing::error!(
-                cameras = camera_list(cameras.iter()),
-                retry_s,
-                "{reason}; the other engines watch its cameras until it is opened again"
-            );
-        }
-        EngineLoss {
-            cameras,
-            reason,
-            is_last,
-        }
-    }
-
-    /// The last one that is lost ends the run: systemd starts the process again.
-    fn lost_notices(&mut self, lost: LostEngine) -> Vec<StageNotice> {
-        let loss = self.on_lost(lost);
-        let then = match loss.is_last {
-            true => StageNotice::End(Err(anyhow::Error::msg(loss.reason.clone()))),
-            false => StageNotice::EnginesChanged(self.running()),
-        };
-        vec![StageNotice::EngineLost(loss), then]
-    }
-
-    /// Labels of the engines to give up.
-    fn stalled(&mut self) -> Vec<String> {
-        let slots = self.slots.iter();
-        let progress: Vec<_> = slots.map(|slot| (slot.label(), slot.progress())).collect();
-        let watchdogs = self.watchdogs.as_mut();
-        watchdogs.map_or_else(Vec::new, |it| it.tick(&progress, self.clock.now()))
-    }
-
-    fn statuses(&self) -> Vec<EngineStatus> {
-        let counters = self.sampler.counters();
-        let status = |slot: &EngineSlot| {
-            let its = counters
-                .iter()
-                .filter(|(id, _)| slot.cameras().contains(id));
-            EngineStatus {
-                device: slot.label().to_owned(),
-                state: match slot.progress() {
-                    Some(_) => EngineState::Runs,
-                    None if self.is_reopening(slot.label()) => EngineState::Opens,
-                    None => EngineState::Ended,
-                },
-                under_way: its.map(|(_, frames)| frames.in_flight).sum(),
-                turns: slot.progress(),
-                gpu: slot.gpu().map(|gpu| gpu.uuid.clone()),
-                ..slot.usage.status(self.clock.now())
-            }
-        };
-        self.slots.iter().map(status).collect()
-    }
-
-    /// Begins to open a lost engine whose pause is over, one at a time.
-    pub fn reopen_due(&mut self, effective: impl FnOnce() -> Config) {
-        if self.reopening.is_some() {
-            return;
-        }
-        let Some(label) = self.retries.due(self.clock.now()) else {
-            return;
-        };
-        let Some(slot) = self.slots.iter().find(|slot| slot.label() == label) else {
-            return;
-        };
-        let Some(device) = slot.device() else {
-            return;
-        };
-        tracing::info!(device = label, "opening the lost engine again");
-        let plan = EnginePlan {
-            config: effective(),
-            sampler: Arc::clone(&self.sampler),
-            clock: Arc::clone(&self.clock),
-            only: Some(device.clone()),
-        };
-        self.reopening = Some(EngineReopening {
-            label: label.to_owned(),
-            opening: (self.open_engines)(plan),
-        });
-    }
-
-    pub fn is_reopening(&self, label: &str) -> bool {
-        let reopening = self.reopening.as_ref();
-        reopening.is_some_and(|reopening| reopening.label == label)
-    }
-
-    /// Puts an engine that was opened again in its slot and returns its cameras, or schedules the next attempt. True
-    /// when it runs.
-    pub fn on_reopened(&mut self, opened: anyhow::Result<OpenedEngines>) -> bool {
-        let Some(EngineReopening { label, .. }) = self.reopening.take() else {
-            return false;
-        };
-        let now = self.clock.now();
-        match opened {
-            Ok(OpenedEngines { slots, .. }) => {
-                self.retries.recover(&label, now);
-                for mut slot in slots {
-                    let mut places = self.slots.iter_mut();
-                    if let Some(place) = places.find(|place| place.label() == slot.label()) {
-                        slot.begin_looks(&self.looks);
-                        slot.usage = std::mem::take(&mut place.usage);
-                        if let Some(queue) = &self.requests {
-                            slot.answer_requests(queue);
-                        }
-                        *place = slot;
-                    }
-                }
-                // As before the loss; a camera that goes to another engine by this deal stays where it is.
-                let mut dealt = deal(&self.cameras, &self.capacities(), CameraAssignment::new());
-                dealt.retain(|_, engine| *engine == label);
-                let cameras = camera_list(dealt.keys());
-                tracing::info!(device = label, cameras, "the engine runs again");
-                let mut stay = self.assignment();
-                stay.extend(dealt);
-                self.deal(stay);
-                true
-            }
-            Err(error) => {
-                let retry_s = self.retries.lose(&label, now).as_secs();
-                tracing::error!(
-                    retry_s,
-                    "engine on {label} cannot be opened again: {error:#}"
-                );
-                false
-            }
-        }
-    }
-
-    /// How frames stay on the GPU; `None` when they have to be copied to the host. Only a single engine can read them there, and it is never
-    /// another one.
-    pub fn device_map(&self) -> Option<DeviceMap> {
-        self.slots.first()?.device_map()
-    }
-
-    pub fn assignment(&self) -> CameraAssignment {
-        let labelled = |slot: &EngineSlot| {
-            let cameras = slot.cameras().iter();
-            let pairs = cameras.map(|camera| (camera.clone(), slot.label().to_owned()));
-            pairs.collect::<Vec<_>>()
-        };
-        self.slots.iter().flat_map(labelled).collect()
-    }
-
-    /// One line for each lost engine.
-    pub fn troubles(&self) -> impl Iterator<Item = String> {
-        self.slots.iter().filter_map(|slot| {
-            let (label, why) = (slot.label(), slot.why_ended()?);
-            Some(format!(
-                "engine on {label}: {why}; opened again automatically"
-            ))
-        })
-    }
-
-    /// Names of the GPUs in use.
-    pub fn gpus(&self) -> Vec<String> {
-        let gpus = self.slots.iter().filter_map(EngineSlot::gpu);
-        gpus.map(|gpu| gpu.name.clone()).collect()
-    }
-
-    /// Label and progress counter of each engine; no counter for a lost engine.
-    pub fn progress(&self) -> impl Iterator<Item = (&str, Option<u64>)> {
-        self.slots
-            .iter()
-            .map(|slot| (slot.label(), slot.progress()))
-    }
-
-    /// The slowest device's time of a look, measured when the engines were opened.
-    pub fn look(&self) -> Option<Duration> {
-        self.slots.iter().filter_map(EngineSlot::look).max()
-    }
 }
 
 impl Stage for EngineSupervisor {
+    /// Begins looks on all engines as permits and frames arrive, until something happened.
     fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async {
-            match self.next_event().await {
-                EngineEvent::Looks(news) => vec![StageNotice::Looks(news)],
-                EngineEvent::Lost(lost) => self.lost_notices(lost),
-                EngineEvent::Reopened(opened) => {
-                    if !self.on_reopened(*opened) {
-                        return Vec::new();
-                    }
-                    if let Some(watchdogs) = &self.watchdogs {
-                        self.watch_progress(watchdogs.readiness());
-                    }
-                    vec![StageNotice::EnginesChanged(self.running())]
+            tokio::select! {
+                biased;
+                // Before the looks that fail with the engine, so that the log shows the cause first.
+                (index, event) = first_event(&mut self.slots) => match event {
+                    SlotEvent::Ended(why) => self.lose(index, why.to_string()),
+                    SlotEvent::Opened(opened) => self.opened(index, opened),
+                },
+                news = self.looks.news() => {
+                    self.note_usage(&news);
+                    vec![StageNotice::Looks(news)]
                 }
             }
         })
@@ -562,60 +434,50 @@ impl Stage for EngineSupervisor {
 
     fn apply(&mut self, change: &ConfigChange, context: &mut StageContext<'_>) {
         if !change.is_empty() {
-            self.set_cameras(context.config.cameras());
+            self.change(change, context.config.cameras());
         }
     }
 
     fn tick(&mut self, context: &mut StageContext<'_>) {
         context.status.engines = self.statuses();
         context.status.troubles.extend(self.troubles());
-        for label in self.stalled() {
-            let lost = self.give_up(&label);
-            let notices = lost.map(|lost| self.lost_notices(lost));
-            for notice in notices.into_iter().flatten() {
-                context.say(notice);
-            }
-        }
-        self.reopen_due(|| context.config.effective());
+        context.say_all(self.check_progress());
+        self.open_due(|| context.config.effective());
     }
 
     fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async { vec![StageNotice::Looks(self.finish_looks(LAST_LOOK_LIMIT).await)] })
     }
 
-    /// Before another run begins, an engine that is being opened has to leave its device.
+    /// Devices free their memory. Before another run begins, an engine that is being opened has to leave its device.
     fn close(&mut self, is_restart: bool) -> StageFuture<'_, Vec<StageNotice>> {
+        let deadline = || Instant::now() + CLOSE_LIMIT;
         Box::pin(async move {
-            self.free().await;
             if is_restart {
-                self.cancel_reopening(OPENING_LIMIT).await;
+                for slot in &mut self.slots {
+                    slot.cancel_opening(OPENING_LIMIT, deadline).await;
+                }
             }
+            let until = deadline();
+            join_all(self.slots.iter_mut().map(|slot| slot.close(until))).await;
             Vec::new()
         })
     }
 }
 
-/// The next engine that ends, by its index.
-async fn first_end(slots: &mut [EngineSlot]) -> (usize, EngineStopped) {
-    let ends = slots.iter_mut().map(|slot| Box::pin(slot.ended()));
-    let mut ends: Vec<_> = ends.collect();
+/// The first engine to which something happens, by its index.
+async fn first_event(slots: &mut [EngineSlot]) -> (usize, SlotEvent) {
+    let events = slots.iter_mut().map(|slot| Box::pin(slot.event()));
+    let mut events: Vec<_> = events.collect();
     poll_fn(|context| {
-        for (index, end) in ends.iter_mut().enumerate() {
-            if let Poll::Ready(reason) = end.as_mut().poll(context) {
-                return Poll::Ready((index, reason));
+        for (index, event) in events.iter_mut().enumerate() {
+            if let Poll::Ready(event) = event.as_mut().poll(context) {
+                return Poll::Ready((index, event));
             }
         }
         Poll::Pending
     })
     .await
-}
-
-/// Never ready while no engine is being opened. Dropping the future loses nothing.
-async fn reopened(reopening: &mut Option<EngineReopening>) -> anyhow::Result<OpenedEngines> {
-    match reopening {
-        Some(reopening) => (&mut reopening.opening).await,
-        None => pending().await,
-    }
 }
 
 #[cfg(test)]

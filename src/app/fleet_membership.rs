@@ -19,7 +19,6 @@ use std::{
 use tokio::{sync::mpsc, time::sleep};
 
 use super::{
-    camera_sessions::CameraSessions,
     config_store::log_dropped,
     costs::CostBasis,
     fleet_record::FleetRecord,
@@ -43,7 +42,7 @@ use spotter_fleet::{
     store::{FleetStore, StoreSettings},
     summary::FleetSummary,
 };
-use spotter_mqtt::{Identity, Publisher, Update};
+use spotter_mqtt::{Identity, Update};
 use spotter_page::FleetStatus;
 use spotter_state::StateStore;
 
@@ -64,13 +63,13 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(12);
 const CAPACITY_CHANGE: f64 = 0.02;
 /// Announced while no engine was measured.
 const UNMEASURED_HZ: f64 = 1.0;
-/// How long health shows that the broker had a false owner.
-const WRONG_OWNER_SHOWN: Duration = Duration::from_mins(10);
 /// Cameras whose ignored settings are logged in a minute.
 const IGNORED_MAX: usize = 1000;
 
 /// The list and the disk of a node that is about to start.
 pub struct FleetStart {
+    pub name: NodeId,
+    labels: BTreeSet<String>,
     store: Arc<FleetStore>,
     rights: Arc<PublishRights>,
     record: FleetRecord,
@@ -82,22 +81,12 @@ pub struct FleetStart {
 
 /// See the module's documentation.
 pub struct FleetMembership {
-    node: NodeId,
-    /// Of the fleet.
-    name: NodeId,
-    publisher: Publisher,
-    sessions: CameraSessions,
-    secrets: SecretList,
-    engines: usize,
+    start: FleetStart,
+    parts: FleetParts,
     commands: mpsc::Sender<MemberCommand>,
     events: mpsc::Receiver<MemberEvent>,
     /// Received, and not handled yet.
     waiting: VecDeque<MemberEvent>,
-    record: FleetRecord,
-    has_api: bool,
-    list_rights: ListRights,
-    rights: Arc<PublishRights>,
-    costs: CostBasis,
     /// Of the list that is followed.
     list_revision: u64,
     /// Those of the list that this node can watch.
@@ -105,8 +94,7 @@ pub struct FleetMembership {
     /// Those that it cannot watch, with the reason.
     refused: BTreeMap<CameraId, String>,
     own: BTreeMap<CameraId, Epoch>,
-    /// Their events have ended, and until when their last messages and sessions may take.
-    giving_up: BTreeMap<CameraId, Mono>,
+    giving_up: BTreeMap<CameraId, GivingUp>,
     /// Why the fleet's store cannot be used.
     store_trouble: Option<String>,
     /// Which node has which camera, by the last view.
@@ -114,17 +102,21 @@ pub struct FleetMembership {
     capacity_hz: f64,
     started: Mono,
     leaving_since: Option<Mono>,
-    /// Own cameras of which the broker has shown a false owner: its epoch, and when.
-    wrong_owners: BTreeMap<CameraId, (Epoch, Mono)>,
     /// Cameras of whose stored settings something is ignored.
     ignored: LogThrottle<CameraId>,
+}
+
+/// A camera whose events have ended.
+struct GivingUp {
+    /// Its last messages and its session may take until then.
+    until: Mono,
+    has_session: bool,
 }
 
 /// What a membership needs of this node.
 pub struct FleetParts {
     pub identity: Identity,
     pub costs: CostBasis,
-    pub sessions: CameraSessions,
     /// Those of the list are added, so that no log shows them.
     pub secrets: SecretList,
     /// Engines that run.
@@ -149,6 +141,8 @@ impl FleetStart {
             }
         };
         Self {
+            name: fleet.name.clone(),
+            labels: fleet.labels.clone(),
             store: Arc::new(store),
             rights: Arc::default(),
             record,
@@ -165,63 +159,45 @@ impl FleetStart {
 
     /// The cameras of the list, for which engines are opened.
     pub fn cameras(&self) -> Vec<SharedCamera> {
-        let list = self.list.as_ref();
-        let list = list.map(|list| read_list(list, self.has_api, &self.list_rights));
+        let list = self.list.as_ref().map(|list| self.read_list(list));
         list.and_then(Result::ok).unwrap_or_default().cameras
     }
-}
 
-fn read_list(
-    list: &ListRevision,
-    has_api: bool,
-    rights: &ListRights,
-) -> Result<SharedCameraList, Vec<String>> {
-    let name = format!("the fleet's list, revision {}", list.revision);
-    let reader = ListReader {
-        environment: &Environment::process(),
-        has_api,
-        rights,
-    };
-    let read = camera_list(&name, &list.text, &reader);
-    read.map_err(|problems| problems.iter().map(ToString::to_string).collect())
+    fn read_list(&self, list: &ListRevision) -> Result<SharedCameraList, Vec<String>> {
+        let name = format!("the fleet's list, revision {}", list.revision);
+        let reader = ListReader {
+            environment: &Environment::process(),
+            has_api: self.has_api,
+            rights: &self.list_rights,
+        };
+        let read = camera_list(&name, &list.text, &reader);
+        read.map_err(|problems| problems.iter().map(ToString::to_string).collect())
+    }
 }
 
 impl FleetMembership {
     /// Begins to take part. Cameras come with the first events.
-    pub fn start(start: FleetStart, fleet: &FleetConfig, parts: FleetParts) -> Self {
-        let FleetParts {
-            identity, handles, ..
-        } = parts;
-        let Handles {
-            publisher, clock, ..
-        } = handles;
+    pub fn start(start: FleetStart, parts: FleetParts) -> Self {
+        let clock = Arc::clone(&parts.handles.clock);
         let settings = MemberSettings {
-            node: identity.node.clone(),
-            machine: identity.machine().to_owned(),
-            labels: fleet.labels.clone(),
+            node: parts.identity.node.clone(),
+            machine: parts.identity.machine().to_owned(),
+            labels: start.labels.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             resumed: start.record.kept().own.clone(),
             rights: Arc::clone(&start.rights),
         };
         let (sender, events) = mpsc::channel(EVENTS);
         let (commands, received) = mpsc::channel(COMMANDS);
-        let member = Member::new(settings, start.store, Arc::clone(&clock), sender);
+        let store = Arc::clone(&start.store);
+        let member = Member::new(settings, store, Arc::clone(&clock), sender);
         tokio::spawn(member.run(received));
         Self {
-            node: identity.node.clone(),
-            name: fleet.name.clone(),
-            publisher,
-            sessions: parts.sessions,
-            secrets: parts.secrets,
-            engines: parts.engines,
+            start,
+            parts,
             commands,
             events,
             waiting: VecDeque::new(),
-            record: start.record,
-            has_api: start.has_api,
-            list_rights: start.list_rights,
-            rights: start.rights,
-            costs: parts.costs,
             list_revision: 0,
             listed: BTreeMap::new(),
             refused: BTreeMap::new(),
@@ -232,7 +208,6 @@ impl FleetMembership {
             capacity_hz: 0.0,
             started: clock.now(),
             leaving_since: None,
-            wrong_owners: BTreeMap::new(),
             ignored: LogThrottle::with_max_kinds(IGNORED_MAX),
         }
     }
@@ -291,40 +266,23 @@ impl FleetMembership {
                 self.giving_up.remove(&camera);
                 // Topics of a camera that is no longer listed are cleared.
                 if let Some(epoch) = released.filter(|_| self.listed.contains_key(&camera)) {
-                    self.rights.grant(&camera, epoch);
-                    self.publisher.publish(Update::Owner { camera, node: None });
+                    self.start.rights.grant(&camera, epoch);
+                    self.publish_owner(camera, None);
                 }
             }
             MemberEvent::Lost(camera) => {
                 tracing::warn!(%camera, "another node has the camera now");
                 self.on_lost(&camera, context);
             }
-            MemberEvent::WrongOwner { camera, epoch } => {
-                self.publish_owner(&camera);
-                self.on_wrong_owner(camera, epoch, context.now);
-            }
             MemberEvent::View(summary) => {
                 self.summary = summary;
             }
-            MemberEvent::Connected => {
-                tracing::info!("connected to the fleet's store");
-                self.store_trouble = None;
-            }
-            MemberEvent::Disconnected { reason } => {
-                tracing::warn!(
-                    reason,
-                    "the fleet's store cannot be used; this node keeps its cameras"
-                );
-                self.store_trouble = Some(format!("fleet: {reason}"));
-            }
-            MemberEvent::NameTaken { machine } => {
-                tracing::error!(
-                    machine,
-                    "another machine takes part in the fleet with this node's name; give each box its own node.name"
-                );
-                self.store_trouble = Some(format!(
-                    "fleet: machine {machine} has this node's name; give each box its own node.name"
-                ));
+            MemberEvent::Trouble(trouble) => {
+                match &trouble {
+                    None => tracing::info!("connected to the fleet's store"),
+                    Some(reason) => tracing::warn!(reason, "no contact with the fleet"),
+                }
+                self.store_trouble = trouble.map(|reason| format!("fleet: {reason}"));
             }
             MemberEvent::Left => {}
         }
@@ -332,7 +290,7 @@ impl FleetMembership {
     }
 
     fn on_list(&mut self, list: &ListRevision, context: &mut StageContext<'_>) -> bool {
-        let read = match read_list(list, self.has_api, &self.list_rights) {
+        let read = match self.start.read_list(list) {
             Ok(read) => read,
             Err(errors) => {
                 for error in &errors {
@@ -356,10 +314,10 @@ impl FleetMembership {
             cameras = read.cameras.len(),
             "list of the fleet"
         );
-        self.record.keep_list(list);
+        self.start.record.keep_list(list);
         let cameras = read.cameras.iter().map(|shared| shared.camera.clone());
         context.config.replace_list(cameras.collect(), context.now);
-        remember_secrets(&self.secrets, context.config.file());
+        remember_secrets(&self.parts.secrets, context.config.file());
         // Others watch it, so its topics are not cleared.
         let refused: Vec<CameraId> = read.refused.keys().cloned().collect();
         context.say(StageNotice::Moved(refused));
@@ -375,7 +333,7 @@ impl FleetMembership {
     fn send_cameras(&self) {
         self.send(MemberCommand::Cameras {
             revision: self.list_revision,
-            cameras: self.costs.listed_cameras(self.listed.values()),
+            cameras: self.parts.costs.listed_cameras(self.listed.values()),
             refused: self.refused.clone(),
         });
     }
@@ -387,22 +345,21 @@ impl FleetMembership {
             self.refused.insert(camera.clone(), reason.to_owned());
             self.send_cameras();
         }
-        if !self.rights.grant(&camera, epoch) {
+        if !self.start.rights.grant(&camera, epoch) {
             // What the membership reports next ends it.
             return;
         }
         tracing::info!(%camera, %epoch, "this node has the camera");
         context.say(StageNotice::Owned(camera.clone()));
-        self.publish_owner(&camera);
+        let node = self.parts.identity.node.clone();
+        self.publish_owner(camera.clone(), Some(node));
         self.giving_up.remove(&camera);
         self.own.insert(camera, epoch);
     }
 
-    fn publish_owner(&self, camera: &CameraId) {
-        self.publisher.publish(Update::Owner {
-            camera: camera.clone(),
-            node: Some(self.node.clone()),
-        });
+    fn publish_owner(&self, camera: CameraId, node: Option<NodeId>) {
+        let update = Update::Owner { camera, node };
+        self.parts.handles.publisher.publish(update);
     }
 
     /// Its events end, and its session; what waits is published.
@@ -413,13 +370,17 @@ impl FleetMembership {
             context.say(StageNotice::HandingOver(camera.clone()));
             context.say(StageNotice::Moved(vec![camera.clone()]));
         }
-        self.giving_up
-            .insert(camera, context.now.after(GIVE_UP_LIMIT));
+        let mut connected = context.config.cameras().iter();
+        let giving_up = GivingUp {
+            until: context.now.after(GIVE_UP_LIMIT),
+            has_session: connected.any(|known| known.id == camera),
+        };
+        self.giving_up.insert(camera, giving_up);
     }
 
     fn on_lost(&mut self, camera: &CameraId, context: &mut StageContext<'_>) {
         // A grant from before the loss was known may have followed it.
-        self.rights.withdraw(camera);
+        self.start.rights.withdraw(camera);
         context.say(StageNotice::Moved(vec![camera.clone()]));
         self.own.remove(camera);
         self.giving_up.remove(camera);
@@ -452,42 +413,30 @@ impl FleetMembership {
         })
     }
 
-    /// The broker has shown an owner that the store does not have.
-    fn on_wrong_owner(&mut self, camera: CameraId, epoch: Epoch, now: Mono) {
-        let before = self.wrong_owners.insert(camera.clone(), (epoch, now));
-        if before.is_none() {
-            tracing::warn!(
-                %camera,
-                %epoch,
-                "the broker shows an owner of the camera that the fleet's store does not have; the own one is published again; restrict who may publish to the topics `owner`"
-            );
-        }
-    }
-
     /// Gives up the cameras of which nothing is left here.
     fn step(&mut self, now: Mono) {
-        let is_over = |camera: &CameraId, until: Mono| {
-            until <= now || !(self.publisher.has_waiting(camera) || self.sessions.has(camera))
+        let publisher = &self.parts.handles.publisher;
+        let is_over = |camera: &CameraId, state: &GivingUp| {
+            state.until <= now || !(state.has_session || publisher.has_waiting(camera))
         };
         let over = self
             .giving_up
-            .extract_if(.., |camera, until| is_over(camera, *until));
+            .extract_if(.., |camera, state| is_over(camera, state));
         for (camera, _) in over.collect::<Vec<_>>() {
-            self.rights.withdraw(&camera);
+            self.start.rights.withdraw(&camera);
             self.send(MemberCommand::GivenUp(camera));
         }
     }
 
     fn announce_capacity(&mut self, now: Mono) {
         // A node that the broker does not hear must not get cameras of one that it hears.
-        let is_heard = self.capacity_hz > 0.0 || self.publisher.state().borrow().is_online();
+        let broker = self.parts.handles.publisher.state();
+        let is_heard = self.capacity_hz > 0.0 || broker.borrow().is_online();
         if !is_heard && now.since(self.started) < WITHOUT_BROKER {
             return;
         }
-        let capacity_hz = self
-            .costs
-            .capacity_hz(self.engines)
-            .unwrap_or(UNMEASURED_HZ);
+        let capacity_hz = self.parts.costs.capacity_hz(self.parts.engines);
+        let capacity_hz = capacity_hz.unwrap_or(UNMEASURED_HZ);
         if (capacity_hz - self.capacity_hz).abs() > CAPACITY_CHANGE * self.capacity_hz {
             self.capacity_hz = capacity_hz;
             self.send(MemberCommand::Capacity(capacity_hz));
@@ -516,7 +465,7 @@ impl FleetMembership {
         let owner = self.summary.owners.get(camera);
         let owner = owner.filter(|owner| living.clone().any(|node| node.node == **owner));
         Some(match owner {
-            Some(owner) if *owner != self.node => RefusedCall::OtherNode {
+            Some(owner) if *owner != self.parts.identity.node => RefusedCall::OtherNode {
                 camera: camera.clone(),
                 owner: owner.clone(),
             },
@@ -525,31 +474,6 @@ impl FleetMembership {
                 camera: camera.clone(),
             },
         })
-    }
-
-    /// For the status page.
-    fn status(&self) -> FleetStatus {
-        FleetStatus {
-            name: self.name.to_string(),
-            own_cameras: self.own.len() as u64,
-            ..status::fleet(&self.summary, self.trouble())
-        }
-    }
-
-    /// Why others may have to act; `None`: all is well.
-    fn trouble(&self) -> Option<String> {
-        let wrong_owner = || {
-            let (camera, (epoch, _)) = self.wrong_owners.first_key_value()?;
-            let more = match self.wrong_owners.len() {
-                1 => String::new(),
-                count => format!(" and {} more", count - 1),
-            };
-            Some(format!(
-                "fleet: the broker showed a false owner of camera {camera} (epoch {epoch}){more}, the last time less than {} min ago; restrict who may publish to the topics `owner`",
-                WRONG_OWNER_SHOWN.as_secs() / 60,
-            ))
-        };
-        self.store_trouble.clone().or_else(wrong_owner)
     }
 
     fn send(&self, command: MemberCommand) {
@@ -568,12 +492,17 @@ impl Stage for FleetMembership {
     }
 
     fn hear(&mut self, notice: &mut StageNotice, context: &mut StageContext<'_>) {
+        if let StageNotice::SessionClosed(camera) = notice
+            && let Some(state) = self.giving_up.get_mut(camera)
+        {
+            state.has_session = false;
+        }
         if !self.giving_up.is_empty() {
             self.step(context.now);
         }
         match notice {
             StageNotice::FleetDecided => self.handle(context),
-            StageNotice::EnginesChanged(running) => self.engines = running.count,
+            StageNotice::EnginesChanged(running) => self.parts.engines = running.count,
             StageNotice::TriggerCalled(request) => {
                 let camera = request.as_ref().map(|request| &request.camera);
                 let refusal = camera.and_then(|camera| self.call_refusal(camera));
@@ -595,12 +524,14 @@ impl Stage for FleetMembership {
 
     fn tick(&mut self, context: &mut StageContext<'_>) {
         let now = context.now;
-        self.wrong_owners
-            .retain(|_, (_, at)| now.since(*at) < WRONG_OWNER_SHOWN);
-        self.record.keep_own(&self.own);
+        self.start.record.keep_own(&self.own);
         self.announce_capacity(now);
-        context.status.fleet = Some(self.status());
-        context.status.troubles.extend(self.trouble());
+        context.status.fleet = Some(FleetStatus {
+            name: self.start.name.to_string(),
+            own_cameras: self.own.len() as u64,
+            ..status::fleet(&self.summary, self.store_trouble.clone())
+        });
+        context.status.troubles.extend(self.store_trouble.clone());
         if self
             .leaving_since
             .is_some_and(|since| now.since(since) >= LEAVE_LIMIT)

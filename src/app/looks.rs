@@ -123,8 +123,8 @@ impl LooksInFlight {
 pub struct LookSource {
     pub engine: EngineHandle,
     pub share: Arc<CameraShare>,
-    /// `None`: there is no API, or none yet.
-    pub requests: watch::Receiver<Option<EngineRequests>>,
+    /// `None`: there is no API.
+    pub requests: Option<EngineRequests>,
 }
 
 impl LookSource {
@@ -152,7 +152,7 @@ impl LookSource {
                 biased;
                 () = until_open(&mut places, false) => until_open(&mut places, true).await,
                 due = self.share.due() => return PermittedWork::Frame(due),
-                turn = next_request(&mut self.requests) => return PermittedWork::Request(Box::new(turn)),
+                turn = next_request(self.requests.as_ref()) => return PermittedWork::Request(Box::new(turn)),
             }
         }
     }
@@ -183,9 +183,8 @@ async fn begin_look(due: DueFrame, permit: Permit, begun: &mpsc::Sender<Submitte
 }
 
 /// Never ready without an API. Dropping the future loses nothing.
-async fn next_request(requests: &mut watch::Receiver<Option<EngineRequests>>) -> BegunTurn {
-    let waited = requests.wait_for(Option::is_some).await;
-    match waited.ok().and_then(|requests| requests.clone()) {
+async fn next_request(requests: Option<&EngineRequests>) -> BegunTurn {
+    match requests {
         Some(requests) => requests.next().await,
         None => pending().await,
     }

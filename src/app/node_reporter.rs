@@ -1,12 +1,10 @@
 //! What the node publishes about itself: information, configuration, settings, Home Assistant discovery.
 
-use std::collections::BTreeMap;
-
 use super::stage::Handles;
 use spotter_config::{self as config, CameraConfig, Config, ConfigChange, Environment};
 use spotter_control::ConfigStore;
-use spotter_core::{CameraId, Mono, PromptId, Setting, Task, WallTime};
-use spotter_engine::open::{ExpectedLook, MEASURED_SIZE, ModelCard};
+use spotter_core::{CameraId, Mono, PromptId, Setting, WallTime};
+use spotter_engine::open::ModelCard;
 use spotter_mqtt::{
     Announcer, CameraInfo, ConfigReport, DaemonInfo, Identity, Info, ModelInfo, RequestHead, Update,
 };
@@ -18,8 +16,6 @@ pub struct NodeReporter {
     announcer: Announcer,
     info: Info,
     config: ConfigReport,
-    /// As published.
-    settings: BTreeMap<CameraId, Vec<Setting>>,
 }
 
 impl NodeReporter {
@@ -27,7 +23,6 @@ impl NodeReporter {
         let listed = handles.state.get(Document::RetainedTopics);
         Self {
             announcer: Announcer::new(listed.as_deref(), identity),
-            settings: BTreeMap::new(),
             config: ConfigReport::new(String::new(), handles.clock.wall(), Vec::new()),
             info,
             handles,
@@ -61,14 +56,10 @@ impl NodeReporter {
         self.info.features = config::advice::insecure_features(file);
         self.info.overrides = config.overrides().count() as u32;
         self.publish_info();
-        let settings: BTreeMap<_, _> = config.settings().into_iter().collect();
-        let before = std::mem::replace(&mut self.settings, settings);
-        let is_news = |(camera, settings): &(&CameraId, &Vec<Setting>)| {
-            before.get(*camera) != Some(*settings)
-        };
-        for (camera, settings) in self.settings.iter().filter(is_news) {
+        // Unchanged values are not sent again.
+        for (camera, settings) in config.settings() {
             for setting in settings {
-                self.publish_setting(camera.clone(), setting.clone(), false);
+                self.publish_setting(camera.clone(), setting, false);
             }
         }
         self.publish_mode(config, false);
@@ -163,37 +154,6 @@ impl NodeReporter {
             again,
         });
     }
-}
-
-/// The look with the most prompts: the longest one that an engine has to answer.
-pub fn longest_look(looks: &[ExpectedLook]) -> Vec<Task> {
-    let longest = looks.iter().max_by_key(|look| look.tasks.len());
-    longest.map_or_else(Vec::new, |look| look.tasks.clone())
-}
-
-/// The different looks that these cameras can ask for, when all their prompts are due. Without cameras, a usual one: the list of a fleet may be
-/// empty at first.
-pub fn expected_looks(cameras: &[CameraConfig]) -> Vec<ExpectedLook> {
-    let mut looks = Vec::new();
-    for camera in cameras {
-        let tasks = camera.prompts.iter().map(|prompt| prompt.task.clone());
-        let look = ExpectedLook {
-            width: camera.width,
-            tasks: tasks.collect(),
-        };
-        if !looks.contains(&look) {
-            looks.push(look);
-        }
-    }
-    if looks.is_empty() {
-        looks.push(ExpectedLook {
-            width: MEASURED_SIZE.0 as u32,
-            tasks: vec![Task::Detect {
-                object: "person".into(),
-            }],
-        });
-    }
-    looks
 }
 
 /// The node's information. `config`: the effective configuration.

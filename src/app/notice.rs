@@ -29,6 +29,8 @@ pub enum StageNotice {
     LookSwitched(LookSwitch),
     /// Cameras: one is on or off. Answers.
     CameraSwitched(CameraSwitch),
+    /// Cameras: the session of one that was removed is closed. Fleet.
+    SessionClosed(CameraId),
     /// Answers: the picture of the event of a track, a JPEG. Webhooks.
     PictureTaken(TrackId, Arc<[u8]>),
     /// Commands: connect again. Cameras.

@@ -2,7 +2,7 @@
 
 use std::{path::Path, time::Duration};
 
-use super::{daemon, lines::Lines, logging::start_logging};
+use super::{daemon, lines::Lines, logging::start_logging, stages::ProcessContext};
 use spotter_config::{self as config, Environment, LoadedConfig};
 use spotter_core::keep_new_files_private;
 
@@ -16,14 +16,11 @@ pub fn run(config: &Path, verbose: u8, json: bool) -> anyhow::Result<()> {
     let logging = start_logging(verbose, &loaded.config)?;
     let runtime = runtime()?;
     let (lines, printed) = json.then(Lines::new).unzip();
-    let report = runtime.block_on(daemon::run(daemon::Start {
-        path: config.to_owned(),
-        loaded,
-        logging,
-        console: false,
+    let context = ProcessContext {
         lines,
-        seconds: None,
-    }))?;
+        ..ProcessContext::new(config, logging)
+    };
+    let report = runtime.block_on(daemon::run(context, loaded, None))?;
     // A line each: the journal would give a second line neither a priority nor a name.
     for line in report.to_string().lines() {
         tracing::info!("{line}");

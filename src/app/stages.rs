@@ -1,6 +1,9 @@
 //! The stages of the daemon: which there are, in which order, and how they start. The only file that names all of them.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::Context as _;
 
@@ -12,13 +15,14 @@ use super::{
     config_store::open_config,
     console::Console,
     costs::CostBasis,
-    engine_supervisor::{EnginePlan, EngineSupervisor, OpenEngines, OpenedEngines},
+    engine_launch::{expected_looks, longest_look},
+    engine_supervisor::{EngineParts, EnginePlan, EngineSupervisor, OpenEngines, OpenedEngines},
     fleet_membership::{FleetMembership, FleetParts, FleetStart},
     housekeeping::{Housekeeping, named},
     http_servers::HttpServers,
     lines::Lines,
     logging::{Logging, remember_secrets},
-    node_reporter::{NodeReporter, expected_looks, longest_look, node_info},
+    node_reporter::{NodeReporter, node_info},
     onvif_events::OnvifEvents,
     reload::{Reload, log_advice},
     report::RunReport,
@@ -30,7 +34,7 @@ use crate::ops::notify;
 use spotter_cameras::sampler::Sampler;
 use spotter_config::Config;
 use spotter_control::ConfigStore;
-use spotter_core::{CameraId, Clock};
+use spotter_core::{CameraId, Clock, SystemClock};
 use spotter_engine::{
     model::{ModelConfig, model_config},
     open::ModelCard,
@@ -43,12 +47,30 @@ use spotter_webhook::Webhooks;
 /// What belongs to the process and survives a restart inside it.
 #[derive(Clone)]
 pub struct ProcessContext {
+    /// The file, for reloads.
     pub path: PathBuf,
+    /// The secrets of every configuration that is used are masked in this log.
     pub logging: Logging,
+    /// Print detections for people.
     pub console: bool,
+    /// Prints messages for programs.
     pub lines: Option<Lines>,
     pub clock: Arc<dyn Clock>,
     pub open_engines: Arc<OpenEngines>,
+}
+
+impl ProcessContext {
+    /// Without output on stdout.
+    pub fn new(path: &Path, logging: Logging) -> Self {
+        Self {
+            path: path.to_owned(),
+            logging,
+            console: false,
+            lines: None,
+            clock: Arc::new(SystemClock::new()),
+            open_engines: Arc::new(|plan| Box::pin(plan.open())),
+        }
+    }
 }
 
 /// See the module's documentation.
@@ -118,9 +140,8 @@ impl Stages {
     pub async fn start(file: Config, context: &ProcessContext) -> anyhow::Result<StartedStages> {
         let readiness = Readiness::new(Arc::clone(&context.clock));
         let mut servers = HttpServers::start(&file, readiness.clone(), &context.clock).await?;
-        let prepared = PreparedStages::prepare(file, context).await;
-        let started =
-            prepared.and_then(|prepared| prepared.begin(&mut servers, readiness, context));
+        let prepared = PreparedStages::prepare(file, readiness, &servers, context).await;
+        let started = prepared.and_then(|prepared| prepared.begin(&mut servers, context));
         // The previous configuration may listen on the same addresses.
         servers.free().await;
         started
@@ -139,7 +160,12 @@ impl Stages {
 
 impl PreparedStages {
     /// Does first what can fail: nothing is published and no camera is connected before the rest runs.
-    async fn prepare(file: Config, context: &ProcessContext) -> anyhow::Result<Self> {
+    async fn prepare(
+        file: Config,
+        readiness: Readiness,
+        servers: &HttpServers,
+        context: &ProcessContext,
+    ) -> anyhow::Result<Self> {
         Webhooks::check(&file.webhooks)?;
         let state = StateStore::open(&file.node.state_dir, Arc::clone(&context.clock))?;
         let events = OpenedEvents::of(&state);
@@ -160,14 +186,18 @@ impl PreparedStages {
             clock: Arc::clone(&context.clock),
             only: None,
         });
-        let OpenedEngines { slots, card } = opening.await?;
-        let (clock, open) = (&context.clock, &context.open_engines);
-        let mut engines =
-            EngineSupervisor::new(sampler, slots, Arc::clone(clock), Arc::clone(open));
-        let costs = costs(&config.effective(), &engines);
-        engines.set_costs(costs.clone());
-        engines.set_cameras(config.cameras());
-        engines.log_assignment();
+        let opened = opening.await?;
+        let costs = costs(&config.effective(), &opened);
+        let OpenedEngines { slots, card } = opened;
+        let parts = EngineParts {
+            sampler,
+            clock: Arc::clone(&context.clock),
+            open_engines: Arc::clone(&context.open_engines),
+            costs: costs.clone(),
+            requests: (servers.api.as_ref()).map(|api| Arc::clone(api.queue())),
+            readiness,
+        };
+        let engines = EngineSupervisor::start(parts, slots, config.cameras());
         log_advice(config.file());
         Ok(Self {
             config,
@@ -184,21 +214,27 @@ impl PreparedStages {
     pub fn begin(
         mut self,
         servers: &mut HttpServers,
-        readiness: Readiness,
         context: &ProcessContext,
     ) -> anyhow::Result<StartedStages> {
         // The stages begin with these cameras.
         self.config.take_change();
         let identity = self.identity();
-        let PublishingStages {
-            handles,
-            broker,
-            webhooks,
-        } = self.publish(&identity, context)?;
+        let (file, clock) = (self.config.file(), &context.clock);
+        let (of_webhooks, shared) = (&file.webhooks, || Arc::clone(clock));
+        // Before the publisher, which ends the tracks of an earlier run.
+        let webhooks = Webhooks::start(of_webhooks, &self.events, event_payload, shared());
+        let started = Publisher::start(&file.mqtt, &self.events, &identity, shared());
+        let (publisher, task) = started.context("mqtt")?;
+        let broker = BrokerLink::new(publisher.clone(), task, file, clock.now());
+        let broker = broker.context("mqtt: the messages of the broker are already read")?;
+        if let Some(lines) = &context.lines {
+            lines.print(publisher.lines());
+        }
+        let handles = self.handles(publisher, shared());
         let shared = || handles.clone();
         let Self {
             config,
-            mut engines,
+            engines,
             costs,
             card,
             fleet,
@@ -206,8 +242,9 @@ impl PreparedStages {
         } = self;
         let (file, model) = (config.file(), Arc::clone(&card.name));
         let shown = file.with_cameras(config.cameras().to_vec());
+        let running = engines.running();
         let mut info = node_info(&shown, &identity, &card, handles.clock.wall());
-        info.gpus = engines.gpus();
+        info.gpus.clone_from(&running.gpus);
         let figures =
             Housekeeping::start(&info, named(file, &card), context.lines.clone(), shared());
         let mut reporter = NodeReporter::new(&identity, info, shared());
@@ -220,19 +257,14 @@ impl PreparedStages {
         notify::ready(&format!("watching {watching} cameras with {}", card.name));
         reporter.publish_settings(&config);
         reporter.report_config(&config, Vec::new());
-        let fleet = fleet.zip(file.fleet.as_ref()).map(|(start, fleet)| {
-            let parts = FleetParts {
-                identity,
-                costs: costs.unwrap_or_else(|| CostBasis::new(ModelConfig::default(), None, 0, 0)),
-                sessions: cameras.sessions(),
-                secrets: context.logging.secrets.clone(),
-                engines: engines.running().count,
-                handles: shared(),
-            };
-            FleetMembership::start(start, fleet, parts)
-        });
-        engines.watch_progress(readiness);
-        serve(servers, &mut engines, shared().board, file, &card);
+        let parts = FleetParts {
+            identity,
+            costs: costs.unwrap_or_else(|| CostBasis::new(ModelConfig::default(), None, 0, 0)),
+            secrets: context.logging.secrets.clone(),
+            engines: running.count,
+            handles: shared(),
+        };
+        serve(servers, shared().board, file, &card);
         let stages = Stages {
             servers: std::mem::take(servers),
             reload: Reload::new(context.path.clone(), context.logging.secrets.clone()),
@@ -240,7 +272,7 @@ impl PreparedStages {
             cameras,
             answers,
             commands: CommandHandler::new(reporter, context.logging.clone(), shared()),
-            fleet,
+            fleet: fleet.map(|start| FleetMembership::start(start, parts)),
             triggers,
             onvif: OnvifEvents::start(config.cameras(), Arc::clone(&handles.clock)),
             broker,
@@ -256,77 +288,40 @@ impl PreparedStages {
     }
 
     fn identity(&self) -> Identity {
-        let file = self.config.file();
-        let identity = Identity::of_this_machine(file.node.name.clone());
-        match (&file.fleet, &self.fleet) {
-            (Some(table), Some(start)) => identity.in_fleet(table.name.clone(), start.rights()),
-            _ => identity,
+        let identity = Identity::of_this_machine(self.config.file().node.name.clone());
+        match &self.fleet {
+            Some(fleet) => identity.in_fleet(fleet.name.clone(), fleet.rights()),
+            None => identity,
         }
     }
 
-    fn publish(
-        &self,
-        identity: &Identity,
-        context: &ProcessContext,
-    ) -> anyhow::Result<PublishingStages> {
-        let (file, clock) = (self.config.file(), &context.clock);
-        // Before the publisher, which ends the tracks of an earlier run.
-        let webhooks = Webhooks::start(
-            &file.webhooks,
-            &self.events,
-            event_payload,
-            Arc::clone(clock),
-        );
-        let started = Publisher::start(&file.mqtt, &self.events, identity, Arc::clone(clock));
-        let (publisher, task) = started.context("mqtt")?;
-        let broker = BrokerLink::new(publisher.clone(), task, file, clock.now());
-        if let Some(lines) = &context.lines {
-            lines.print(publisher.lines());
-        }
+    fn handles(&self, publisher: Publisher, clock: Arc<dyn Clock>) -> Handles {
         let costs = self.costs.clone().map(|costs| -> PromptCosts {
             Arc::new(move |camera, size| costs.prompts(camera, size))
         });
-        Ok(PublishingStages {
-            broker: broker.context("mqtt: the messages of the broker are already read")?,
-            webhooks,
-            handles: Handles {
-                publisher,
-                sampler: Arc::clone(self.engines.sampler()),
-                state: self.state.clone(),
-                board: Board::new(BoardParts {
-                    cameras: self.config.cameras(),
-                    clock: Arc::clone(clock),
-                    draw: snapshot::thumbnail,
-                    costs,
-                }),
-                clock: Arc::clone(clock),
-            },
-        })
+        Handles {
+            publisher,
+            sampler: Arc::clone(self.engines.sampler()),
+            state: self.state.clone(),
+            board: Board::new(BoardParts {
+                cameras: self.config.cameras(),
+                clock: Arc::clone(&clock),
+                draw: snapshot::thumbnail,
+                costs,
+            }),
+            clock,
+        }
     }
 }
 
-/// What publishes, and what reads of it.
-struct PublishingStages {
-    handles: Handles,
-    broker: BrokerLink,
-    webhooks: Webhooks,
-}
-
-/// The page shows the daemon, and the engines answer requests of the API.
-fn serve(
-    servers: &HttpServers,
-    engines: &mut EngineSupervisor,
-    board: Board,
-    file: &Config,
-    card: &ModelCard,
-) {
+/// The page shows the daemon, and the API accepts requests.
+fn serve(servers: &HttpServers, board: Board, file: &Config, card: &ModelCard) {
     if let Some(page) = &servers.page {
         page.open(Arc::new(board));
     }
     let Some(api) = &servers.api else {
         return;
     };
-    engines.answer_requests(api.queue());
     for broken in &card.broken_adapters {
         let (id, reason) = (broken.id.clone(), broken.reason.clone());
         api.queue().adapter_is_broken(id, reason);
@@ -335,11 +330,11 @@ fn serve(
 }
 
 /// What looks cost on the engines; `None` when the model's configuration cannot be read.
-fn costs(effective: &Config, engines: &EngineSupervisor) -> Option<CostBasis> {
+fn costs(effective: &Config, engines: &OpenedEngines) -> Option<CostBasis> {
     match model_config(&effective.model.source) {
         Ok(model) => {
             let measured = longest_look(&expected_looks(&effective.cameras)).len();
-            let count = engines.progress().count();
+            let count = engines.slots.len();
             Some(CostBasis::new(model, engines.look(), measured, count))
         }
         Err(error) => {

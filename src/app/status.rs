@@ -136,7 +136,8 @@ pub fn fleet(summary: &FleetSummary, trouble: Option<String>) -> FleetStatus {
 }
 
 fn fleet_node(node: &NodeSummary, summary: &FleetSummary) -> FleetNodeStatus {
-    let (mood, state) = match (node.is_living, node.is_leaving) {
+    let beat = &node.heartbeat;
+    let (mood, state) = match (node.is_living, beat.is_leaving) {
         (false, _) => (Mood::Bad, "no heartbeat"),
         (true, true) => (Mood::Busy, "leaving"),
         (true, false) => (Mood::Good, "online"),
@@ -147,13 +148,13 @@ fn fleet_node(node: &NodeSummary, summary: &FleetSummary) -> FleetNodeStatus {
         name: node.node.to_string(),
         mood,
         state,
-        version: node.version.clone(),
-        labels: node.labels.iter().cloned().collect(),
-        capacity_hz: node.capacity_hz,
-        load_pct: 100.0 * node.work_hz / node.capacity_hz.max(f64::MIN_POSITIVE),
+        version: beat.version.clone(),
+        labels: beat.labels.iter().cloned().collect(),
+        capacity_hz: beat.capacity_hz,
+        load_pct: 100.0 * node.work_hz / beat.capacity_hz.max(f64::MIN_POSITIVE),
         cameras: cameras.map(|(camera, _)| camera.to_string()).collect(),
-        refused: node.refused,
-        list_revision: node.list_revision,
+        refused: beat.refused.len(),
+        list_revision: beat.list_revision,
     }
 }
 

@@ -19,8 +19,6 @@ use std::{
 use sd_notify::NotifyState;
 use tokio::time::timeout;
 
-use spotter_core::Mono;
-
 /// Reports to systemd that the start is complete.
 pub fn ready(status: &str) {
     send(&[NotifyState::Ready, NotifyState::Status(status)]);
@@ -36,7 +34,8 @@ pub fn stopping(why: &str) {
     send(&[NotifyState::Stopping, NotifyState::Status(why)]);
 }
 
-/// Reports progress to systemd's watchdog. Call it while [`Watchdog::check`] returns no stuck loop, never from a plain timer; a start that comes after a reload has nothing to check yet and uses [`alive_while`].
+/// Reports progress to systemd's watchdog. Not from a plain timer; a start that comes after a reload has no progress yet and uses
+/// [`alive_while`].
 pub fn alive() {
     send(&[NotifyState::Watchdog]);
 }
@@ -59,7 +58,7 @@ pub async fn alive_while<T>(limit: Duration, work: impl Future<Output = T>) -> T
     work.await
 }
 
-/// The unit's `WatchdogSec`; `None` when there is no watchdog. Check [`Watchdog`] a few times in it.
+/// The unit's `WatchdogSec`; `None` when there is no watchdog.
 pub fn watchdog_interval() -> Option<Duration> {
     sd_notify::watchdog_enabled()
 }
@@ -92,51 +91,6 @@ fn send_to(socket: &OsStr, states: &[NotifyState<'_>]) -> io::Result<()> {
     sender.send_to_addr(message.as_bytes(), &address).map(drop)
 }
 
-/// Compares progress counters with their earlier values. Pure: a loop without progress for its whole limit is stuck; for less,
-/// it is busy.
-#[derive(Clone, Debug)]
-pub struct Watchdog {
-    seen: Vec<LoopProgress>,
-}
-
-#[derive(Clone, Debug)]
-struct LoopProgress {
-    name: String,
-    limit: Duration,
-    counter: u64,
-    since: Mono,
-}
-
-impl Watchdog {
-    /// `loops` names the counters that [`check`](Self::check) gets, in order, and how long each may make no progress.
-    pub fn new(loops: impl IntoIterator<Item = (String, Duration)>, now: Mono) -> Self {
-        let seen = loops.into_iter().map(|(name, limit)| LoopProgress {
-            name,
-            limit,
-            counter: 0,
-            since: now,
-        });
-        Self {
-            seen: seen.collect(),
-        }
-    }
-
-    /// Returns the names of stuck loops. `counters` rise while their loops live; one for each name. `None` is a loop that has
-    /// ended; that was reported when it did and is no reason to restart the others.
-    pub fn check(&mut self, counters: &[Option<u64>], now: Mono) -> Vec<String> {
-        let mut stuck = Vec::new();
-        let running = self.seen.iter_mut().zip(counters);
-        for (seen, counter) in running.filter_map(|(seen, counter)| Some((seen, (*counter)?))) {
-            if counter != seen.counter {
-                (seen.counter, seen.since) = (counter, now);
-            } else if now.since(seen.since) >= seen.limit {
-                stuck.push(seen.name.clone());
-            }
-        }
-        stuck
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -160,30 +114,5 @@ mod tests {
         }
         let absent = folder.path().join("absent");
         assert!(send_to(absent.as_os_str(), &states).is_err());
-    }
-
-    #[test]
-    fn one_stuck_loop_is_reported_until_it_recovers() {
-        let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
-        let limit = Duration::from_secs(30);
-        let loops = ["engine", "mqtt"].map(|name| (name.to_owned(), limit));
-        let mut watchdog = Watchdog::new(loops, at(0));
-        let mut check = |counters: [u64; 2], now| watchdog.check(&counters.map(Some), now);
-        assert_eq!(check([1, 1], at(10)), [""; 0]);
-        assert_eq!(check([1, 2], at(39)), [""; 0]);
-        let stuck = ["engine"];
-        assert_eq!(check([1, 3], at(40)), stuck);
-        assert_eq!(check([2, 4], at(41)), [""; 0]);
-    }
-
-    #[test]
-    fn ended_loop_is_not_reported_as_stuck() {
-        let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
-        let loops = ["cuda 0", "cuda 1"].map(|name| (name.to_owned(), Duration::from_secs(30)));
-        let mut watchdog = Watchdog::new(loops, at(0));
-        assert_eq!(watchdog.check(&[Some(1), Some(1)], at(1)), [""; 0]);
-        assert_eq!(watchdog.check(&[Some(2), None], at(60)), [""; 0]);
-        let stuck = ["cuda 0"];
-        assert_eq!(watchdog.check(&[Some(2), None], at(90)), stuck);
     }
 }

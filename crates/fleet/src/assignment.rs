@@ -47,14 +47,14 @@ impl NodeOffer {
         let has_label = label.is_none_or(|label| self.labels.contains(label));
         has_label && self.capacity_hz > 0.0 && !self.refused.contains(camera)
     }
+}
 
-    /// Weighted rendezvous hashing: the node with the highest rank is preferred, a node in proportion to its capacity.
-    fn rank(&self, node: &NodeId, camera: &CameraId) -> f64 {
-        let hash = xxh3_64(format!("{node}/{camera}").as_bytes());
-        // In (0, 1): the upper 53 bits, in the middle of their step.
-        let uniform = ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
-        -self.capacity_hz / uniform.ln()
-    }
+/// Weighted rendezvous hashing: of all candidates, the one with the highest rank has the camera, each in proportion to its weight.
+pub fn rank(candidate: &str, weight: f64, camera: &CameraId) -> f64 {
+    let hash = xxh3_64(format!("{candidate}/{camera}").as_bytes());
+    // In (0, 1): the upper 53 bits, in the middle of their step.
+    let uniform = ((hash >> 11) as f64 + 0.5) / (1u64 << 53) as f64;
+    -weight / uniform.ln()
 }
 
 /// What an assignment follows from.
@@ -185,7 +185,7 @@ impl<'a> CameraPlacement<'a> {
         let preferred = (self.mean_load * ABOVE_MEAN).min(self.most_load(need));
         let preferred = allowed.iter().filter(|(.., load)| *load <= preferred);
         let preferred = preferred
-            .map(|(node, offer, _)| (*node, offer.rank(node, camera)))
+            .map(|(node, offer, _)| (*node, rank(node.as_str(), offer.capacity_hz, camera)))
             .max_by(|a, b| a.1.total_cmp(&b.1))
             .map(|(node, _)| node);
         let least_busy = || {

@@ -129,6 +129,11 @@ impl Certainty {
         self.is_refused = true;
     }
 
+    /// Of the last renewal that was accepted; 0 before the first one.
+    pub fn last_revision(&self) -> u64 {
+        self.renewal.map_or(0, |renewal| renewal.revision)
+    }
+
     fn compare(&mut self) {
         if let Some(renewal) = self.renewal
             && self.seen >= renewal.revision

@@ -79,7 +79,7 @@ impl FleetState {
 
     /// The list is known, or not needed any more, and what is known of the store is new.
     fn can_decide(&self, now: Mono) -> bool {
-        let me = self.me.as_ref().and_then(|me| self.nodes.get(&me.node));
+        let me = self.me.as_ref().and_then(|me| self.nodes.get(me));
         let has_list = me.is_some_and(|me| me.heartbeat.list_revision.is_some());
         let is_ready = has_list || self.leaving_since.is_some();
         is_ready && self.can_write() && self.certainty.is_fresh(now)

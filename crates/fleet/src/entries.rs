@@ -79,6 +79,15 @@ pub struct HeartbeatEntry {
     pub revision: u64,
 }
 
+/// What the store says to a heartbeat.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// With its revision.
+    Accepted(u64),
+    /// Another machine has the node's name.
+    NameTaken(String),
+}
+
 /// The owner of a camera, and the revision of its key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ownership {

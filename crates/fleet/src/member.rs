@@ -29,7 +29,7 @@ use futures_util::{StreamExt as _, stream};
 use spotter_core::{CameraId, Clock, Epoch, Mono, NodeId, plain_line};
 use tokio::{
     sync::mpsc,
-    time::{MissedTickBehavior, interval, sleep, timeout},
+    time::{MissedTickBehavior, interval, sleep},
 };
 
 use crate::{
@@ -37,10 +37,11 @@ use crate::{
     certainty::AcceptedRenewal,
     claims::ClaimAction,
     entries::{
-        CAPACITY_HZ_RANGE, HEARTBEAT_PERIOD, Heartbeat, ListRevision, Ownership, StoreEvent,
+        CAPACITY_HZ_RANGE, HEARTBEAT_PERIOD, Heartbeat, ListRevision, Ownership, Renewal,
+        StoreEvent,
     },
     rights::PublishRights,
-    state::{FleetState, HandOverState, NodeIdentity},
+    state::{FleetState, HandOverState},
     store::{FleetStore, StoreError},
     summary::FleetSummary,
 };
@@ -51,9 +52,6 @@ const DECIDE_PERIOD: Duration = Duration::from_millis(500);
 pub const RESUME_AFTER: Duration = Duration::from_secs(5);
 /// Writes that are on their way at a time.
 const WRITES_AT_ONCE: usize = 32;
-/// Disputed cameras of which the store is asked in one decision: each question delays the heartbeat.
-const DISPUTES_AT_ONCE: usize = 8;
-const DISPUTE_LIMIT: Duration = Duration::from_secs(1);
 /// The heartbeat waits no longer for writes. What was written without an answer, the watch reports; the rest is written at the next decision.
 const WRITES_LIMIT: Duration = Duration::from_secs(2);
 /// How often what an operator sees is reported.
@@ -112,16 +110,10 @@ pub enum MemberEvent {
     },
     /// Stop at once: another node has it or no node has. It is silent already.
     Lost(CameraId),
-    /// The broker has shown an owner with this epoch, which is above the store's newest: the camera is still this node's.
-    WrongOwner { camera: CameraId, epoch: Epoch },
-    /// Another machine takes part with this node's name: this one owns nothing until the other one stops.
-    NameTaken { machine: String },
     /// At most one a second, when something changed.
     View(FleetSummary),
-    /// The store answers, and no other machine has this node's name.
-    Connected,
-    /// The store cannot be used; repeated when the reason changes.
-    Disconnected { reason: String },
+    /// Why the store cannot be used, or this node owns nothing; `None`: it takes part.
+    Trouble(Option<String>),
     /// All cameras are handed over or released, or the limit for that has passed.
     Left,
 }
@@ -161,10 +153,6 @@ pub struct Member {
     renewed: Option<Heartbeat>,
     /// As reported in events.
     own: BTreeMap<CameraId, Epoch>,
-    /// Another machine with this node's name was reported.
-    is_namesake_reported: bool,
-    /// When it last acted.
-    could_write: bool,
     /// Cameras that an earlier run owned, until the store was read.
     resumed: Option<BTreeMap<CameraId, Epoch>>,
     /// The store has time until then.
@@ -186,10 +174,7 @@ impl Member {
         events: mpsc::Sender<MemberEvent>,
     ) -> Self {
         Self {
-            state: FleetState::member(NodeIdentity {
-                node: settings.node.clone(),
-                machine: plain_line(&settings.machine),
-            }),
+            state: FleetState::member(settings.node.clone()),
             node: settings.node,
             store,
             resume_at: clock.now().after(RESUME_AFTER),
@@ -205,8 +190,6 @@ impl Member {
             has_capacity: false,
             renewed: None,
             own: BTreeMap::new(),
-            is_namesake_reported: false,
-            could_write: false,
             resumed: Some(settings.resumed),
             settings: BTreeMap::new(),
             settings_tried: None,
@@ -259,21 +242,19 @@ impl Member {
         match change {
             StoreEvent::Connected => {
                 self.state.connected(now);
-                self.send(MemberEvent::Connected).await;
+                self.send(MemberEvent::Trouble(None)).await;
             }
-            StoreEvent::Current => self.current(now).await,
+            StoreEvent::Current => {
+                self.resumed = None;
+                self.state.current();
+            }
             StoreEvent::Disconnected { reason } => {
                 self.state.certainty.disconnected();
-                self.send(MemberEvent::Disconnected { reason }).await;
+                let trouble = format!("{reason}; this node keeps its cameras");
+                self.send(MemberEvent::Trouble(Some(trouble))).await;
             }
             StoreEvent::List(list) => self.send(MemberEvent::List(list)).await,
-            StoreEvent::Heartbeat(entry) => {
-                let is_namesake = entry.node == self.node;
-                self.state.heartbeat(entry, now);
-                if is_namesake {
-                    self.check_name().await;
-                }
-            }
+            StoreEvent::Heartbeat(entry) => self.state.heartbeat(entry, now),
             StoreEvent::Stopped(node) => self.state.stopped(&node),
             StoreEvent::Owned(camera, ownership) => {
                 self.owned(camera, ownership).await;
@@ -300,31 +281,6 @@ impl Member {
     fn stored(&mut self, camera: &CameraId, ownership: Ownership) {
         self.rights.stored(camera, ownership.epoch);
         self.state.owned(camera.clone(), ownership);
-    }
-
-    /// All owners are known. Before it takes part, the node looks for another machine with its name.
-    async fn current(&mut self, now: Mono) {
-        if let Ok(Some(entry)) = self.store.heartbeat(&self.node).await
-            && entry.heartbeat.machine != self.heartbeat.machine
-        {
-            self.state.heartbeat(entry, now);
-        }
-        self.resumed = None;
-        self.state.current();
-        self.check_name().await;
-        self.report_all().await;
-    }
-
-    /// Reports another machine with this node's name once, and that all cameras are lost to it.
-    async fn check_name(&mut self) {
-        if let Some(machine) = self.state.name_taken_by()
-            && !self.is_namesake_reported
-        {
-            let machine = machine.to_owned();
-            self.is_namesake_reported = true;
-            self.send(MemberEvent::NameTaken { machine }).await;
-            self.report_all().await;
-        }
     }
 
     async fn command(&mut self, command: MemberCommand) {
@@ -366,44 +322,27 @@ impl Member {
         if let Some(look) = self.state.certainty.look(now) {
             self.rights.looked(look);
         }
-        self.resume(now).await;
-        self.state.tick(now);
-        self.take_part_again().await;
+        if now >= self.resume_at
+            && let Some(cameras) = self.resumed.take()
+        {
+            self.state.resume(&cameras);
+        }
+        self.state.certainty.tick(now);
         // First, because others wait for it: decisions may write for seconds.
-        if self.state.is_renewal_due(now) {
+        if self.state.certainty.is_renewal_due(now) {
             self.renew().await;
         }
         let now = self.clock.now();
         self.decide(now).await;
         self.say_changes().await;
         self.write_settings(now).await;
-        self.settle_disputes().await;
+        self.report_all().await;
         self.send_view(now).await;
         if !self.state.has_left(now) {
             return true;
         }
         self.end().await;
         false
-    }
-
-    /// The other machine with this node's name has stopped.
-    async fn take_part_again(&mut self) {
-        let can_write = self.state.can_write();
-        if can_write && !self.could_write {
-            self.is_namesake_reported = false;
-            self.send(MemberEvent::Connected).await;
-            self.report_all().await;
-        }
-        self.could_write = can_write;
-    }
-
-    async fn resume(&mut self, now: Mono) {
-        if now >= self.resume_at
-            && let Some(cameras) = self.resumed.take()
-        {
-            self.state.resume(&cameras);
-            self.report_all().await;
-        }
     }
 
     async fn decide(&mut self, now: Mono) {
@@ -434,58 +373,30 @@ impl Member {
 
     async fn renew(&mut self) {
         let sent = self.clock.now();
-        match self.store.renew(&self.node, &self.heartbeat).await {
-            Ok(revision) => {
+        let last = self.state.certainty.last_revision();
+        let Ok(renewal) = self.store.renew(&self.node, &self.heartbeat, last).await else {
+            return self.state.certainty.refused();
+        };
+        let taken_by = match renewal {
+            Renewal::Accepted(revision) => {
                 self.renewed = Some(self.heartbeat.clone());
                 self.state.certainty.accepted(AcceptedRenewal {
                     sent,
                     accepted: self.clock.now(),
                     revision,
                 });
+                None
             }
-            Err(_) => self.state.certainty.refused(),
-        }
-    }
-
-    /// The broker has shown newer owners of own cameras: asks the store who the owner is. Without the store, the cameras are the others'.
-    async fn settle_disputes(&mut self) {
-        let disputed = self.rights.disputed(self.state.own());
-        let mut can_ask = self.state.certainty.is_current();
-        for (number, (camera, epoch)) in disputed.into_iter().enumerate() {
-            let before = self.state.hand_over(&camera);
-            if can_ask && number < DISPUTES_AT_ONCE {
-                let asked = timeout(DISPUTE_LIMIT, self.store.owner(&camera)).await;
-                can_ask = matches!(asked, Ok(Ok(_)));
-                if let Ok(Ok(Some(newest))) = asked {
-                    self.stored(&camera, newest);
-                }
-                let own = self.state.own_epoch(&camera);
-                if let Some(own) = own.filter(|own| can_ask && *own < epoch) {
-                    self.refute(&camera, own, epoch).await;
-                }
+            Renewal::NameTaken(machine) => {
+                self.state.certainty.refused();
+                Some(machine)
             }
-            self.report(camera, before).await;
-        }
-    }
-
-    /// The store does not have the owner with that epoch. A camera that was lost to it has events without an end, which a newer own epoch ends.
-    async fn refute(&mut self, camera: &CameraId, own: Epoch, epoch: Epoch) {
-        self.rights.refuted(camera, epoch);
-        let wrong = MemberEvent::WrongOwner {
-            camera: camera.clone(),
-            epoch,
         };
-        self.send(wrong).await;
-        if self.own.contains_key(camera) {
-            return;
-        }
-        let again = ClaimAction::Claim {
-            camera: camera.clone(),
-            expected: Some(own),
-            dead: None,
-        };
-        if let Some((camera, ownership)) = self.write(again).await {
-            self.owned(camera, ownership).await;
+        let trouble = taken_by.as_ref().map(|machine| {
+            format!("machine {machine} has this node's name; give each box its own node.name")
+        });
+        if self.state.set_name_taken(taken_by.is_some()) {
+            self.send(MemberEvent::Trouble(trouble)).await;
         }
     }
 
@@ -581,7 +492,7 @@ impl Member {
         self.store.set_owner(camera, owner, expected).await
     }
 
-    /// After a change of all cameras.
+    /// After a change of many cameras, or of what the broker and the store say.
     async fn report_all(&mut self) {
         let own = self.state.own().map(|(camera, _)| camera);
         let cameras: BTreeSet<CameraId> = own.chain(self.own.keys()).cloned().collect();
@@ -594,7 +505,7 @@ impl Member {
     async fn report(&mut self, camera: CameraId, before: Option<HandOverState>) {
         let known = self.own.get(&camera).copied();
         let own = self.state.own_epoch(&camera);
-        let epoch = own.filter(|own| self.rights.silenced_by(&camera, *own).is_none());
+        let epoch = own.filter(|own| !self.rights.is_silenced(&camera, *own));
         if known == epoch {
             return;
         }

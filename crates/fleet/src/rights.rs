@@ -11,7 +11,7 @@
 //! - **No recent look at the store**: the process was stopped, so others may have its cameras. It is silent until it has looked again, whether
 //!   the store answered or not: an outage of the store blinds no camera.
 //! - **A newer `owner` at the broker** while the store does not confirm this node: silent, until the store says who the owner is. While the store
-//!   confirms it, such an `owner` is false, or the store will report it in a moment.
+//!   confirms it, such an `owner` is false, or the store will report it in a moment. Nothing repairs a false `owner` at the broker.
 
 use std::{
     collections::BTreeMap,
@@ -93,33 +93,11 @@ impl PublishRights {
         self.lock().look = look;
     }
 
-    /// The newer epoch of the broker that silences a camera which this node owns with `own`.
-    pub fn silenced_by(&self, camera: &CameraId, own: Epoch) -> Option<Epoch> {
+    /// The broker shows a newer owner of a camera that this node owns with `own`, and the store does not confirm this node.
+    pub fn is_silenced(&self, camera: &CameraId, own: Epoch) -> bool {
         let rights = self.lock();
-        let of_broker = rights.newer_of_broker(camera, own);
-        of_broker.filter(|_| !rights.look.is_confirmed)
-    }
-
-    /// Of these cameras with their own epochs, those that the broker shows with a newer one.
-    pub fn disputed<'a>(
-        &self,
-        own: impl Iterator<Item = (&'a CameraId, Epoch)>,
-    ) -> Vec<(CameraId, Epoch)> {
-        let rights = self.lock();
-        let newer = |(camera, own): (&CameraId, Epoch)| {
-            let epoch = rights.newer_of_broker(camera, own)?;
-            Some((camera.clone(), epoch))
-        };
-        own.filter_map(newer).collect()
-    }
-
-    /// The store does not have this owner, which the broker has shown.
-    pub fn refuted(&self, camera: &CameraId, epoch: Epoch) {
-        self.lock().change(camera, |right| {
-            if right.of_broker == epoch {
-                right.of_broker = right.newest;
-            }
-        });
+        let right = rights.cameras.get(camera);
+        !rights.look.is_confirmed && right.is_some_and(|right| right.of_broker > own)
     }
 
     fn lock(&self) -> MutexGuard<'_, Rights> {
@@ -141,23 +119,16 @@ impl Rights {
         }
     }
 
-    fn newer_of_broker(&self, camera: &CameraId, own: Epoch) -> Option<Epoch> {
-        let of_broker = self.cameras.get(camera)?.of_broker;
-        (of_broker > own).then_some(of_broker)
-    }
-
     fn change<T: Default>(
         &mut self,
         camera: &CameraId,
         change: impl FnOnce(&mut CameraRight) -> T,
     ) -> T {
-        if !self.cameras.contains_key(camera) {
-            if self.cameras.len() >= CAMERAS_MAX {
-                return T::default();
-            }
-            self.cameras.insert(camera.clone(), CameraRight::default());
+        let has_room = self.cameras.len() < CAMERAS_MAX || self.cameras.contains_key(camera);
+        match has_room {
+            true => change(self.cameras.entry(camera.clone()).or_default()),
+            false => T::default(),
         }
-        self.cameras.get_mut(camera).map(change).unwrap_or_default()
     }
 }
 
@@ -227,18 +198,25 @@ mod tests {
         let rights = rights();
         rights.seen_owner(&gate(), Epoch::MAX);
         assert_eq!(rights.may(&gate(), at(1)), MayPublish::Publish(Epoch(17)));
-        let gate_of = gate();
-        let disputed = rights.disputed([(&gate_of, Epoch(17))].into_iter());
-        assert_eq!(disputed, [(gate(), Epoch::MAX)]);
-        assert_eq!(rights.silenced_by(&gate(), Epoch(17)), None);
+        assert!(!rights.is_silenced(&gate(), Epoch(17)));
+        let look = |is_confirmed| StoreLook {
+            until: at(20),
+            is_confirmed,
+        };
+        rights.looked(look(false));
+        assert_eq!(rights.may(&gate(), at(1)), silent(17));
+        assert!(rights.is_silenced(&gate(), Epoch(17)));
+        rights.looked(look(true));
+        assert_eq!(rights.may(&gate(), at(1)), MayPublish::Publish(Epoch(17)));
+    }
+
+    #[test]
+    fn older_owner_of_the_broker_silences_nothing() {
+        let rights = rights();
         rights.looked(StoreLook {
             until: at(20),
             is_confirmed: false,
         });
-        assert_eq!(rights.may(&gate(), at(1)), silent(17));
-        assert_eq!(rights.silenced_by(&gate(), Epoch(17)), Some(Epoch::MAX));
-        rights.refuted(&gate(), Epoch::MAX);
-        assert_eq!(rights.may(&gate(), at(1)), MayPublish::Publish(Epoch(17)));
         rights.seen_owner(&gate(), Epoch(16));
         assert_eq!(rights.may(&gate(), at(1)), MayPublish::Publish(Epoch(17)));
     }

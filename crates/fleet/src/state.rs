@@ -6,7 +6,6 @@ use std::{
 };
 
 use spotter_core::{CameraId, Epoch, Mono, NodeId};
-use xxhash_rust::xxh3::xxh3_64;
 
 use crate::{
     assignment::CameraNeed,
@@ -23,8 +22,6 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(10);
 pub(crate) const LEAVE_LIMIT_WITHOUT_STORE: Duration = Duration::from_secs(5);
 /// How long a node waits for the last cameras to be given up after that.
 pub(crate) const GIVE_UP_LIMIT: Duration = Duration::from_secs(2);
-/// Two machines with one name that saw each other at the same moment wait for different times, up to this one.
-pub(crate) const MOST_NAME_PAUSE: Duration = Duration::from_secs(6);
 
 /// An own camera that is to be another node's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,35 +32,16 @@ pub enum HandOverState {
     GivenUp,
 }
 
-/// A node as it takes part.
-#[derive(Clone, Debug)]
-pub struct NodeIdentity {
-    pub node: NodeId,
-    /// What distinguishes two machines with one node name.
-    pub machine: String,
-}
-
 pub(crate) struct SeenNode {
     pub(crate) heartbeat: Heartbeat,
     /// When it arrived here.
     pub(crate) at: Mono,
 }
 
-/// Another machine that takes part with this node's name.
-struct Namesake {
-    machine: String,
-    revision: u64,
-    at: Mono,
-    /// It renews its heartbeat, or came while this node took part; else the heartbeat may be an old one.
-    is_certain: bool,
-    /// After its last heartbeat.
-    wait: Duration,
-}
-
 /// What a node has seen of the store.
 #[derive(Default)]
 pub struct FleetState {
-    pub(crate) me: Option<NodeIdentity>,
+    pub(crate) me: Option<NodeId>,
     /// Of the list.
     pub cameras: BTreeMap<CameraId, CameraNeed>,
     pub(crate) nodes: BTreeMap<NodeId, SeenNode>,
@@ -74,13 +52,12 @@ pub struct FleetState {
     resumed: BTreeSet<CameraId>,
     /// Cameras whose owner was known before this connection, and was not reported on it yet.
     unreported: BTreeSet<CameraId>,
-    namesake: Option<Namesake>,
-    namesakes: u64,
+    is_name_taken: bool,
     pub(crate) leaving_since: Option<Mono>,
 }
 
 impl FleetState {
-    pub fn member(me: NodeIdentity) -> Self {
+    pub fn member(me: NodeId) -> Self {
         Self {
             me: Some(me),
             ..Self::default()
@@ -102,13 +79,6 @@ impl FleetState {
         }
     }
 
-    /// Before each decision.
-    pub fn tick(&mut self, now: Mono) {
-        self.certainty.tick(now);
-        let is_over = |namesake: &mut Namesake| now.since(namesake.at) > namesake.wait;
-        self.namesake.take_if(is_over);
-    }
-
     /// A heartbeat of any node.
     pub fn heartbeat(&mut self, entry: HeartbeatEntry, now: Mono) {
         let HeartbeatEntry {
@@ -117,46 +87,11 @@ impl FleetState {
             revision,
         } = entry;
         self.certainty.seen(revision);
-        if let Some(me) = &self.me
-            && me.node == node
-            && me.machine != heartbeat.machine
-        {
-            self.namesake(heartbeat.machine, revision, now);
-            return;
-        }
         self.nodes.insert(node, SeenNode { heartbeat, at: now });
-    }
-
-    fn namesake(&mut self, machine: String, revision: u64, now: Mono) {
-        let known = self.namesake.as_ref();
-        let is_renewed = known.is_some_and(|known| known.is_certain || known.revision < revision);
-        if known.is_none() {
-            self.namesakes += 1;
-            self.hand_overs.clear();
-        }
-        let me = self.me.as_ref().map_or("", |me| &me.machine);
-        let hash = xxh3_64(format!("{me}/{}", self.namesakes).as_bytes());
-        let pause = MOST_NAME_PAUSE.mul_f64((hash >> 11) as f64 / (1u64 << 53) as f64);
-        self.namesake = Some(Namesake {
-            machine,
-            revision,
-            at: now,
-            is_certain: is_renewed || self.certainty.has_renewed(),
-            wait: DEAD_AFTER + pause,
-        });
-    }
-
-    /// The machine that takes part with this node's name.
-    pub fn name_taken_by(&self) -> Option<&str> {
-        let namesake = self.namesake.as_ref()?;
-        namesake.is_certain.then_some(&namesake.machine)
     }
 
     /// A node has deleted its heartbeat: it has stopped.
     pub fn stopped(&mut self, node: &NodeId) {
-        if self.is_me(node) {
-            self.namesake = None;
-        }
         self.nodes.remove(node);
     }
 
@@ -176,10 +111,9 @@ impl FleetState {
 
     /// The store does not answer: the cameras of an earlier run are own again, until it does.
     pub fn resume(&mut self, cameras: &BTreeMap<CameraId, Epoch>) {
-        let owner = self.me.as_ref().map(|me| me.node.clone());
         for (camera, epoch) in cameras {
             if !self.owners.contains_key(camera) {
-                let owner = owner.clone();
+                let owner = self.me.clone();
                 let epoch = *epoch;
                 let ownership = Ownership { owner, epoch };
                 self.owners.insert(camera.clone(), ownership);
@@ -188,14 +122,17 @@ impl FleetState {
         }
     }
 
-    /// The own heartbeat has to be sent. It goes on while owners are read again, so that others do not take this node for dead.
-    pub fn is_renewal_due(&self, now: Mono) -> bool {
-        self.namesake.is_none() && self.certainty.is_renewal_due(now)
+    /// Whether another machine has this node's name in the store: then this one owns nothing. True when that is news.
+    pub fn set_name_taken(&mut self, is_taken: bool) -> bool {
+        if is_taken {
+            self.hand_overs.clear();
+        }
+        std::mem::replace(&mut self.is_name_taken, is_taken) != is_taken
     }
 
-    /// Owners can be written: they are known, and nothing is known of another machine with this name.
+    /// Owners can be written: they are known, and no other machine has this node's name.
     pub fn can_write(&self) -> bool {
-        self.certainty.is_current() && self.namesake.is_none()
+        self.certainty.is_current() && !self.is_name_taken
     }
 
     /// What is published of a camera ends, or has ended. Without effect on a camera of another node.
@@ -235,14 +172,7 @@ impl FleetState {
     }
 
     pub(crate) fn is_me(&self, node: &NodeId) -> bool {
-        self.me.as_ref().is_some_and(|me| me.node == *node)
-    }
-
-    fn is_mine(&self, ownership: &Ownership) -> bool {
-        ownership
-            .owner
-            .as_ref()
-            .is_some_and(|owner| self.is_me(owner))
+        self.me.as_ref() == Some(node)
     }
 
     /// All owners were read, or this one is known from an earlier run.
@@ -258,7 +188,8 @@ impl FleetState {
     /// The epoch of a camera of this node. While another machine has its name, it has none.
     pub fn own_epoch(&self, camera: &CameraId) -> Option<Epoch> {
         let ownership = self.owners.get(camera)?;
-        (self.namesake.is_none() && self.is_mine(ownership)).then_some(ownership.epoch)
+        let owner = ownership.owner.as_ref()?;
+        (!self.is_name_taken && self.is_me(owner)).then_some(ownership.epoch)
     }
 
     /// The cameras of this node, with their epochs.

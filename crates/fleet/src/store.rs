@@ -40,7 +40,7 @@ use spotter_core::{CameraId, Epoch, NodeId, plain_line};
 use tokio::sync::{OnceCell, watch};
 
 use self::buckets::{Buckets, LIST, SETTINGS};
-use crate::entries::{Heartbeat, HeartbeatEntry, ListRevision, Ownership};
+use crate::entries::{Heartbeat, ListRevision, Renewal};
 
 const LIST_KEY: &str = "cameras";
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -265,15 +265,36 @@ impl FleetStore {
         written.ok_or(StoreError::Changed)
     }
 
-    /// Writes this node's heartbeat, which lives for [`HEARTBEAT_LIFETIME`](crate::entries::HEARTBEAT_LIFETIME). Returns its revision.
-    pub async fn renew(&self, node: &NodeId, heartbeat: &Heartbeat) -> Result<u64, StoreError> {
+    /// Writes this node's heartbeat, which lives for [`HEARTBEAT_LIFETIME`](crate::entries::HEARTBEAT_LIFETIME), if it is this machine's: `last`
+    /// is the revision of its last one, or 0.
+    pub async fn renew(
+        &self,
+        node: &NodeId,
+        heartbeat: &Heartbeat,
+        last: u64,
+    ) -> Result<Renewal, StoreError> {
         let failed = |error: &dyn fmt::Display| self.failed("renewing the heartbeat", error);
         // The client would keep it, and send it when it is connected again.
         self.check_connection().await?;
         let value = serde_json::to_vec(heartbeat).map_err(|error| failed(&error))?;
         let nodes = self.buckets().await?.nodes;
-        let put = nodes.put(node.as_str(), value.into()).await;
-        put.map_err(|error| failed(&error))
+        let write = |expected| swap(&nodes, node.as_str(), value.clone(), Some(expected));
+        let written = write(last).await.map_err(|error| failed(&error))?;
+        if let Some(revision) = written {
+            return Ok(Renewal::Accepted(revision));
+        }
+        // An answer was lost, the process has started again, the key has expired, or another machine has the name.
+        let known = newest(&nodes, node.as_str()).await;
+        let known = known.map_err(|error| failed(&error))?;
+        let revision = known.as_ref().map_or(0, |known| known.sequence);
+        let other = known.and_then(|known| serde_json::from_slice(&known.payload).ok());
+        let other = other.map(|other: Heartbeat| other.machine);
+        if let Some(machine) = other.filter(|other| *other != heartbeat.machine) {
+            return Ok(Renewal::NameTaken(machine));
+        }
+        let written = write(revision).await.map_err(|error| failed(&error))?;
+        let written = written.ok_or_else(|| failed(&"another machine renews it"))?;
+        Ok(Renewal::Accepted(written))
     }
 
     /// Removes this node's heartbeat, when it stops.
@@ -285,41 +306,11 @@ impl FleetStore {
 
     /// True when the store has no heartbeat of that node.
     pub async fn is_absent(&self, node: &NodeId) -> Result<bool, StoreError> {
-        Ok(self.heartbeat_message(node).await?.is_none())
-    }
-
-    /// A node's heartbeat; `None` also when it cannot be read.
-    pub async fn heartbeat(&self, node: &NodeId) -> Result<Option<HeartbeatEntry>, StoreError> {
-        let message = self.heartbeat_message(node).await?;
-        Ok(message.and_then(|message| {
-            let heartbeat = serde_json::from_slice(&message.payload).ok()?;
-            let node = node.clone();
-            let revision = message.sequence;
-            Some(HeartbeatEntry {
-                node,
-                heartbeat,
-                revision,
-            })
-        }))
-    }
-
-    async fn heartbeat_message(&self, node: &NodeId) -> Result<Option<StreamMessage>, StoreError> {
         let nodes = self.buckets().await?.nodes;
         let message = newest(&nodes, node.as_str()).await;
         let message = message.map_err(|error| self.failed("reading a heartbeat", error))?;
         // An empty value is that of a removed key.
-        Ok(message.filter(|message| !message.payload.is_empty()))
-    }
-
-    /// A camera's owner; `None` before the first one.
-    pub async fn owner(&self, camera: &CameraId) -> Result<Option<Ownership>, StoreError> {
-        let Buckets { owners, epochs, .. } = self.buckets().await?;
-        let message = newest(&owners, camera.as_str()).await;
-        let message = message.map_err(|error| self.failed("reading an owner", error))?;
-        Ok(message.map(|message| Ownership {
-            owner: OwnerValue::of_json(&message.payload).owner,
-            epoch: epochs.epoch(message.sequence),
-        }))
+        Ok(message.is_none_or(|message| message.payload.is_empty()))
     }
 
     /// Keeps what commands have changed at a camera; `None`: nothing any more.

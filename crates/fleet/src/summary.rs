@@ -1,6 +1,6 @@
 //! What an operator wants to see of a fleet with a shared list. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use spotter_core::{CameraId, Mono, NodeId};
 
@@ -18,24 +18,17 @@ pub struct FleetSummary {
     pub owners: BTreeMap<CameraId, NodeId>,
 }
 
-/// A node of a fleet, by its last heartbeat.
+/// A node of a fleet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeSummary {
     pub node: NodeId,
-    pub version: String,
-    pub labels: BTreeSet<String>,
-    /// Looks of cost 1 a second.
-    pub capacity_hz: f64,
+    /// The last one.
+    pub heartbeat: Heartbeat,
     /// What its cameras ask for, by the list.
     pub work_hz: f64,
     /// Cameras that it owns.
     pub cameras: usize,
-    /// Cameras of the list that it cannot watch.
-    pub refused: usize,
     pub is_living: bool,
-    pub is_leaving: bool,
-    /// The list that it follows.
-    pub list_revision: Option<u64>,
 }
 
 impl FleetState {
@@ -68,16 +61,11 @@ impl FleetState {
             .filter_map(|(camera, _)| self.cameras.get(camera));
         NodeSummary {
             node: node.clone(),
-            version: heartbeat.version.clone(),
-            labels: heartbeat.labels.clone(),
-            capacity_hz: heartbeat.capacity_hz,
+            heartbeat: heartbeat.clone(),
             // The sum of nothing is -0.0.
             work_hz: listed.fold(0.0, |sum, need| sum + need.work_hz),
             cameras: owned.count(),
-            refused: heartbeat.refused.len(),
             is_living: self.is_living(node, now),
-            is_leaving: heartbeat.is_leaving,
-            list_revision: heartbeat.list_revision,
         }
     }
 }

@@ -392,7 +392,7 @@ mod tests {
     use spotter_fleet::{
         certainty::AcceptedRenewal,
         entries::{Heartbeat, HeartbeatEntry, Ownership},
-        state::{FleetState, NodeIdentity},
+        state::FleetState,
         testing::{listed, node},
     };
 
@@ -418,13 +418,8 @@ mod tests {
 
     /// Seen by `b0`.
     fn large_state(owned_cameras: usize, now: Mono) -> FleetState {
-        let HeartbeatEntry {
-            node: me,
-            heartbeat,
-            ..
-        } = heartbeat_of(0);
-        let machine = heartbeat.machine;
-        let mut state = FleetState::member(NodeIdentity { node: me, machine });
+        let me = heartbeat_of(0).node;
+        let mut state = FleetState::member(me);
         state.connected(now);
         state.cameras = listed(CAMERAS);
         for number in 0..BOXES {

@@ -9,40 +9,45 @@ use spotter_mqtt::{CameraClockHealth, CameraHealth, Off};
 /// Unchanged health is published again after this time.
 const REPEAT_AFTER: Duration = Duration::from_secs(60);
 
-/// The part of a health whose change is published at once; measured rates change all the time.
-#[derive(PartialEq)]
-pub struct HealthDigest {
-    phase: Phase,
+/// A health as it was published.
+pub struct PublishedHealth {
+    health: Health,
     reason: Option<&'static str>,
-    attempts: u32,
-    size: Option<(u32, u32)>,
-    decoder: Option<String>,
-    /// A counter, because a camera may be lost and stream again between two ticks.
-    losses: u64,
-    trusted: bool,
-    clock_note: Option<&'static str>,
-    is_faster_than_declared: bool,
+    at: Mono,
 }
 
-impl HealthDigest {
+impl PublishedHealth {
     /// `reason`: why the camera does not stream, or what its frames do not suffice for.
-    pub fn of(health: &Health, reason: Option<&HealthReason>) -> Self {
+    pub fn new(health: &Health, reason: Option<&HealthReason>, at: Mono) -> Self {
         Self {
-            phase: health.phase,
+            health: health.clone(),
             reason: reason.map(|reason| reason.code),
-            attempts: health.attempts,
-            size: health.stream.size,
-            decoder: health.stream.decoder.clone(),
-            losses: health.losses,
-            trusted: health.clock.trusted,
-            clock_note: health.clock.note.map(|note| note.as_str()),
-            is_faster_than_declared: health.stream.is_faster_than_declared,
+            at,
         }
     }
 
-    /// Whether it is to be published. `published`: the last published digest and its time.
-    pub fn is_due(&self, published: Option<&(Self, Mono)>, now: Mono) -> bool {
-        published.is_none_or(|(digest, at)| digest != self || now.since(*at) >= REPEAT_AFTER)
+    /// Whether it is to be published, too. Measured rates change all the time.
+    pub fn is_due_after(&self, last: Option<&Self>) -> bool {
+        last.is_none_or(|last| last.key() != self.key() || self.at.since(last.at) >= REPEAT_AFTER)
+    }
+
+    /// What is published at once when it changes. A counter of losses, because a camera may be lost and stream again between two ticks.
+    fn key(&self) -> impl PartialEq {
+        let Health {
+            phase,
+            attempts,
+            losses,
+            stream,
+            clock,
+            ..
+        } = &self.health;
+        let of_stream = (
+            stream.size,
+            stream.decoder.clone(),
+            stream.is_faster_than_declared,
+        );
+        let of_clock = (clock.trusted, clock.note.map(|note| note.as_str()));
+        (*phase, self.reason, *attempts, *losses, of_stream, of_clock)
     }
 }
 

@@ -164,9 +164,9 @@ async fn camera_that_is_off_reports_reason() {
     reason_is(&watched, "switched_off");
     let digest = |watched: &SupervisedCamera| {
         let health = watched.health.borrow();
-        HealthDigest::of(&health, watched.reason(&health).as_ref())
+        PublishedHealth::new(&health, watched.reason(&health).as_ref(), Mono::default())
     };
-    let before = (digest(&watched), Mono::default());
+    let before = digest(&watched);
 
     // A Saturday, and a schedule of workdays.
     camera.enabled = true;
@@ -180,7 +180,7 @@ async fn camera_that_is_off_reports_reason() {
     let saturday = WallTime::from_unix_millis(1_787_393_730_123);
     watched.follow_schedule(saturday);
     reason_is(&watched, "schedule");
-    assert!(digest(&watched).is_due(Some(&before), before.1));
+    assert!(digest(&watched).is_due_after(Some(&before)));
 
     let monday = WallTime::from_unix_millis(1_787_393_730_123 + 2 * 86_400_000);
     watched.follow_schedule(monday);
@@ -209,29 +209,20 @@ fn streaming(losses: u64, frames: u64) -> Health {
 }
 
 #[test]
-fn camera_lost_between_two_ticks_is_published() {
+fn lost_camera_and_other_decoder_are_published_at_once() {
     let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
-    let published = (HealthDigest::of(&streaming(4, 100), None), at(100));
-    let is_due =
-        |health: &Health, now| HealthDigest::of(health, None).is_due(Some(&published), now);
-    assert!(HealthDigest::of(&streaming(4, 100), None).is_due(None, at(100)));
-    assert!(!is_due(&streaming(4, 115), at(101)), "only frames came");
-    assert!(is_due(&streaming(5, 115), at(101)), "it streams again");
-    assert!(is_due(&streaming(4, 900), at(160)), "once a minute");
-}
-
-#[test]
-fn changed_decoder_is_published() {
-    let with = |decoder: &str| {
-        let mut health = streaming(4, 100);
-        health.stream.decoder = Some(decoder.to_owned());
-        health
-    };
-    let (hardware, software) = (with("nvh264dec"), with("avdec_h264"));
-    let decoder = health_message(&software, None).decoder;
+    let with = |health: &Health, now| PublishedHealth::new(health, None, at(now));
+    let first = with(&streaming(4, 100), 100);
+    assert!(first.is_due_after(None));
+    let is_due = |health: &Health, now| with(health, now).is_due_after(Some(&first));
+    assert!(!is_due(&streaming(4, 115), 101), "only frames came");
+    assert!(is_due(&streaming(5, 115), 101), "it streams again");
+    assert!(is_due(&streaming(4, 900), 160), "once a minute");
+    let mut other_decoder = streaming(4, 100);
+    other_decoder.stream.decoder = Some("avdec_h264".into());
+    assert!(is_due(&other_decoder, 101));
+    let decoder = health_message(&other_decoder, None).decoder;
     assert_eq!(decoder.as_deref(), Some("avdec_h264"));
-    let before = (HealthDigest::of(&hardware, None), Mono::default());
-    assert!(HealthDigest::of(&software, None).is_due(Some(&before), Mono::default()));
 }
 
 #[test]

@@ -2,9 +2,8 @@
 //!
 //! Faults: C55, K11.
 
-use std::{collections::BTreeSet, fs, future::pending, net::SocketAddr};
+use std::{collections::BTreeSet, fs, future::pending, net::SocketAddr, sync::Arc};
 
-use spotter_core::ManualClock;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
@@ -15,8 +14,11 @@ use super::*;
 use crate::{
     app::{
         config_store::open_config,
-        engine_supervisor::{EngineSupervisor, LAST_LOOK_LIMIT, OpenedEngines},
+        engine_supervisor::{
+            EngineParts, EngineSupervisor, LAST_LOOK_LIMIT, OpenEngines, OpenedEngines,
+        },
         http_servers::HttpServers,
+        logging::Logging,
         notice::FoundFile,
         stage::Stage as _,
         stages::PreparedStages,
@@ -26,6 +28,7 @@ use crate::{
 };
 use spotter_cameras::{ingest, sampler::Sampler};
 use spotter_config::{self as config, Environment};
+use spotter_core::{Clock, ManualClock, SystemClock};
 use spotter_engine::open::ModelDevice;
 use spotter_mqtt::{AwayCause, BrokerState};
 use spotter_page::{Readiness, ServedPage};
@@ -55,26 +58,41 @@ prompt.person.detect = "person"
 
 /// A daemon with one engine for each element of `steps`, whose device breaks after that number of steps.
 async fn daemon_with(config: Config, steps: &[usize], open_engines: Arc<OpenEngines>) -> Daemon {
+    let readiness = Readiness::new(Arc::new(SystemClock::new()));
+    daemon_of(config, steps, open_engines, readiness).await
+}
+
+async fn daemon_of(
+    config: Config,
+    steps: &[usize],
+    open_engines: Arc<OpenEngines>,
+    readiness: Readiness,
+) -> Daemon {
     ingest::start_gstreamer().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let sampler = Sampler::new(&config.cameras, Arc::clone(&clock));
-    let slots = fragile_engines(steps, &sampler, &clock).await;
-    let slots = slots.into_iter();
-    let slots = slots.map(|slot| slot.on(ModelDevice::Cpu("simulated".into())));
-    let (cameras, shared) = (config.cameras.clone(), Arc::clone(&clock));
-    let open = Arc::clone(&open_engines);
-    let mut engines = EngineSupervisor::new(sampler, slots.collect(), shared, open);
-    engines.set_cameras(&cameras);
+    let mut slots = fragile_engines(steps, &sampler, &clock).await;
+    for slot in &mut slots {
+        slot.device = Some(ModelDevice::Cpu("simulated".into()));
+    }
+    let parts = EngineParts {
+        sampler,
+        clock: Arc::clone(&clock),
+        open_engines: Arc::clone(&open_engines),
+        costs: None,
+        requests: None,
+        readiness,
+    };
+    let engines = EngineSupervisor::start(parts, slots, &config.cameras);
+    let logging = Logging {
+        secrets: SecretList::default(),
+        levels: Levels::fixed(),
+    };
+    let path = config.node.state_dir.with_file_name("site.toml");
     let context = ProcessContext {
-        path: config.node.state_dir.with_file_name("site.toml"),
-        logging: Logging {
-            secrets: SecretList::default(),
-            levels: Levels::fixed(),
-        },
-        console: false,
-        lines: None,
         clock: Arc::clone(&clock),
         open_engines,
+        ..ProcessContext::new(&path, logging)
     };
     let state = test_support::state();
     let prepared = PreparedStages {
@@ -86,8 +104,7 @@ async fn daemon_with(config: Config, steps: &[usize], open_engines: Arc<OpenEngi
         card: test_support::card(),
         fleet: None,
     };
-    let readiness = Readiness::new(clock);
-    let started = prepared.begin(&mut HttpServers::default(), readiness, &context);
+    let started = prepared.begin(&mut HttpServers::default(), &context);
     Daemon::of(started.unwrap(), context)
 }
 
@@ -234,7 +251,6 @@ async fn cameras_of_a_lost_engine_move_at_once_and_return() {
         }
     };
     site.run_until(&mut daemon, is_opening).await;
-    assert!(daemon.stages.engines.is_reopening("cuda 0"));
     assert_eq!(engine(&daemon), "cuda 1");
     assert_eq!(daemon.stages.cameras.troubles().count(), 0);
     assert_eq!(daemon.stages.engines.troubles().count(), 1);
@@ -254,13 +270,7 @@ async fn cameras_of_a_lost_engine_move_at_once_and_return() {
     site.run_until(&mut daemon, another_detection(&broker))
         .await;
     assert_eq!(daemon.stages.engines.troubles().count(), 0);
-    assert!(
-        daemon
-            .stages
-            .engines
-            .progress()
-            .all(|(_, count)| count.is_some())
-    );
+    assert_eq!(daemon.stages.engines.running().count, 2);
     let all = detections(&broker);
     let boots: BTreeSet<&String> = all.iter().map(|(boot, _)| boot).collect();
     assert_eq!(boots.len(), 1);
@@ -331,19 +341,18 @@ async fn page_answer(address: SocketAddr, path: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn daemon_whose_loop_stopped_is_not_ready() {
     let config = test_support::config(CONFIG);
-    let mut daemon = daemon_with(config, &[usize::MAX], never()).await;
-    let mut signals = Signals::listen().unwrap();
     let clock = ManualClock::default();
     let readiness = Readiness::new(Arc::new(clock.clone()));
+    let mut daemon = daemon_of(config, &[usize::MAX], never(), readiness.clone()).await;
+    let mut signals = Signals::listen().unwrap();
     let http = config::HttpConfig {
         listen: Some(([127, 0, 0, 1], 0).into()),
         names: Vec::new(),
     };
     let machine: Arc<dyn Clock> = Arc::new(clock.clone());
-    let page = ServedPage::start(&http, readiness.clone(), &machine).await;
+    let page = ServedPage::start(&http, readiness, &machine).await;
     let page = page.unwrap().unwrap();
     page.open(Arc::new(daemon.stages.figures.board()));
-    daemon.stages.engines.watch_progress(readiness);
     let ready = || page_answer(page.address(), "/readyz");
     assert!(ready().await.ends_with("the model is being opened\n"));
     for _ in 0..2 {

@@ -2,7 +2,7 @@
 //!
 //! Faults: C55, D10, D11.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, future::pending};
 
 use tokio::time::timeout;
 
@@ -43,9 +43,15 @@ impl Site {
         let cameras: Vec<CameraConfig> = (0..cameras).map(|index| camera(index, 1.0)).collect();
         let sampler = Sampler::new(&cameras, Arc::clone(&shared));
         let slots = fragile_engines(steps, &sampler, &shared).await;
-        let never: Arc<OpenEngines> = Arc::new(|_| Box::pin(pending()));
-        let mut engines = EngineSupervisor::new(sampler, slots, shared, never);
-        engines.set_cameras(&cameras);
+        let parts = EngineParts {
+            sampler,
+            readiness: Readiness::new(Arc::clone(&shared)),
+            clock: shared,
+            open_engines: Arc::new(|_| Box::pin(pending())),
+            costs: None,
+            requests: None,
+        };
+        let engines = EngineSupervisor::start(parts, slots, &cameras);
         Self {
             clock,
             cameras: cameras.iter().map(|camera| camera.id.clone()).collect(),
@@ -59,56 +65,55 @@ impl Site {
 
     /// A frame of every camera; then events until each of them is answered or failed with its engine.
     async fn round(&mut self) {
+        self.deliver();
+        self.end_looks().await;
+    }
+
+    async fn end_looks(&mut self) {
         let mut open = self.cameras.clone();
-        self.deliver(&open.clone());
         while !open.is_empty() {
-            let event = self.event().await;
-            let ended = self.handle(event).await;
-            open.retain(|camera| !ended.contains(camera));
+            let notices = timeout(PATIENCE, self.engines.next()).await.unwrap();
+            for notice in notices {
+                match notice {
+                    StageNotice::Looks(news) => {
+                        let ended = self.ended(news);
+                        open.retain(|camera| !ended.contains(camera));
+                    }
+                    StageNotice::EngineLost(loss) => self.lost.push(loss),
+                    _ => {}
+                }
+            }
         }
     }
 
-    fn deliver(&mut self, cameras: &[CameraId]) {
+    fn deliver(&mut self) {
         self.clock.advance(Duration::from_secs(2));
         self.frames += 1;
-        for camera in cameras {
+        for camera in &self.cameras {
             let frame = frame(camera, self.frames, self.clock.now());
             self.engines.sampler().camera_sink(camera).unwrap()(frame);
         }
     }
 
-    async fn event(&mut self) -> EngineEvent {
-        timeout(PATIENCE, self.engines.next_event()).await.unwrap()
-    }
-
-    /// Returns the cameras whose looks ended.
-    async fn handle(&mut self, event: EngineEvent) -> Vec<CameraId> {
-        match event {
-            EngineEvent::Looks(news) => {
-                let mut ended = Vec::new();
-                for news in news {
-                    let frame = match news {
-                        LookNews::Ended(Outcome::Answered(frame)) => frame,
-                        LookNews::Ended(Outcome::Failed(look, LookFailure::EngineStopped)) => {
-                            self.failed += 1;
-                            ended.push(look.frame.camera);
-                            continue;
-                        }
-                        LookNews::Ended(other) => panic!("an engine that runs answers: {other:?}"),
-                        _ => continue,
-                    };
+    /// The cameras whose looks ended.
+    fn ended(&mut self, news: Vec<LookNews>) -> Vec<CameraId> {
+        let mut ended = Vec::new();
+        for news in news {
+            ended.push(match news {
+                LookNews::Ended(Outcome::Answered(frame)) => {
                     assert_eq!(frame.number, self.frames);
                     *self.answered.entry(frame.camera.clone()).or_default() += 1;
-                    ended.push(frame.camera);
+                    frame.camera
                 }
-                ended
-            }
-            EngineEvent::Lost(lost) => {
-                self.lost.push(self.engines.on_lost(lost));
-                Vec::new()
-            }
-            EngineEvent::Reopened(_) => panic!("nothing is opened again"),
+                LookNews::Ended(Outcome::Failed(look, LookFailure::EngineStopped)) => {
+                    self.failed += 1;
+                    look.frame.camera
+                }
+                LookNews::Ended(other) => panic!("an engine that runs answers: {other:?}"),
+                _ => continue,
+            });
         }
+        ended
     }
 
     /// The engine of each camera.
@@ -157,46 +162,26 @@ async fn failed_device_gives_its_cameras_to_the_other() {
     let answered = site.answered();
     assert_eq!([answered[0], answered[2]], [10, 10], "{answered:?}");
     assert!(answered[1] >= 9 && answered[3] >= 9, "{answered:?}");
-    let beats: Vec<bool> = site.engines.progress().map(|(_, b)| b.is_some()).collect();
-    assert_eq!(beats, [true, false]);
+    assert_eq!(site.engines.running().count, 1);
     for (camera, frame_counters) in site.engines.sampler().counters() {
         assert!(
             frame_counters.balanced() && frame_counters.in_flight == 0,
             "{camera}: {frame_counters:?}"
         );
     }
-    site.engines.free().await;
+    site.engines.close(false).await;
 }
 
 #[tokio::test]
 async fn all_devices_failed_is_reported() {
     let mut site = Site::open(2, &[9, 3]).await;
-    while !site.engines.all_lost() {
+    while site.engines.running().count > 0 {
         site.round().await;
     }
     let last: Vec<bool> = site.lost.iter().map(|loss| loss.is_last).collect();
     assert_eq!(last, [false, true]);
     assert!(site.lost[1].reason.starts_with("engine on cuda 0:"));
     assert_eq!(site.lost[1].cameras.len(), 2);
-    assert_eq!(site.engines.gpus(), [""; 0]);
-}
-
-/// Puts an engine in the place of the lost one.
-async fn reopen(site: &mut Site, label: &str) {
-    let shared: Arc<dyn Clock> = Arc::new(site.clock.clone());
-    let spare = fragile_engines(&[ALWAYS, ALWAYS], site.engines.sampler(), &shared).await;
-    site.engines.reopening = Some(EngineReopening {
-        label: label.into(),
-        opening: Box::pin(pending()),
-    });
-    let opened = OpenedEngines {
-        slots: spare
-            .into_iter()
-            .filter(|slot| slot.label() == label)
-            .collect(),
-        card: crate::app::test_support::card(),
-    };
-    assert!(site.engines.on_reopened(Ok(opened)));
 }
 
 #[tokio::test]
@@ -208,15 +193,14 @@ async fn cameras_return_with_looks_in_flight_elsewhere() {
     }
     assert_eq!(site.labels(), ["cuda 0"; 6]);
     // Looks on the engine that has them now.
-    site.deliver(&site.cameras.clone());
-    reopen(&mut site, "cuda 1").await;
+    site.deliver();
+    let shared: Arc<dyn Clock> = Arc::new(site.clock.clone());
+    let mut slots = fragile_engines(&[ALWAYS, ALWAYS], site.engines.sampler(), &shared).await;
+    slots.remove(0);
+    let card = crate::app::test_support::card();
+    site.engines.opened(1, Ok(OpenedEngines { slots, card }));
     assert_eq!(site.labels(), before);
-    let mut open = site.cameras.clone();
-    while !open.is_empty() {
-        let event = site.event().await;
-        let ended = site.handle(event).await;
-        open.retain(|camera| !ended.contains(camera));
-    }
+    site.end_looks().await;
     let answered = site.answered();
     site.round().await;
     let after: Vec<u64> = answered.iter().map(|count| count + 1).collect();
@@ -228,14 +212,19 @@ async fn settings_move_no_camera_and_another_list_is_dealt() {
     let mut site = Site::open(4, &[ALWAYS, ALWAYS]).await;
     let before = site.labels();
     let mut cameras: Vec<_> = (0..4).map(|index| camera(index, 1.0)).collect();
+    let mut change = |cameras: &[CameraConfig], was: &[CameraConfig]| {
+        site.engines
+            .change(&ConfigChange::between(was, cameras), cameras);
+        site.labels()
+    };
+    let was = cameras.clone();
     cameras[0].prompts[0].revision += 1;
-    site.engines.set_cameras(&cameras);
-    assert_eq!(site.labels(), before);
+    assert_eq!(change(&cameras, &was), before);
     // All cameras of an engine are removed.
     let mut labels = before.iter();
+    let was = cameras.clone();
     cameras.retain(|_| labels.next().is_some_and(|label| label == "cuda 0"));
-    site.engines.set_cameras(&cameras);
-    let after = site.labels();
+    let after = change(&cameras, &was);
     assert!(
         ["cuda 0", "cuda 1"]
             .iter()

@@ -32,7 +32,7 @@ struct Site {
     looks: LooksInFlight,
     handle: EngineHandle,
     begins: JoinSet<()>,
-    requests: watch::Sender<Option<EngineRequests>>,
+    queue: Arc<RequestQueue>,
     engine: EngineLoop,
     frames: u64,
 }
@@ -43,6 +43,12 @@ impl Site {
     }
 
     fn open_with(permits: usize, prompts: &[PromptConfig]) -> Self {
+        let queue = Arc::new(RequestQueue::default());
+        queue.open();
+        Self::open_on(permits, prompts, queue)
+    }
+
+    fn open_on(permits: usize, prompts: &[PromptConfig], queue: Arc<RequestQueue>) -> Self {
         let clock = ManualClock::default();
         clock.advance(PATIENCE);
         let cameras = ["gate", "yard"]
@@ -54,11 +60,11 @@ impl Site {
         sampler.assign(&share, &ids);
         let engine = simulated::engine(simulated::device(1), Arc::new(clock.clone()));
         let (handle, _, engine) = handle::start_here(engine, LookRule::fixed(permits));
-        let (looks, requests) = (LooksInFlight::default(), watch::Sender::default());
+        let looks = LooksInFlight::default();
         let source = LookSource {
             engine: handle.clone(),
             share,
-            requests: requests.subscribe(),
+            requests: Some(EngineRequests::new(&queue)),
         };
         let mut begins = JoinSet::new();
         begins.spawn(source.begin_looks(looks.sender().unwrap()));
@@ -66,7 +72,7 @@ impl Site {
             looks,
             handle,
             begins,
-            requests,
+            queue,
             clock,
             cameras,
             sampler,
@@ -247,17 +253,11 @@ fn request_of(queue: &Arc<RequestQueue>, task: Task, wait: Duration) -> AskedReq
 /// A site whose only permit is for cameras and requests.
 fn site_with_requests() -> (Site, Arc<RequestQueue>) {
     let site = Site::open_with(1, &[spotter_config::testing::prompt("person")]);
-    let queue = Arc::new(RequestQueue::default());
-    queue.open();
-    site.answer_requests(&queue);
+    let queue = Arc::clone(&site.queue);
     (site, queue)
 }
 
 impl Site {
-    fn answer_requests(&self, queue: &Arc<RequestQueue>) {
-        self.requests.send_replace(Some(EngineRequests::new(queue)));
-    }
-
     /// Turns the engine once, and the looks go on as far as they can. Returns their news.
     async fn step(&mut self) -> Vec<LookNews> {
         self.engine.turn().unwrap();
@@ -351,8 +351,8 @@ async fn engine_with_room_takes_the_next_request() {
     let asked = request(&queue, PATIENCE);
     busy.settle().await;
     assert_eq!(queue.waiting(), 1);
-    let mut idle = Site::open_with(1, &[spotter_config::testing::prompt("person")]);
-    idle.answer_requests(&queue);
+    let prompts = [spotter_config::testing::prompt("person")];
+    let mut idle = Site::open_on(1, &prompts, Arc::clone(&queue));
     while !asked.is_finished() {
         idle.step().await;
     }

@@ -19,7 +19,7 @@ use crate::{
     certainty::AcceptedRenewal,
     entries::{HEARTBEAT_LIFETIME, Heartbeat, HeartbeatEntry, Ownership},
     rights::PublishRights,
-    state::{DEAD_AFTER, GIVE_UP_LIMIT, LEAVE_LIMIT_WITHOUT_STORE, MOST_NAME_PAUSE, NodeIdentity},
+    state::{GIVE_UP_LIMIT, LEAVE_LIMIT_WITHOUT_STORE},
 };
 
 const STEP: Duration = Duration::from_millis(500);
@@ -164,16 +164,12 @@ impl SimNode {
     fn new(n: usize) -> Self {
         let id = node(n);
         let heartbeat = Heartbeat {
-            machine: format!("m{n}"),
             list_revision: Some(1),
             capacity_hz: 20.0,
             ..Heartbeat::default()
         };
         Self {
-            state: FleetState::member(NodeIdentity {
-                node: id.clone(),
-                machine: heartbeat.machine.clone(),
-            }),
+            state: FleetState::member(id.clone()),
             id,
             heartbeat,
             renewed: None,
@@ -205,8 +201,8 @@ impl SimNode {
             self.rights.withdraw(&camera);
             self.state.set_hand_over(&camera, HandOverState::GivenUp);
         }
-        self.state.tick(now);
-        if self.state.is_renewal_due(now) {
+        self.state.certainty.tick(now);
+        if self.state.certainty.is_renewal_due(now) {
             self.renew(store, now);
         }
         if let Some(actions) = self.state.decide(now) {
@@ -591,10 +587,7 @@ fn camera_that_no_node_may_have_is_released() {
 
 /// A node `n0` that is current, and `n1` that owns `c0`.
 fn two_nodes(now: Mono) -> FleetState {
-    let mut state = FleetState::member(NodeIdentity {
-        node: node(0),
-        machine: "m0".into(),
-    });
+    let mut state = FleetState::member(node(0));
     state.cameras = Sim::new(0, 1).cameras;
     state.connected(now);
     let owner = Some(node(1));
@@ -606,8 +599,7 @@ fn two_nodes(now: Mono) -> FleetState {
 
 /// Of both nodes; the own one was sent then.
 fn renew(state: &mut FleetState, sent: Mono, revision: u64) {
-    let heartbeat = |n: usize| Heartbeat {
-        machine: format!("m{n}"),
+    let heartbeat = || Heartbeat {
         list_revision: Some(1),
         capacity_hz: 20.0,
         ..Heartbeat::default()
@@ -615,7 +607,7 @@ fn renew(state: &mut FleetState, sent: Mono, revision: u64) {
     for n in [1, 0] {
         let entry = HeartbeatEntry {
             node: node(n),
-            heartbeat: heartbeat(n),
+            heartbeat: heartbeat(),
             revision: revision - n as u64,
         };
         state.heartbeat(entry, sent);
@@ -632,8 +624,8 @@ fn continued_node_decides_after_a_new_renewal_alone() {
     let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
     let mut state = two_nodes(at(0));
     renew(&mut state, at(1), 2);
-    state.tick(at(1));
-    state.tick(at(4));
+    state.certainty.tick(at(1));
+    state.certainty.tick(at(4));
     let claims = |state: &FleetState, now| {
         let decisions = state.decide(now);
         decisions.map(|actions| actions.len())
@@ -642,45 +634,19 @@ fn continued_node_decides_after_a_new_renewal_alone() {
     // Its own renewal is young enough; the other's heartbeats wait to be read.
     renew(&mut state, at(4), 4);
     state.nodes.get_mut(&node(1)).unwrap().at = at(1);
-    state.tick(at(12));
+    state.certainty.tick(at(12));
     assert_eq!(claims(&state, at(12)), None);
-    assert!(state.is_renewal_due(at(12)));
+    assert!(state.certainty.is_renewal_due(at(12)));
     renew(&mut state, at(12), 6);
     assert_eq!(claims(&state, at(12)), Some(0));
     // The other one is dead indeed.
     for seconds in 13..24 {
-        state.tick(at(seconds));
+        state.certainty.tick(at(seconds));
     }
     let seen = state.nodes[&node(1)].at;
     renew(&mut state, at(24), 8);
     state.nodes.get_mut(&node(1)).unwrap().at = seen;
     assert_eq!(claims(&state, at(24)), Some(1));
-}
-
-#[test]
-fn machine_with_the_same_name_ends_ownership_until_it_stops() {
-    let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
-    let mut state = two_nodes(at(0));
-    let entry = |revision| HeartbeatEntry {
-        node: node(0),
-        heartbeat: Heartbeat {
-            machine: "other".into(),
-            ..Heartbeat::default()
-        },
-        revision,
-    };
-    // It may be of an earlier machine.
-    state.heartbeat(entry(1), at(1));
-    assert_eq!((state.name_taken_by(), state.can_write()), (None, false));
-    state.heartbeat(entry(2), at(4));
-    assert_eq!(state.name_taken_by(), Some("other"));
-    state.tick(at(14));
-    assert!(!state.can_write());
-    state.tick(at(4).after(DEAD_AFTER + MOST_NAME_PAUSE + STEP));
-    assert_eq!((state.name_taken_by(), state.can_write()), (None, true));
-    renew(&mut state, at(30), 4);
-    state.heartbeat(entry(5), at(31));
-    assert_eq!(state.name_taken_by(), Some("other"));
 }
 
 // Faults: F4.

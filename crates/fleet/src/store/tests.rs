@@ -9,7 +9,7 @@ use tokio::{
 
 use super::{buckets::EpochBase, *};
 use crate::{
-    entries::{Ownership, StoreEvent},
+    entries::{HeartbeatEntry, Ownership, StoreEvent},
     testing::{NatsServer, PATIENCE, node},
 };
 
@@ -94,7 +94,7 @@ async fn watch_reports_current_values_then_changes() {
             capacity_hz: 7.5,
             ..Heartbeat::default()
         };
-        a.renew(&node("a"), &heartbeat).await.unwrap();
+        a.renew(&node("a"), &heartbeat, 0).await.unwrap();
         assert_eq!(
             next(&mut events).await,
             StoreEvent::Heartbeat(HeartbeatEntry {
@@ -115,20 +115,41 @@ async fn watch_reports_current_values_then_changes() {
 async fn heartbeat_that_is_not_renewed_is_absent() {
     let server = NatsServer::start();
     let store = server.connect().await;
-    store
-        .renew(&node("a"), &Heartbeat::default())
-        .await
-        .unwrap();
+    let renew = async |last| {
+        store
+            .renew(&node("a"), &Heartbeat::default(), last)
+            .await
+            .unwrap()
+    };
+    assert_eq!(renew(0).await, Renewal::Accepted(1));
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while !store.is_absent(&node("a")).await.unwrap() {
         assert!(tokio::time::Instant::now() < deadline);
         sleep(Duration::from_millis(200)).await;
     }
     // A key that expired can be made again.
-    store
-        .renew(&node("a"), &Heartbeat::default())
-        .await
-        .unwrap();
+    assert_eq!(renew(1).await, Renewal::Accepted(2));
+}
+
+#[tokio::test]
+async fn heartbeat_of_one_machine_refuses_another() {
+    let server = NatsServer::start();
+    let (a, b) = (server.connect().await, server.connect().await);
+    let of = |machine: &str| Heartbeat {
+        machine: machine.into(),
+        ..Heartbeat::default()
+    };
+    let renew = async |store: &FleetStore, machine, last| {
+        let renewed = store.renew(&node("a"), &of(machine), last).await;
+        renewed.unwrap()
+    };
+    assert_eq!(renew(&a, "one", 0).await, Renewal::Accepted(1));
+    assert_eq!(renew(&b, "two", 0).await, Renewal::NameTaken("one".into()));
+    // An answer was lost, or the process has started again.
+    assert_eq!(renew(&a, "one", 0).await, Renewal::Accepted(2));
+    a.stop(&node("a")).await.unwrap();
+    assert_eq!(renew(&b, "two", 0).await, Renewal::Accepted(4));
+    assert_eq!(renew(&a, "one", 2).await, Renewal::NameTaken("two".into()));
 }
 
 #[tokio::test]
@@ -150,7 +171,7 @@ async fn restarted_server_keeps_owners_and_takes_heartbeats_again() {
         let owner = Some(node("a"));
         let same = StoreEvent::Owned(gate(), Ownership { owner, epoch });
         until(&mut events, |event| *event == same).await;
-        b.renew(&node("b"), &Heartbeat::default()).await.unwrap();
+        b.renew(&node("b"), &Heartbeat::default(), 7).await.unwrap();
         until(
             &mut events,
             |event| matches!(event, StoreEvent::Heartbeat(entry) if entry.node == node("b")),
@@ -234,14 +255,12 @@ async fn users_with_the_least_rights_can_do_their_part_alone() {
     watched(&node_store, async |mut events| {
         until(&mut events, |event| matches!(event, StoreEvent::List(_))).await;
         let (name, store) = (node("a"), &node_store);
-        store.renew(&name, &Heartbeat::default()).await.unwrap();
+        store.renew(&name, &Heartbeat::default(), 0).await.unwrap();
         assert!(!store.is_absent(&name).await.unwrap());
         let owner = Some(name.clone());
         let first = store.set_owner(&gate(), owner.clone(), None).await.unwrap();
         let second = store.set_owner(&gate(), owner, first).await.unwrap();
         assert!(second > first);
-        let newest = store.owner(&gate()).await.unwrap().unwrap();
-        assert_eq!(Some(newest.epoch), second);
         let text = Some("paused = true".to_owned());
         store.set_settings(&gate(), text.clone()).await.unwrap();
         store.set_settings(&gate(), None).await.unwrap();
@@ -286,6 +305,19 @@ async fn put(store: &FleetStore, bucket: &str, key: &str, value: &[u8]) -> u64 {
     bucket.put(key, value.to_vec().into()).await.unwrap()
 }
 
+/// The epoch at which the watch reports the camera as released.
+async fn released(store: &FleetStore) -> Epoch {
+    watched(store, async |mut events| {
+        loop {
+            if let StoreEvent::Owned(_, Ownership { owner: None, epoch }) = next(&mut events).await
+            {
+                return epoch;
+            }
+        }
+    })
+    .await
+}
+
 // Faults: F11.
 #[tokio::test]
 async fn garbage_of_an_owner_releases_the_camera() {
@@ -306,23 +338,12 @@ async fn garbage_of_an_owner_releases_the_camera() {
         long.as_bytes(),
     ] {
         put(&store, "owners", "gate", garbage).await;
-        let newest = store.owner(&camera).await.unwrap().unwrap();
-        watched(&store, async |mut events| {
-            let released = StoreEvent::Owned(
-                gate(),
-                Ownership {
-                    owner: None,
-                    epoch: newest.epoch,
-                },
-            );
-            until(&mut events, |event| *event == released).await;
-        })
-        .await;
+        let released = released(&store).await;
         // A node can claim it.
         let claimed = store
-            .set_owner(&camera, Some(node("a")), Some(newest.epoch))
+            .set_owner(&camera, Some(node("a")), Some(released))
             .await;
-        assert!(claimed.unwrap() > Some(newest.epoch), "{garbage:?}");
+        assert!(claimed.unwrap() > Some(released), "{garbage:?}");
     }
     // Also when the key was removed.
     store
@@ -333,10 +354,9 @@ async fn garbage_of_an_owner_releases_the_camera() {
         .delete("gate")
         .await
         .unwrap();
-    let removed = store.owner(&camera).await.unwrap().unwrap();
-    assert_eq!(removed.owner, None);
+    let removed = released(&store).await;
     let claimed = store
-        .set_owner(&camera, Some(node("a")), Some(removed.epoch))
+        .set_owner(&camera, Some(node("a")), Some(removed))
         .await;
     assert!(claimed.unwrap().is_some());
 }

@@ -3,12 +3,12 @@
 use async_nats::jetstream::kv::{self, Operation};
 use futures_util::{StreamExt as _, stream::SelectAll};
 use spotter_core::{CameraId, NodeId};
-use tokio::{
-    sync::{mpsc, watch},
-    time::sleep,
-};
+use tokio::{sync::mpsc, time::sleep};
 
-use super::{Connectivity, FleetStore, OwnerValue, RETRY_PAUSE, StoreError, buckets::EpochBase};
+use super::{
+    FleetStore, OwnerValue, RETRY_PAUSE, StoreError,
+    buckets::{Buckets, EpochBase},
+};
 use crate::entries::{HeartbeatEntry, ListRevision, Ownership, StoreEvent};
 
 impl FleetStore {
@@ -16,92 +16,66 @@ impl FleetStore {
     /// While the store cannot be used, it reports each reason once.
     pub async fn watch(&self, events: mpsc::Sender<StoreEvent>) {
         let mut reported = None;
-        while !events.is_closed() {
-            let mut watch = StoreWatch {
-                store: self,
-                events: &events,
-                connectivity: self.connectivity.subscribe(),
-                is_connected: false,
-            };
-            let Err(error) = watch.run().await else {
-                return;
-            };
-            if watch.is_connected {
-                reported = None;
-            }
+        while let Err(error) = self.watch_once(&events, &mut reported).await {
             let reason = error.to_string();
             if reported.as_ref() != Some(&reason) {
                 reported = Some(reason.clone());
-                let event = StoreEvent::Disconnected { reason };
-                if events.send(event).await.is_err() {
-                    return;
-                }
+                // Without a receiver, the next attempt ends.
+                _ = events.send(StoreEvent::Disconnected { reason }).await;
             }
             sleep(RETRY_PAUSE).await;
         }
     }
-}
 
-/// One watch of all buckets.
-struct StoreWatch<'a> {
-    store: &'a FleetStore,
-    events: &'a mpsc::Sender<StoreEvent>,
-    connectivity: watch::Receiver<Connectivity>,
-    is_connected: bool,
-}
-
-impl StoreWatch<'_> {
     /// Ends with an error when a watch ends, and without one when the receiver is dropped.
-    async fn run(&mut self) -> Result<(), StoreError> {
+    async fn watch_once(
+        &self,
+        events: &mpsc::Sender<StoreEvent>,
+        reported: &mut Option<String>,
+    ) -> Result<(), StoreError> {
+        if events.is_closed() {
+            return Ok(());
+        }
         let what = "watching the fleet";
-        self.store.check_connection().await?;
-        let mut connectivity = self.connectivity.clone();
+        self.check_connection().await?;
+        let mut connectivity = self.connectivity.subscribe();
         let losses = connectivity.borrow().losses;
-        let buckets = self.store.open().await?;
-        let owners = &buckets.owners;
+        let Buckets {
+            list,
+            nodes,
+            owners,
+            settings,
+            epochs,
+        } = self.open().await?;
         let mut is_current = owners.stream.cached_info().state.messages == 0;
         let mut entries = SelectAll::new();
-        let all = [
-            buckets.list,
-            buckets.nodes,
-            buckets.owners,
-            buckets.settings,
-        ];
-        for bucket in all {
+        for bucket in [list, nodes, owners, settings] {
             let watch = bucket.watch_with_history(">").await;
-            entries.push(watch.map_err(|error| self.store.failed(what, error))?);
+            entries.push(watch.map_err(|error| self.failed(what, error))?);
         }
-        self.is_connected = true;
-        let mut first = vec![StoreEvent::Connected];
-        first.extend(is_current.then_some(StoreEvent::Current));
-        for event in first {
-            if self.events.send(event).await.is_err() {
-                return Ok(());
-            }
-        }
+        *reported = None;
+        let mut seen = vec![StoreEvent::Connected];
+        seen.extend(is_current.then_some(StoreEvent::Current));
         loop {
+            for event in seen.drain(..) {
+                _ = events.send(event).await;
+            }
             let entry = tokio::select! {
                 entry = entries.next() => entry,
-                () = self.events.closed() => return Ok(()),
+                () = events.closed() => return Ok(()),
                 _ = connectivity.wait_for(|now| now.losses != losses) => {
-                    return Err(self.store.unreachable("the connection was lost"));
+                    return Err(self.unreachable("the connection was lost"));
                 }
             };
-            let entry = entry.ok_or_else(|| self.store.failed(what, "a watch ended"))?;
-            let entry = entry.map_err(|error| self.store.failed(what, error))?;
-            let seen = event_of(&entry, buckets.epochs).unwrap_or_else(|reason| {
-                self.store.report_refused(&entry, &reason);
-                None
-            });
-            let mut seen: Vec<StoreEvent> = seen.into_iter().collect();
+            let entry = entry.ok_or_else(|| self.failed(what, "a watch ended"))?;
+            let entry = entry.map_err(|error| self.failed(what, error))?;
+            match event_of(&entry, epochs) {
+                Ok(event) => seen.extend(event),
+                Err(reason) => self.report_refused(&entry, &reason),
+            }
             if !is_current && entry.delta == 0 && entry.bucket.ends_with("-owners") {
                 is_current = true;
                 seen.push(StoreEvent::Current);
-            }
-            for event in seen {
-                if self.events.send(event).await.is_err() {
-                    return Ok(());
-                }
             }
         }
     }

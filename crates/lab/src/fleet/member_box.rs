@@ -228,7 +228,6 @@ impl FleetBox {
                 }
             }
             MemberEvent::Lost(camera) => drop(self.cameras.remove(&camera)),
-            MemberEvent::WrongOwner { camera, .. } => self.publish_owner(&camera),
             _ => {}
         }
     }

@@ -21,7 +21,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
 };
 
 use consumer::Consumer;
@@ -35,12 +35,13 @@ use tokio::{task::spawn_blocking, time::timeout};
 use super::*;
 use crate::app::{
     engine_slot::EngineSlot,
-    engine_supervisor::{EnginePlan, OpenedEngines},
+    engine_supervisor::{EnginePlan, OpenEngines, OpenedEngines},
+    logging::Logging,
     start_logging, test_support,
 };
 use spotter_cameras::sampler::TimeLimits;
 use spotter_config::{self as config, Environment};
-use spotter_core::CameraId;
+use spotter_core::{CameraId, Clock, SystemClock};
 use spotter_engine::{service::handle, testing};
 use spotter_scripted::{
     broker::{ScriptedBroker, codec::Publish},
@@ -245,15 +246,12 @@ impl Testbed {
         static LOGGING: OnceLock<Logging> = OnceLock::new();
         let loaded = config::load(&self.path(), &Environment::process()).unwrap();
         let logging = LOGGING.get_or_init(|| start_logging(0, &loaded.config).unwrap());
-        let start = Start {
-            path: self.path(),
-            loaded,
-            logging: logging.clone(),
-            console: false,
-            lines: None,
-            seconds: None,
+        let context = ProcessContext {
+            clock,
+            open_engines: engines,
+            ..ProcessContext::new(&self.path(), logging.clone())
         };
-        run_with(start, clock, engines).await
+        run(context, loaded, None).await
     }
 
     async fn run_with<T>(
