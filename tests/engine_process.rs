@@ -184,7 +184,8 @@ async fn engine_that_cannot_open_reports_why_and_leaves_no_process() {
         ),
         (no_engine, order(), "exit code 3"),
     ] {
-        let Err(stopped) = within(outside::start(program, order, clock())).await else {
+        let started = within(outside::start::<_, MeasuredEngine>(program, order, clock())).await;
+        let Err(stopped) = started else {
             panic!("opened in spite of {reason}")
         };
         assert!(stopped.to_string().contains(reason), "{stopped}");

@@ -175,8 +175,7 @@ impl ScoredObject {
             end_after: Duration::from_secs(3),
             stale_after: Duration::from_secs(60),
         };
-        self.truth
-            .look(u32::from(shown.is_present), look.at, rules);
+        self.truth.look(u32::from(shown.is_present), look.at, rules);
         self.stay.follow(&shown.tracks, tally);
         match self.truth.presence() {
             Presence::On if self.stay.due.is_none() => {
