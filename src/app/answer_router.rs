@@ -144,11 +144,7 @@ impl AnswerRouter {
         let wall = self.handles.clock.wall();
         let changes = self.tracker.suspend(camera, EndReason::Moved, wall);
         let events = changes.into_iter().flat_map(|change| change.events);
-        for event in events {
-            self.handles
-                .publisher
-                .publish(Update::Event(Box::new(event)));
-        }
+        self.publish_events(events);
     }
 
     /// Events of cameras and prompts that are gone end.
@@ -247,11 +243,14 @@ impl AnswerRouter {
                     state,
                 });
             }
-            for event in change.events {
-                self.handles
-                    .publisher
-                    .publish(Update::Event(Box::new(event)));
-            }
+            self.publish_events(change.events);
+        }
+    }
+
+    fn publish_events(&self, events: impl IntoIterator<Item = Event>) {
+        let publisher = &self.handles.publisher;
+        for event in events {
+            publisher.publish(Update::Event(Box::new(event)));
         }
     }
 }
@@ -298,11 +297,8 @@ impl Stage for AnswerRouter {
 
     /// Open events end.
     fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
-        for event in self.tracker.shutdown(self.handles.clock.wall()) {
-            self.handles
-                .publisher
-                .publish(Update::Event(Box::new(event)));
-        }
+        let ended = self.tracker.shutdown(self.handles.clock.wall());
+        self.publish_events(ended);
         self.store_line_counts();
         Box::pin(async { Vec::new() })
     }

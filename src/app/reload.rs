@@ -19,7 +19,7 @@ use spotter_config::{
     self as config, Config, ConfigProblems, LoadedConfig, ModelSettings, Severity,
 };
 use spotter_engine::model::check_model;
-use spotter_mqtt::{Publisher, Requester, discovery::collisions};
+use spotter_mqtt::{Publisher, Requester};
 use spotter_page::ServedPage;
 use spotter_webhook::Webhooks;
 
@@ -186,8 +186,7 @@ pub fn log_warnings(loaded: &LoadedConfig) {
 
 /// Warns of valid settings that are probably not intended.
 pub fn log_advice(file: &Config) {
-    let no_model = config::advice::no_model(&file.model).into_iter();
-    for warning in no_model.chain(collisions(file, true)) {
+    if let Some(warning) = config::advice::no_model(&file.model) {
         tracing::warn!("{warning}");
     }
 }

@@ -18,7 +18,7 @@ use std::{
 use tokio::task::JoinSet;
 
 use super::snapshot::{Mark, jpeg};
-use spotter_config::{CameraConfig, ConfigChange};
+use spotter_config::{CameraConfig, ConfigChange, PromptConfig};
 use spotter_core::{
     CameraId, Event, EventStep, Frame, Mono, Picture, PromptId, TrackId, UpdateReason,
 };
@@ -89,23 +89,17 @@ pub struct Snapshots {
     waiting: HashMap<CameraId, VecDeque<SnapshotOrder>>,
     last: HashMap<(CameraId, PromptId), Mono>,
     counters: SnapshotCounters,
-    prompts: HashMap<CameraId, Vec<SnapshotPrompt>>,
+    prompts: HashMap<CameraId, Vec<PromptConfig>>,
     /// Cameras whose next look is wanted by a command.
     wanted: HashSet<CameraId>,
     /// The broker retains the last snapshot of each prompt's events.
     retain: bool,
 }
 
-struct SnapshotPrompt {
-    id: PromptId,
-    words: String,
-    has_snapshots: bool,
-}
-
 impl Snapshots {
     pub fn new(cameras: &[CameraConfig], retain: bool) -> Self {
         Self {
-            prompts: cameras.iter().map(snapshot_prompts).collect(),
+            prompts: cameras.iter().map(prompts_of).collect(),
             retain,
             ..Self::default()
         }
@@ -117,8 +111,7 @@ impl Snapshots {
             self.prompts.remove(removed);
             self.wanted.remove(removed);
         }
-        self.prompts
-            .extend(change.configured().map(snapshot_prompts));
+        self.prompts.extend(change.configured().map(prompts_of));
         let prompts = std::mem::take(&mut self.prompts);
         self.keep(|camera, prompt| find(&prompts, camera, prompt).is_some());
         self.prompts = prompts;
@@ -132,7 +125,7 @@ impl Snapshots {
     /// Orders a snapshot of an event's object if its prompt has snapshots and the step is worth one. True if it was ordered.
     pub fn event(&mut self, frame: &Frame, event: &Event, now: Mono) -> bool {
         let prompt = find(&self.prompts, &event.camera, &event.prompt);
-        let Some(prompt) = prompt.filter(|prompt| prompt.has_snapshots && is_worth_one(event.step))
+        let Some(prompt) = prompt.filter(|prompt| prompt.snapshot && is_worth_one(event.step))
         else {
             return false;
         };
@@ -140,7 +133,7 @@ impl Snapshots {
             camera: event.camera.clone(),
             prompt: prompt.id.clone(),
             picture: frame.picture.clone(),
-            marks: vec![Mark::of(event.location, &prompt.words, event.score)],
+            marks: vec![Mark::of(event.location, prompt.task.text(), event.score)],
             track: Some(event.track.clone()),
         };
         self.begin(shot, now)
@@ -266,20 +259,15 @@ impl Snapshots {
     }
 }
 
-fn snapshot_prompts(camera: &CameraConfig) -> (CameraId, Vec<SnapshotPrompt>) {
-    let prompts = camera.prompts.iter().map(|prompt| SnapshotPrompt {
-        id: prompt.id.clone(),
-        words: prompt.task.text().to_owned(),
-        has_snapshots: prompt.snapshot,
-    });
-    (camera.id.clone(), prompts.collect())
+fn prompts_of(camera: &CameraConfig) -> (CameraId, Vec<PromptConfig>) {
+    (camera.id.clone(), camera.prompts.clone())
 }
 
 fn find<'a>(
-    prompts: &'a HashMap<CameraId, Vec<SnapshotPrompt>>,
+    prompts: &'a HashMap<CameraId, Vec<PromptConfig>>,
     camera: &CameraId,
     id: &PromptId,
-) -> Option<&'a SnapshotPrompt> {
+) -> Option<&'a PromptConfig> {
     prompts.get(camera)?.iter().find(|prompt| prompt.id == *id)
 }
 

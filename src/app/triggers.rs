@@ -105,13 +105,9 @@ impl Triggers {
 
     /// The source of a trigger says something. The caller then [follows](Self::follow).
     fn signal(&mut self, call: &TriggerCall, now: Mono) -> Result<(), UnknownTrigger> {
-        let TriggerCall {
-            camera,
-            trigger,
-            signal,
-        } = call;
-        tracing::debug!(%camera, %trigger, ?signal, "trigger");
-        self.set.signal(camera, trigger, *signal, now)
+        tracing::debug!(camera = %call.camera, trigger = %call.trigger, signal = ?call.signal, "trigger");
+        self.set
+            .signal(&call.camera, &call.trigger, call.signal, now)
     }
 
     /// A call of the API for a trigger. The caller then [follows](Self::follow).
@@ -120,11 +116,9 @@ impl Triggers {
             camera == &call.camera && trigger == &call.trigger && *source != TriggerSource::Http
         });
         if is_other {
-            let TriggerCall {
-                camera, trigger, ..
-            } = call;
             return Err(UnknownTrigger(format!(
-                "trigger {trigger} of camera {camera} has another source; calls need http = true"
+                "trigger {} of camera {} has another source; calls need http = true",
+                call.trigger, call.camera
             )));
         }
         self.signal(call, now)

@@ -19,7 +19,6 @@ use spotter_engine::{
     model::{ModelConfig, model_config},
     open::PromptCheck,
 };
-use spotter_mqtt::discovery::collisions;
 
 /// Time for the broker to accept a connection.
 const BROKER_LIMIT: Duration = Duration::from_secs(5);
@@ -31,12 +30,6 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
         say(warning)?;
     }
     let config = &loaded.config;
-    for collision in collisions(config, true) {
-        say(format_args!(
-            "{}: warning: {collision}",
-            args.config.display()
-        ))?;
-    }
     if let Some(warning) = config::advice::no_model(&config.model) {
         say(format_args!(
             "{}: warning: {warning}",

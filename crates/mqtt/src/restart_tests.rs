@@ -96,7 +96,7 @@ async fn an_outage_over_three_lives() {
     // Another configuration allows fewer events: the newest stay, the dropped ones are counted.
     let run = Run::start(&nowhere(5), state.path());
     assert_eq!(run.publisher.spool_msgs(), 5);
-    assert_eq!(run.publisher.counters().spool_dropped(), 1);
+    assert_eq!(run.publisher.counters().events_over_bound, 1);
     run.stop().await;
 }
 

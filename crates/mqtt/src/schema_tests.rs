@@ -171,21 +171,32 @@ fn replies() -> Vec<Vec<u8>> {
 
 /// Each step, on a box and on a point.
 fn events() -> Vec<Vec<u8>> {
-    let steps = [
-        EventStep::New,
-        EventStep::Update(UpdateReason::Minute),
-        EventStep::Update(UpdateReason::Described),
-        EventStep::Update(UpdateReason::Dwell),
-        EventStep::Update(UpdateReason::DwellEnd),
-        EventStep::End(EndReason::Restart),
-        EventStep::End(EndReason::EngineLost),
-        EventStep::End(EndReason::Moved),
+    use UpdateReason::{Better, Described, Dwell, DwellEnd, Minute, Moved, Still, Zones};
+    let updates = [
+        Zones, Moved, Still, Better, Minute, Described, Dwell, DwellEnd,
     ];
-    let on_a_box = steps.map(|step| event("gate", 37, step));
-    let on_a_point = on_a_box.clone().map(|event| Event {
-        location: Location::Point(NormPoint { x: 0.5, y: 0.25 }),
-        ..event
-    });
+    let ends = [
+        EndReason::Left,
+        EndReason::CameraLost,
+        EndReason::EngineLost,
+        EndReason::PromptChanged,
+        EndReason::Disabled,
+        EndReason::Shutdown,
+        EndReason::Moved,
+        EndReason::Restart,
+    ];
+    let steps = updates.map(EventStep::Update).into_iter();
+    let steps = steps
+        .chain(ends.map(EventStep::End))
+        .chain([EventStep::New]);
+    let on_a_box: Vec<Event> = steps.map(|step| event("gate", 37, step)).collect();
+    let on_a_point: Vec<Event> = on_a_box
+        .iter()
+        .map(|event| Event {
+            location: Location::Point(NormPoint { x: 0.5, y: 0.25 }),
+            ..event.clone()
+        })
+        .collect();
     let id = "01K37Q8Z7M2T9C4F0RXB6D1A5E";
     let all = on_a_box.iter().chain(&on_a_point);
     let payload = |epoch| {

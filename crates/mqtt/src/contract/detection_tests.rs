@@ -134,18 +134,29 @@ fn payload(detection: &Detection) -> Value {
 }
 
 #[test]
-fn detection_payload_counts_the_skipped_frames() {
-    let since_last = SkippedSinceLast {
-        gated: 12,
-        busy: 3,
-        ..SkippedSinceLast::default()
-    };
-    let found = payload(&Detection {
-        since_last,
-        ..detection("gate")
+fn strip_region_and_skipped_frames_are_keys_of_their_own() {
+    let whole = detection("gate");
+    let mut prompt = (*whole.prompt).clone();
+    prompt.view.strip = Some(StripShape {
+        frames: 9,
+        over: Duration::from_millis(4500),
     });
-    let expected = json!({"gated": 12, "late": 0, "busy": 3, "error": 0});
-    assert_eq!(found["since_last"], expected);
+    let part = payload(&Detection {
+        prompt: prompt.into(),
+        region: Some(NormBox::from_corners(0.25, 0.5, 1.0 / 3.0, 1.0)),
+        since_last: SkippedSinceLast {
+            gated: 12,
+            busy: 3,
+            ..SkippedSinceLast::default()
+        },
+        ..whole.clone()
+    });
+    assert_eq!(part["strip"], json!({"frames": 9, "over_s": 4.5}));
+    assert_eq!(part["region"], json!([0.25, 0.5, 0.3333, 1.0]));
+    let skipped = json!({"gated": 12, "late": 0, "busy": 3, "error": 0});
+    assert_eq!(part["since_last"], skipped);
+    let whole = payload(&whole);
+    assert!(whole.get("strip").is_none() && whole.get("region").is_none());
 }
 
 #[test]
@@ -195,40 +206,6 @@ proptest! {
         let sum: f64 = STAGES.iter().map(|stage| fields[*stage].as_f64().unwrap()).sum();
         prop_assert!((sum - fields["total"].as_f64().unwrap()).abs() < 1e-6);
     }
-}
-
-#[test]
-fn detection_names_the_strip_of_its_question() {
-    let mut detection = timed("gate", boxes(&[]));
-    let mut prompt = (*detection.prompt).clone();
-    prompt.view.strip = Some(StripShape {
-        frames: 9,
-        over: Duration::from_millis(4500),
-    });
-    detection.prompt = prompt.into();
-    let keys = |detection: &Detection| -> Value {
-        let payload = to_json(detection, &label(), ms(1066.0));
-        serde_json::from_slice(&payload).unwrap()
-    };
-    let strip = json!({"frames": 9, "over_s": 4.5});
-    assert_eq!(keys(&detection)["strip"], strip);
-    assert_eq!(keys(&timed("gate", boxes(&[]))).get("strip"), None);
-}
-
-#[test]
-fn detection_names_its_region_in_shares_of_the_picture() {
-    let whole = timed("gate", boxes(&[]));
-    let part = Detection {
-        region: Some(NormBox::from_corners(0.25, 0.5, 1.0 / 3.0, 1.0)),
-        ..whole.clone()
-    };
-    let keys = |detection: &Detection| -> Value {
-        let payload = to_json(detection, &label(), ms(1066.0));
-        serde_json::from_slice(&payload).unwrap()
-    };
-    assert_eq!(keys(&whole).get("region"), None);
-    let expected = json!([0.25, 0.5, 0.3333, 1.0]);
-    assert_eq!(keys(&part)["region"], expected);
 }
 
 /// One payload of each kind, for other tests of the crate.

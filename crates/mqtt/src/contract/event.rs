@@ -173,36 +173,6 @@ pub(crate) mod tests {
         assert_eq!(value["description"], "It waves.");
     }
 
-    #[test]
-    fn each_event_phase_has_its_text() {
-        use EndReason as E;
-        use UpdateReason as U;
-        for (step, kind, reason) in [
-            (EventStep::New, "new", "first_seen"),
-            (EventStep::Update(U::Zones), "update", "zones"),
-            (EventStep::Update(U::Moved), "update", "moved"),
-            (EventStep::Update(U::Still), "update", "still"),
-            (EventStep::Update(U::Better), "update", "better"),
-            (EventStep::Update(U::Minute), "update", "minute"),
-            (EventStep::Update(U::Described), "update", "described"),
-            (EventStep::Update(U::Dwell), "update", "dwell"),
-            (EventStep::Update(U::DwellEnd), "update", "dwell_end"),
-            (EventStep::End(E::Left), "end", "left"),
-            (EventStep::End(E::CameraLost), "end", "camera_lost"),
-            (EventStep::End(E::EngineLost), "end", "engine_lost"),
-            (EventStep::End(E::PromptChanged), "end", "prompt_changed"),
-            (EventStep::End(E::Disabled), "end", "disabled"),
-            (EventStep::End(E::Shutdown), "end", "shutdown"),
-            (EventStep::End(E::Moved), "end", "moved"),
-            (EventStep::End(E::Restart), "end", "restart"),
-        ] {
-            let value = value(&event("gate", 1, step), false);
-            assert_eq!(value["type"], kind);
-            assert_eq!(value["reason"], reason);
-            assert_eq!(value["end_ms"].is_null(), kind != "end");
-        }
-    }
-
     /// The crossing of the track with this number.
     pub(crate) fn crossing(camera: &str, number: u64) -> Event {
         let [direction, _] = DirectionId::in_and_out();

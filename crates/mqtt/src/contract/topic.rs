@@ -301,42 +301,4 @@ mod tests {
         }
         Ok(())
     }
-
-    #[test]
-    fn node_camera_and_prompt_keep_their_levels() -> Result<(), spotter_core::IdError> {
-        let topics = Topics::new("spotter", &NodeId::new("edge1")?);
-        let (camera, prompt) = (CameraId::new("gate")?, PromptId::new("person")?);
-        let line = LineId::new("door")?;
-        assert_eq!(topics.status(), "spotter/edge1/status");
-        for (topic, below) in [
-            (topics.camera_health(&camera), "health"),
-            (topics.detections(&camera, &prompt), "det/person"),
-            (topics.line_set(&camera, &line), "line/door/set"),
-            (
-                topics.crossing(&camera, &line, &prompt),
-                "crossing/door/person",
-            ),
-        ] {
-            assert_eq!(topic, format!("spotter/edge1/cam/gate/{below}"));
-        }
-        Ok(())
-    }
-
-    #[test]
-    fn fleet_camera_has_the_same_topics_on_every_node() -> Result<(), spotter_core::IdError> {
-        let (camera, fleet) = (CameraId::new("gate")?, NodeId::new("hall")?);
-        for node in ["edge1", "edge2"] {
-            let topics = Topics::new("spotter", &NodeId::new(node)?);
-            let topics = topics.in_fleet(Some(&fleet));
-            assert_eq!(topics.status(), format!("spotter/{node}/status"));
-            assert_eq!(topics.camera_owner(&camera), "spotter/hall/cam/gate/owner");
-            assert_eq!(topics.any_camera_set(), "spotter/hall/cam/+/+/set");
-            let own = format!("spotter/{node}/cmd");
-            let scope = |topic| topics.scope_of(topic).map(|(scope, _)| scope);
-            assert_eq!(scope(&own), Some(RequestScope::Node));
-            assert_eq!(scope("spotter/hall/cmd"), Some(RequestScope::Fleet));
-            assert_eq!(scope(&format!("spotter/{node}/cam/gate/rate/set")), None);
-        }
-        Ok(())
-    }
 }

@@ -512,17 +512,4 @@ mod tests {
         assert_eq!(queue.len(), 0);
         assert_eq!(queue.over_bound, 2);
     }
-
-    #[test]
-    fn rejected_event_is_counted_once_and_retried_later() {
-        let mut queue = online();
-        push(&mut queue, "gate", 1, ms(0));
-        for _ in 0..2 {
-            let (number, _) = queue.take(open(ms(0))).unwrap();
-            queue.declined(number);
-            assert!(queue.take(open(ms(0))).is_none() && queue.len() == 1);
-            queue.retry_declined();
-        }
-        assert_eq!(queue.declined, 1);
-    }
 }

@@ -59,7 +59,7 @@ fn flood_of_all_messages_keeps_rates_and_loses_no_event() {
     let drops = outbox.counters();
     let waiting = outbox.events.len() as u64;
     assert_eq!(drops.events_acked + waiting, offered.1);
-    assert_eq!(drops.spool_dropped(), 0);
+    assert_eq!(drops.events_over_bound, 0);
 
     let mut all = events;
     let mut sent = 0;

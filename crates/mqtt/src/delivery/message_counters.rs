@@ -64,9 +64,4 @@ impl MessageCounters {
             ("reply", self.replies_dropped),
         ]
     }
-
-    /// Lost events: `spool_dropped` of the statistics.
-    pub fn spool_dropped(&self) -> u64 {
-        self.events_over_bound + self.events_too_old
-    }
 }

@@ -83,38 +83,17 @@ mod tests {
     }
 
     #[test]
-    fn few_replies_are_in_flight_and_they_leave_in_order() {
-        let mut queue = queue_of(6);
-        assert_eq!(take_all(&mut queue), [0, 1, 2, 3]);
-        queue.settled();
-        queue.settled();
-        assert_eq!(take_all(&mut queue), [4, 5]);
-        assert!(!queue.is_settled());
-        (0..IN_FLIGHT_MAX).for_each(|_| queue.settled());
-        assert!(queue.is_settled());
-    }
-
-    #[test]
-    fn failed_reply_is_the_next_again() {
-        let mut queue = queue_of(3);
+    fn replies_leave_in_order_few_at_a_time_within_their_connection() {
+        let mut queue = queue_of(REPLIES_MAX + 10);
+        assert_eq!(queue.dropped, 10, "the oldest");
         let first = queue.take().unwrap();
         queue.failed(first);
-        assert_eq!(take_all(&mut queue), [0, 1, 2]);
-    }
-
-    #[test]
-    fn oldest_waiting_replies_are_dropped_beyond_the_bound() {
-        let mut queue = queue_of(REPLIES_MAX + 10);
-        assert_eq!(queue.dropped, 10);
         assert_eq!(take_all(&mut queue), [10, 11, 12, 13]);
-    }
-
-    #[test]
-    fn end_of_the_connection_drops_waiting_and_unacknowledged_replies() {
-        let mut queue = queue_of(6);
-        assert_eq!(take_all(&mut queue).len(), 4);
+        (0..2).for_each(|_| queue.settled());
+        assert_eq!(take_all(&mut queue), [14, 15]);
+        assert!(!queue.is_settled());
         queue.disconnected();
-        assert_eq!(queue.dropped, 6);
+        assert_eq!(queue.dropped, 10 + REPLIES_MAX as u64 - 2);
         assert!(queue.is_settled() && queue.take().is_none());
     }
 }

@@ -293,24 +293,6 @@ mod tests {
     }
 
     #[test]
-    fn states_leave_by_rank_then_in_push_order() {
-        let mut queue = StateQueue::default();
-        for (topic, rank) in [
-            ("status", Rank::Last),
-            ("count", Rank::Usual),
-            ("present", Rank::Usual),
-            ("info", Rank::Birth),
-            ("removed", Rank::Clear),
-        ] {
-            queue.push(topic, None, state(rank, "x"), at(0));
-        }
-        let expected = ["removed", "info", "count", "present", "status"];
-        assert_eq!(topics(&mut queue), expected);
-        queue.connected();
-        assert_eq!(topics(&mut queue), expected, "again on the next connection");
-    }
-
-    #[test]
     fn state_changed_in_flight_follows_its_acknowledgement_once() {
         let mut queue = StateQueue::default();
         push(&mut queue, "count", "1", 0);
@@ -326,24 +308,6 @@ mod tests {
         queue.acked("count", at(9));
         push(&mut queue, "count", "3", 10);
         assert!(!queue.has_pending(open(ms(0))) && is_settled_to(&queue, Rank::Last));
-    }
-
-    #[test]
-    fn unchanged_state_is_sent_again_after_its_refresh_time() {
-        let mut queue = StateQueue::default();
-        let health = || StateMessage {
-            refresh: Some(Duration::from_secs(60)),
-            ..state(Rank::Usual, "{}")
-        };
-        let mut sent_at = Vec::new();
-        for second in (0..=130).step_by(10) {
-            queue.push("health", None, health(), at(second));
-            if !take_all(&mut queue).is_empty() {
-                queue.acked("health", at(second));
-                sent_at.push(second);
-            }
-        }
-        assert_eq!(sent_at, [0, 60, 120]);
     }
 
     #[test]
@@ -391,16 +355,5 @@ mod tests {
         assert!(is_settled_to(&queue, Rank::Clear) && queue.clearing().count() == 0);
         queue.connected();
         assert_eq!(topics(&mut queue), ["count"]);
-    }
-
-    #[test]
-    fn cleared_topic_used_again_has_its_new_rank() {
-        let mut queue = StateQueue::default();
-        assert!(!push(&mut queue, "count", "1", 0));
-        assert_eq!(payloads(&mut queue), ["1"]);
-        assert!(clear(&mut queue, "count", 1), "the rank changed");
-        assert!(push(&mut queue, "count", "1", 2));
-        assert_eq!(payloads(&mut queue), ["1"], "only the newest is sent");
-        assert_eq!(queue.clearing().count(), 0);
     }
 }

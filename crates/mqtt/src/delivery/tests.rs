@@ -6,11 +6,9 @@ use super::*;
 use crate::{
     CameraHealth, ClearedTopic, Update,
     contract::detection::tests::{detection, empty},
-    testing::{
-        camera, camera_status, count, detected, health_of, info, prompt, state, state_of, topics,
-    },
+    testing::{camera, count, detected, health_of, info, prompt, state_of, topics},
 };
-use spotter_core::{Presence, PromptState};
+use spotter_core::PromptState;
 
 const COUNT: &str = "spotter/edge1/cam/gate/count/person";
 
@@ -149,28 +147,6 @@ fn birth_comes_first_and_status_last_after_every_connect() {
         let expected = ["spotter/edge1/info", COUNT, "spotter/edge1/status"];
         assert_eq!(topics_of(&sent), expected);
         outbox.disconnected();
-    }
-}
-
-#[test]
-fn presence_and_camera_status_use_the_contracts_words() {
-    let mut outbox = online();
-    let presence = |presence| state(PromptState::Presence(presence));
-    let of_prompt = "spotter/edge1/cam/gate/present/person";
-    for (update, topic, word) in [
-        (presence(Presence::On), of_prompt, "ON"),
-        (presence(Presence::Off), of_prompt, "OFF"),
-        (presence(Presence::Unknown), of_prompt, "None"),
-        (
-            camera_status(true),
-            "spotter/edge1/cam/gate/status",
-            "online",
-        ),
-    ] {
-        push(&mut outbox, update, ms(0));
-        let sent = outbox.take(ms(0)).unwrap();
-        outbox.acked(ticket(&sent), ms(0));
-        assert_eq!((sent.topic.as_str(), text(&sent)), (topic, word));
     }
 }
 

@@ -321,10 +321,6 @@ mod tests {
         ReconnectPolicy::new(ConnectionTiming::default(), MqttVersion::Auto)
     }
 
-    fn unanswered() -> ConnectionEnd {
-        AwayCause::Unanswered.because("silent")
-    }
-
     fn lost() -> ConnectionEnd {
         AwayCause::Lost.because("gone")
     }
@@ -356,32 +352,39 @@ mod tests {
         assert_eq!(backoff(&policy.ended(lost(), at(200), 0.5)), at(201));
     }
 
-    #[test]
-    fn old_broker_gets_its_version_at_once_and_5_later() {
-        let mut policy = new_policy();
-        let state = policy.ended(AwayCause::Unsupported.because(""), at(5), 0.5);
-        assert_eq!(backoff(&state), at(5));
-        assert_eq!(policy.protocol, Protocol::V311);
-        policy.connected(at(5), true);
-        policy.ended(lost(), at(500), 0.5);
-        assert_eq!(policy.protocol, Protocol::V5);
-    }
-
     // Faults: B17.
     #[test]
-    fn unanswered_connect_is_repeated_with_the_other_version() {
-        let mut policy = new_policy();
-        for expected in [Protocol::V311, Protocol::V5] {
-            policy.ended(unanswered(), at(0), 0.5);
-            assert_eq!(policy.protocol, expected);
+    fn next_version_follows_from_what_the_broker_did() {
+        use AwayCause::{Closed, Lost, Unanswered, Unreadable, Unsupported};
+        const V5: Protocol = Protocol::V5;
+        const V311: Protocol = Protocol::V311;
+        let unknown: [&[(AwayCause, Protocol)]; 4] = [
+            &[(Unanswered, V311), (Unanswered, V5), (Lost, V5)],
+            &[(Closed, V311), (Closed, V5), (Closed, V311)],
+            &[(Unsupported, V311), (Lost, V311)],
+            &[(Unreadable, V311), (Unreadable, V5)],
+        ];
+        // One that is known to support 5 may have been killed while it answered.
+        let known: [&[(AwayCause, Protocol)]; 2] = [
+            &[(Closed, V5), (Closed, V311), (Closed, V311), (Closed, V5)],
+            &[(Unanswered, V5), (Unsupported, V311)],
+        ];
+        let cases = unknown.map(|case| (false, case)).into_iter();
+        for (is_known, case) in cases.chain(known.map(|case| (true, case))) {
+            let mut policy = new_policy();
+            if is_known {
+                policy.connected(at(0), true);
+                policy.ended(lost(), at(100), 0.5);
+            }
+            for (cause, expected) in case {
+                policy.ended(cause.because("why"), at(101), 0.5);
+                assert_eq!(policy.protocol, *expected, "{is_known} {case:?}");
+            }
+            // After a connection, 5 is tried again.
+            policy.connected(at(200), true);
+            policy.ended(lost(), at(500), 0.5);
+            assert_eq!(policy.protocol, V5);
         }
-        // A host that cannot be reached says nothing about versions.
-        policy.ended(lost(), at(0), 0.5);
-        assert_eq!(policy.protocol, Protocol::V5);
-        policy.connected(at(0), true);
-        policy.ended(lost(), at(100), 0.5);
-        policy.ended(unanswered(), at(110), 0.5);
-        assert_eq!(policy.protocol, Protocol::V5, "it is known to support 5");
     }
 
     #[test]
@@ -391,7 +394,11 @@ mod tests {
             (MqttVersion::V311, Protocol::V311),
         ] {
             let mut policy = ReconnectPolicy::new(ConnectionTiming::default(), version);
-            for end in [unanswered(), closed(), AwayCause::Unreadable.because("?")] {
+            for end in [
+                AwayCause::Unanswered.because("silent"),
+                closed(),
+                AwayCause::Unreadable.because("?"),
+            ] {
                 policy.ended(end, at(0), 0.5);
                 assert_eq!(policy.protocol, protocol);
             }
@@ -401,26 +408,6 @@ mod tests {
             policy.connected(at(5), true);
             policy.ended(lost(), at(500), 0.5);
             assert_eq!(policy.protocol, protocol);
-        }
-    }
-
-    #[test]
-    fn broker_that_closes_the_connection_is_tried_with_both_versions() {
-        let mut policy = new_policy();
-        for expected in [Protocol::V311, Protocol::V5, Protocol::V311] {
-            policy.ended(closed(), at(0), 0.5);
-            assert_eq!(policy.protocol, expected);
-        }
-    }
-
-    #[test]
-    fn known_mqtt_5_broker_keeps_5_after_one_failed_connect() {
-        let mut policy = new_policy();
-        policy.connected(at(0), true);
-        policy.ended(lost(), at(100), 0.5);
-        for expected in [Protocol::V5, Protocol::V311, Protocol::V311, Protocol::V5] {
-            policy.ended(closed(), at(101), 0.5);
-            assert_eq!(policy.protocol, expected);
         }
     }
 
@@ -458,26 +445,6 @@ mod tests {
                 backoff(&policy.ended(end, at(round * 10 + seconds), 0.5));
             }
         }
-    }
-
-    #[test]
-    fn repeated_unreadable_data_is_no_client_id_conflict() {
-        let mut policy = new_policy();
-        for round in 0..5 {
-            policy.connected(at(round * 10), true);
-            let end = AwayCause::Unreadable.because("?");
-            backoff(&policy.ended(end, at(round * 10 + 1), 0.5));
-            assert_eq!(policy.protocol, Protocol::V5);
-        }
-    }
-
-    #[test]
-    fn a_broker_that_keeps_nothing_gets_another_will_at_once() {
-        let mut policy = new_policy();
-        assert!(policy.retains);
-        let state = policy.ended(AwayCause::KeepsNothing.because(""), at(5), 0.5);
-        assert_eq!(backoff(&state), at(5));
-        assert!(!policy.retains);
     }
 
     // Faults: B24.

@@ -2,7 +2,7 @@
 
 use std::{fs, path::Path, process::Command, sync::Arc, time::Duration};
 
-use rumqttc::{PublishOptions, QoS};
+use rumqttc::QoS;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     task::JoinHandle,
@@ -167,19 +167,6 @@ async fn the_will_speaks_for_a_client_that_died() {
     live.until("status", "offline").await;
     let mut later = Listener::on(broker.port, STATUS).await;
     assert!(later.next().await.retain);
-}
-
-#[tokio::test]
-async fn a_late_will_is_corrected() {
-    let broker = Mosquitto::open();
-    let (publisher, _task) = start(&mqtt(broker.port));
-    online(&publisher).await;
-    let mut live = Listener::on(broker.port, STATUS).await;
-    live.until("status", "online").await;
-    let will = PublishOptions::at_least_once().retained();
-    live.client.publish(STATUS, "offline", will).await.unwrap();
-    live.until("status", "offline").await;
-    live.until("status", "online").await;
 }
 
 // Faults: B16.
@@ -402,22 +389,6 @@ async fn broker_with_qos_0_alone_works_by_setting() {
         assert!(heard.retain && heard.qos == QoS::AtMostOnce);
         stop(publisher, task).await;
     }
-}
-
-#[tokio::test]
-async fn a_broker_that_wants_our_certificate_gets_it() {
-    let broker = Mosquitto::start(&format!("{TLS}{OURS}"), certificates);
-    let file = |name: &str| broker.directory.path().join(name);
-    let key = fs::read_to_string(file("client.key")).unwrap();
-    let tls = MqttTls {
-        client_cert: Some(file("client.pem")),
-        client_key: Some(Secret::new(key)),
-        ..trusting(&file("ca.pem"))
-    };
-    let (known, _task) = start(&with_tls(&broker, tls));
-    online(&known).await;
-    let (unknown, _task) = start(&with_tls(&broker, trusting(&file("ca.pem"))));
-    away(&unknown, "").await;
 }
 
 /// A broker that supports only MQTT 3.1.1. It rejects MQTT 5 in its own format, or does not answer it.

@@ -22,23 +22,15 @@ use spotter_config::MqttTls;
 
 /// TLS to the broker cannot be set up. Always fatal: a connection without TLS would send the login in clear.
 #[derive(Debug, thiserror::Error)]
-pub enum TlsError {
-    #[error("mqtt: cannot read {path}: {error}; check the path and who may read it")]
-    File { path: String, error: std::io::Error },
-    #[error("mqtt: {what} holds no usable {kind} ({error}); give it as PEM")]
-    Pem {
-        /// A path or the name of a secret.
-        what: String,
-        /// `certificate` or `private key`.
-        kind: &'static str,
-        error: String,
-    },
-    #[error(
-        "mqtt: cannot load the machine's certificate authorities ({0}); install ca-certificates or set mqtt.ca"
-    )]
-    Native(String),
-    #[error("mqtt: {0}; check that client_cert and client_key belong together")]
-    Setup(#[from] rustls::Error),
+#[error("mqtt: {0}")]
+pub struct TlsError(String);
+
+impl From<rustls::Error> for TlsError {
+    fn from(error: rustls::Error) -> Self {
+        Self(format!(
+            "{error}; check that client_cert and client_key belong together"
+        ))
+    }
 }
 
 /// The TLS configuration, and the contents of its files when they were last readable.
@@ -89,8 +81,12 @@ fn client(tls: &MqttTls) -> Result<TlsConfiguration, TlsError> {
     } else {
         match TlsConfiguration::try_default_rustls() {
             Ok(TlsConfiguration::Rustls(config)) => ClientConfig::clone(&config),
-            Ok(_) => return Err(TlsError::Native("unexpected kind of list".to_owned())),
-            Err(error) => return Err(TlsError::Native(error.to_string())),
+            Ok(_) => return Err(TlsError("unexpected kind of authorities".to_owned())),
+            Err(error) => {
+                return Err(TlsError(format!(
+                    "cannot load the machine's certificate authorities ({error}); install ca-certificates or set mqtt.ca"
+                )));
+            }
         }
     };
     if let (Some(cert), Some(key)) = (&tls.client_cert, &tls.client_key) {
@@ -114,9 +110,10 @@ fn roots(ca: &Path) -> Result<RootCertStore, TlsError> {
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let what = path.display().to_string();
-    let bytes = fs::read(path).map_err(|error| TlsError::File {
-        path: what.clone(),
-        error,
+    let bytes = fs::read(path).map_err(|error| {
+        TlsError(format!(
+            "cannot read {what}: {error}; check the path and who may read it"
+        ))
     })?;
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&bytes).collect();
     match found {
@@ -126,12 +123,11 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     }
 }
 
+/// `what` is a path or the name of a secret, `kind` is `certificate` or `private key`.
 fn pem_error(what: &str, kind: &'static str, error: &dyn Display) -> TlsError {
-    TlsError::Pem {
-        what: what.to_owned(),
-        kind,
-        error: error.to_string(),
-    }
+    TlsError(format!(
+        "{what} holds no usable {kind} ({error}); give it as PEM"
+    ))
 }
 
 /// Accepts any certificate, also one that cannot be read, such as those of X.509 version 1. Signatures are not checked either: without a trusted

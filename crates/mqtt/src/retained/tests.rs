@@ -12,7 +12,7 @@ use crate::{
     },
     testing::state_of,
 };
-use spotter_core::{DirectionId, LineId, NodeId, Presence, PromptState, WallTime, ZoneId};
+use spotter_core::{NodeId, WallTime};
 
 fn topicwise(config: &Config) -> RetainedTopics {
     let all = topics_of(config);
@@ -117,35 +117,6 @@ fn the_list_is_what_is_published() {
     publish(Update::Stats(Stats::default()));
     let (mode, again) = (None, false);
     publish(Update::Mode { mode, again });
-    for (camera, prompt, zones) in [
-        ("gate", "person", &["drive"][..]),
-        ("gate", "crane_hook", &["drive", "door"]),
-        ("yard", "car", &[]),
-    ] {
-        let mut publish = |state| publish(state_of(camera, prompt, state));
-        publish(PromptState::Presence(Presence::On));
-        publish(PromptState::Count(Some(1)));
-        for zone in zones {
-            let zone = ZoneId::new(zone).unwrap();
-            publish(PromptState::ZoneCount { zone, count: None });
-        }
-    }
-    let dwell = PromptState::Dwell {
-        zone: ZoneId::new("drive").unwrap(),
-        presence: Presence::Off,
-    };
-    publish(state_of("gate", "person", dwell));
-    for direction in ["to_road", "to_house"] {
-        let at_kerb = PromptState::LineCount {
-            line: LineId::new("kerb").unwrap(),
-            direction: DirectionId::new(direction).unwrap(),
-            count: 7,
-        };
-        publish(state_of("gate", "person", at_kerb));
-    }
-    for prompt in ["is_open", "weather", "scene"] {
-        publish(state_of("gate", prompt, PromptState::Answer(None)));
-    }
     for camera in &config.cameras {
         let (id, online) = (camera.id.clone(), true);
         publish(Update::CameraStatus { camera: id, online });
@@ -157,6 +128,11 @@ fn the_list_is_what_is_published() {
                 trigger: trigger.id.clone(),
                 is_active: false,
             });
+        }
+        for prompt in &camera.prompts {
+            for state in states_of(camera, prompt) {
+                publish(state_of(camera.id.as_str(), prompt.id.as_str(), state));
+            }
         }
         for setting in camera.changeable_settings() {
             publish(Update::Setting {
@@ -172,6 +148,10 @@ fn the_list_is_what_is_published() {
     let mut keeping = config.clone();
     keeping.mqtt.retain_snapshots = true;
     let with_pictures: BTreeSet<_> = topicwise(&keeping).into_keys().collect();
+    for state in ["count", "zone/drive", "dwell/drive", "line/kerb/to_house"] {
+        let topic = format!("spotter/edge1/cam/gate/{state}/person");
+        assert!(listed.contains(&topic), "{topic}");
+    }
     let person = "spotter/edge1/cam/gate/snapshot/person".to_owned();
     assert_eq!(&with_pictures - &listed, BTreeSet::from([person]));
 }

@@ -69,32 +69,33 @@ fn each_settable_topic_is_a_setting() {
 }
 
 #[test]
-fn line_is_reset_by_its_word_alone() {
-    let request = asked("cam/gate/line/door/set", "RESET\n");
-    let line = LineId::new("door").unwrap();
-    let camera = gate();
-    assert_eq!(request.command, Ok(Command::ResetLine { camera, line }));
-    assert_eq!(request.requester.head.op, "line_reset");
-    let code = |topic, payload| asked(topic, payload).command.unwrap_err().code;
-    assert_eq!(code("cam/gate/line/door/set", "0"), RefusalCode::BadValue);
-    assert_eq!(
-        code("cam/gate/line/Door/set", "RESET"),
-        RefusalCode::UnknownLine
-    );
-}
-
-#[test]
-fn mode_is_switched_by_its_name() {
-    let set = |payload: &str| asked("mode/set", payload);
-    let mode = |id: &str| ModeId::new(id).unwrap();
-    for (payload, mode) in [("night\n", Some(mode("night"))), ("none", None)] {
-        assert_eq!(set(payload).command, Ok(Command::SetMode { mode }));
-    }
-    assert_eq!(set("night").requester.head.op, "mode_set");
-    for (payload, text) in [("Night", "no mode \"Night\""), ("", "no mode \"\"")] {
-        let refusal = set(payload).command.unwrap_err();
-        assert_eq!(refusal.code, RefusalCode::UnknownMode);
-        assert!(refusal.text.contains(text), "{refusal}");
+fn line_and_mode_are_set_by_their_words() {
+    let (camera, line) = (gate(), LineId::new("door").unwrap());
+    let night = Some(ModeId::new("night").unwrap());
+    let door = "cam/gate/line/door/set";
+    for (topic, payload, expected, op) in [
+        (
+            door,
+            "RESET\n",
+            Command::ResetLine { camera, line },
+            "line_reset",
+        ),
+        (
+            "mode/set",
+            "night\n",
+            Command::SetMode { mode: night },
+            "mode_set",
+        ),
+        (
+            "mode/set",
+            "none",
+            Command::SetMode { mode: None },
+            "mode_set",
+        ),
+    ] {
+        let request = asked(topic, payload);
+        assert_eq!(request.command, Ok(expected));
+        assert_eq!(request.requester.head.op, op);
     }
 }
 
@@ -137,6 +138,10 @@ fn unreadable_command_is_rejected_with_the_allowed_values() {
         (text, &long, "too_long", "240 characters, limit 200"),
         ("cmd", slow, "bad_value", "rate: 0 is not within 0.01 to 30"),
         ("cmd", question, "bad_value", "text: empty"),
+        ("cam/gate/line/door/set", "0", "bad_value", "not RESET"),
+        ("cam/gate/line/Door/set", "RESET", "unknown_line", "Door"),
+        ("mode/set", "Night", "unknown_mode", "no mode \"Night\""),
+        ("mode/set", "", "unknown_mode", "no mode \"\""),
         (front, "1", "unknown_camera", "there is no camera \"Front\""),
         (url, "rtsp://x", "unknown_op", known),
         ("cmd", "reload", "bad_request", "not JSON"),

@@ -119,12 +119,6 @@ impl DiscoveryDevice {
         self.entities.insert(key, entity);
     }
 
-    /// Platform and id of every entity: Home Assistant distinguishes entities by both.
-    pub(super) fn unique_ids(&self) -> impl Iterator<Item = (&'static str, String)> {
-        let entities = self.entities.iter();
-        entities.map(|(key, entity)| (entity.platform, unique_id(&self.id, key)))
-    }
-
     /// All entities in one record (Home Assistant 2024.11 and later).
     pub(super) fn record(self, prefix: &str) -> DiscoveryRecord {
         let topic = format!("{prefix}/device/{}/config", self.id);

@@ -18,8 +18,6 @@ mod node;
 
 pub use device::EntityPlatforms;
 
-use std::collections::{HashMap, HashSet};
-
 use serde_json::Value;
 
 use super::Topics;
@@ -46,37 +44,6 @@ pub fn records(config: &Config, topics: &Topics, gpu: bool) -> Vec<DiscoveryReco
         Discovery::Device => devices.map(|device| device.record(prefix)).collect(),
         Discovery::Off => Vec::new(),
     }
-}
-
-/// Entities of the configuration that would have the same id: ids are joined with `_`, which they may contain. Home Assistant
-/// shows the first entity and drops the other. One line for each pair of devices; none when discovery is off. Ids of other
-/// nodes are not known here: their names must differ by more than a `_`.
-pub fn collisions(config: &Config, gpu: bool) -> Vec<String> {
-    if config.mqtt.ha.discovery == Discovery::Off {
-        return Vec::new();
-    }
-    let topics = Topics::new(&config.mqtt.base, &config.node.name);
-    let node = ("the node".to_owned(), node::device(config, &topics, gpu));
-    let cameras = config.cameras.iter().map(|camera| {
-        let name = format!("camera {}", camera.id);
-        (name, camera::device(config, &topics, camera))
-    });
-    let mut owners: HashMap<(&'static str, String), String> = HashMap::new();
-    let mut reported = HashSet::new();
-    let mut lines = Vec::new();
-    for (owner, device) in std::iter::once(node).chain(cameras) {
-        for (platform, id) in device.unique_ids() {
-            let other = owners.entry((platform, id.clone()));
-            let other = other.or_insert_with(|| owner.clone());
-            if *other != owner && reported.insert((other.clone(), owner.clone())) {
-                lines.push(format!(
-                    "Home Assistant: {other} and {owner} both have a {platform} {id}, and only one of them is shown; \
-                     rename a camera or a prompt"
-                ));
-            }
-        }
-    }
-    lines
 }
 
 /// The topic on which Home Assistant reports its start; `None` when discovery is off.

@@ -93,31 +93,49 @@ fn camera_is_a_device_with_entities_of_its_prompts() {
     ] {
         assert_eq!(*found, expected);
     }
-    // A prompt that is limited to a zone is counted only there, any other prompt in all zones.
-    let in_drive = &entities["person_zone_drive"];
-    assert_eq!(in_drive["name"], "Person count in drive");
-    assert!(entities.get("person_zone_door").is_none());
-    assert!(entities.get("crane_hook_zone_door").is_some());
-    let dwells = &entities["person_dwell_drive"];
-    assert_eq!(dwells["name"], "Person dwells in drive");
-    assert_eq!(
-        dwells["state_topic"],
-        "spotter/edge1/cam/gate/dwell/drive/person"
-    );
-    assert!(entities.get("crane_hook_dwell_drive").is_none());
-    // A line has a count for each direction and an event with both as its types, of the prompts that name it.
-    let out = &entities["person_line_kerb_to_road"];
-    assert_eq!(out["name"], "Person to road at kerb");
-    assert_eq!(
-        out["state_topic"],
-        "spotter/edge1/cam/gate/line/kerb/to_road/person"
-    );
-    let crossing = &entities["person_crossing_kerb"];
-    assert_eq!(crossing["event_types"], json!(["to_road", "to_house"]));
-    assert_eq!(
-        crossing["state_topic"],
-        "spotter/edge1/cam/gate/crossing/kerb/person"
-    );
+    // A prompt that is limited to a zone is counted only there, any other prompt in all zones; dwell and lines are those that it names.
+    let camera = "spotter/edge1/cam/gate";
+    for (key, name, topic) in [
+        (
+            "person_zone_drive",
+            "Person count in drive",
+            "zone/drive/person",
+        ),
+        (
+            "person_dwell_drive",
+            "Person dwells in drive",
+            "dwell/drive/person",
+        ),
+        (
+            "person_line_kerb_to_road",
+            "Person to road at kerb",
+            "line/kerb/to_road/person",
+        ),
+        (
+            "person_crossing_kerb",
+            "Person crossing kerb",
+            "crossing/kerb/person",
+        ),
+        (
+            "crane_hook_zone_door",
+            "Crane hook count in door",
+            "zone/door/crane_hook",
+        ),
+        ("trigger_bell", "Trigger bell", "trigger/bell"),
+    ] {
+        assert_eq!(entities[key]["name"], name);
+        assert_eq!(entities[key]["state_topic"], format!("{camera}/{topic}"));
+    }
+    // An image entity without pictures would stay unknown for ever.
+    assert!(entities.get("person_image").is_some());
+    let absent =
+        "person_zone_door crane_hook_dwell_drive crane_hook_crossing_kerb crane_hook_image";
+    for key in absent.split(' ') {
+        assert!(entities.get(key).is_none(), "{key}");
+    }
+    let directions = &entities["person_crossing_kerb"]["event_types"];
+    assert_eq!(*directions, json!(["to_road", "to_house"]));
+    assert_eq!(entities["line_kerb_reset"]["payload_press"], "RESET");
     // An automation can tell an event that waited for the broker from one that happens now.
     for (entity, time) in [
         ("person_event", "last_seen_ms"),
@@ -129,23 +147,6 @@ fn camera_is_a_device_with_entities_of_its_prompts() {
             assert!(template.contains(&attribute), "{entity}: {template}");
         }
     }
-    let reset = &entities["line_kerb_reset"];
-    assert_eq!(
-        (&reset["name"], &reset["payload_press"]),
-        (&json!("Reset kerb"), &json!("RESET"))
-    );
-    assert!(entities.get("crane_hook_crossing_kerb").is_none());
-    let bell = &entities["trigger_bell"];
-    assert_eq!(
-        (&bell["name"], &bell["state_topic"]),
-        (
-            &json!("Trigger bell"),
-            &json!("spotter/edge1/cam/gate/trigger/bell")
-        )
-    );
-    // An image entity without pictures would stay unknown for ever.
-    assert!(entities.get("person_image").is_some());
-    assert!(entities.get("crane_hook_image").is_none());
     // These entities show or change that the camera is offline, so they stay available.
     let node_alone = json!([{"topic": "spotter/edge1/status"}]);
     for key in ["enabled", "state", "problem", "trigger_bell"] {
@@ -272,29 +273,6 @@ fn removed_entity_is_published_once_as_removed() {
     assert_eq!(entities["scene_prompt"], json!({"platform": "text"}));
     assert_eq!(entities["weather_answer"]["name"], "Weather");
     assert_eq!(record.entities(), known);
-}
-
-#[test]
-fn colliding_entity_ids_of_two_devices_are_reported() {
-    let camera = |id: &str, prompt: &str| {
-        format!("[camera.{id}]\nurl = \"test://\"\nprompt.{prompt}.detect = \"person\"\n")
-    };
-    let wrong = |mqtt: &str, cameras: &[String]| collisions(&config(mqtt, &cameras.concat()), true);
-    assert!(collisions(&config("", SITE), true).is_empty());
-    // `gate_yard_person` is an id of camera `gate` and of camera `gate_yard`.
-    let both = [camera("gate", "yard_person"), camera("gate_yard", "person")];
-    let lines = wrong("", &both);
-    let start = "Home Assistant: camera gate and camera gate_yard both have a ";
-    assert!(lines.len() == 1 && lines[0].starts_with(start), "{lines:?}");
-    assert!(lines[0].contains(" spotter_edge1_gate_yard_person_"));
-    // The id of a camera's sensor may equal the id of a sensor of the node.
-    let line = "Home Assistant: the node and camera config both have a binary_sensor spotter_edge1_config_problem, and only \
-                one of them is shown; rename a camera or a prompt";
-    assert_eq!(wrong("", &[camera("config", "person")]), [line]);
-    // Similar, but not equal, so there is no collision.
-    let alike = [camera("gate", "person"), camera("gate_yard", "person")];
-    assert!(wrong("", &alike).is_empty());
-    assert!(wrong("ha.discovery = \"off\"", &both).is_empty());
 }
 
 #[test]

@@ -14,47 +14,14 @@ use tokio::{
 
 use super::{
     super::rig::{Listener, Mosquitto},
-    PATIENCE, STATUS, mqtt, online, publish_states, start, until,
+    PATIENCE, STATUS, mqtt, online, publish_states, start,
 };
 use crate::testing::{count, detected, state};
 use spotter_core::PromptState;
 
-fn with(line: &str) -> Mosquitto {
-    Mosquitto::start(&format!("allow_anonymous true\n{line}"), |_| {})
-}
-
 #[tokio::test]
-async fn mosquitto_limits_are_respected_and_other_messages_arrive() {
-    join!(
-        max_packet_size(),
-        retain_available(),
-        slow_consumer(),
-        retained_command()
-    );
-}
-
-async fn max_packet_size() {
-    let broker = with("max_packet_size 160");
-    let (publisher, _task) = start(&mqtt(broker.port));
-    publish_states(&publisher);
-    online(&publisher).await;
-    let mut later = Listener::on(broker.port, "spotter/#").await;
-    later.until("status", "online").await;
-    until("two are declined", || {
-        publisher.counters().states_declined == 2
-    })
-    .await;
-    assert!(publisher.state().borrow().is_online());
-}
-
-async fn retain_available() {
-    let broker = with("retain_available false");
-    let mut live = Listener::on(broker.port, "spotter/#").await;
-    let (publisher, _task) = start(&mqtt(broker.port));
-    publish_states(&publisher);
-    live.until("count/person", "2").await;
-    live.until("edge1/status", "online").await;
-    online(&publisher).await;
+async fn slow_consumer_and_retained_command_do_not_disturb_the_publisher() {
+    join!(slow_consumer(), retained_command());
 }
 
 /// A consumer that subscribes and never reads does not disturb the publisher.

@@ -113,7 +113,7 @@ async fn newer_owner_arrives_while_it_publishes() {
             break heard;
         }
     };
-    let owner = r#"{"v":1,"node":"edge1","epoch":17}"#;
+    let owner = r#"{"epoch":17,"node":"edge1","v":1}"#;
     assert_eq!(
         (first.topic.as_str(), first.payload.as_str()),
         (OWNER, owner)

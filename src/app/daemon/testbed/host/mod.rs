@@ -198,7 +198,7 @@ async fn disk_is_full() {
     assert_eq!(consumer.faults(), [""; 0]);
     assert_eq!(
         (consumer.message_count(), 0),
-        (messages.events_acked, messages.spool_dropped())
+        (messages.events_acked, messages.events_over_bound)
     );
     umount(&testbed.state());
 }

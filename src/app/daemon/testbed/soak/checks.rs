@@ -20,7 +20,7 @@ impl Scenario {
         assert!(faults.is_empty(), "{faults:#?}");
         assert!(consumer.open().is_empty(), "{:?}", consumer.open());
         let messages = &report.messages;
-        assert_eq!(messages.spool_dropped(), 0, "{messages:?}");
+        assert_eq!(messages.events_over_bound, 0, "{messages:?}");
         // A restart inside the process begins the daemon's counters again. A lost message would leave an event without its begin
         // or its end, which is asserted above.
         let fault_log = self.soak.fault_log.all();
