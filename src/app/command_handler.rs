@@ -20,14 +20,12 @@ use super::{
     node_reporter::NodeReporter,
     notice::{FoundFile, ReadFile, StageNotice},
     pending_questions::{PendingQuestions, SettledQuestion},
+    request_history::{RequestHistory, RequestStatus},
     stage::{Handles, Stage, StageContext, StageFuture},
     status,
 };
 use spotter_config::{CameraConfig, ConfigChange};
-use spotter_control::{
-    Command, ConfigStore, LogLevel, Refusal, RefusalCode, RequestHistory, RequestStatus,
-    RequestedInfo,
-};
+use spotter_control::{Command, ConfigStore, LogLevel, Refusal, RefusalCode, RequestedInfo};
 use spotter_core::{CameraId, LineId, LogThrottle, Mono};
 use spotter_mqtt as publish;
 use spotter_mqtt::{
@@ -52,29 +50,11 @@ pub struct CommandHandler {
     /// Replies to commands whose change is applied and on its way to the disk, in the order of the commands.
     unsent: VecDeque<UnsentReply>,
     /// Requests of the last minutes: a repeated request gets the first reply.
-    recent: RequestHistory<RequestKey, Reply>,
+    recent: RequestHistory,
     /// Topics of retained commands, and refused response topics.
     logged_topics: LogThrottle<String>,
     /// The usual log level is restored then.
     log_level_until: Option<Mono>,
-}
-
-/// A request that has an id. Two clients may choose the same one.
-#[derive(Clone, Debug, PartialEq)]
-struct RequestKey {
-    reply_topic: Option<String>,
-    id: String,
-    op: String,
-}
-
-impl RequestKey {
-    fn of(requester: &Requester) -> Option<Self> {
-        Some(Self {
-            reply_topic: requester.reply_to.as_ref().map(|to| to.topic.clone()),
-            id: requester.head.id.clone()?,
-            op: requester.head.op.clone(),
-        })
-    }
 }
 
 /// A command that changed the effective cameras and has no reply yet.
@@ -239,14 +219,12 @@ impl CommandHandler {
             let text = "response topic refused; the reply goes to the topic reply; allow the topic in mqtt.reply_topics";
             self.warn_of_topic(&topic, text);
         }
-        if let Some(key) = RequestKey::of(&requester) {
-            match self.recent.register(key, self.handles.clock.now()) {
-                RequestStatus::New => {}
-                RequestStatus::Running => return None,
-                RequestStatus::Answered(reply) => {
-                    self.send(&reply, requester.reply_to);
-                    return None;
-                }
+        match self.recent.register(&requester, self.handles.clock.now()) {
+            RequestStatus::New => {}
+            RequestStatus::Running => return None,
+            RequestStatus::Answered(reply) => {
+                self.send(&reply, requester.reply_to);
+                return None;
             }
         }
         let (op, camera) = (&requester.head.op, requester.head.camera.as_deref());
@@ -306,14 +284,13 @@ impl CommandHandler {
     }
 
     fn reply(&mut self, requester: Requester, result: Result<ReplyValue, Refusal>) {
-        let key = RequestKey::of(&requester);
-        let Requester { head, reply_to } = requester;
-        let at = self.handles.clock.wall();
-        let reply = Reply { head, result, at };
-        self.send(&reply, reply_to);
-        if let Some(key) = key {
-            self.recent.answer(&key, reply);
-        }
+        let reply = Reply {
+            head: requester.head.clone(),
+            result,
+            at: self.handles.clock.wall(),
+        };
+        self.recent.answer(&requester, &reply);
+        self.send(&reply, requester.reply_to);
     }
 
     fn send(&self, reply: &Reply, to: Option<ReplyTo>) {
@@ -429,6 +406,3 @@ impl Stage for CommandHandler {
         })
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -54,6 +54,7 @@ mod onvif_events;
 mod pending_questions;
 mod reload;
 mod report;
+mod request_history;
 mod request_turns;
 mod run;
 mod snapshot;

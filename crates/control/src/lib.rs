@@ -16,7 +16,6 @@
 //! | `settings` | which values a command may change, and their ranges |
 //! | `revisions` | a number for each prompt that rises with its text |
 //! | `stored_overrides` | overrides and revisions as text |
-//! | `request_history` | requests that arrive twice, by their ids |
 //!
 //! Belongs here: which value may be changed to what, and what applies when the file changes later. Does not belong here: how
 //! a command arrives and is answered (`crates/mqtt`), what is done with a changed camera (`src/app`), and the disk
@@ -27,7 +26,6 @@ mod config_store;
 mod modes;
 mod override_set;
 mod refusal;
-mod request_history;
 mod revisions;
 mod settings;
 mod stored_overrides;
@@ -37,5 +35,4 @@ pub use command::{Command, LogLevel, NewPrompt, RequestedInfo, camera_id, prompt
 pub use config_store::ConfigStore;
 pub use override_set::Override;
 pub use refusal::{Refusal, RefusalCode, shown};
-pub use request_history::{RequestHistory, RequestStatus};
 pub use stored_overrides::{ReadOverrides, StoredOverrides};

@@ -214,29 +214,20 @@ mod tests {
             format!("url = \"rtsp://192.0.2.2/a\"\nuser = \"u\"\npassword = {password}\n")
         };
         let by_default = ListRights::default();
+        let of_file = format!("url = \"file://{file}\"\n");
+        let device = "url = \"usb:///dev/video0\"\n".to_owned();
+        let local = "cannot name variables and files";
         for (lines, reason) in [
-            (
-                login(&format!("{{ file = \"{file}\" }}")),
-                "cannot name variables and files",
-            ),
-            (
-                login("{ env = \"PATH\" }"),
-                "cannot name variables and files",
-            ),
+            (login(&format!("{{ file = \"{file}\" }}")), local),
+            (login("{ env = \"PATH\" }"), local),
             (
                 login("{ cred = \"mqtt_password\" }"),
                 "begin with \"camera_\"",
             ),
             (login("{ cred = \"camera_\" }"), "begin with \"camera_\""),
             (login("\"canary\""), "plain text is not allowed"),
-            (
-                format!("url = \"file://{file}\"\n"),
-                "cannot name files and devices",
-            ),
-            (
-                "url = \"usb:///dev/video0\"\n".to_owned(),
-                "cannot name files and devices",
-            ),
+            (of_file.clone(), "cannot name files and devices"),
+            (device.clone(), "cannot name files and devices"),
         ] {
             let refused = refusal(&lines, &by_default).unwrap();
             assert!(
@@ -247,13 +238,9 @@ mod tests {
         // The box permits it; that a credential is not there is another reason.
         let named = ListRights {
             camera_credentials: ["mqtt_password".to_owned()].into(),
-            ..local()
+            ..self::local()
         };
-        for lines in [
-            login(&format!("{{ file = \"{file}\" }}")),
-            format!("url = \"file://{file}\"\n"),
-            "url = \"usb:///dev/video0\"\n".to_owned(),
-        ] {
+        for lines in [login(&format!("{{ file = \"{file}\" }}")), of_file, device] {
             assert_eq!(refusal(&lines, &named), None, "{lines}");
         }
         for (name, rights) in [("camera_yard", &by_default), ("mqtt_password", &named)] {
@@ -273,38 +260,21 @@ mod tests {
             ..ListRights::default()
         };
         let motion = "trigger.motion.onvif = \"motion\"\n";
+        let source = |url: &str| format!("url = \"{url}\"\n");
+        let inside = source("rtsp://192.0.2.2/a");
+        let redirect = |host: &str| format!("{inside}redirect_hosts = [\"{host}\"]\n");
+        let onvif = |url: &str| format!("{inside}onvif_url = \"{url}\"\n{motion}");
         for (lines, is_allowed) in [
-            ("url = \"rtsp://192.0.2.2/a\"\n".to_owned(), true),
-            ("url = \"rtsps://192.0.2.2:322/a\"\n".to_owned(), true),
-            ("url = \"rtsp://203.0.113.2/a\"\n".to_owned(), false),
-            ("url = \"rtsp://camera.example.net/a\"\n".to_owned(), false),
-            ("url = \"rtsp://3221225986/a\"\n".to_owned(), false),
-            (
-                "url = \"rtsp://192.0.2.2/a\"\nredirect_hosts = [\"192.0.2.3\"]\n".to_owned(),
-                true,
-            ),
-            (
-                "url = \"rtsp://192.0.2.2/a\"\nredirect_hosts = [\"203.0.113.2\"]\n".to_owned(),
-                false,
-            ),
-            (
-                format!(
-                    "url = \"rtsp://192.0.2.2/a\"\nonvif_url = \"http://192.0.2.9/o\"\n{motion}"
-                ),
-                true,
-            ),
-            (
-                format!(
-                    "url = \"rtsp://192.0.2.2/a\"\nonvif_url = \"http://169.254.169.254/o\"\n{motion}"
-                ),
-                false,
-            ),
-            (
-                format!(
-                    "url = \"rtsp://192.0.2.2/a\"\nonvif_url = \"http://metadata/o\"\n{motion}"
-                ),
-                false,
-            ),
+            (inside.clone(), true),
+            (source("rtsps://192.0.2.2:322/a"), true),
+            (source("rtsp://203.0.113.2/a"), false),
+            (source("rtsp://camera.example.net/a"), false),
+            (source("rtsp://3221225986/a"), false),
+            (redirect("192.0.2.3"), true),
+            (redirect("203.0.113.2"), false),
+            (onvif("http://192.0.2.9/o"), true),
+            (onvif("http://169.254.169.254/o"), false),
+            (onvif("http://metadata/o"), false),
         ] {
             let refused = refusal(&lines, &rights);
             assert_eq!(refused.is_none(), is_allowed, "{lines}: {refused:?}");

@@ -20,10 +20,7 @@ fn camera_password(config: &Config) -> Option<&str> {
 }
 
 #[test]
-fn plain_text_is_refused_unless_allowed() {
-    let line = "6:12 camera.gate.password: plain text is not allowed; \
-                use { env = \"NAME\" }, { cred = \"NAME\" } or { file = \"PATH\" }";
-    assert_eq!(said(&with_password("\"canary\"")), [line]);
+fn plain_text_is_accepted_where_the_file_allows_it() {
     let file = with_password("\"canary\"");
     let file = format!("allow_plain_secrets = true\n{file}");
     let loaded = loaded(&file);
@@ -32,16 +29,12 @@ fn plain_text_is_refused_unless_allowed() {
 }
 
 #[test]
-fn missing_secrets_stop_a_start_and_warn_in_a_check() {
+fn missing_secret_is_a_warning_in_a_check() {
     let file = with_password("{ cred = \"gate_password\" }");
     let text = "systemd did not provide credential \"gate_password\"; add LoadCredential=gate_password:PATH to the unit";
-    let line = format!("6:12 camera.gate.password: {text}");
-    assert_eq!(said(&file), [line]);
     let checked = read(file.as_bytes(), ReadPurpose::Check, &environment(&[])).unwrap();
     assert_eq!(checked.warnings[0].text, text);
     assert_eq!(camera_password(&checked.config), None);
-    let texts = texts("{ env = \"DOCK\" }", &environment(&[]));
-    assert_eq!(texts, ["environment variable \"DOCK\" is not set or empty"]);
 }
 
 #[test]
