@@ -125,51 +125,45 @@ mod tests {
         testing::{rate, share},
     };
 
-    /// `(camera, kind)` of each change.
-    fn kinds(before: &[CameraConfig], after: &[CameraConfig]) -> Vec<(String, &'static str)> {
-        let change = ConfigChange::between(before, after);
-        let kind = |change: &CameraChange| match change {
-            CameraChange::Added(_) => "added",
-            CameraChange::Removed => "removed",
-            CameraChange::Source(_) => "source",
-            CameraChange::Prompts(_) => "prompts",
-            CameraChange::Settings(_) => "settings",
-        };
-        let all = change
-            .cameras()
-            .map(|(id, change)| (id.to_string(), kind(change)));
-        all.collect()
-    }
-
-    fn gate(change: impl FnOnce(&mut CameraConfig)) -> Vec<CameraConfig> {
+    fn gate(change: impl FnOnce(&mut CameraConfig)) -> CameraConfig {
         let mut gate = camera("gate", vec![prompt("person")]);
         change(&mut gate);
-        vec![gate]
+        gate
     }
 
     #[test]
     fn each_change_of_a_camera_has_its_kind() {
-        let gate_is = |kind| vec![("gate".to_owned(), kind)];
         let before = gate(|_| {});
-        assert!(ConfigChange::between(&before, &before).is_empty());
-        assert_eq!(kinds(&[], &before), gate_is("added"));
-        assert_eq!(kinds(&before, &[]), gate_is("removed"));
-        let after = gate(|gate| gate.width = 640);
-        assert_eq!(kinds(&before, &after), gate_is("source"));
-        let after = gate(|gate| {
-            let object = "person with a hat".into();
-            gate.prompts[0].task = Task::Detect { object };
-        });
-        assert_eq!(kinds(&before, &after), gate_is("prompts"));
-        let values: [fn(&mut CameraConfig); 5] = [
-            |gate| gate.enabled = false,
-            |gate| gate.rate = rate(2.5),
-            |gate| gate.motion.on = !gate.motion.on,
-            |gate| gate.prompts[0].enabled = false,
-            |gate| gate.prompts[0].min_score = share(0.5),
+        let between = |before: &[CameraConfig], after: &[CameraConfig]| {
+            let change = ConfigChange::between(before, after);
+            change.0.into_values().collect::<Vec<_>>()
+        };
+        let one = std::slice::from_ref(&before);
+        assert_eq!(between(one, one), []);
+        assert_eq!(between(&[], one), [CameraChange::Added(before.clone())]);
+        assert_eq!(between(one, &[]), [CameraChange::Removed]);
+        let changes: [(fn(CameraConfig) -> _, fn(&mut CameraConfig)); 7] = [
+            (CameraChange::Source, |gate| gate.width = 640),
+            (CameraChange::Prompts, |gate| {
+                let object = "person with a hat".into();
+                gate.prompts[0].task = Task::Detect { object };
+            }),
+            (CameraChange::Settings, |gate| gate.enabled = false),
+            (CameraChange::Settings, |gate| gate.rate = rate(2.5)),
+            (CameraChange::Settings, |gate| {
+                gate.motion.on = !gate.motion.on
+            }),
+            (CameraChange::Settings, |gate| {
+                gate.prompts[0].enabled = false
+            }),
+            (CameraChange::Settings, |gate| {
+                gate.prompts[0].min_score = share(0.5)
+            }),
         ];
-        for value in values {
-            assert_eq!(kinds(&before, &gate(value)), gate_is("settings"));
+        for (kind, change) in changes {
+            let after = gate(change);
+            let expected = [kind(after.clone())];
+            assert_eq!(between(one, &[after]), expected);
         }
     }
 }

@@ -31,17 +31,15 @@ impl AddedPrompt {
     ) -> Result<Self, Refusal> {
         let id = &prompt.id;
         let conflict = |text: String| Err(Refusal::new(RefusalCode::Conflict, text));
-        let others = added.iter().filter(|added| added.camera == camera.id);
-        let others = others.count();
-        if added.iter().any(|added| added.is(&camera.id, id)) {
-            return conflict(format!("camera {} has a prompt {id}", camera.id));
-        }
-        if camera.prompts.iter().any(|known| known.id == *id) {
-            let text = "change its text instead";
+        let of_camera = added.iter().filter(|added| added.camera == camera.id);
+        let known = camera.prompts.iter().map(|prompt| &prompt.id);
+        let mut known = known.chain(of_camera.clone().map(|added| &added.prompt.id));
+        if known.any(|known| known == id) {
+            let text = "change its text, or take it away and add it again";
             return conflict(format!("camera {} has a prompt {id}; {text}", camera.id));
         }
-        if others >= PROMPTS_MAX {
-            let text = format!("has {others} added prompts, limit {PROMPTS_MAX}");
+        if of_camera.count() >= PROMPTS_MAX {
+            let text = format!("has {PROMPTS_MAX} added prompts, which is the limit");
             return conflict(format!("camera {} {text}", camera.id));
         }
         prompt_of_keys(&prompt.keys, id, camera).map_err(Refusal::bad_value)?;

@@ -135,30 +135,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn boxes_are_clamped_and_ordered() {
-        let b = NormBox::from_centre(0.95, 0.5, 0.2, 0.5);
-        assert_eq!((b.x1, b.y0, b.y1), (1.0, 0.25, 0.75));
-        assert!((b.x0 - 0.85).abs() < 1e-12);
-    }
-
-    #[test]
-    fn box_of_a_part_is_scaled_and_moved() {
-        let part = NormBox::from_corners(0.5, 0.25, 1.0, 0.5);
-        let inner = NormBox::from_corners(0.0, 0.5, 0.5, 1.0);
-        let expected = NormBox::from_corners(0.5, 0.375, 0.75, 0.5);
-        assert_eq!(part.box_in_picture(&inner), expected);
-        assert_eq!(
-            part.point_in_picture(NormPoint::new(0.5, 1.0)),
-            NormPoint::new(0.75, 0.5)
-        );
+    fn boxes_are_clamped_scaled_and_compared() {
+        let at = NormBox::from_corners;
+        let clamped = NormBox::from_centre(0.95, 0.5, 0.2, 0.5);
+        assert_eq!((clamped.x1, clamped.y0, clamped.y1), (1.0, 0.25, 0.75));
+        let (part, expected) = (at(0.5, 0.25, 1.0, 0.5), at(0.5, 0.375, 0.75, 0.5));
+        assert_eq!(part.box_in_picture(&at(0.0, 0.5, 0.5, 1.0)), expected);
         assert!(part.covers(&expected) && !expected.covers(&part));
-    }
-
-    #[test]
-    fn iou_of_halves() {
-        let a = NormBox::from_corners(0.0, 0.0, 0.5, 1.0);
-        let b = NormBox::from_corners(0.25, 0.0, 0.75, 1.0);
-        assert!((a.iou(&b) - 1.0 / 3.0).abs() < 1e-12);
-        assert_eq!(a.iou(&NormBox::from_corners(0.6, 0.0, 0.7, 1.0)), 0.0);
+        let half = at(0.0, 0.0, 0.5, 1.0);
+        assert!((half.iou(&at(0.25, 0.0, 0.75, 1.0)) - 1.0 / 3.0).abs() < 1e-12);
+        assert_eq!(half.iou(&at(0.6, 0.0, 0.7, 1.0)), 0.0);
     }
 }

@@ -62,43 +62,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edges_and_corners_are_inside() {
+    fn edges_and_corners_are_inside_and_a_notch_is_not() {
         let drive = Polygon::new(&[(0.05, 0.55), (0.95, 0.55), (0.95, 1.0), (0.05, 1.0)]);
-        for inside in [(0.5, 0.7), (0.5, 1.0), (0.05, 0.55), (0.95, 0.8)] {
-            assert!(
-                drive.contains(NormPoint::new(inside.0, inside.1)),
-                "{inside:?}"
-            );
-        }
-        for outside in [(0.5, 0.5499), (0.04, 0.7), (0.96, 1.0)] {
-            assert!(
-                !drive.contains(NormPoint::new(outside.0, outside.1)),
-                "{outside:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_notch_is_outside() {
+        let contains = |(x, y)| drive.contains(NormPoint::new(x, y));
+        assert!(
+            [(0.5, 0.7), (0.5, 1.0), (0.05, 0.55), (0.95, 0.8)]
+                .into_iter()
+                .all(contains)
+        );
+        assert!(
+            ![(0.5, 0.5499), (0.04, 0.7), (0.96, 1.0)]
+                .into_iter()
+                .any(contains)
+        );
         // The letter U: between its arms there is nothing.
-        let u = Polygon::new(&[
-            (0.0, 0.0),
-            (0.2, 0.0),
-            (0.2, 0.8),
-            (0.8, 0.8),
-            (0.8, 0.0),
-            (1.0, 0.0),
-            (1.0, 1.0),
-            (0.0, 1.0),
-        ]);
+        let [left, right] = [
+            [(0.0, 0.0), (0.2, 0.0), (0.2, 0.8)],
+            [(0.8, 0.8), (0.8, 0.0), (1.0, 0.0)],
+        ];
+        let u = Polygon::new(&[&left[..], &right, &[(1.0, 1.0), (0.0, 1.0)]].concat());
         assert!(!u.contains(NormPoint::new(0.5, 0.4)));
         assert!(u.contains(NormPoint::new(0.1, 0.4)));
         assert_eq!(u.spans(0.4), [(0.0, 0.2), (0.8, 1.0)]);
         assert_eq!(u.spans(0.9), [(0.0, 1.0)]);
-    }
-
-    #[test]
-    fn too_few_corners_hold_nothing() {
         let line = Polygon::new(&[(0.0, 0.0), (1.0, 1.0)]);
         assert!(!line.contains(NormPoint::new(0.5, 0.5)));
     }

@@ -14,11 +14,7 @@ pub fn key_frames_too_rare(rate: LookRate, key_frame_distance_s: f64) -> Option<
     let needed_s = 1.0 / rate.hz();
     // Cameras keep their distance only roughly.
     (key_frame_distance_s > needed_s * 1.05).then(|| {
-        let (rate, needed, sent) = (
-            shown(rate.hz()),
-            shown(needed_s),
-            shown(key_frame_distance_s),
-        );
+        let [rate, needed, sent] = [rate.hz(), needed_s, key_frame_distance_s].map(shown);
         format!(
             "rate {rate} needs a key frame every {needed} s, the camera sends one every {sent} s"
         )
@@ -47,12 +43,8 @@ pub fn no_strip(shape: StripShape, every: Duration, decode: Decode) -> String {
 
 /// What `info.features` reports about certificates that are not checked: `insecure_tls:mqtt`, `insecure_tls:cam/gate`.
 pub fn insecure_features(config: &Config) -> Vec<String> {
-    let broker = config
-        .mqtt
-        .broker
-        .tls
-        .as_ref()
-        .is_some_and(|tls| tls.insecure);
+    let tls = config.mqtt.broker.tls.as_ref();
+    let broker = tls.is_some_and(|tls| tls.insecure);
     let broker = broker.then(|| "insecure_tls:mqtt".to_owned());
     let cameras = config.cameras.iter();
     let cameras = cameras.filter(|camera| camera.source.is_insecure());

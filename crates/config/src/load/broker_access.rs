@@ -54,63 +54,57 @@ impl BrokerAccess {
 mod tests {
     use super::*;
 
-    fn options(url: &str) -> BrokerOptions {
-        BrokerOptions {
-            url: url.into(),
-            ..BrokerOptions::default()
-        }
-    }
-
     fn access(options: &BrokerOptions) -> Result<BrokerAccess, String> {
         let variable = |name: &str| (name == PASSWORD_VARIABLE).then(|| "from variable".to_owned());
         BrokerAccess::of_options(options, &Environment::new("box", variable))
     }
 
-    fn password(options: &BrokerOptions) -> Option<String> {
-        let password = access(options).unwrap().password;
-        password.map(|password| password.reveal().to_owned())
-    }
-
     #[test]
     fn password_comes_from_a_file_or_the_environment() {
-        let anonymous = options("mqtts://broker.local");
-        assert_eq!(password(&anonymous), None);
-        let named = BrokerOptions {
-            user: Some("fleet".into()),
-            ..anonymous
-        };
-        assert_eq!(password(&named).as_deref(), Some("from variable"));
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("password");
         std::fs::write(&path, "from file\r\n").unwrap();
-        let with_file = BrokerOptions {
-            password_file: Some(path),
-            ..named
-        };
-        assert_eq!(password(&with_file).as_deref(), Some("from file"));
+        for (user, password_file, expected) in [
+            (None, None, None),
+            (Some("fleet"), None, Some("from variable")),
+            (Some("fleet"), Some(path), Some("from file")),
+        ] {
+            let options = BrokerOptions {
+                url: "mqtts://broker.local".into(),
+                user: user.map(Into::into),
+                password_file,
+                ca: None,
+            };
+            let password = access(&options).unwrap().password;
+            assert_eq!(password.as_ref().map(Secret::reveal), expected);
+        }
     }
 
     #[test]
     fn wrong_options_are_named_without_their_values() {
-        let with = |change: fn(&mut BrokerOptions)| {
-            let mut options = options("mqtt://broker.local");
-            change(&mut options);
-            access(&options).unwrap_err()
-        };
-        for (error, part) in [
+        let plain = "mqtt://broker.local";
+        for (url, password_file, ca, part) in [
             (
-                with(|o| o.url = "mqtt://u:canary@host".into()),
-                "mqtt.url: contains a user name",
+                "mqtt://u:canary@host",
+                None,
+                None,
+                "mqtt.url: contains a user",
             ),
+            (plain, None, Some("ca.pem".into()), "did you mean mqtts://?"),
             (
-                with(|o| o.ca = Some("ca.pem".into())),
-                "did you mean mqtts://?",
-            ),
-            (
-                with(|o| o.password_file = Some("/p".into())),
-                "mqtt.password: requires \"user\"",
+                plain,
+                Some("/p".into()),
+                None,
+                "password: requires \"user\"",
             ),
         ] {
+            let options = BrokerOptions {
+                url: url.into(),
+                user: None,
+                password_file,
+                ca,
+            };
+            let error = access(&options).unwrap_err();
             assert!(error.contains(part) && !error.contains("canary"), "{error}");
         }
     }
