@@ -1,39 +1,27 @@
 //! What tests of several crates share: a configured camera, prompt and broker.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
-use super::tables::{camera::*, mqtt::*, prompt::*, source::*};
-use spotter_core::{
-    CameraId, PromptId, PromptRegion, Task,
-    testing::{rate, share},
+use super::{
+    Environment, of_text, prompt_of_keys,
+    tables::{camera::*, mqtt::*, prompt::*, source::*},
 };
+use spotter_core::{CameraId, PromptId};
 
 /// A broker on this machine, in clear, that keeps next to nothing for events.
 pub fn mqtt(port: u16) -> MqttConfig {
+    let text = format!(
+        "mqtt = {{ url = \"mqtt://127.0.0.1:{port}\", ha.discovery = \"off\" }}\n\
+         [camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n"
+    );
+    let loaded = of_text("site.toml", &text, &Environment::new("box", |_| None));
     MqttConfig {
-        broker: BrokerAccess {
-            host: "127.0.0.1".into(),
-            port,
-            tls: None,
-            user: None,
-            password: None,
-            version: MqttVersion::Auto,
-            max_qos: 1,
-        },
-        base: "spotter".into(),
-        commands: Commands::Basic,
-        reply_topics: Vec::new(),
-        overrides: OverridePersistence::Keep,
-        retain_snapshots: false,
         spool: SpoolConfig {
             events: 1,
             max_age: Duration::from_secs(1),
             max_mb: 1,
         },
-        ha: HomeAssistantConfig {
-            discovery: Discovery::Off,
-            prefix: "homeassistant".into(),
-        },
+        ..loaded.expect("a site").config.mqtt
     }
 }
 
@@ -48,23 +36,12 @@ pub fn camera(id: &str, prompts: Vec<PromptConfig>) -> CameraConfig {
 
 /// A prompt that detects what it is called, once a second, and reports everything.
 pub fn prompt(id: &str) -> PromptConfig {
-    PromptConfig {
-        id: PromptId::new(id).expect("an id"),
-        enabled: true,
-        revision: 1,
-        task: Task::Detect { object: id.into() },
-        region: PromptRegion::Whole,
-        crops_max: None,
-        rate: rate(1.0),
-        min_score: share(0.0),
-        min_area: 0.0,
-        zones: Vec::new(),
-        lines: Vec::new(),
-        dwell: BTreeMap::new(),
-        snapshot: false,
-        verify: None,
-        describe: None,
-        strip: None,
-        events: EventConfig::default(),
-    }
+    let (keys, id) = ([("detect".to_owned(), id.into())], PromptId::new(id));
+    let id = id.expect("an id");
+    let read = prompt_of_keys(
+        &keys.into_iter().collect(),
+        &id,
+        &camera("gate", Vec::new()),
+    );
+    read.expect("a prompt")
 }
