@@ -145,10 +145,14 @@ fn page_of_a_starting_daemon_says_so() {
 
 /// The page's answer to a request with these headers.
 fn answer_with(address: SocketAddr, path: &str, headers: &str) -> String {
+    request(address, "GET", path, headers)
+}
+
+fn request(address: SocketAddr, method: &str, path: &str, headers: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("a connection");
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n"
     )
     .expect("sent");
     let mut answer = Vec::new();
@@ -162,8 +166,11 @@ fn page_answers_its_names_and_no_others() {
     let served = serve(site(1));
     for (host, status) in [
         ("nvr.example", "200"),
+        ("localhost:9464", "200"),
         ("192.0.2.1:9464", "200"),
         ("evil.example", "421"),
+        ("localhost.evil.example", "421"),
+        ("", "421"),
     ] {
         for path in ["/", "/camera/gate.jpg", "/healthz"] {
             let answer = answer_with(served.address, path, &format!("Host: {host}\r\n"));
@@ -172,6 +179,13 @@ fn page_answers_its_names_and_no_others() {
                 "{host} {path}: {answer}"
             );
         }
+    }
+    for (method, status) in [("HEAD", "200"), ("POST", "405"), ("OPTIONS", "405")] {
+        let answer = request(served.address, method, "/", "Host: localhost\r\n");
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{answer}"
+        );
     }
 }
 

@@ -16,13 +16,3 @@ pub fn calibration_pictures() -> Vec<Picture> {
     };
     (0..SCENES).filter_map(drawn).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn calibration_has_a_picture_of_every_scene() {
-        assert_eq!(calibration_pictures().len(), SCENES as usize);
-    }
-}

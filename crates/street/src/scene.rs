@@ -95,7 +95,7 @@ pub struct Prop {
     pub look: u32,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::IntoStaticStr, strum::VariantArray)]
 #[strum(serialize_all = "lowercase")]
 pub enum SceneLayout {
     /// Houses behind a road that runs across the picture.
@@ -164,7 +164,7 @@ impl Daylight {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, strum::VariantArray)]
 pub enum Weather {
     /// Sun or stars.
     Clear,

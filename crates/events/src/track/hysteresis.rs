@@ -162,38 +162,59 @@ mod tests {
     }
 
     #[test]
-    fn two_of_three_begin_and_three_seconds_end() {
-        let seen = counts(rules(2, 3, 3000), 1000, &[0, 1, 0, 1, 1, 0, 0, 0, 0]);
-        let (on, off) = (Some(1), Some(0));
-        assert_eq!(seen, [None, None, off, off, on, on, on, off, off]);
-    }
-
-    #[test]
-    fn one_false_hit_is_nothing_and_one_miss_ends_nothing() {
-        let seen = counts(rules(2, 3, 0), 5000, &[0, 0, 0, 1, 0, 0, 1, 0, 0]);
-        assert!(seen[2..].iter().all(|&count| count == Some(0)), "{seen:?}");
-        // With a look every five seconds, one miss takes longer than end_after, but one miss is too few.
-        let seen = counts(rules(2, 3, 3000), 5000, &[1, 1, 0, 1, 0, 1, 0, 0]);
-        assert_eq!(seen[1..7], [Some(1); 6]);
-        assert_eq!(seen[7], Some(0));
-    }
-
-    #[test]
     fn counts_rise_when_confirmed_and_fall_to_what_was_seen() {
-        let looks = [1, 2, 3, 2, 2, 3, 1, 2, 2, 1, 1, 1, 0, 0];
-        let seen = counts(rules(2, 3, 2000), 1000, &looks);
-        assert_eq!(seen[0], None, "one look");
-        // Two looks saw one, then two. A single three is not confirmed, and one look below ends nothing. The count falls after
-        // two looks and two seconds below it.
-        let expected = [1, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 0].map(Some);
-        assert_eq!(seen[1..], expected);
-    }
-
-    #[test]
-    fn presence_of_a_group_ends_with_its_last_object() {
-        let seen = counts(rules(2, 3, 3000), 1000, &[2, 2, 1, 0, 0, 0]);
-        // The last one was seen three seconds before the sixth look.
-        assert_eq!(seen[3..], [Some(2), Some(1), Some(0)]);
+        const UNKNOWN: i64 = -1;
+        for (name, m, end_after_ms, step_ms, looks, expected) in [
+            (
+                "two of three looks begin, three seconds end",
+                2,
+                3000,
+                1000,
+                &[0, 1, 0, 1, 1, 0, 0, 0, 0][..],
+                &[UNKNOWN, UNKNOWN, 0, 0, 1, 1, 1, 0, 0][..],
+            ),
+            (
+                "one false hit is nothing",
+                2,
+                0,
+                5000,
+                &[0, 0, 0, 1, 0, 0, 1, 0, 0],
+                &[UNKNOWN, UNKNOWN, 0, 0, 0, 0, 0, 0, 0],
+            ),
+            // With a look every five seconds, one miss takes longer than end_after, but one miss is too few.
+            (
+                "one miss ends nothing",
+                2,
+                3000,
+                5000,
+                &[1, 1, 0, 1, 0, 1, 0, 0],
+                &[UNKNOWN, 1, 1, 1, 1, 1, 1, 0],
+            ),
+            // A single three is not confirmed, and one look below ends nothing.
+            (
+                "the count falls after two looks and two seconds below it",
+                2,
+                2000,
+                1000,
+                &[1, 2, 3, 2, 2, 3, 1, 2, 2, 1, 1, 1, 0, 0],
+                &[UNKNOWN, 1, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 0],
+            ),
+            // The last one was seen three seconds before the sixth look.
+            (
+                "a group ends with its last object",
+                2,
+                3000,
+                1000,
+                &[2, 2, 1, 0, 0, 0],
+                &[UNKNOWN, 2, 2, 2, 1, 0],
+            ),
+        ] {
+            let seen = counts(rules(m, 3, end_after_ms), step_ms, looks);
+            let seen = seen
+                .into_iter()
+                .map(|count| count.map_or(UNKNOWN, i64::from));
+            assert_eq!(seen.collect::<Vec<_>>(), expected, "{name}");
+        }
     }
 
     #[test]

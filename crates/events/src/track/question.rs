@@ -74,39 +74,3 @@ impl OpenQuestions {
         self.0.clear();
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use spotter_core::CameraId;
-
-    #[test]
-    fn question_is_settled_once_and_by_its_own_answer() {
-        let track = TrackId::new("b", &CameraId::new("gate").unwrap(), 1);
-        let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
-        let mut questions = OpenQuestions::default();
-        let ask = |questions: &mut OpenQuestions, id: &str, now| {
-            let new = NewQuestion {
-                id: id.into(),
-                text: "Is it?",
-                choices: Vec::new(),
-                view: PromptView::default(),
-                tracks: vec![track.clone()],
-            };
-            questions.ask(new, now).unwrap()
-        };
-        let first = ask(&mut questions, "verify-1", at(0));
-        assert!(
-            questions
-                .give_up(at(30), Duration::from_secs(30))
-                .is_empty()
-        );
-        let lost = questions.give_up(at(31), Duration::from_secs(30));
-        assert_eq!(lost, std::slice::from_ref(&track));
-        let second = ask(&mut questions, "verify-2", at(40));
-        assert_eq!(questions.settle(&first), None, "too late");
-        assert!(questions.is_about(&track));
-        assert_eq!(questions.settle(&second), Some(lost));
-        assert_eq!((questions.settle(&second), questions.count()), (None, 0));
-    }
-}

@@ -91,25 +91,6 @@ impl PendingVerification {
 mod tests {
     use super::*;
 
-    fn at(seconds: u64) -> Mono {
-        Mono::default().after(Duration::from_secs(seconds))
-    }
-
-    #[test]
-    fn pause_doubles_after_each_no_up_to_five_minutes() {
-        let mut pending = PendingVerification::new(at(0));
-        let mut now = 0;
-        let mut pauses = Vec::new();
-        for refuted in [true, false, true, true, false, true, true, true, true] {
-            assert!(pending.is_due(at(now)));
-            pending.postpone(refuted, at(now));
-            let pause = (0..).find(|&s| pending.is_due(at(now + s))).unwrap();
-            pauses.push(pause);
-            now += pause;
-        }
-        assert_eq!(pauses, [10, 10, 20, 40, 10, 80, 160, 300, 300]);
-    }
-
     #[test]
     fn answer_other_than_yes_or_no_is_no_result() {
         let result_of = |text: &str| {
@@ -120,18 +101,12 @@ mod tests {
                 source: ScoreSource::Calibrated,
             })
         };
-        let yes = VerificationResult::Yes {
-            score: 0.75,
-            source: ScoreSource::VerifyCalibrated,
-        };
+        let (score, source) = (0.75, ScoreSource::VerifyCalibrated);
+        let yes = VerificationResult::Yes { score, source };
         assert_eq!(result_of("Yes"), yes);
         assert_eq!(result_of("no."), VerificationResult::No);
-        for neither in ["", "Yesterday", "I do not know", "yes and no"] {
-            assert_eq!(
-                result_of(neither),
-                VerificationResult::NoAnswer,
-                "{neither}"
-            );
+        for text in ["", "Yesterday", "I do not know", "yes and no"] {
+            assert_eq!(result_of(text), VerificationResult::NoAnswer, "{text}");
         }
         let of_boxes = VerificationResult::of(&AnswerBody::Boxes(Vec::new()));
         assert_eq!(of_boxes, VerificationResult::NoAnswer);

@@ -28,6 +28,16 @@ async fn put(store: &StateStore, document: Document, text: &str) {
     store.pending().finished().await;
 }
 
+async fn mended(store: &StateStore) {
+    let mended = async {
+        while !store.troubles().is_empty() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let limit = Duration::from_secs(60);
+    tokio::time::timeout(limit, mended).await.unwrap();
+}
+
 #[tokio::test]
 async fn stored_value_survives_a_restart_and_removed_value_does_not() {
     let folder = tempfile::tempdir().unwrap();
@@ -115,14 +125,7 @@ async fn unusable_folder_is_tried_again_until_it_works() {
     );
     assert_eq!(store.get(Document::Overrides).as_deref(), Some("1"));
     fs::remove_file(&path).unwrap();
-    let mended = async {
-        while !store.troubles().is_empty() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), mended)
-        .await
-        .unwrap();
+    mended(&store).await;
     store.close().await;
     assert_eq!(open(&path).get(Document::Overrides).as_deref(), Some("1"));
 }
@@ -152,10 +155,8 @@ fn newer_file_ends_the_start() {
         .unwrap();
     drop(database);
     let error = StateStore::open(folder.path(), clock()).unwrap_err();
-    assert!(
-        matches!(error, OpenError::Newer { found: 9, .. }),
-        "{error}"
-    );
+    let text = error.to_string();
+    assert!(text.contains("state.db: written by a newer version of Spotter (its tables have version 9, this program knows 2)"), "{text}");
 }
 
 /// Ends of tracks.
@@ -235,14 +236,7 @@ async fn events_of_a_failing_disk_are_written_when_it_works() {
     assert!(store.troubles()[1].contains("cannot keep events in"));
     fs::remove_file(&path).unwrap();
     fs::rename(&aside, &path).unwrap();
-    let mended = async {
-        while !store.troubles().is_empty() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), mended)
-        .await
-        .unwrap();
+    mended(&store).await;
     store.close().await;
     let found = OpenedEvents::of(&open(&path)).found;
     let ids: Vec<_> = found

@@ -10,17 +10,6 @@ fn at_ms(ms: i64) -> WallTime {
     WallTime::from_unix_millis(1_790_000_000_000 + ms)
 }
 
-#[test]
-fn the_same_moment_shows_the_same_street() {
-    let (street, again) = (Street::new(7), Street::new(7));
-    let first = street.at(at_ms(5_000));
-    assert_ne!(first, street.at(at_ms(6_000)));
-    // Asking for another moment in between changes nothing.
-    assert_eq!(first, street.at(at_ms(5_000)));
-    assert_eq!(first, again.at(at_ms(5_000)));
-    assert_ne!(first.objects, Street::new(8).at(at_ms(5_000)).objects);
-}
-
 /// Things may appear and go; while they are there, they move smoothly, and nothing else of them changes.
 #[test]
 fn things_move_smoothly() {

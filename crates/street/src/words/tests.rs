@@ -1,24 +1,11 @@
 use proptest::prelude::*;
+use strum::VariantArray as _;
 
 use super::*;
 use crate::{
     testing::{night_street, seen as seen_as},
     truth::Visibility,
 };
-
-const LAYOUTS: [SceneLayout; 5] = [
-    SceneLayout::Street,
-    SceneLayout::Avenue,
-    SceneLayout::Park,
-    SceneLayout::CarPark,
-    SceneLayout::Square,
-];
-const WEATHERS: [Weather; 4] = [
-    Weather::Clear,
-    Weather::Overcast,
-    Weather::Rain,
-    Weather::Fog,
-];
 
 fn seen(class: Class, colour: Option<Colour>) -> SeenObject {
     seen_as(class, colour, Visibility::Present)
@@ -58,12 +45,15 @@ fn any_truth() -> impl Strategy<Value = Truth> {
         let class = Class::ALL[class];
         seen(class, class.is_coloured().then_some(Colour::ALL[colour]))
     });
-    let place = (0..LAYOUTS.len(), 0..WEATHERS.len(), 0.0_f32..1.0);
-    (prop::collection::vec(one, 0..32), place).prop_map(|(seen, (layout, weather, dark))| Truth {
-        layout: LAYOUTS[layout],
-        light: Daylight::from_darkness(dark),
-        weather: WEATHERS[weather],
-        seen,
+    let (layouts, weathers) = (SceneLayout::VARIANTS, Weather::VARIANTS);
+    let place = (0..layouts.len(), 0..weathers.len(), 0.0_f32..1.0);
+    (prop::collection::vec(one, 0..32), place).prop_map(move |(seen, (layout, weather, dark))| {
+        Truth {
+            layout: layouts[layout],
+            light: Daylight::from_darkness(dark),
+            weather: weathers[weather],
+            seen,
+        }
     })
 }
 

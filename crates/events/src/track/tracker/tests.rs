@@ -4,7 +4,7 @@ use super::*;
 use crate::track::filter::tests::found;
 use spotter_config::{ZoneConfig, ZonePoint, testing::prompt};
 use spotter_core::{
-    AnswerBody, EventStep, FoundObject, Location, NormBox, NormPoint, Presence, PromptState,
+    AnswerBody, EventStep, FoundObject, Location, Look, NormBox, NormPoint, Presence, PromptState,
     ScoreSource, StageTimes, Task, TrackId, UpdateReason, ZoneId, duration_from_secs,
     testing::{frame_at, share},
 };
@@ -51,6 +51,44 @@ fn answer(revision: u32, body: AnswerBody) -> Answer {
         tokens: spotter_core::TokenCounts::default(),
         marks: StageTimes::default(),
     }
+}
+
+/// The answer `text` to this question.
+fn says(question: &Arc<Prompt>, text: &str) -> Answer {
+    let body = AnswerBody::Text {
+        text: text.into(),
+        score: 0.75,
+        source: ScoreSource::TokenProb,
+    };
+    Answer {
+        prompt: Arc::clone(question),
+        ..answer(1, body)
+    }
+}
+
+/// A look at that second with these prompts, which is late.
+fn late(tracker: &mut Tracker, second: f64, prompts: &[Arc<Prompt>]) -> Vec<PromptChange> {
+    tracker.unanswered(&Look {
+        moved: None,
+        strips: Vec::new(),
+        frame: frame_at(&gate(), seconds(second)),
+        prompts: prompts.to_vec(),
+        start_by: Mono::default(),
+        answer_by: Mono::default(),
+        in_pieces: false,
+        token: spotter_core::LookToken::default(),
+    })
+}
+
+/// What the answer `text` to a question asked once leads to; `None` when the question is settled.
+fn hear(
+    tracker: &mut Tracker,
+    second: f64,
+    question: &Arc<Prompt>,
+    text: &str,
+) -> Option<PromptChange> {
+    let frame = frame_at(&gate(), seconds(second));
+    tracker.settled(&frame, &says(question, text))
 }
 
 fn people(revision: u32, count: usize) -> Answer {
@@ -264,23 +302,9 @@ fn a_question_has_an_answer_and_no_presence() {
         choices: Vec::new(),
         options: Default::default(),
     };
-    let task = site.prompts[0].task.clone();
+    let question = asked(1, site.prompts[0].task.clone());
     let mut tracker = tracker(site);
-    let says = |text: &str| {
-        let (text, score) = (text.into(), 0.9);
-        Answer {
-            region: None,
-            prompt: asked(1, task.clone()),
-            ..answer(
-                1,
-                AnswerBody::Text {
-                    text,
-                    score,
-                    source: ScoreSource::TokenProb,
-                },
-            )
-        }
-    };
+    let says = |text: &str| says(&question, text);
     assert_eq!(look(&mut tracker, 0.0, &says("Yes")).change.states, []);
     let yes = PromptState::Answer(Some("yes".into()));
     assert_eq!(look(&mut tracker, 1.0, &says("Yes.")).change.states, [yes]);

@@ -1,7 +1,7 @@
 //! Events whose object is described.
 
 use super::*;
-use spotter_core::{Look, NormBox, PromptRegion, StripShape};
+use spotter_core::{NormBox, PromptRegion, StripShape};
 
 fn describing() -> CameraConfig {
     let mut site = camera();
@@ -9,35 +9,8 @@ fn describing() -> CameraConfig {
     site
 }
 
-/// The events that the answer to a question leads to.
 fn hear(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>, text: &str) -> PromptChange {
-    let (text, score) = (text.into(), 0.5);
-    let answer = Answer {
-        prompt: Arc::clone(question),
-        ..answer(
-            1,
-            AnswerBody::Text {
-                text,
-                score,
-                source: ScoreSource::TokenProb,
-            },
-        )
-    };
-    let frame = frame_at(&gate(), seconds(second));
-    tracker.settled(&frame, &answer).unwrap()
-}
-
-fn late(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>) -> Vec<PromptChange> {
-    tracker.unanswered(&Look {
-        moved: None,
-        strips: Vec::new(),
-        frame: frame_at(&gate(), seconds(second)),
-        prompts: vec![Arc::clone(question)],
-        start_by: Mono::default(),
-        answer_by: Mono::default(),
-        in_pieces: false,
-        token: spotter_core::LookToken::default(),
-    })
+    super::hear(tracker, second, question, text).unwrap()
 }
 
 fn looks(tracker: &mut Tracker, seconds: std::ops::Range<u32>, count: usize) -> PromptChange {
@@ -131,11 +104,10 @@ fn late_description_is_asked_again_at_once_three_times() {
     while let Some(question) = questions.pop() {
         asked += 1;
         let second = 2.0 + f64::from(asked) / 10.0;
-        questions = late(&mut tracker, second, &question)
-            .into_iter()
-            .flat_map(|change| change.questions)
-            .collect();
-        assert!(late(&mut tracker, second, &question).is_empty(), "settled");
+        let late = |tracker: &mut Tracker| late(tracker, second, std::slice::from_ref(&question));
+        let changes = late(&mut tracker).into_iter();
+        questions = changes.flat_map(|change| change.questions).collect();
+        assert!(late(&mut tracker).is_empty(), "settled");
     }
     assert_eq!(asked, 3);
     assert_eq!(looks(&mut tracker, 3..9, 1).questions, []);

@@ -87,12 +87,8 @@ fn detection_has_the_times_in_its_zones() {
         let [object] = answer.body.objects() else {
             panic!("{answer:?}")
         };
-        let zones: Vec<_> = object
-            .dwell
-            .iter()
-            .map(|dwell| dwell.zone.clone())
-            .collect();
-        assert_eq!(zones, object.zones);
+        let zones = object.dwell.iter().map(|dwell| &dwell.zone);
+        assert!(zones.eq(&object.zones));
         let time = object.dwell[0].time.as_secs_f64();
         let expected = [0.0, 1.0, 0.5, 1.5, 2.5, 3.5][second];
         assert_eq!(time, expected, "{second}");
@@ -146,20 +142,7 @@ fn event_that_starts_late_reports_its_dwelling_afterwards() {
         let answer = look(&mut tracker, f64::from(second), &here);
         question = question.or(answer.change.questions.first().cloned());
     }
-    let yes = Answer {
-        prompt: question.unwrap(),
-        ..answer(
-            1,
-            AnswerBody::Text {
-                text: "Yes".into(),
-                score: 0.8,
-                source: ScoreSource::TokenProb,
-            },
-        )
-    };
-    let started = tracker
-        .settled(&frame_at(&gate(), seconds(5.5)), &yes)
-        .unwrap();
+    let started = hear(&mut tracker, 5.5, &question.unwrap(), "Yes").unwrap();
     assert_eq!(started.events[0].step, EventStep::New);
     let dwells = PromptState::Dwell {
         zone: right(),

@@ -24,15 +24,6 @@ fn an_event_begins_when_confirmed_and_ends_when_unseen() {
     assert_eq!(end.location, Location::Box(looks[5][0].place));
 }
 
-#[test]
-fn a_false_hit_is_no_event() {
-    let mut tracker = tracker(camera());
-    let mut looks = vec![vec![]; 12];
-    looks[2] = vec![found(0.1, 0.1, 0.2, 0.4, 0.9)];
-    looks[6] = vec![found(0.1, 0.1, 0.2, 0.4, 0.9)];
-    assert_eq!(steps(&mut tracker, &looks), []);
-}
-
 /// A parked car is one event: one update says that it is still, and one follows each minute.
 #[test]
 fn a_still_thing_is_one_event() {

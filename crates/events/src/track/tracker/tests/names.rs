@@ -28,35 +28,34 @@ fn different(names: &[Vec<String>]) -> usize {
     all.len()
 }
 
-/// A cat walks behind a car: one look misses the cat, another one boxes its visible half.
 #[test]
-fn one_wrong_box_changes_no_name() {
+fn odd_boxes_of_one_object_are_one_track() {
     let walks = |x0: f64| vec![[x0, 0.700, x0 + 0.105, 0.843]];
-    let mut looks: Vec<_> = [0.742, 0.682, 0.622, 0.562, 0.502, 0.441, 0.381, 0.323]
-        .map(walks)
-        .into();
-    looks.push(vec![]);
-    looks.push(vec![[0.258, 0.664, 0.316, 0.787]]);
-    looks.extend([0.151, 0.086, 0.030].map(walks));
-    assert_eq!(different(&names(1.0, &looks)), 1);
-}
-
-/// The box of a rider is wrong just before the edge, so the predicted box of the next look is outside the picture.
-#[test]
-fn object_slower_than_predicted_keeps_its_track() {
     let rides = |x0: f64| vec![[x0, 0.517, x0 + 0.070, 0.765]];
-    let mut looks: Vec<_> = [0.117, 0.251, 0.397, 0.544, 0.686, 0.862].map(rides).into();
-    looks.push(vec![[0.939, 0.517, 0.998, 0.770]]);
-    assert_eq!(different(&names(1.0, &looks)), 1);
-}
-
-#[test]
-fn object_that_enters_where_another_left_is_new() {
-    let rides = |x0: f64| vec![[x0, 0.517, x0 + 0.070, 0.765]];
-    let mut looks: Vec<_> = [0.397, 0.544, 0.686, 0.826].map(rides).into();
-    looks.push(vec![]);
-    looks.extend([0.900, 0.760].map(rides));
-    assert_eq!(different(&names(1.0, &looks)), 2);
+    // A cat walks behind a car: one look misses the cat, another one boxes its visible half.
+    let cat = [
+        &[0.742, 0.682, 0.622, 0.562, 0.502, 0.441, 0.381, 0.323].map(walks)[..],
+        &[vec![], vec![[0.258, 0.664, 0.316, 0.787]]],
+        &[0.151, 0.086, 0.030].map(walks),
+    ];
+    // The box of a rider is wrong just before the edge, so the predicted box of the next look is outside the picture.
+    let slower = [
+        &[0.117, 0.251, 0.397, 0.544, 0.686, 0.862].map(rides)[..],
+        &[vec![[0.939, 0.517, 0.998, 0.770]]],
+    ];
+    // Another rider enters where one left.
+    let enters = [
+        &[0.397, 0.544, 0.686, 0.826].map(rides)[..],
+        &[vec![]],
+        &[0.900, 0.760].map(rides),
+    ];
+    for (name, looks, tracks) in [
+        ("cat", cat.concat(), 1),
+        ("slower", slower.concat(), 1),
+        ("enters", enters.concat(), 2),
+    ] {
+        assert_eq!(different(&names(1.0, &looks)), tracks, "{name}");
+    }
 }
 
 /// A rider passes a parked bicycle, half hidden by it, and two boxes of him are wrong.

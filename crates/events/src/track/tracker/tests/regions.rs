@@ -42,17 +42,24 @@ fn seen_in(
         false => found(x, 0.3, x + 0.06, 0.55, 0.9),
     };
     let boxes = xs.iter().map(person).collect();
-    let mut answer = answer(1, AnswerBody::Boxes(boxes));
+    look(tracker, second, &about(region, part, boxes))
+}
+
+/// Boxes in an answer about this part of the picture.
+fn about(region: PromptRegion, part: Option<NormBox>, boxes: Vec<FoundObject<NormBox>>) -> Answer {
+    let answer = answer(1, AnswerBody::Boxes(boxes));
     let view = PromptView {
         region,
         ..PromptView::default()
     };
-    answer.prompt = Arc::new(Prompt {
-        view,
-        ..(*answer.prompt).clone()
-    });
-    answer.region = part;
-    look(tracker, second, &answer)
+    Answer {
+        prompt: Arc::new(Prompt {
+            view,
+            ..(*answer.prompt).clone()
+        }),
+        region: part,
+        ..answer
+    }
 }
 
 fn objects(answer: &TrackedAnswer) -> &[TrackedObject] {
@@ -130,16 +137,7 @@ fn object_cut_by_moving_region_is_dropped() {
     let track = objects(&whole)[0].track.clone();
     // Its right half is beyond the region, so the model sees a narrow box.
     let cut = found(0.35, 0.4, 0.4, 0.8, 0.9);
-    let mut half = answer(1, AnswerBody::Boxes(vec![cut]));
-    let view = PromptView {
-        region: motion,
-        ..PromptView::default()
-    };
-    half.prompt = Arc::new(Prompt {
-        view,
-        ..(*half.prompt).clone()
-    });
-    half.region = Some(LEFT);
+    let half = about(motion, Some(LEFT), vec![cut]);
     assert_eq!(objects(&look(&mut tracker, 1.0, &half)), []);
     let again = seen_in(&mut tracker, 2.0, motion, None, &[0.35]);
     assert_eq!(objects(&again)[0].track, track);
@@ -154,11 +152,8 @@ fn leaving_a_region_that_stays_is_leaving() {
     }
     let mut events = Vec::new();
     for second in 2..7 {
-        events.extend(
-            seen_in(&mut tracker, f64::from(second), region, Some(LEFT), &[])
-                .change
-                .events,
-        );
+        let seen = seen_in(&mut tracker, f64::from(second), region, Some(LEFT), &[]);
+        events.extend(seen.change.events);
     }
     assert_end(&events, EndReason::Left);
 }
