@@ -75,9 +75,8 @@ fn found(body: &DetectionBody) -> String {
             ..
         } => write!(text, "{answer:?} {score:.2}"),
     };
-    if text.is_empty() {
-        "nothing".into()
-    } else {
-        text.trim_end().to_owned()
+    match text.trim_end() {
+        "" => "nothing".to_owned(),
+        found => found.to_owned(),
     }
 }

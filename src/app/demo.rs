@@ -72,10 +72,9 @@ pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
         street.url(),
         options.seed
     ));
-    let origin = if broker.is_some() {
-        "started for this demo"
-    } else {
-        "already running"
+    let origin = match broker {
+        Some(_) => "started for this demo",
+        None => "already running",
     };
     let (host, port) = (&config.mqtt.broker.host, config.mqtt.broker.port);
     say(format_args!("broker   {host}:{port} ({origin})"));
@@ -112,14 +111,12 @@ pub fn demo(options: &DemoOptions) -> anyhow::Result<()> {
 /// Prints the output of the demo's own broker when it ends; then it waits for ever.
 async fn report_end(broker: Option<&mut Mosquitto>) -> Infallible {
     if let Some(broker) = broker {
-        let end = loop {
+        while broker.end().is_none() {
             tokio::time::sleep(BROKER_CHECKED_EVERY).await;
-            if let Some(end) = broker.end() {
-                break end;
-            }
-        };
+        }
         say(format_args!(
-            "the demo's broker failed: {end}; start the demo again. Its output:\n{}",
+            "the demo's broker failed: {}; start the demo again. Its output:\n{}",
+            broker.end().unwrap_or_default(),
             broker.output()
         ));
     }
@@ -132,13 +129,14 @@ fn start_street(
     demo: &DemoOptions,
     clock: Arc<dyn Clock>,
 ) -> anyhow::Result<rtsp::RtspStreet> {
-    let mut cameras = config.cameras.iter();
-    let url = cameras
+    let url = config
+        .cameras
+        .iter()
         .find_map(|camera| match &camera.source {
             SourceConfig::Rtsp(rtsp) => Some(&rtsp.url),
             _ => None,
-        })
-        .context("the configuration has no RTSP camera; add one with a URL like rtsp://127.0.0.1:8554/street")?;
+        });
+    let url = url.context("the configuration has no RTSP camera; add one with a URL like rtsp://127.0.0.1:8554/street")?;
     let url = url::Url::parse(url).with_context(|| format!("camera URL {url}"))?;
     let host = url.host_str().unwrap_or_default();
     if !matches!(host, "127.0.0.1" | "localhost") {

@@ -40,7 +40,7 @@ use spotter_engine::{
     open::ModelCard,
 };
 use spotter_mqtt::{Identity, Publisher, event_payload};
-use spotter_page::{Board, BoardParts, PromptCosts, Readiness};
+use spotter_page::{Board, PromptCosts, Readiness};
 use spotter_state::{OpenedEvents, StateStore};
 use spotter_webhook::Webhooks;
 
@@ -303,12 +303,12 @@ impl PreparedStages {
             publisher,
             sampler: Arc::clone(self.engines.sampler()),
             state: self.state.clone(),
-            board: Board::new(BoardParts {
-                cameras: self.config.cameras(),
-                clock: Arc::clone(&clock),
-                draw: snapshot::thumbnail,
+            board: Board::new(
+                self.config.cameras(),
+                Arc::clone(&clock),
+                snapshot::thumbnail,
                 costs,
-            }),
+            ),
             clock,
         }
     }

@@ -13,7 +13,7 @@ use spotter_engine::{
     testing::simulated::{self, FragileDevice},
 };
 use spotter_mqtt::{Identity, Publisher};
-use spotter_page::{Board, BoardParts};
+use spotter_page::Board;
 use spotter_state::{OpenedEvents, StateStore};
 
 /// Parses `text`; the state directory does not exist, so nothing of an earlier run is found.
@@ -45,12 +45,12 @@ pub fn handles(config: &Config, clock: &Arc<dyn Clock>) -> Handles {
         publisher: started.unwrap().0,
         sampler: Sampler::new(&config.cameras, Arc::clone(clock)),
         state: state(),
-        board: Board::new(BoardParts {
-            cameras: &config.cameras,
-            clock: Arc::clone(clock),
-            draw: snapshot::thumbnail,
-            costs: None,
-        }),
+        board: Board::new(
+            &config.cameras,
+            Arc::clone(clock),
+            snapshot::thumbnail,
+            None,
+        ),
         clock: Arc::clone(clock),
     }
 }

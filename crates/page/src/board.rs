@@ -49,16 +49,7 @@ pub trait StatusSource: Send + Sync {
     fn thumbnail(&self, camera: &str, look: Option<u64>) -> Option<Arc<Thumbnail>>;
 }
 
-/// What a [`Board`] is made of.
-pub struct BoardParts<'a> {
-    pub cameras: &'a [CameraConfig],
-    pub clock: Arc<dyn Clock>,
-    /// Makes a small JPEG. Blocks for some milliseconds.
-    pub draw: fn(&Picture) -> anyhow::Result<Vec<u8>>,
-    /// The cost of each enabled prompt of a camera with frames of this size; `None`: unknown.
-    pub costs: Option<PromptCosts>,
-}
-
+/// The cost of each enabled prompt of a camera with frames of this size.
 pub type PromptCosts = Arc<dyn Fn(&CameraConfig, (usize, usize)) -> Vec<PromptCost> + Send + Sync>;
 
 /// Clones share the state; no call blocks for longer than a lock.
@@ -66,7 +57,9 @@ pub type PromptCosts = Arc<dyn Fn(&CameraConfig, (usize, usize)) -> Vec<PromptCo
 pub struct Board {
     state: Arc<Mutex<BoardState>>,
     clock: Arc<dyn Clock>,
+    /// Makes a small JPEG. Blocks for some milliseconds.
     draw: fn(&Picture) -> anyhow::Result<Vec<u8>>,
+    /// `None`: unknown.
     costs: Option<PromptCosts>,
 }
 
@@ -79,18 +72,23 @@ struct BoardState {
 }
 
 impl Board {
-    pub fn new(parts: BoardParts<'_>) -> Self {
+    pub fn new(
+        cameras: &[CameraConfig],
+        clock: Arc<dyn Clock>,
+        draw: fn(&Picture) -> anyhow::Result<Vec<u8>>,
+        costs: Option<PromptCosts>,
+    ) -> Self {
         let state = BoardState {
             page_asked: None,
             status: Status::default(),
-            cameras: parts.cameras.iter().map(CameraBoard::new).collect(),
+            cameras: cameras.iter().map(CameraBoard::new).collect(),
             latencies: LatencyHistograms::default(),
         };
         Self {
             state: Arc::new(Mutex::new(state)),
-            clock: parts.clock,
-            draw: parts.draw,
-            costs: parts.costs,
+            clock,
+            draw,
+            costs,
         }
     }
 

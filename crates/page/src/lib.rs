@@ -21,7 +21,7 @@ mod readiness;
 mod serve;
 mod status;
 
-pub use board::{Board, BoardParts, PromptCosts, StatusSource, Thumbnail};
+pub use board::{Board, PromptCosts, StatusSource, Thumbnail};
 pub use metrics::{LatencyHistograms, encode as encode_metrics};
 pub use readiness::{NotReady, Readiness};
 pub use serve::ServedPage;

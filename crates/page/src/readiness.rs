@@ -14,18 +14,9 @@ const LOOP_LIMIT: Duration = Duration::from_secs(10);
 /// Clones share the state.
 #[derive(Clone)]
 pub struct Readiness {
-    phase: Arc<Mutex<DaemonPhase>>,
+    /// When the daemon's loop turned, and whether an engine made progress then; `None`: the daemon starts, or starts again after a reload.
+    turned: Arc<Mutex<Option<(Mono, bool)>>>,
     clock: Arc<dyn Clock>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum DaemonPhase {
-    /// The daemon starts, or starts again after a reload.
-    Opening,
-    Running {
-        turned: Mono,
-        has_engine: bool,
-    },
 }
 
 /// Why the daemon is not ready.
@@ -42,23 +33,18 @@ pub enum NotReady {
 impl Readiness {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
-            phase: Arc::new(Mutex::new(DaemonPhase::Opening)),
+            turned: Arc::default(),
             clock,
         }
     }
 
     /// The daemon's loop turns now. `has_engine`: at least one makes progress.
     pub fn turned(&self, has_engine: bool) {
-        *self.lock() = DaemonPhase::Running {
-            turned: self.clock.now(),
-            has_engine,
-        };
+        *self.lock() = Some((self.clock.now(), has_engine));
     }
 
     pub fn check(&self) -> Result<(), NotReady> {
-        let DaemonPhase::Running { turned, has_engine } = *self.lock() else {
-            return Err(NotReady::Opening);
-        };
+        let (turned, has_engine) = self.lock().ok_or(NotReady::Opening)?;
         match self.clock.now().since(turned) {
             stopped if stopped >= LOOP_LIMIT => Err(NotReady::LoopStopped(stopped)),
             _ if !has_engine => Err(NotReady::NoEngine),
@@ -66,8 +52,8 @@ impl Readiness {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, DaemonPhase> {
-        self.phase.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<(Mono, bool)>> {
+        self.turned.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

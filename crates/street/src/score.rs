@@ -7,6 +7,7 @@
 mod calibration;
 
 pub use calibration::{Calibration, CalibrationBin};
+use derive_more::AddAssign;
 use spotter_core::{NormBox, NormPoint};
 
 /// Overlap from which a box is right.
@@ -24,7 +25,7 @@ pub struct TruthObject {
 }
 
 /// Counts of right and wrong, to be added up over many answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, AddAssign)]
 pub struct MatchTally {
     /// Required things that were found.
     pub found: u64,
@@ -38,10 +39,7 @@ pub struct MatchTally {
 
 impl MatchTally {
     pub fn add(&mut self, other: Self) {
-        self.found += other.found;
-        self.missed += other.missed;
-        self.wrong += other.wrong;
-        self.quality_sum += other.quality_sum;
+        *self += other;
     }
 
     /// Share of the answers that are right; `None` when there were none.
@@ -155,15 +153,17 @@ fn match_best_first<T>(
     excused: impl Fn(&T, &TruthObject) -> bool,
 ) -> Matches {
     let required = |&(_, thing): &(usize, &TruthObject)| !thing.ignored;
-    let mut candidates = Vec::new();
+    let mut candidates: Vec<Match> = Vec::new();
     for (answer, place) in answers.iter().enumerate() {
-        for (thing, there) in truth.iter().enumerate().filter(required) {
-            candidates.extend(quality(place, there).map(|quality| Match {
+        let things = truth.iter().enumerate().filter(required);
+        candidates.extend(things.filter_map(|(thing, there)| {
+            let quality = quality(place, there)?;
+            Some(Match {
                 answer,
                 thing,
                 quality,
-            }));
-        }
+            })
+        }));
     }
     // The sort is stable, so of equal pairs the first answer has the first thing.
     candidates.sort_by(|a, b| b.quality.total_cmp(&a.quality));

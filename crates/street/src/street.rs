@@ -25,6 +25,11 @@ const WEATHER_RAMP_S: f64 = 40.0;
 /// Green, amber and red once, seconds.
 const LIGHTS_S: f64 = 24.0;
 
+const VIEW: View = View {
+    horizon_y: 108.0,
+    camera_m: 3.6,
+};
+
 const SCENERY: u64 = 100;
 const SKY: u64 = 101;
 
@@ -43,38 +48,31 @@ impl Street {
     pub fn at(&self, wall: WallTime) -> Scene {
         let seconds = wall.unix_nanos() as f64 * 1e-9;
         let mut rng = self.chance(SCENERY, 0);
-        let view = View {
-            horizon_y: 108.0,
-            camera_m: 3.6,
-        };
-        let backdrop = Backdrop {
-            layout: SceneLayout::Street,
-            ground_y: 150.0,
-            road_y: (172.0, 290.0),
-            seed: chance::mix(self.seed),
-        };
         let mut objects = fixtures(&mut rng, seconds);
         let props = scenery(&mut rng);
         for (index, route) in ROUTES.iter().enumerate() {
-            objects.extend(self.passing(index, route, seconds, &view));
+            objects.extend(self.passing(index, route, seconds));
         }
         let (weather, weather_strength) = self.weather(seconds);
-        let lens = Lens {
-            brightness: 0.0,
-            contrast: 1.0,
-            grain: 2.0,
-            soft: false,
-            vignette: 0.15,
-            seed: chance::mix(wall.unix_nanos() as u64),
-        };
-        let darkness = darkness(seconds, self.seed);
         Scene {
-            view,
-            backdrop,
-            darkness,
+            view: VIEW,
+            backdrop: Backdrop {
+                layout: SceneLayout::Street,
+                ground_y: 150.0,
+                road_y: (172.0, 290.0),
+                seed: chance::mix(self.seed),
+            },
+            darkness: darkness(seconds, self.seed),
             weather,
             weather_strength,
-            lens,
+            lens: Lens {
+                brightness: 0.0,
+                contrast: 1.0,
+                grain: 2.0,
+                soft: false,
+                vignette: 0.15,
+                seed: chance::mix(wall.unix_nanos() as u64),
+            },
             props,
             objects,
         }
@@ -86,7 +84,7 @@ impl Street {
     }
 
     /// What passes along `route`, the rider last.
-    fn passing(&self, index: usize, route: &Route, seconds: f64, view: &View) -> Vec<SceneObject> {
+    fn passing(&self, index: usize, route: &Route, seconds: f64) -> Vec<SceneObject> {
         // Every route has its own phase, so that not all slots begin together.
         let phase: f64 = self.chance(index as u64, i64::MIN).random();
         let slots = seconds / route.slot_s + phase;
@@ -109,15 +107,14 @@ impl Street {
         let moment = routes::PassageMoment {
             done,
             since_s: into_s - starts_s,
-            view: *view,
+            view: VIEW,
             identity: identity(false),
         };
         let object = route.object(&mut rng, &moment);
-        let mut objects = vec![object];
-        if route.is_ridden() {
-            objects.push(rider(identity(true), &object, &mut rng));
-        }
-        objects
+        let rider = route
+            .is_ridden()
+            .then(|| rider(identity(true), &object, &mut rng));
+        [object].into_iter().chain(rider).collect()
     }
 
     fn weather(&self, seconds: f64) -> (Weather, f32) {

@@ -42,25 +42,6 @@ fn active(set: &TriggerSet, second: u64) -> Vec<String> {
 }
 
 #[test]
-fn trigger_of_a_moment_ends_after_its_time() {
-    let gate = gate(&["bell"]);
-    let mut set = TriggerSet::new(std::slice::from_ref(&gate));
-    let mut ring = |second| set.signal(&gate.id, &id("bell"), TriggerSignal::Momentary, at(second));
-    ring(0).unwrap();
-    // Again, so its time begins again.
-    ring(15).unwrap();
-    assert_eq!(set.next_end(at(16)), Some(at(35)));
-    assert_eq!(set.next_end(at(35)), None);
-    assert_eq!(active(&set, 34), ["bell"]);
-    assert!(active(&set, 35).is_empty());
-    set.signal(&gate.id, &id("bell"), TriggerSignal::Off, at(36))
-        .unwrap();
-    assert!(active(&set, 36).is_empty(), "an end begins nothing");
-    let (_, reports) = set.reports(at(36)).next().unwrap();
-    assert_eq!(reports[0].activations, 1);
-}
-
-#[test]
 fn trigger_with_an_end_outlasts_it_and_is_bounded() {
     let gate = gate(&["pir"]);
     let mut set = TriggerSet::new(std::slice::from_ref(&gate));
@@ -76,6 +57,11 @@ fn trigger_with_an_end_outlasts_it_and_is_bounded() {
         (389, None, true, true),
         // The end was lost; a late one begins nothing.
         (390, Some(TriggerSignal::Off), false, false),
+        (400, Some(TriggerSignal::Momentary), false, true),
+        // Again, so its time begins again.
+        (415, Some(TriggerSignal::Momentary), true, true),
+        (434, None, true, true),
+        (435, None, false, false),
     ] {
         assert_eq!(!active(&set, second).is_empty(), before, "{second}");
         if let Some(signal) = signal {
@@ -84,6 +70,10 @@ fn trigger_with_an_end_outlasts_it_and_is_bounded() {
         }
         assert_eq!(!active(&set, second).is_empty(), after, "{second}");
     }
+    assert_eq!(set.next_end(at(416)), Some(at(435)));
+    assert_eq!(set.next_end(at(435)), None);
+    let (_, reports) = set.reports(at(436)).next().unwrap();
+    assert_eq!(reports[0].activations, 3);
 }
 
 #[test]

@@ -22,12 +22,8 @@ fn cameras() -> Vec<CameraConfig> {
 fn board() -> (Board, ManualClock, CameraId) {
     let cameras = cameras();
     let clock = ManualClock::at(WallTime::from_unix_millis(1_787_393_730_123));
-    let board = Board::new(BoardParts {
-        cameras: &cameras,
-        clock: Arc::new(clock.clone()),
-        draw: |_| Ok(vec![0xff, 0xd8]),
-        costs: None,
-    });
+    let draw = |_: &Picture| Ok(vec![0xff, 0xd8]);
+    let board = Board::new(&cameras, Arc::new(clock.clone()), draw, None);
     (board, clock, cameras[0].id.clone())
 }
 
