@@ -12,7 +12,7 @@ mod support;
 use std::{
     ffi::OsStr,
     fs,
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
     process::Command,
     sync::Arc,
@@ -20,10 +20,13 @@ use std::{
 
 use gstreamer::prelude::*;
 use serde_json::Value;
-use support::{CONFIG, DONE, Ended, FAILED, Program, checkout, command, file, script, spotter};
+use support::{
+    CONFIG, DONE, Ended, FAILED, Program, broker::broker, checkout, command, file, free_address,
+    script, spotter,
+};
 
 use spotter_core::{NormBox, NormPoint, Picture, SystemClock, WallTime};
-use spotter_pictures::{RgbPixels, jpeg_file, png_file};
+use spotter_pictures::{RgbPixels, png_file};
 use spotter_scripted::{
     onvif::{OnvifLoginScheme, OnvifLoginScript, OnvifScript, ScriptedOnvifCamera},
     rtsp::{
@@ -66,82 +69,42 @@ fn state_backup_copies_the_database_and_replaces_no_file() {
 // Faults: C53.
 /// GStreamer would connect to the camera through the proxy, also on loopback.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn camera_is_contacted_without_the_proxy_of_the_web() {
+async fn probe_logs_in_to_the_broker_and_uses_no_proxy() {
     let tape = Arc::new(CameraTape::record(&Recording::of(TapeCodec::H264)));
     let camera = Server::start(move |_| CameraScript::good(&tape)).await;
     let proxy = TcpListener::bind("127.0.0.1:0").expect("a port");
     let proxy_url = format!("http://{}", proxy.local_addr().expect("an address"));
     let directory = tempfile::tempdir().expect("a directory");
-    let url = camera.url();
-    let text = format!(
-        "[camera.gate]\nurl = \"{url}\"\n[camera.gate.prompt.person]\ndetect = \"person\"\n[mqtt]\nurl = \"mqtt://{}\"\n",
-        proxy.local_addr().expect("an address")
-    );
-    let config = file(directory.path(), "spotter.toml", text);
-    let mut probe = command([
-        OsStr::new("check"),
-        OsStr::new("--probe"),
-        config.as_os_str(),
-    ]);
-    for name in [
-        "http_proxy",
-        "HTTP_PROXY",
-        "https_proxy",
-        "all_proxy",
-        "ALL_PROXY",
-    ] {
-        probe.env(name, &proxy_url);
-    }
-    probe
-        .env_remove("GIO_USE_PROXY_RESOLVER")
-        .env_remove("no_proxy");
-    let probed = tokio::task::spawn_blocking(move || Program::from_command(&mut probe).end());
-    let probed = probed.await.expect("the probe").expect(DONE);
-    assert!(probed.stdout.contains("h264 320x192"), "{probed:#?}");
-    // The probe of the broker, which is the proxy's port here, is the only connection.
-    proxy.set_nonblocking(true).expect("a socket");
-    assert_eq!(std::iter::from_fn(|| proxy.accept().ok()).count(), 1);
-}
-
-#[test]
-fn each_command_explains_its_options() {
-    let commands: [(&str, &[&str]); 11] = [
-        ("run", &["--config", "--json", "--verbose"]),
-        ("check", &["<FILE>", "--probe"]),
-        ("discover", &["--user", "--address", "--write", "--json"]),
-        (
-            "demo",
-            &["--config", "--seconds", "--seed", "--ahead", "--verbose"],
-        ),
-        ("model", &["get", "list", "check"]),
-        ("self-test", &["--model", "--device"]),
-        ("detect", &["--json", "--draw", "--model", "<PROMPT>"]),
-        ("point", &["--json", "--draw", "--model", "<PROMPT>"]),
-        (
-            "query",
-            &[
-                "--choice",
-                "--ref",
-                "--reasoning",
-                "--json",
-                "--model",
-                "<PROMPT>",
-            ],
-        ),
-        (
-            "segment",
-            &["--box", "--draw", "--json", "--model", "<PROMPT>"],
-        ),
-        ("caption", &["--json", "--length", "--model"]),
-    ];
-    let overview = spotter(["--help"]).expect(DONE).stdout;
-    for (command, options) in commands {
-        assert!(overview.contains(command), "{overview}");
-        let help = spotter([command, "--help"]).expect(DONE).stdout;
-        for option in options {
-            assert!(help.contains(option), "{option} is not in\n{help}");
+    let camera_url = camera.url();
+    let probe = async |broker: SocketAddr| {
+        let text = format!(
+            "[camera.gate]\nurl = \"{camera_url}\"\n[camera.gate.prompt.person]\ndetect = \"person\"\n[mqtt]\nurl = \"mqtt://{broker}\"\n"
+        );
+        let config = file(directory.path(), "spotter.toml", text);
+        let config = config.to_str().expect("UTF-8");
+        let mut probe = command(["check", "--probe", config]);
+        for name in ["http_proxy", "https_proxy", "all_proxy", "ALL_PROXY"] {
+            probe.env(name, &proxy_url);
         }
-    }
+        probe
+            .env_remove("GIO_USE_PROXY_RESOLVER")
+            .env_remove("no_proxy");
+        let probed = tokio::task::spawn_blocking(move || Program::from_command(&mut probe).end());
+        probed.await.expect("the probe")
+    };
+    let [open, closed] = [(); 2].map(|()| free_address());
+    let _open = broker(open, "allow_anonymous true");
+    let _closed = broker(closed, "allow_anonymous false");
+    let probed = probe(open).await.expect(DONE);
+    assert!(probed.stdout.contains("h264 320x192"), "{probed:#?}");
+    let connected = format!("broker {open}: connected");
+    assert!(probed.stdout.contains(&connected), "{probed:#?}");
+    let refused = probe(closed).await.expect(FAILED);
+    let reason = format!("broker {closed}: ");
+    assert!(refused.stdout.contains(&reason), "{refused:#?}");
+    assert!(refused.stdout.contains("login"), "{refused:#?}");
+    proxy.set_nonblocking(true).expect("a socket");
+    assert!(proxy.accept().is_err(), "nothing uses the proxy");
 }
 
 #[test]
@@ -158,19 +121,12 @@ fn segment_names_a_model_that_draws_outlines() {
     let model = checkout("tests/golden/md2-micro");
     let paths = [&picture, &model].map(|path| path.to_str().expect("a path in UTF-8"));
     let [picture, model] = paths;
-    let place = ["--box", "0.1,0.1,0.6,0.9"];
-    let arguments = [&["segment", picture, "cat", "--model", model][..], &place].concat();
-    let ended = spotter(arguments).expect(FAILED);
-    assert!(
-        ended.stderr.contains("Moondream 2 draws no outlines"),
-        "{ended:#?}"
-    );
-    assert!(
-        ended.stderr.contains("model get moondream3.1"),
-        "{ended:#?}"
-    );
+    let segment =
+        |place: &str| spotter(["segment", picture, "cat", "--model", model, "--box", place]);
+    let hint = ["Moondream 2 draws no outlines", "model get moondream3.1"];
+    segment("0.1,0.1,0.6,0.9").fails_with(FAILED, &hint);
     for place in ["0.1,0.1", "0.5,0.1,0.4,0.9", "0,0,1,2"] {
-        let ended = spotter(["segment", picture, "cat", "--box", place]).expect(FAILED);
+        let ended = segment(place).expect(FAILED);
         assert!(ended.stderr.contains("--box"), "{ended:#?}");
     }
 }
@@ -183,17 +139,8 @@ fn missing_gpu_ends_the_start_with_one_line() {
                 [camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n";
     let path = file(directory.path(), "site.toml", text);
     let path = path.to_str().expect("a path in UTF-8");
-    let ended = spotter(["run", "--config", path]).expect(FAILED);
-    let messages: Vec<&str> = ended
-        .stderr
-        .lines()
-        .filter(|l| l.contains("GPU 63"))
-        .collect();
-    assert_eq!(messages.len(), 1, "{ended:#?}");
-    assert!(
-        messages[0].starts_with("spotter: model: GPU 63 of model.gpus: "),
-        "{messages:?}"
-    );
+    let ended = spotter(["run", "--config", path]);
+    ended.fails_with(FAILED, &["spotter: model: GPU 63 of model.gpus: "]);
 }
 
 #[test]
@@ -389,12 +336,16 @@ fn pictures_are_answered() {
     assert!(!caption["answer"].as_str().unwrap_or_default().is_empty());
 
     // The same for people.
-    assert!(
-        moment
-            .ask("detect", &["red car"])
-            .contains("1 found: red car")
-    );
+    let found = moment.ask("detect", &["red car"]);
+    assert!(found.contains("1 found: red car"), "{found}");
     assert!(moment.ask("query", &["Is there a dog?"]).contains("Yes"));
+
+    // Of a video, the first frame.
+    let video = video(moment._directory.path());
+    let video = video.to_str().expect("a path in UTF-8");
+    let ended = spotter(["detect", video, "car", "--json"]).expect(DONE);
+    let answer: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+    assert!(answer["objects"].is_array(), "{answer}");
 }
 
 /// `spotter … | head -0`.
@@ -402,13 +353,10 @@ fn pictures_are_answered() {
 fn closed_stdout_is_no_failure() {
     let moment = Moment::drawn();
     let png = moment.png();
-    let commands: [&[&str]; 6] = [
+    let commands: [&[&str]; 3] = [
         &["check", "configs/minimal.toml"],
         &["detect", png, "car"],
-        &["detect", png, "car", "--json"],
-        &["point", png, "dog"],
-        &["query", png, "Is there a dog?"],
-        &["caption", png],
+        &["caption", png, "--json"],
     ];
     for arguments in commands {
         let (reader, writer) = std::io::pipe().expect("a pipe");
@@ -468,44 +416,37 @@ fn uninstall_calls_systemctl_except_for_a_package() {
 }
 
 #[test]
-fn an_answer_is_one_of_the_choices() {
+fn question_has_choices_and_places() {
     let moment = Moment::drawn();
-    fn with_choices<'a>(choices: &[&'a str]) -> Vec<&'a str> {
-        let choices = choices.iter().flat_map(|choice| ["--choice", choice]);
-        ["Is there a dog?"].into_iter().chain(choices).collect()
-    }
-    for (given, answers) in [
-        (["no", " Yes "], &["Yes"][..]),
-        (["a teapot", "teapots"], &["a teapot", "teapots"]),
+    let question = |more: &[&'static str]| [&["Is there a dog?"], more].concat();
+    let one_of = ["--choice", "a teapot", "--choice", "teapots"];
+    for (more, answers) in [
+        (&["--choice", "no", "--choice", " Yes "][..], &["Yes"][..]),
+        (&one_of, &["a teapot", "teapots"]),
+        (&["--ref", "0.5,0.25"], &["Yes", "No"]),
     ] {
-        let found = moment.ask_json("query", &with_choices(&given));
+        let found = moment.ask_json("query", &question(more));
         let answer = found["answer"].as_str().expect("a text");
         assert!(answers.contains(&answer), "{found}");
     }
-    for (given, part) in [
-        (&["yes"][..], "--choice: has 1 texts; give 2 to 16"),
-        (&["yes", "Yes"], "--choice \"Yes\": \"Yes\" repeats \"yes\""),
-        (&["yes", "<|endoftext|>"], "the model can write the choice"),
-    ] {
-        let arguments = [&["query", moment.png()], &*with_choices(given)].concat();
+    let refused: [(&[&str], &str); 7] = [
+        (&["--choice", "yes"], "--choice: has 1 texts; give 2 to 16"),
+        (
+            &["--choice", "yes", "--choice", "Yes"],
+            "--choice \"Yes\": \"Yes\" repeats \"yes\"",
+        ),
+        (
+            &["--choice", "yes", "--choice", "<|endoftext|>"],
+            "the model can write the choice",
+        ),
+        (&["--ref", "0.5"], "a place has 2 numbers"),
+        (&["--ref", "0.5,1.5"], "each number must be between 0 and 1"),
+        (&["--ref", "0.5,0.5,0.4,0.9"], "x0 < x1"),
+        (&["--ref", "left"], "write 0.4,0.5 for a point"),
+    ];
+    for (more, part) in refused {
+        let arguments = [&["query", moment.png(), "Is there a dog?"], more].concat();
         spotter(arguments).fails_with(FAILED, &[part]);
-    }
-}
-
-#[test]
-fn question_is_about_places_in_the_picture() {
-    let moment = Moment::drawn();
-    let found = moment.ask_json("query", &["Is there a dog?", "--ref", "0.5,0.25"]);
-    assert!(found["answer"].is_string(), "{found}");
-    for (place, part) in [
-        ("0.5", "a place has 2 numbers"),
-        ("0.5,1.5", "each number must be between 0 and 1"),
-        ("0.5,0.5,0.4,0.9", "x0 < x1"),
-        ("left", "write 0.4,0.5 for a point"),
-    ] {
-        let arguments = ["query", moment.png(), "Is there a dog?", "--ref", place];
-        let ended = spotter(arguments).expect(FAILED);
-        assert!(ended.stderr.contains(part), "{ended:#?}");
     }
 }
 
@@ -546,22 +487,14 @@ fn unreadable_picture_gives_one_message() {
     let mp4 = fs::read(video(inside)).expect("the video");
     file(inside, "text.txt", "This is no picture.\n");
     file(inside, "cut.png", &png[..png.len() / 2]);
-    let jpeg = jpeg_of(&moment.png);
-    file(inside, "cut.jpg", &jpeg[..jpeg.len() * 3 / 4]);
     file(inside, "photo.webp", b"RIFF\x10\x00\x00\x00WEBPVP8 ");
-    file(inside, "empty.png", "");
     // The index of the frames is at the end of the file.
     file(inside, "cut.mp4", &mp4[..mp4.len() / 2]);
     for (name, part) in [
         ("missing.png", "No such file"),
         ("text.txt", "is neither PNG, JPEG nor a video"),
         ("cut.png", "ends early"),
-        ("cut.jpg", "ends early"),
-        (
-            "photo.webp",
-            "is WebP, which Spotter does not read; convert it",
-        ),
-        ("empty.png", "is empty"),
+        ("photo.webp", "is WebP, which Spotter does not read"),
         ("cut.mp4", "cut.mp4: "),
     ] {
         let path = inside.join(name);
@@ -570,73 +503,6 @@ fn unreadable_picture_gives_one_message() {
     }
     let prompt = spotter([Path::new("detect"), &moment.png, Path::new(" ")]);
     prompt.fails_with(FAILED, &["the prompt is empty"]);
-}
-
-#[test]
-fn of_a_video_the_first_frame_is_looked_at() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let video = video(directory.path());
-    let ended = spotter([
-        Path::new("detect"),
-        &video,
-        Path::new("car"),
-        Path::new("--json"),
-    ]);
-    let answer: Value = serde_json::from_str(&ended.expect(DONE).stdout).expect("JSON");
-    assert!(answer["objects"].is_array(), "{answer}");
-}
-
-// Faults: P3.
-/// A phone stores its pixels on their side, and says in EXIF how to turn them.
-#[test]
-fn rotated_jpeg_is_answered_in_the_turned_picture() {
-    let moment = Moment::drawn();
-    let upright = spotter_pictures::read(&moment.png).expect("the picture");
-    let (width, height) = upright.size();
-    // Orientation 6: row 0 is the right side, column 0 the top.
-    let pixel = |x: usize, y: usize| [0, 1, 2].map(|at| upright.row(0, y)[x * 3 + at]);
-    let sideways = (0..width).flat_map(|row| (0..height).map(move |column| (row, column)));
-    let sideways = sideways.flat_map(|(row, column)| pixel(width - 1 - row, column));
-    let jpeg = jpeg_file(
-        RgbPixels {
-            rgb: &sideways.collect::<Vec<_>>(),
-            width: height,
-            height: width,
-        },
-        95,
-    );
-    let jpeg = jpeg.expect("a JPEG");
-    let exif =
-        b"\xff\xe1\0\x22Exif\0\0MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0";
-    let path = moment.png.with_file_name("phone.jpg");
-    fs::write(&path, [&jpeg[..2], exif, &jpeg[2..]].concat()).expect("a file");
-    let ended = spotter([
-        Path::new("detect"),
-        &path,
-        Path::new("red car"),
-        Path::new("--json"),
-    ]);
-    let answer: Value = serde_json::from_str(&ended.expect(DONE).stdout).expect("JSON");
-    let object = &answer["objects"][0];
-    let side = |name: &str| object[name].as_f64().expect("a number");
-    let found = NormBox::from_corners(side("x_min"), side("y_min"), side("x_max"), side("y_max"));
-    assert!(
-        found.iou(&moment.red_car) > 0.5,
-        "{answer} {:?}",
-        moment.red_car
-    );
-}
-
-/// The picture of a PNG file as JPEG.
-fn jpeg_of(png: &Path) -> Vec<u8> {
-    let picture = spotter_pictures::read(png).expect("the picture");
-    let rows = (0..picture.height()).map(|y| picture.row(0, y));
-    let pixels = RgbPixels {
-        rgb: &rows.collect::<Vec<_>>().concat(),
-        width: picture.width(),
-        height: picture.height(),
-    };
-    jpeg_file(pixels, 90).expect("a JPEG")
 }
 
 /// Two seconds of a test picture as MP4.
@@ -729,15 +595,10 @@ fn self_test(model: &Path) -> Ended {
 fn self_test_of_a_good_directory_finds_the_drawn_cars() {
     let model = model_directory();
     let ended = self_test(model.path()).expect(DONE);
-    let (video, rest) = ended.stdout.split_once('\n').expect("two lines");
-    assert!(video.contains("640x360"), "{video}");
-    let found = rest.split_once("found ").expect("what was found").1;
-    let mut numbers = found
-        .split(' ')
-        .filter_map(|word| word.parse::<usize>().ok());
-    let (found, drawn) = (numbers.next().expect("found"), numbers.next());
-    assert!(found > 0 && Some(found) == drawn, "{rest}");
-    assert!(rest.trim_end().ends_with("self-test passed"), "{rest}");
+    for part in ["640x360", "found ", "self-test passed"] {
+        assert!(ended.stdout.contains(part), "{ended:#?}");
+    }
+    assert!(!ended.stdout.contains("found 0 of"), "{ended:#?}");
 }
 
 #[test]
@@ -748,49 +609,26 @@ fn self_test_of_a_bad_model_says_what_is_wrong() {
     fs::copy(other, words).expect("a tokenizer of another model");
     let broken = model_directory();
     file(broken.path(), "config.json", "{\"text\": {\"n_heads\": 5}}");
-    let cases: [(&Path, &[&str]); 3] = [
-        (
-            nonsense.path(),
-            &[
-                "the test of the model failed",
-                "known picture",
-                "probably nonsense",
-            ],
-        ),
-        (
-            broken.path(),
-            &[
-                "the test of the model failed",
-                "config.json",
-                "text.n_heads = 5",
-            ],
-        ),
-        (
-            &broken.path().join("absent"),
-            &["the test of the model failed", "no model in"],
-        ),
-    ];
-    for (model, parts) in cases {
+    for (model, part) in [
+        (nonsense.path(), "probably nonsense"),
+        (broken.path(), "text.n_heads = 5"),
+        (&broken.path().join("absent"), "no model in"),
+    ] {
         let ended = self_test(model);
         assert!(!ended.stdout.contains("passed"), "{ended:#?}");
-        ended.fails_with(FAILED, parts);
+        ended.fails_with(FAILED, &["the test of the model failed", part]);
     }
 }
 
-/// A model directory with adapters, and a configuration with these tables.
-struct AdapterSite {
-    directory: tempfile::TempDir,
-}
-
-impl AdapterSite {
-    fn with(tables: &[(&str, &str)]) -> Self {
-        let site = Self {
-            directory: tempfile::tempdir().expect("a directory"),
-        };
-        let golden = |set: &str| checkout("tests/golden").join(set);
-        let tables = tables.iter().map(|(name, path)| {
+// Faults: E10.
+#[test]
+fn adapter_that_does_not_fit_rejects_the_configuration() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let golden = |set: &str| checkout("tests/golden").join(set);
+    let config = |name: &str, adapters: &[(&str, &str)]| {
+        let tables = adapters.iter().map(|(adapter, path)| {
             let path = golden(path);
-            format!("[adapter.{name}]\npath = {path:?}\n")
+            format!("[adapter.{adapter}]\npath = {path:?}\n")
         });
         let text = format!(
             "mqtt.url = \"mqtt://127.0.0.1:1\"\nhttp.listen = \"off\"\nmodel = {{ path = {:?}, device = \"cpu\" }}\n[api]\n\
@@ -798,27 +636,14 @@ impl AdapterSite {
             golden("md2-micro"),
             tables.collect::<String>()
         );
-        file(site.directory.path(), "site.toml", &text);
-        site
-    }
-
-    fn config(&self) -> String {
-        let path = self.directory.path().join("site.toml");
+        let path = file(directory.path(), name, text);
         path.to_str().expect("UTF-8").to_owned()
-    }
-}
-
-// Faults: E10.
-#[test]
-fn adapter_that_does_not_fit_rejects_the_configuration() {
-    let good = AdapterSite::with(&[("plates", "md2-lora-micro/final.pt")]);
-    spotter(["check", &good.config()]).expect(DONE);
-    let bad = AdapterSite::with(&[
-        ("plates", "md2-lora-micro/final.pt"),
-        ("other", "md3-lora-tiny/adapters/a.safetensors"),
-        ("none", "md2-micro/config.json"),
-    ]);
-    let config = bad.config();
+    };
+    let plates = ("plates", "md2-lora-micro/final.pt");
+    spotter(["check", &config("good.toml", &[plates])]).expect(DONE);
+    let other = ("other", "md3-lora-tiny/adapters/a.safetensors");
+    let none = ("none", "md2-micro/config.json");
+    let config = config("site.toml", &[plates, other, none]);
     for arguments in [&["check", &config][..], &["run", "--config", &config]] {
         let ended = spotter(arguments).expect(CONFIG);
         for part in [
@@ -853,15 +678,13 @@ fn picture_commands_answer_with_an_adapter() {
     assert_eq!(by_variant["objects"].as_array().expect("objects").len(), 1);
     assert_ne!(by_variant, ask(&[]));
 
-    let arguments = ["caption", &picture, "--model", &model, "--device", "cpu"];
-    let with = |adapter: &[&str]| {
-        spotter([&arguments, adapter].concat())
-            .expect(FAILED)
-            .stderr
-    };
-    let unknown = with(&["--adapter", "dogs"]);
-    assert!(unknown.contains("adapter file: "), "{unknown}");
     let other = path("md3-lora-tiny/adapters/a.pt");
-    let unfit = with(&["--adapter", &other]);
-    assert!(unfit.contains("the model is a Moondream 2"), "{unfit}");
+    for (adapter, part) in [
+        ("dogs", "adapter file: "),
+        (&other, "the model is a Moondream 2"),
+    ] {
+        let arguments = ["caption", &picture, "--model", &model, "--device", "cpu"];
+        let arguments = [&arguments, &["--adapter", adapter][..]].concat();
+        spotter(arguments).fails_with(FAILED, &[part]);
+    }
 }

@@ -1,7 +1,9 @@
 //! The arguments of every command. Their doc comments are the text of `--help`.
 
 use std::{
+    iter,
     path::{Path, PathBuf},
+    str::FromStr,
     time::Duration,
 };
 
@@ -16,43 +18,19 @@ use spotter_config::{
 };
 use spotter_core::{CaptionLength, GpuPrecision, IdError, NodeId, SpatialReference};
 use spotter_hub::{KNOWN_MODELS, KnownModel};
+use strum::VariantNames;
 use url::Url;
 
-/// What the service runs with (systemd/spotter.service).
-pub const SERVICE_CONFIG: &str = "/etc/spotter/spotter.toml";
+/// A word of an enum.
+fn word<T: FromStr + VariantNames + Clone + Send + Sync + 'static>()
+-> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(T::VARIANTS).try_map(|word| word.parse().map_err(|_| "unknown word"))
+}
 
-/// The words that an option accepts, with their values.
-type OptionWords<T> = &'static [(&'static str, T)];
-
-const DEVICES: OptionWords<DevicePreference> = &[
-    ("auto", DevicePreference::Auto),
-    ("cpu", DevicePreference::Cpu),
-    ("cuda", DevicePreference::Cuda),
-];
-/// What `eval --against` takes for right; on a CPU it is f32.
-const AGAINST: OptionWords<GpuPrecision> = &[("bf16", GpuPrecision::Bf16)];
-
-pub const PRECISIONS: OptionWords<PrecisionSetting> = &[
-    ("auto", None),
-    ("bf16", Some(GpuPrecision::Bf16)),
-    ("fp8", Some(GpuPrecision::Fp8)),
-    ("int8", Some(GpuPrecision::Int8)),
-    ("int4", Some(GpuPrecision::Int4)),
-];
-const LENGTHS: OptionWords<CaptionLength> = &[
-    ("short", CaptionLength::Short),
-    ("normal", CaptionLength::Normal),
-    ("long", CaptionLength::Long),
-];
-
-pub fn one_of<T: Copy + Send + Sync + 'static>(
-    words: OptionWords<T>,
-) -> impl TypedValueParser<Value = T> {
-    let possible = words.iter().map(|(word, _)| *word);
-    PossibleValuesParser::new(possible).try_map(|given| {
-        let found = words.iter().find(|(word, _)| *word == given);
-        found.map(|(_, value)| *value).ok_or("unknown word")
-    })
+/// A precision, or `auto`.
+pub fn precision() -> impl TypedValueParser<Value = PrecisionSetting> {
+    let words = iter::once(&"auto").chain(GpuPrecision::VARIANTS);
+    PossibleValuesParser::new(words).map(|word| word.parse().ok())
 }
 
 /// Numbers with commas between them.
@@ -195,8 +173,6 @@ pub enum ModelCommand {
     Get(ModelGetArgs),
     /// List the models that can be fetched, where they are on this machine, and their sizes
     List,
-    /// Delete the files of a fetched model that no configuration uses
-    Remove(ModelRemoveArgs),
     /// Compare the files of a model directory with its model.toml
     Check {
         /// A model directory
@@ -217,23 +193,9 @@ pub struct ModelGetArgs {
     /// Where its files go; default /var/lib/spotter/models/NAME for root, else $XDG_DATA_HOME/spotter/models/NAME
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Accept the licence of a model that has its own, instead of being asked at the terminal
+    /// Accept the licence of a model that has its own; without it, the command says where to read it
     #[arg(long)]
     pub accept_licence: bool,
-}
-
-/// `spotter model remove`
-#[derive(Debug, Args)]
-pub struct ModelRemoveArgs {
-    /// Which model
-    #[arg(value_name = "NAME", value_parser = known_model())]
-    pub name: &'static KnownModel,
-    /// Where its files are, if not where `spotter model get NAME` puts them
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
-    /// A configuration that may use the model, besides /etc/spotter/spotter.toml; can be repeated
-    #[arg(long, value_name = "FILE")]
-    pub config: Vec<PathBuf>,
 }
 
 /// `spotter model calibrate`
@@ -275,12 +237,12 @@ pub struct ModelArgs {
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
     /// Device; auto uses the GPU if it works, else the CPU; cuda fails without a GPU
-    #[arg(long, value_parser = one_of(DEVICES), default_value = "auto")]
+    #[arg(long, value_parser = word::<DevicePreference>(), default_value = "auto")]
     pub device: DevicePreference,
     /// Arithmetic on a GPU, and with int8 on the CPU. auto: the fastest that fits into the GPU's memory; bf16: bfloat16; fp8 and int8: 8 bits
     /// in large matrix products, fp8 with compute capability 8.9 or later (Ada, Hopper); int4: the same with 4-bit experts, for models that
     /// have some. Others than bf16 are faster and can change answers
-    #[arg(long, value_parser = one_of(PRECISIONS), default_value = "bf16")]
+    #[arg(long, value_parser = precision(), default_value = "bf16")]
     pub precision: PrecisionSetting,
     /// The most memory of the GPU; with less, steps have fewer images
     #[arg(long, value_name = "SIZE", value_parser = config::memory_size)]
@@ -445,7 +407,7 @@ pub struct EvalPicturesArgs {
     #[arg(long, value_name = "TEXT")]
     pub query: Vec<String>,
     /// Take for right, instead of labels, what the model answers in this precision: bf16 shows what --precision int8 changes
-    #[arg(long, value_name = "PRECISION", value_parser = one_of(AGAINST))]
+    #[arg(long, value_name = "PRECISION", value_parser = PossibleValuesParser::new(["bf16"]).map(|_| GpuPrecision::Bf16))]
     pub against: Option<GpuPrecision>,
     /// With --against: where the ten most different pictures are drawn
     #[arg(long, value_name = "DIR", default_value = "spotter-eval")]
@@ -570,7 +532,7 @@ pub struct CaptionArgs {
     #[command(flatten)]
     pub picture: PictureArgs,
     /// How long the caption may be: a few words, a sentence, several sentences
-    #[arg(long, value_parser = one_of(LENGTHS), default_value = "normal")]
+    #[arg(long, value_parser = word::<CaptionLength>(), default_value = "normal")]
     pub length: CaptionLength,
 }
 

@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 
 use super::{
     args::{AskArgs, CaptionArgs, ModelArgs, PictureArgs, QueryArgs, SegmentArgs},
-    out::{remark, say, say_part},
+    out::{remark, say},
 };
 use crate::app::Canvas;
 use spotter_api::{outline_json, reasoning_json};
 use spotter_cameras::ingest;
 use spotter_config as config;
 use spotter_core::{
-    AdapterId, Answer, AnswerBody, AnswerPiece, Clock, Location, Look, LookNews, NormBox, Outline,
-    Picture, QueryOptions, SystemClock, Task, WholeLook,
+    AdapterId, Answer, AnswerBody, Clock, Location, Look, NormBox, NormPoint, Picture,
+    QueryOptions, SystemClock, Task,
 };
 use spotter_engine::{
     model,
@@ -96,25 +96,19 @@ pub fn open(args: &ModelArgs) -> anyhow::Result<(Engine, ModelCard)> {
 
 /// The same with an adapter, which must fit.
 fn open_with(args: &PictureArgs) -> anyhow::Result<(Engine, Option<AdapterId>)> {
-    let id = args
-        .adapter
-        .as_ref()
-        .map(|_| AdapterId::new("file"))
-        .transpose()?;
-    let adapter = id.clone().zip(args.adapter.clone());
-    let adapter = adapter.map(|(id, path)| config::AdapterConfig { id, path });
-    let settings = config::ModelSettings {
-        adapters: adapter.into_iter().collect(),
-        ..args.model.settings()
-    };
-    let unfit = check_adapters(&settings).into_iter().next();
-    if let Some(unfit) = unfit {
+    let mut settings = args.model.settings();
+    let id = AdapterId::new("file")?;
+    if let Some(path) = args.adapter.clone() {
+        let id = id.clone();
+        settings.adapters.push(config::AdapterConfig { id, path });
+    }
+    if let Some(unfit) = check_adapters(&settings).first() {
         bail!("adapter {}: {}", unfit.id, unfit.reason);
     }
     let (engine, card) = open_settings(&settings)?;
     match card.broken_adapters.first() {
-        None => Ok((engine, id)),
-        Some(broken) => bail!("adapter {}: {}", broken.id, broken.reason),
+        None => Ok((engine, args.adapter.as_ref().map(|_| id))),
+        Some(unread) => bail!("adapter {}: {}", unread.id, unread.reason),
     }
 }
 
@@ -129,135 +123,91 @@ fn open_settings(settings: &config::ModelSettings) -> anyhow::Result<(Engine, Mo
     Ok((engine, card))
 }
 
-/// Answers about a picture, and prints the answer: as JSON, or for people as it is written. Blocks for all of it.
+/// Answers about a picture, and prints the answer: as JSON, or for people. Blocks for all of it.
 fn printed_answer(args: &PictureArgs, task: Task) -> anyhow::Result<(Picture, Answer)> {
     let picture = load(&args.media)?;
     let (mut engine, adapter) = open_with(args)?;
     let look = Look::still(picture.clone(), [task])?.with_adapter(adapter.as_ref());
-    let (mut objects, mut is_thinking) = (0, false);
-    let answer = answer(&mut engine, look, |piece| {
-        if args.json {
-            return Ok(());
-        }
-        let was_thinking = is_thinking;
-        is_thinking = matches!(piece, AnswerPiece::Thought(_));
-        match piece {
-            AnswerPiece::Thought(text) => say_part(text),
-            // An empty line is between both.
-            AnswerPiece::Text(text) if was_thinking => say_part(format_args!("\n\n{text}")),
-            AnswerPiece::Text(text) => say_part(text),
-            // An outline is printed when it is complete.
-            AnswerPiece::Bounds(_) | AnswerPiece::Path(_) => Ok(()),
-            AnswerPiece::Box(_) | AnswerPiece::Point(_) => {
-                objects += 1;
-                show_object(piece, objects, &picture)
-            }
-        }
-    })?;
+    let answer = answer(&mut engine, look)?;
     match args.json {
         true => say(to_json(&answer))?,
-        false => show_end(&answer, &picture)?,
+        false => show(&answer, &picture)?,
     }
     Ok((picture, answer))
 }
 
-/// Answers; `piece` gets every piece of the answer as soon as it is decided. Blocks for all of it.
-pub fn answer(
-    engine: &mut Engine,
-    look: Look,
-    mut piece: impl FnMut(&AnswerPiece) -> anyhow::Result<()>,
-) -> anyhow::Result<Answer> {
-    let look = Look {
-        in_pieces: true,
-        ..look
+/// Answers a look with one prompt. Blocks for all of it.
+pub fn answer(engine: &mut Engine, look: Look) -> anyhow::Result<Answer> {
+    let answers = engine.look(look)?.into_answers();
+    let last = answers.map_err(anyhow::Error::msg)?.pop();
+    last.context("the engine gave no answer")
+}
+
+/// Places are in shares of the picture and in pixels.
+fn show(answer: &Answer, picture: &Picture) -> anyhow::Result<()> {
+    if let Some(reasoning) = &answer.reasoning {
+        say(format_args!("{}\n", reasoning.text))?;
+    }
+    let numbered = |words: Vec<String>| {
+        let mut lines = (1..).zip(words);
+        lines.try_for_each(|(number, words)| say(format_args!("{number:>3}  {words}")))
     };
-    let mut whole = WholeLook::new(&look);
-    engine.submit(look)?;
-    while whole.outcome.is_none() {
-        for (_, news) in engine.turn()? {
-            match news {
-                LookNews::Piece { piece: new, .. } => piece(&new)?,
-                news => whole.add(news),
+    match &answer.body {
+        AnswerBody::Text { text, score, .. } => say(format_args!("{text}   (score {score:.2})"))?,
+        AnswerBody::Boxes(found) => {
+            let boxes = found.iter();
+            let boxes = boxes.map(|found| box_words(found.score, &found.place, picture));
+            numbered(boxes.collect())?;
+        }
+        AnswerBody::Points(found) => {
+            let (width, height) = (picture.width() as f64, picture.height() as f64);
+            let points = found.iter().map(|found| {
+                let (NormPoint { x, y }, score) = (found.place, found.score);
+                let (right, down) = (x * width, y * height);
+                format!("score {score:.2}  point {x:.3} {y:.3}  ({right:.0},{down:.0} px)")
+            });
+            numbered(points.collect())?;
+        }
+        AnswerBody::Outline(outline) => {
+            if let Some(bounds) = outline.bounds {
+                say(box_words(outline.score, &bounds, picture))?;
+            }
+            match &outline.parse_error {
+                Some(error) => remark(format_args!("the outline is left out: {error}")),
+                // In the box.
+                None => say(format_args!("path {}", outline.path))?,
             }
         }
     }
-    let mut answers = whole.into_answers().map_err(anyhow::Error::msg)?;
-    answers.pop().context("the engine gave no answer")
-}
-
-/// The line of an object with its number, in shares of the picture and in pixels.
-fn show_object(piece: &AnswerPiece, number: usize, picture: &Picture) -> anyhow::Result<()> {
-    let (width, height) = (picture.width() as f64, picture.height() as f64);
-    match piece {
-        AnswerPiece::Box(found) => say(format_args!(
-            "{number:>3}  {}",
-            box_words(found.score, &found.place, picture)
-        )),
-        AnswerPiece::Point(found) => {
-            let p = found.place;
-            say(format_args!(
-                "{number:>3}  score {:.2}  point {:.3} {:.3}  ({:.0},{:.0} px)",
-                found.score,
-                p.x,
-                p.y,
-                p.x * width,
-                p.y * height,
-            ))
-        }
-        _ => Ok(()),
+    if let Some(count) = answer.body.count() {
+        say(format_args!("{count} found: {}", answer.prompt.task.text()))?;
     }
+    let truncated = match answer.truncated {
+        true => ", stopped at the limit of objects or tokens",
+        false => "",
+    };
+    remark(format_args!("{:.0} ms{truncated}", took_ms(answer)));
+    Ok(())
 }
 
-fn box_words(score: f64, b: &NormBox, picture: &Picture) -> String {
+fn box_words(score: f64, &NormBox { x0, y0, x1, y1 }: &NormBox, picture: &Picture) -> String {
     let (width, height) = (picture.width() as f64, picture.height() as f64);
     format!(
-        "score {score:.2}  box {:.3} {:.3} {:.3} {:.3}  ({:.0},{:.0} to {:.0},{:.0} px)",
-        b.x0,
-        b.y0,
-        b.x1,
-        b.y1,
-        b.x0 * width,
-        b.y0 * height,
-        b.x1 * width,
-        b.y1 * height,
+        "score {score:.2}  box {x0:.3} {y0:.3} {x1:.3} {y1:.3}  ({:.0},{:.0} to {:.0},{:.0} px)",
+        x0 * width,
+        y0 * height,
+        x1 * width,
+        y1 * height,
     )
 }
 
-/// The box in shares of the picture and in pixels, and the path in the box.
-fn show_outline(outline: &Outline, picture: &Picture) -> anyhow::Result<()> {
-    let Some(bounds) = outline.bounds else {
-        return Ok(());
-    };
-    say(box_words(outline.score, &bounds, picture))?;
-    match &outline.parse_error {
-        Some(error) => remark(format_args!("the outline is left out: {error}")),
-        None => say(format_args!("path {}", outline.path))?,
-    }
-    Ok(())
-}
-
-/// What follows the pieces of an answer: the score of a text, the number of objects, an outline.
-fn show_end(answer: &Answer, picture: &Picture) -> anyhow::Result<()> {
-    match &answer.body {
-        AnswerBody::Text { score, .. } => say(format_args!("   (score {score:.2})"))?,
-        AnswerBody::Boxes(_) | AnswerBody::Points(_) | AnswerBody::Outline(_) => {
-            if let AnswerBody::Outline(outline) = &answer.body {
-                show_outline(outline, picture)?;
-            }
-            let count = answer.body.count().unwrap_or_default();
-            let what = answer.prompt.task.text();
-            say(format_args!("{count} found: {what}"))?;
-        }
-    }
-    let took = answer.marks.generated.since(answer.marks.taken);
-    let truncated = if answer.truncated {
-        ", stopped at the limit of objects or tokens"
-    } else {
-        ""
-    };
-    let took_ms = took.as_secs_f64() * 1e3;
-    remark(format_args!("{took_ms:.0} ms{truncated}"));
-    Ok(())
+fn took_ms(answer: &Answer) -> f64 {
+    answer
+        .marks
+        .generated
+        .since(answer.marks.taken)
+        .as_secs_f64()
+        * 1e3
 }
 
 fn to_json(answer: &Answer) -> Value {
@@ -281,7 +231,7 @@ fn to_json(answer: &Answer) -> Value {
         "kind": answer.prompt.task.kind(),
         "prompt": answer.prompt.task.text(),
         "truncated": answer.truncated,
-        "ms": answer.marks.generated.since(answer.marks.taken).as_secs_f64() * 1e3,
+        "ms": took_ms(answer),
     });
     if let (Value::Object(all), Value::Object(found)) = (&mut all, found) {
         all.extend(found);

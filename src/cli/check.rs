@@ -1,6 +1,6 @@
 //! `spotter check`: validates a configuration; with `--probe`, connects to its cameras and broker.
 
-use std::{net::ToSocketAddrs as _, path::Path, sync::Arc, time::Duration};
+use std::{iter, path::Path, sync::Arc};
 
 use anyhow::bail;
 
@@ -14,14 +14,12 @@ use crate::app::{
 };
 use spotter_cameras::ingest::{self, ProbeReport};
 use spotter_config::{self as config, CameraConfig, Environment, PromptConfig};
-use spotter_core::{CameraId, Clock, Prompt, PromptView, SystemClock, Task};
+use spotter_core::{Clock, Prompt, PromptView, SystemClock, Task};
 use spotter_engine::{
     model::{ModelConfig, model_config},
     open::PromptCheck,
 };
-
-/// Time for the broker to accept a connection.
-const BROKER_LIMIT: Duration = Duration::from_secs(5);
+use spotter_mqtt::TopicReader;
 
 /// Prints warnings, then one line about the configuration. Fails with all its errors.
 pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
@@ -29,30 +27,26 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
     for warning in &loaded.warnings {
         say(warning)?;
     }
-    let config = &loaded.config;
+    let (config, file) = (&loaded.config, args.config.display());
     if let Some(warning) = config::advice::no_model(&config.model) {
-        say(format_args!(
-            "{}: warning: {warning}",
-            args.config.display()
-        ))?;
+        say(format_args!("{file}: warning: {warning}"))?;
     }
     app::adapters_fit(&args.config, &present(&config.model))?;
+    let broker = &config.mqtt.broker;
+    let broker = format!("{}:{}", broker.host, broker.port);
     if let Some(fleet) = &config.fleet {
         say(format_args!(
-            "{}: the cameras are in the list of the fleet {}, on {}:{}",
-            args.config.display(),
+            "{file}: the cameras are in the list of the fleet {}, on {broker}",
             fleet.name,
-            config.mqtt.broker.host,
-            config.mqtt.broker.port,
         ))?;
     } else {
-        cameras(args, config)?;
+        say(format_args!("{file}: {}", summary(config, &broker)))?;
+        costs(config)?;
+        check_prompts(&args.config, config)?;
     }
-    if args.probe {
-        app::start_logging(0, config)?;
-        probe(&args.config, config)
-    } else {
-        Ok(())
+    match args.probe {
+        true => probe(&args.config, config, &broker),
+        false => Ok(()),
     }
 }
 
@@ -63,111 +57,85 @@ fn present(model: &config::ModelSettings) -> config::ModelSettings {
     model
 }
 
-/// One line about cameras, triggers, modes, webhooks and the API, and what each prompt costs.
-fn cameras(args: &CheckArgs, config: &config::Config) -> anyhow::Result<()> {
-    let prompts: usize = config
-        .cameras
-        .iter()
-        .map(|camera| camera.prompts.len())
-        .sum();
-    let triggers = config.cameras.iter().map(|camera| camera.triggers.len());
+/// Cameras, triggers, modes, webhooks and the API.
+fn summary(config: &config::Config, broker: &str) -> String {
+    let of_cameras = |count: fn(&CameraConfig) -> usize| config.cameras.iter().map(count).sum();
     let others = [
-        (triggers.sum(), "trigger"),
+        (of_cameras(|camera| camera.triggers.len()), "trigger"),
         (config.modes.len(), "mode"),
         (config.webhooks.len(), "webhook"),
     ];
-    let others = others.into_iter().filter(|(count, _)| *count > 0);
-    let others: String = others
-        .map(|(count, what)| format!(", {}", counted(count, what)))
-        .collect();
-    let api = config.api.as_ref();
-    let api = api.map_or_else(String::new, |api| format!(", HTTP API on {}", api.listen));
-    say(format_args!(
-        "{}: {} with {} on {}:{}{others}{api}",
-        args.config.display(),
+    let mut text = format!(
+        "{} with {} on {broker}",
         counted(config.cameras.len(), "camera"),
-        counted(prompts, "prompt"),
-        config.mqtt.broker.host,
-        config.mqtt.broker.port,
-    ))?;
-    costs(config)?;
-    check_prompts(args, config)
+        counted(of_cameras(|camera| camera.prompts.len()), "prompt"),
+    );
+    for (count, what) in others.into_iter().filter(|(count, _)| *count > 0) {
+        text += &format!(", {}", counted(count, what));
+    }
+    if let Some(api) = &config.api {
+        text += &format!(", HTTP API on {}", api.listen);
+    }
+    text
 }
 
 /// Fails when the model has no room for the words of a prompt. Only its files tell, so nothing is said where they are not.
-fn check_prompts(args: &CheckArgs, config: &config::Config) -> anyhow::Result<()> {
+fn check_prompts(file: &Path, config: &config::Config) -> anyhow::Result<()> {
     let Ok(check) = PromptCheck::open(&config.model) else {
         return Ok(());
     };
-    let prompts = config.cameras.iter().flat_map(|camera| {
-        let prompts = camera.prompts.iter();
-        prompts.flat_map(move |prompt| prompts_for_model(camera, prompt))
-    });
     let mut failed = 0;
-    for (camera, prompt) in prompts {
-        if let Err(error) = check.check(&prompt) {
-            failed += 1;
-            say(format_args!("camera {camera}, {error}"))?;
+    for camera in &config.cameras {
+        let prompts = camera.prompts.iter();
+        for prompt in prompts.flat_map(|prompt| prompts_for_model(camera, prompt)) {
+            if let Err(error) = check.check(&prompt) {
+                failed += 1;
+                say(format_args!("camera {}, {error}", camera.id))?;
+            }
         }
     }
     if failed > 0 {
         let failed = counted(failed, "prompt");
-        bail!(
-            "{}: the model cannot answer {failed}",
-            args.config.display()
-        );
+        bail!("{}: the model cannot answer {failed}", file.display());
     }
     Ok(())
 }
 
 /// The prompts of the model for a configured one: itself, its question before an event and the one about an event.
-fn prompts_for_model<'a>(
-    camera: &'a CameraConfig,
-    prompt: &PromptConfig,
-) -> impl Iterator<Item = (&'a CameraId, Prompt)> + use<'a> {
-    let question = |question: &String, choices: &[&str], view: PromptView| {
-        let choices = choices.iter().map(|&choice| choice.to_owned());
-        let question = question.clone();
-        let choices = choices.collect();
-        (
-            Task::Query {
-                question,
-                choices,
-                options: Default::default(),
-            },
-            view,
-        )
-    };
-    let verify = prompt.verify.as_ref();
-    let verify = verify.map(|text| question(text, &["yes", "no"], PromptView::default()));
-    let of_strip = PromptView {
-        strip: prompt.strip,
-        ..PromptView::default()
-    };
-    let describe = prompt.describe.as_ref();
-    let describe = describe.map(|text| question(text, &[], of_strip));
-    let own = (prompt.task.clone(), camera.view_of(prompt));
-    let (id, revision) = (prompt.id.clone(), prompt.revision);
-    let all = [Some(own), verify, describe].into_iter().flatten();
-    all.map(move |(task, view)| {
-        let prompt = Prompt {
-            id: id.clone(),
-            revision,
-            task,
-            view,
-            adapter: None,
+fn prompts_for_model(camera: &CameraConfig, prompt: &PromptConfig) -> impl Iterator<Item = Prompt> {
+    let question = |text: &Option<String>, strip| {
+        let task = Task::Query {
+            question: text.clone()?,
+            choices: Vec::new(),
+            options: Default::default(),
         };
-        (&camera.id, prompt)
+        let view = PromptView {
+            strip,
+            ..PromptView::default()
+        };
+        Some((task, view))
+    };
+    let questions = [
+        question(&prompt.verify, None),
+        question(&prompt.describe, prompt.strip),
+    ];
+    let own = (prompt.task.clone(), camera.view_of(prompt));
+    let all = iter::once(own).chain(questions.into_iter().flatten());
+    all.map(|(task, view)| Prompt {
+        id: prompt.id.clone(),
+        revision: prompt.revision,
+        task,
+        view,
+        adapter: None,
     })
 }
 
 /// One line for each prompt with what it asks of the device, and one for all of them.
 fn costs(config: &config::Config) -> anyhow::Result<()> {
-    let of_released = |error| {
+    let model = model_config(&config.model.source).or_else(|error| {
         say(format_args!("{error}; costs are those of Moondream 2"))?;
         anyhow::Ok(ModelConfig::default())
-    };
-    let model = model_config(&config.model.source).or_else(of_released)?;
+    })?;
     let basis = CostBasis::new(model, None, 0, 0);
     let mut all = 0.0;
     for camera in &config.cameras {
@@ -214,57 +182,37 @@ fn rounded(value: f64) -> String {
 }
 
 /// Connects to every camera, one after the other, and to the broker, and prints what it finds.
-fn probe(path: &Path, config: &config::Config) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()?;
+fn probe(file: &Path, config: &config::Config, broker: &str) -> anyhow::Result<()> {
+    app::start_logging(0, config)?;
+    let runtime = app::runtime()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut failed = 0;
     for camera in &config.cameras {
+        let id = &camera.id;
         remark(format_args!(
-            "camera {}: connecting (up to half a minute)",
-            camera.id
+            "camera {id}: connecting (up to half a minute)"
         ));
         match runtime.block_on(ingest::probe(camera, Arc::clone(&clock))) {
             Ok(report) => say(described(camera, &report))?,
             Err(failure) => {
                 failed += 1;
-                say(format_args!(
-                    "camera {}: {}: {}",
-                    camera.id,
-                    failure.fault.code(),
-                    failure.text
-                ))?;
+                let (code, text) = (failure.fault.code(), failure.text);
+                say(format_args!("camera {id}: {code}: {text}"))?;
             }
         }
     }
-    let (host, port) = (&config.mqtt.broker.host, config.mqtt.broker.port);
-    match reach(host, port) {
-        Ok(()) => say(format_args!("broker {host}:{port}: accepts connections"))?,
-        Err(reason) => {
+    // With the login and TLS of the configuration.
+    match runtime.block_on(TopicReader::open(&config.mqtt.broker, &[])) {
+        Ok(_) => say(format_args!("broker {broker}: connected"))?,
+        Err(error) => {
             failed += 1;
-            say(format_args!("broker {host}:{port}: {reason}"))?;
+            say(format_args!("broker {broker}: {error}"))?;
         }
     }
     if failed > 0 {
-        bail!("{}: {} failed", path.display(), counted(failed, "probe"));
+        bail!("{}: {} failed", file.display(), counted(failed, "probe"));
     }
     Ok(())
-}
-
-fn reach(host: &str, port: u16) -> Result<(), String> {
-    let addresses = (host, port)
-        .to_socket_addrs()
-        .map_err(|e| format!("cannot resolve the host name: {e}"))?;
-    let mut last = "the host name has no address".to_owned();
-    for address in addresses {
-        match std::net::TcpStream::connect_timeout(&address, BROKER_LIMIT) {
-            Ok(_) => return Ok(()),
-            Err(e) => last = format!("cannot connect: {e}"),
-        }
-    }
-    Err(last)
 }
 
 /// One line about a camera that was probed.
@@ -281,10 +229,10 @@ pub fn described(camera: &CameraConfig, report: &ProbeReport) -> String {
         (Some(ms), Some(note)) => format!("{:+} ms ({})", ms.round() as i64, note.as_str()),
         (None, _) => "unknown (no sender reports)".to_owned(),
     };
+    let id = &camera.id;
     let mut text = format!(
-        "camera {}: {} {size}, {} measured ({} declared), keyframe interval {}, {}, decoder {}, clock offset {clock}, \
+        "camera {id}: {} {size}, {} measured ({} declared), keyframe interval {}, {}, decoder {}, clock offset {clock}, \
          first frame after {} ms",
-        camera.id,
         stream.codec.unwrap_or("unknown codec"),
         number(stream.fps_measured, " fps"),
         number(stream.fps_declared, ""),
@@ -294,14 +242,14 @@ pub fn described(camera: &CameraConfig, report: &ProbeReport) -> String {
         report.first_frame_after.as_millis(),
     );
     if let Some(note) = stream.note_text() {
-        text.push_str(&format!("\ncamera {}: note: {note}", camera.id));
+        text += &format!("\ncamera {id}: note: {note}");
     }
-    if camera.decode == config::Decode::KeyFrames
-        && let Some(warning) = stream
-            .gop_s
-            .and_then(|s| config::advice::key_frames_too_rare(camera.rate, s))
-    {
-        text.push_str(&format!("\ncamera {}: warning: {warning}", camera.id));
+    let gop_s = stream
+        .gop_s
+        .filter(|_| camera.decode == config::Decode::KeyFrames);
+    let warning = gop_s.and_then(|s| config::advice::key_frames_too_rare(camera.rate, s));
+    if let Some(warning) = warning {
+        text += &format!("\ncamera {id}: warning: {warning}");
     }
     text
 }

@@ -9,26 +9,15 @@ use std::{
 };
 
 /// The reader closed the pipe. No failure: it has read what it needs.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("standard output is closed")]
 pub struct OutputClosed;
-
-impl fmt::Display for OutputClosed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("standard output is closed")
-    }
-}
 
 /// A line of the answer.
 pub fn say(line: impl fmt::Display) -> anyhow::Result<()> {
-    say_part(format_args!("{line}\n"))
-}
-
-/// A part of a line, which is shown at once.
-pub fn say_part(part: impl fmt::Display) -> anyhow::Result<()> {
-    let mut out = io::stdout();
-    let written = write!(out, "{part}").and_then(|()| out.flush());
+    let written = writeln!(io::stdout(), "{line}");
     written.map_err(|error| match error.kind() {
-        io::ErrorKind::BrokenPipe => anyhow::Error::msg(OutputClosed),
+        io::ErrorKind::BrokenPipe => anyhow::Error::new(OutputClosed),
         // For example, the disk is full.
         _ => anyhow::Error::new(error).context("writing the output"),
     })

@@ -33,16 +33,12 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 const KEPT: usize = 2048;
 const MIB: f64 = 1048576.0;
 
-/// The card. What the driver does not report is `None`.
+/// The card. Of a Jetson nothing is known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct GpuCard {
     pub name: String,
     /// Version of the driver.
     pub driver: String,
-    /// Watts that it may take.
-    pub power_limit_w: Option<f64>,
-    /// Clock of its multiprocessors that it may reach, MHz.
-    pub sm_max_mhz: Option<f64>,
 }
 
 /// Means over some time. What the driver does not report is `None`.
@@ -113,22 +109,23 @@ fn watch(
     uuid: &str,
     named: &Sender<GpuCard>,
     on: impl FnOnce(&dyn Fn() -> Strain),
-) -> Result<(), String> {
+) -> Result<(), NvmlError> {
     let tegra = TegraGpu::find(Path::new("/"));
+    let of_tegra = || tegra.as_ref().map(TegraGpu::strain).unwrap_or_default();
     let nvml = Nvml::builder().lib_path(LIBRARY.as_ref()).init();
-    let nvml = nvml.as_ref().map_err(NvmlError::to_string);
-    let opened = nvml.and_then(|nvml| card_of(nvml, uuid).map_err(|e| e.to_string()));
-    // Who asked waits for the card.
-    match (opened, tegra) {
-        (Ok((device, card)), tegra) => {
+    let opened = nvml.as_ref().map(|nvml| card_of(nvml, uuid));
+    // The caller waits for the card.
+    match opened {
+        Ok(Ok((device, card))) => {
             let _ = named.send(card);
-            on(&|| strain(&device).or(tegra.as_ref().map(TegraGpu::strain)));
+            on(&|| strain(&device).or(&of_tegra()));
         }
-        (Err(_), Some(tegra)) => {
-            let _ = named.send(tegra.card());
-            on(&|| tegra.strain());
+        Ok(Err(_)) | Err(_) if tegra.is_some() => {
+            let _ = named.send(GpuCard::default());
+            on(&of_tegra);
         }
-        (Err(error), None) => return Err(error),
+        Ok(Err(error)) => return Err(error),
+        Err(_) => nvml.map(drop)?,
     }
     Ok(())
 }
@@ -138,47 +135,50 @@ fn card_of<'a>(nvml: &'a Nvml, uuid: &str) -> Result<(Device<'a>, GpuCard), Nvml
     let card = GpuCard {
         name: device.name()?,
         driver: nvml.sys_driver_version()?,
-        power_limit_w: reported(device.power_management_limit(), watts),
-        sm_max_mhz: reported(device.max_clock_info(ClockOf::SM), f64::from),
     };
     Ok((device, card))
 }
 
 impl Strain {
-    /// With the other's figures where it has none.
-    fn or(self, other: Option<Self>) -> Self {
-        let other = other.unwrap_or_default();
+    /// Each figure by itself.
+    fn each(figure: impl Fn(fn(&Self) -> Option<f64>) -> Option<f64>) -> Self {
         Self {
-            power_w: self.power_w.or(other.power_w),
-            sm_mhz: self.sm_mhz.or(other.sm_mhz),
-            celsius: self.celsius.or(other.celsius),
-            use_pct: self.use_pct.or(other.use_pct),
-            decoder_pct: self.decoder_pct.or(other.decoder_pct),
-            memory_mib: self.memory_mib.or(other.memory_mib),
+            power_w: figure(|strain| strain.power_w),
+            sm_mhz: figure(|strain| strain.sm_mhz),
+            celsius: figure(|strain| strain.celsius),
+            use_pct: figure(|strain| strain.use_pct),
+            decoder_pct: figure(|strain| strain.decoder_pct),
+            memory_mib: figure(|strain| strain.memory_mib),
         }
+    }
+
+    /// With the other's figures where it has none.
+    fn or(&self, other: &Self) -> Self {
+        Self::each(|of| of(self).or_else(|| of(other)))
     }
 }
 
 fn strain(device: &Device<'_>) -> Strain {
     Strain {
-        power_w: reported(device.power_usage(), watts),
-        sm_mhz: reported(device.clock_info(ClockOf::SM), f64::from),
-        celsius: reported(device.temperature(TemperatureSensor::Gpu), f64::from),
-        use_pct: reported(device.utilization_rates(), |rates| f64::from(rates.gpu)),
-        decoder_pct: reported(device.decoder_utilization(), |decoder| {
-            f64::from(decoder.utilization)
-        }),
-        memory_mib: reported(device.memory_info(), |memory| memory.used as f64 / MIB),
+        power_w: device.power_usage().ok().map(|mw| f64::from(mw) / 1e3),
+        sm_mhz: device.clock_info(ClockOf::SM).ok().map(f64::from),
+        celsius: device
+            .temperature(TemperatureSensor::Gpu)
+            .ok()
+            .map(f64::from),
+        use_pct: device
+            .utilization_rates()
+            .ok()
+            .map(|rates| rates.gpu.into()),
+        decoder_pct: device
+            .decoder_utilization()
+            .ok()
+            .map(|decoder| decoder.utilization.into()),
+        memory_mib: device
+            .memory_info()
+            .ok()
+            .map(|memory| memory.used as f64 / MIB),
     }
-}
-
-/// A card need not have everything that can be asked of one.
-fn reported<T>(answer: Result<T, NvmlError>, figure: impl FnOnce(T) -> f64) -> Option<f64> {
-    answer.ok().map(figure)
-}
-
-fn watts(milliwatts: u32) -> f64 {
-    f64::from(milliwatts) / 1e3
 }
 
 /// Does something again and again until the other end is closed.
@@ -199,23 +199,13 @@ fn note(readings: &Mutex<VecDeque<(Mono, Strain)>>, now: Mono, strain: Strain) {
     readings.push_back((now, strain));
 }
 
-fn mean(readings: impl Iterator<Item = Strain> + Clone) -> Option<Strain> {
-    readings.clone().next()?;
-    let of = |part: fn(&Strain) -> Option<f64>| {
-        let known: Vec<f64> = readings
-            .clone()
-            .filter_map(|strain| part(&strain))
-            .collect();
+fn mean(readings: impl Iterator<Item = Strain>) -> Option<Strain> {
+    let readings: Vec<Strain> = readings.collect();
+    let mean_of = |part: fn(&Strain) -> Option<f64>| {
+        let known: Vec<f64> = readings.iter().filter_map(part).collect();
         (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
     };
-    Some(Strain {
-        power_w: of(|strain| strain.power_w),
-        sm_mhz: of(|strain| strain.sm_mhz),
-        celsius: of(|strain| strain.celsius),
-        use_pct: of(|strain| strain.use_pct),
-        decoder_pct: of(|strain| strain.decoder_pct),
-        memory_mib: of(|strain| strain.memory_mib),
-    })
+    (!readings.is_empty()).then(|| Strain::each(mean_of))
 }
 
 #[cfg(test)]

@@ -52,14 +52,7 @@ impl fmt::Display for Machine {
         let cpu = self.cpu.as_deref().unwrap_or("unknown processor");
         write!(f, ", {cpu}, {} cores", self.cores.unwrap_or_default())?;
         let Some(gpu) = &self.gpu else { return Ok(()) };
-        write!(f, "; {}, driver {}", gpu.name, gpu.driver)?;
-        if let Some(watts) = gpu.power_limit_w {
-            write!(f, ", up to {watts:.0} W")?;
-        }
-        match gpu.sm_max_mhz {
-            Some(mhz) => write!(f, " and {mhz:.0} MHz"),
-            None => Ok(()),
-        }
+        write!(f, "; {}, driver {}", gpu.name, gpu.driver)
     }
 }
 
@@ -79,25 +72,5 @@ mod tests {
         let cpuinfo = "processor\t: 0\nmodel\t\t: 143\nmodel name\t: Some CPU @ 2.00GHz\n";
         assert_eq!(cpu_name(cpuinfo).as_deref(), Some("Some CPU @ 2.00GHz"));
         assert_eq!(cpu_name("processor\t: 0\n"), None);
-    }
-
-    #[test]
-    fn display_names_program_and_hardware_in_one_line() {
-        let mut machine = Machine {
-            cpu: Some("Some CPU".into()),
-            cores: Some(2),
-            spotter: "0.1.0",
-            ..Machine::default()
-        };
-        assert_eq!(machine.to_string(), "spotter 0.1.0, Some CPU, 2 cores");
-        machine.commit = Some("dd8419a");
-        machine.gpu = Some(GpuCard {
-            name: "Some GPU".into(),
-            driver: "580.1".into(),
-            power_limit_w: Some(700.0),
-            sm_max_mhz: Some(1980.0),
-        });
-        let line = "spotter 0.1.0 (dd8419a), Some CPU, 2 cores; Some GPU, driver 580.1, up to 700 W and 1980 MHz";
-        assert_eq!(machine.to_string(), line);
     }
 }

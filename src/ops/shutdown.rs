@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
-    time::timeout,
+    time::Instant,
 };
 
 /// A request by signal.
@@ -25,109 +25,92 @@ const COPY_WINDOW: Duration = Duration::from_millis(200);
 /// The process's signals. While it lives they no longer kill the process.
 #[derive(Debug)]
 pub struct Signals {
-    stops: StopSignals,
-    hangup: Signal,
-}
-
-impl Signals {
-    /// Needs a tokio runtime. Fails when the system refuses a handler.
-    pub fn listen() -> std::io::Result<Self> {
-        let stops = StopSignals {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-            asked: StopPhase::Never,
-        };
-        let hangup = signal(SignalKind::hangup())?;
-        Ok(Self { stops, hangup })
-    }
-
-    /// Waits for the next request. May be cancelled and called again.
-    pub async fn next(&mut self) -> OperatorSignal {
-        tokio::select! {
-            request = self.stops.next() => request,
-            _ = self.hangup.recv() => OperatorSignal::Reload,
-        }
-    }
-
-    /// Waits until a stop is asked for. A reload that is asked for meanwhile is kept for [`next`](Self::next).
-    pub async fn next_stop(&mut self) -> OperatorSignal {
-        self.stops.next().await
-    }
-
-    /// Waits for [`OperatorSignal::StopNow`]. Does not wait if it was returned before.
-    pub async fn stop_now(&mut self) {
-        if self.stops.asked == StopPhase::Now {
-            return;
-        }
-        while self.stops.next().await != OperatorSignal::StopNow {}
-    }
-
-    /// True after the first signal to stop.
-    pub fn stop_asked(&self) -> bool {
-        self.stops.asked != StopPhase::Never
-    }
-}
-
-/// The two signals that ask for a stop, which mean the same.
-#[derive(Debug)]
-struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
-    asked: StopPhase,
+    hangup: Signal,
+    phase: StopPhase,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StopPhase {
     Never,
-    /// The first request was returned; copies of its signal may still arrive.
-    JustNow,
-    Before,
+    /// The first request was returned.
+    Asked(Instant),
     /// The second request was returned.
     Now,
 }
 
-impl StopSignals {
-    /// The first request is returned at once, however often a caller cancels this; only a call for the second one waits until
-    /// copies of the first are past.
-    async fn next(&mut self) -> OperatorSignal {
-        if self.asked == StopPhase::JustNow {
-            self.pass_over_copies().await;
+impl Signals {
+    /// Needs a tokio runtime. Fails when the system refuses a handler.
+    pub fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+            phase: StopPhase::Never,
+        })
+    }
+
+    /// Waits for the next request. May be cancelled and called again.
+    pub async fn next(&mut self) -> OperatorSignal {
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => {}
+                _ = self.terminate.recv() => {}
+                _ = self.hangup.recv() => return OperatorSignal::Reload,
+            }
+            if let Some(request) = self.stop() {
+                return request;
+            }
         }
-        self.signal().await;
-        match self.asked {
+    }
+
+    /// Waits until a stop is asked for. A reload that is asked for meanwhile is kept for [`next`](Self::next).
+    pub async fn next_stop(&mut self) -> OperatorSignal {
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => {}
+                _ = self.terminate.recv() => {}
+            }
+            if let Some(request) = self.stop() {
+                return request;
+            }
+        }
+    }
+
+    /// What a signal to stop asks for; `None`: it is a copy.
+    fn stop(&mut self) -> Option<OperatorSignal> {
+        match self.phase {
             StopPhase::Never => {
-                self.asked = StopPhase::JustNow;
-                OperatorSignal::Stop
+                self.phase = StopPhase::Asked(Instant::now());
+                Some(OperatorSignal::Stop)
             }
-            StopPhase::JustNow | StopPhase::Before | StopPhase::Now => {
-                self.asked = StopPhase::Now;
-                OperatorSignal::StopNow
+            StopPhase::Asked(at) if at.elapsed() < COPY_WINDOW => None,
+            StopPhase::Asked(_) | StopPhase::Now => {
+                self.phase = StopPhase::Now;
+                Some(OperatorSignal::StopNow)
             }
         }
     }
 
-    async fn pass_over_copies(&mut self) {
-        let copies = async {
-            loop {
-                self.signal().await;
-            }
-        };
-        // The loop ends with the time alone.
-        let _ = timeout(COPY_WINDOW, copies).await;
-        self.asked = StopPhase::Before;
+    /// Waits for [`OperatorSignal::StopNow`]. Does not wait if it was returned before.
+    pub async fn stop_now(&mut self) {
+        while self.phase != StopPhase::Now {
+            self.next_stop().await;
+        }
     }
 
-    async fn signal(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
+    /// True after the first signal to stop.
+    pub fn stop_asked(&self) -> bool {
+        self.phase != StopPhase::Never
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::process::Command;
+
+    use tokio::time::timeout;
 
     use super::*;
 
@@ -151,7 +134,9 @@ mod tests {
         assert_eq!(signals.next().await, OperatorSignal::Stop);
         assert!(signals.stop_asked());
         send("-INT");
-        signals.stops.pass_over_copies().await;
+        // A copy.
+        let copy = timeout(COPY_WINDOW * 2, signals.next_stop()).await;
+        assert!(copy.is_err());
         send("-HUP");
         send("-INT");
         signals.stop_now().await;

@@ -19,7 +19,7 @@ use tracing::{Event, Level, Subscriber, level_filters::LevelFilter};
 use tracing_subscriber::{
     EnvFilter,
     fmt::{
-        FmtContext, FormatEvent, FormatFields, MakeWriter,
+        FmtContext, FormatEvent, FormatFields,
         format::{Format, Full, Writer},
     },
     registry::LookupSpan,
@@ -135,15 +135,22 @@ impl Levels {
 
     /// Sets the level of Spotter's lines; `None` restores the level of the start. False when the filter cannot be set.
     pub fn show(&self, level: Option<LogLevel>) -> bool {
-        let directives = match level {
-            None => self.usual.to_string(),
-            Some(LogLevel::Error) => "error".to_owned(),
-            Some(LogLevel::Warn) => "warn,rumqttc=error,async_nats=warn".to_owned(),
-            Some(LogLevel::Info) => "info,rumqttc=error,async_nats=warn".to_owned(),
-            Some(LogLevel::Debug) => "info,spotter=debug".to_owned(),
-            Some(LogLevel::Trace) => "info,spotter=trace".to_owned(),
+        let filter = match level {
+            Some(level) => directives(level),
+            None => &self.usual,
         };
-        EnvFilter::try_new(directives).is_ok_and(|filter| (self.set)(filter))
+        EnvFilter::try_new(filter).is_ok_and(|filter| (self.set)(filter))
+    }
+}
+
+/// The MQTT library warns of each message that a broker refuses, which Spotter logs once a minute: only a more detailed log has that.
+fn directives(level: LogLevel) -> &'static str {
+    match level {
+        LogLevel::Error => "error",
+        LogLevel::Warn => "warn,rumqttc=error,async_nats=warn",
+        LogLevel::Info => "info,rumqttc=error,async_nats=warn",
+        LogLevel::Debug => "info,spotter=debug",
+        LogLevel::Trace => "info,spotter=trace",
     }
 }
 
@@ -153,28 +160,24 @@ impl fmt::Debug for Levels {
     }
 }
 
-/// Sets up logging for the process, once; panics go there too. `RUST_LOG` sets the filter; else `verbose` 0 is info, 1 debug, 2 trace. The
-/// MQTT library warns of each message that a broker refuses, which Spotter logs once a minute: 0 leaves those warnings out.
+/// Sets up logging for the process, once; panics go there too. `RUST_LOG` sets the filter; else `verbose` 0 is info, 1 debug, 2 trace.
 /// Secrets added to `secrets` later are masked from then on.
 pub fn init(sink: Sink, verbose: u8, secrets: SecretList) -> anyhow::Result<Levels> {
+    let level = match verbose {
+        0 => LogLevel::Info,
+        1 => LogLevel::Debug,
+        _ => LogLevel::Trace,
+    };
     let usual = match std::env::var("RUST_LOG") {
         Ok(filter) if !filter.is_empty() => format!("{filter},{WITHOUT_REQUESTS}"),
-        _ => match verbose {
-            0 => "info,rumqttc=error,async_nats=warn",
-            1 => "info,spotter=debug",
-            _ => "info,spotter=trace",
-        }
-        .to_owned(),
+        _ => directives(level).to_owned(),
     };
     let filter = EnvFilter::try_new(&usual);
     let filter =
         filter.map_err(|error| anyhow!("RUST_LOG: {error}; for example RUST_LOG=spotter=debug"))?;
     let builder = tracing_subscriber::fmt()
         .with_ansi(sink == Sink::Terminal)
-        .with_writer(MaskedWriter {
-            secrets: secrets.clone(),
-            out: io::stderr,
-        })
+        .with_writer(masked(secrets.clone(), io::stderr))
         .event_format(LineFormat::of(sink))
         .with_env_filter(filter)
         .with_filter_reloading();
@@ -240,19 +243,10 @@ where
 }
 
 /// Makes writers that mask. The formatter writes a whole line at once, so a secret is never cut in two.
-struct MaskedWriter<M> {
-    secrets: SecretList,
-    out: M,
-}
-
-impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for MaskedWriter<M> {
-    type Writer = MaskedLine<M::Writer>;
-
-    fn make_writer(&'a self) -> Self::Writer {
-        MaskedLine {
-            secrets: self.secrets.clone(),
-            out: self.out.make_writer(),
-        }
+fn masked<W>(secrets: SecretList, out: impl Fn() -> W) -> impl Fn() -> MaskedLine<W> {
+    move || MaskedLine {
+        secrets: secrets.clone(),
+        out: out(),
     }
 }
 
@@ -300,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_masked_in_each_encoded_form() {
+    fn no_form_of_a_secret_is_logged() {
         let secrets = SecretList::default();
         secrets.add(Some("edge"), &Secret::new("p@ss w/ü".to_owned()));
         for form in [
@@ -311,21 +305,13 @@ mod tests {
         ] {
             assert_eq!(secrets.mask(form), MASK, "{form}");
         }
-    }
-
-    #[test]
-    fn no_form_of_a_secret_is_logged() {
-        let secrets = SecretList::default();
         secrets.add(Some("admin"), &Secret::new("k@nary/7".into()));
         secrets.add(None, &Secret::new(String::new()));
         secrets.add(None, &Secret::new("quo\"nary".into()));
         let out = WrittenLog::default();
         let kept = out.clone();
         let subscriber = tracing_subscriber::fmt()
-            .with_writer(MaskedWriter {
-                secrets: secrets.clone(),
-                out: move || out.clone(),
-            })
+            .with_writer(masked(secrets.clone(), move || out.clone()))
             .finish();
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!(url = "rtsp://admin:k%40nary%2F7@gate/main", "k@nary/7");

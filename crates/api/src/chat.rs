@@ -21,7 +21,6 @@ pub struct ChatRequest {
     messages: Vec<ChatMessage>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
-    n: Option<u32>,
     reasoning_effort: Option<String>,
 }
 
@@ -78,9 +77,6 @@ impl ChatRequest {
             is_streamed: request.stream == Some(true),
             has_usage_chunk: options.and_then(|options| options.include_usage) == Some(true),
         };
-        if request.n.is_some_and(|n| n != 1) {
-            return Err(ApiError::wrong("\"n\" must be 1"));
-        }
         // The model has no grades of thinking: it writes down thoughts, or it does not.
         let reasoning = match request.reasoning_effort.as_deref() {
             None | Some("none" | "minimal") => false,
@@ -467,7 +463,5 @@ mod tests {
         let effort = br#"{"reasoning_effort": "much", "messages": []}"#;
         let error = ChatRequest::parse(effort).unwrap_err();
         assert!(error.message.contains("\"high\""), "{error:?}");
-        let two = br#"{"n": 2, "messages": []}"#;
-        assert!(ChatRequest::parse(two).is_err());
     }
 }

@@ -81,7 +81,6 @@ mod tests {
 
     #[test]
     fn other_files_and_urls_are_refused_with_the_reason() {
-        let cut = &png_file(PIXELS).unwrap()[..60];
         let large = RgbPixels {
             rgb: &[0; 5_001 * 5_000 * 3],
             width: 5_001,
@@ -96,10 +95,7 @@ mod tests {
             ("data:image/png,abc".to_owned(), "not in base64"),
             ("data:image/png;base64,!!!".to_owned(), "is damaged"),
             (url(b"some text"), "neither JPEG nor PNG"),
-            (url(b"GIF89a\x01\x00\x01\x00"), "is GIF"),
-            (url(cut), "ends early"),
             (url(&png_file(large).unwrap()), "5001 x 5000 pixels"),
-            (url(&[]), "is empty"),
         ] {
             let error = picture(&url).unwrap_err();
             assert!(error.contains(part), "{url}: {error}");

@@ -379,22 +379,12 @@ impl ApiState {
 
     /// The body of a request, of at most `most` bytes.
     async fn body(&self, request: Request, most: usize) -> Result<HeldBody, ApiError> {
-        let too_long = || {
-            let limit = match most / 1_000_000 {
-                0 => format!("{most} bytes"),
-                mega => format!("{mega} MB"),
-            };
-            let text = format!("the body is longer than {limit}");
-            ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, text)
-        };
-        let announced = request.headers().get(header::CONTENT_LENGTH);
-        let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
-        if announced.is_some_and(|length| length > most) {
-            return Err(too_long());
-        }
         let body = read_body(request.into_body(), most, &self.bodies).await;
         body.map_err(|error| match error {
-            BodyError::TooLong => too_long(),
+            BodyError::TooLong => {
+                let text = format!("the body is longer than {most} bytes");
+                ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, text)
+            }
             BodyError::NoMemory => self.no_room(),
             BodyError::TooSlow => {
                 let text = "the body comes too slowly, or not at all";
@@ -414,7 +404,7 @@ impl ApiState {
         let decoding = spawn_blocking(move || {
             // Held also when the client disconnects meanwhile.
             let _decoder = decoder;
-            let (form, asked) = parse(&body)?;
+            let (form, asked) = parse(&body.bytes)?;
             let with_picture = asked.map(|asked| {
                 let picture = data_url::picture(&asked.image_url).map_err(ApiError::wrong)?;
                 Ok::<_, ApiError>((asked, picture))
@@ -520,7 +510,7 @@ async fn trigger(
         return Err(UnansweredRequest::Opening.into());
     }
     let body = state.body(request, trigger_call::BODY_MAX).await?;
-    trigger_call::call(&state.triggers, [&camera, &trigger], &body).await?;
+    trigger_call::call(&state.triggers, [&camera, &trigger], &body.bytes).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -249,129 +249,128 @@ impl ReplyShape for SkillReply {
 mod tests {
     use super::*;
 
-    fn parse(body: Value) -> SkillRequest {
+    fn parse(body: &Value) -> SkillRequest {
         SkillRequest::parse(body.to_string().as_bytes()).unwrap()
+    }
+
+    fn query(question: &str, options: QueryOptions) -> Task {
+        Task::Query {
+            question: question.into(),
+            choices: Vec::new(),
+            options,
+        }
+    }
+
+    fn places(shares: &[&[f64]]) -> Vec<SpatialReference> {
+        let places = shares.iter();
+        let places = places.map(|shares| SpatialReference::from_shares(shares).unwrap());
+        places.collect()
     }
 
     #[test]
     fn requests_of_station_become_tasks() {
-        let detect = parse(json!({"image_url": "data:", "object": " red\n car ", "settings": {}}));
+        let caption = |length| Task::Caption { length };
         let object = || "red car".to_owned();
-        assert_eq!(
-            detect.task(ApiSkill::Detect),
-            Ok(Task::Detect { object: object() })
-        );
-        assert_eq!(
-            detect.task(ApiSkill::Point),
-            Ok(Task::Point { object: object() })
-        );
-        let query = parse(json!({"question": "Is it dark?", "stream": true, "reasoning": false}));
-        let question = Task::Query {
-            question: "Is it dark?".into(),
-            choices: Vec::new(),
-            options: Default::default(),
+        let of_object = json!({"image_url": "data:", "object": " red\n car ", "settings": {}});
+        let of_length = |length: Value| json!({"length": length});
+        let with_refs =
+            json!({"question": "Dark?", "spatial_refs": [[0, 0.25, 0.5, 1], [0.5, 0.5]]});
+        let options = QueryOptions {
+            places: places(&[&[0.0, 0.25, 0.5, 1.0], &[0.5, 0.5]]),
+            reasoning: false,
         };
-        assert_eq!(query.task(ApiSkill::Query), Ok(question));
-        let asked = |skill: ApiSkill, variant: &str| {
-            let settings = json!({"variant": variant, "temperature": 0.5});
-            let body = json!({"image_url": "data:", "object": "car", "stream": true, "settings": settings});
-            let asked = parse(body).question(skill).unwrap().unwrap();
-            (asked.in_pieces, asked.adapter)
+        let plain = json!({"question": "Dark?", "spatial_refs": [], "reasoning": false});
+        let segment = Task::Segment {
+            object: object(),
+            places: places(&[&[0.5, 1.0]]),
         };
-        let plates = Some(AdapterName::Variant("plates".into()));
-        assert_eq!(asked(ApiSkill::Segment, "plates"), (true, plates));
-        assert_eq!(asked(ApiSkill::Detect, ""), (false, None));
-        assert_eq!(
-            query.question(ApiSkill::Query),
-            Ok(None),
-            "without a picture"
-        );
-        for (length, wanted) in [
-            (json!(null), CaptionLength::Normal),
-            (json!("short"), CaptionLength::Short),
-            (json!("long"), CaptionLength::Long),
-        ] {
-            let caption = parse(json!({"length": length})).task(ApiSkill::Caption);
-            assert_eq!(caption, Ok(Task::Caption { length: wanted }));
-        }
-    }
-
-    #[test]
-    fn question_is_about_points_and_boxes_in_the_picture() {
-        let query = |refs: Value| {
-            let body = json!({"question": "Is it dark?", "spatial_refs": refs});
-            parse(body).task(ApiSkill::Query)
-        };
-        let places = |shares: &[&[f64]]| {
-            let places = shares
-                .iter()
-                .map(|shares| SpatialReference::from_shares(shares));
-            places.collect::<Result<Vec<_>, _>>().unwrap()
-        };
-        for (refs, wanted) in [
-            (json!(null), places(&[])),
-            (json!([]), places(&[])),
-            (json!([[0.5, 1]]), places(&[&[0.5, 1.0]])),
+        let of_place = json!({"object": "red car", "spatial_refs": [[0.5, 1]]});
+        for (skill, body, expected) in [
             (
-                json!([[0, 0.25, 0.5, 1], [0.5, 0.5]]),
-                places(&[&[0.0, 0.25, 0.5, 1.0], &[0.5, 0.5]]),
+                ApiSkill::Detect,
+                of_object.clone(),
+                Task::Detect { object: object() },
+            ),
+            (ApiSkill::Point, of_object, Task::Point { object: object() }),
+            (ApiSkill::Segment, of_place, segment),
+            (
+                ApiSkill::Query,
+                plain,
+                query("Dark?", QueryOptions::default()),
+            ),
+            (ApiSkill::Query, with_refs, query("Dark?", options)),
+            (
+                ApiSkill::Caption,
+                of_length(json!(null)),
+                caption(CaptionLength::Normal),
+            ),
+            (
+                ApiSkill::Caption,
+                of_length(json!("short")),
+                caption(CaptionLength::Short),
+            ),
+            (
+                ApiSkill::Caption,
+                of_length(json!("long")),
+                caption(CaptionLength::Long),
             ),
         ] {
-            let Ok(Task::Query { options, .. }) = query(refs.clone()) else {
-                panic!("{refs}");
-            };
-            assert_eq!(options.places, wanted, "{refs}");
+            assert_eq!(parse(&body).task(skill), Ok(expected), "{body}");
         }
-        for refs in [
-            json!([[0.5, 1.5]]),
-            json!([[0.5, 0.5], [0.5]]),
-            json!([[0.5, 0.5, 0.5, 0.9]]),
-            json!([[0.6, 0.5, 0.5, 0.9]]),
-            json!([[]]),
-        ] {
-            let error = query(refs.clone()).unwrap_err();
-            assert_eq!(error.status, 400);
-            assert!(
-                error.message.starts_with("\"spatial_refs\", number"),
-                "{error:?}"
-            );
-        }
-        let segment = parse(json!({"object": "car", "spatial_refs": [[0.5, 0.5]], "stream": true}));
-        let places = vec![SpatialReference::from_shares(&[0.5, 0.5]).unwrap()];
-        let object = "car".into();
-        let outline = Task::Segment { object, places };
-        assert_eq!(segment.task(ApiSkill::Segment), Ok(outline));
     }
 
     #[test]
-    fn incomplete_requests_are_refused_with_the_key() {
-        let empty = parse(json!({}));
-        for (error, part) in [
-            (empty.task(ApiSkill::Detect).unwrap_err(), "\"object\""),
-            (empty.task(ApiSkill::Query).unwrap_err(), "\"question\""),
+    fn variant_and_stream_are_read_where_they_apply() {
+        let plates = Some(AdapterName::Variant("plates".into()));
+        for (skill, variant, expected) in [
+            (ApiSkill::Segment, "plates", (true, plates)),
+            (ApiSkill::Detect, "", (false, None)),
+        ] {
+            let settings = json!({"variant": variant, "temperature": 0.5});
+            let body = json!({"image_url": "data:", "object": "car", "stream": true, "settings": settings});
+            let asked = parse(&body).question(skill).unwrap().unwrap();
+            assert_eq!((asked.in_pieces, asked.adapter), expected);
+        }
+        let without_picture = parse(&json!({"question": "Is it dark?"}));
+        assert_eq!(without_picture.question(ApiSkill::Query), Ok(None));
+    }
+
+    #[test]
+    fn wrong_requests_are_refused_with_the_key() {
+        let refs = |refs: Value| json!({"question": "Is it dark?", "spatial_refs": refs});
+        let long = json!({"question": "x".repeat(2001)});
+        for (skill, body, part) in [
+            (ApiSkill::Detect, json!({}), "\"object\""),
+            (ApiSkill::Query, json!({}), "\"question\""),
+            (ApiSkill::Query, long, "2001 characters, limit 2000"),
             (
-                parse(json!({"length": "huge"}))
-                    .task(ApiSkill::Caption)
-                    .unwrap_err(),
+                ApiSkill::Caption,
+                json!({"length": "huge"}),
                 "\"short\", \"normal\" or \"long\"",
             ),
             (
-                parse(json!({"question": "x".repeat(2001)}))
-                    .task(ApiSkill::Query)
-                    .unwrap_err(),
-                "2001 characters, limit 2000",
+                ApiSkill::Query,
+                refs(json!([[0.5, 1.5]])),
+                "\"spatial_refs\", number 1",
             ),
             (
-                SkillRequest::parse(b"{").unwrap_err(),
-                "not the expected JSON",
+                ApiSkill::Query,
+                refs(json!([[0.5, 0.5], [0.5]])),
+                "\"spatial_refs\", number 2",
             ),
             (
-                SkillRequest::parse(b"[1]").unwrap_err(),
-                "not the expected JSON",
+                ApiSkill::Query,
+                refs(json!([[0.6, 0.5, 0.5, 0.9]])),
+                "\"spatial_refs\", number 1",
             ),
         ] {
+            let error = parse(&body).task(skill).unwrap_err();
             assert_eq!(error.status, 400);
-            assert!(error.message.contains(part), "{error:?}");
+            assert!(error.message.contains(part), "{body}: {error:?}");
+        }
+        for body in [b"{".as_slice(), b"[1]"] {
+            let error = SkillRequest::parse(body).unwrap_err();
+            assert!(error.message.contains("not the expected JSON"), "{error:?}");
         }
     }
 }

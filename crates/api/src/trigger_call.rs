@@ -113,13 +113,8 @@ mod tests {
         ] {
             assert_eq!(signal(body.as_bytes()).unwrap(), expected, "{body}");
         }
-        for wrong in [
-            "on",
-            "{}",
-            "{\"state\":\"ON\"}",
-            "{\"state\":\"on\",\"for\":1}",
-            "[]",
-        ] {
+        let long = "{\"state\":\"on\",\"for\":1}";
+        for wrong in ["on", "{}", "{\"state\":\"ON\"}", long, "[]"] {
             let error = signal(wrong.as_bytes()).unwrap_err();
             assert_eq!(error.status, StatusCode::BAD_REQUEST, "{wrong}");
         }

@@ -170,19 +170,16 @@ impl Acceptor {
     }
 
     fn log(&mut self, refusal: RefusedConnection) {
-        let Some(suppressed) = self.refusals.admit(refusal, self.clock.now()) else {
-            return;
-        };
-        match refusal {
-            RefusedConnection::Full => {
-                tracing::warn!(
-                    suppressed,
-                    "HTTP connections refused: the limit of all clients together is reached"
-                );
-            }
-            RefusedConnection::NetworkFull(client) => {
-                tracing::warn!(%client, suppressed, "HTTP connections refused: the limit of one client is reached");
-            }
+        if let Some(suppressed) = self.refusals.admit(refusal, self.clock.now()) {
+            let limit = match refusal {
+                RefusedConnection::Full => "all clients together".to_owned(),
+                RefusedConnection::NetworkFull(client) => client.to_string(),
+            };
+            tracing::warn!(
+                limit,
+                suppressed,
+                "HTTP connections refused: the limit is reached"
+            );
         }
     }
 }
@@ -270,32 +267,26 @@ mod tests {
     // Faults: H1.
     #[tokio::test(start_paused = true)]
     async fn head_that_does_not_come_in_time_ends_the_connection() {
-        for sent in [
-            b"".as_slice(),
-            b"GET / HT",
-            b"GET / HTTP/1.1\r\nHost: here\r\nX: ",
+        for (sent, trickles) in [
+            (b"".as_slice(), false),
+            (b"GET / HT", false),
+            (b"GET / HTTP/1.1\r\nHost: here\r\nX: ", false),
+            (b"", true),
         ] {
             let (mut client, served) = connected();
             let began = Instant::now();
             client.write_all(sent).await.unwrap();
-            served.await.unwrap();
-            assert_eq!(began.elapsed().as_secs(), HEAD_LIMIT.as_secs());
+            let rest = async move {
+                while trickles && client.write_all(b"x").await.is_ok() {
+                    sleep(Duration::from_secs(1)).await;
+                }
+                client
+            };
+            let (ended, _client) = tokio::join!(served, rest);
+            ended.unwrap();
+            let took = began.elapsed();
+            assert!((HEAD_LIMIT..HEAD_LIMIT + Duration::from_secs(2)).contains(&took));
         }
-    }
-
-    // Faults: H1.
-    #[tokio::test(start_paused = true)]
-    async fn head_in_single_bytes_gets_no_more_time() {
-        let (mut client, served) = connected();
-        let began = Instant::now();
-        let trickle = async move {
-            while client.write_all(b"x").await.is_ok() {
-                sleep(Duration::from_secs(1)).await;
-            }
-        };
-        let (ended, ()) = tokio::join!(served, trickle);
-        ended.unwrap();
-        assert!(began.elapsed() <= HEAD_LIMIT + Duration::from_secs(2));
     }
 
     #[tokio::test(start_paused = true)]

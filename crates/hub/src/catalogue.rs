@@ -103,36 +103,26 @@ impl KnownModel {
         KNOWN_MODELS.iter().find(|model| model.name == name)
     }
 
-    /// Can a file with this name belong to the model?
-    pub fn may_have(&self, file: &str) -> bool {
-        let mut wanted = self.repositories.iter().flat_map(|source| source.files);
-        wanted.any(|wanted| wanted.may_be(file))
-    }
-
     /// What to do on a machine that cannot reach the hub: lines for a person.
     pub fn by_hand(&self, endpoint: &str, directory: &Path) -> String {
         let (name, directory) = (self.name, directory.display());
-        let elsewhere = format!(
+        let mut text = format!(
             "Without a network here, run `spotter model get {name} --dir DIR` on another machine and copy DIR, with its \
-             model.toml, to {directory}."
+             model.toml, to {directory}.\nOr copy these files to {directory}; without model.toml, Spotter looks once at a \
+             known picture at each start:"
         );
-        // Its acceptance is recorded by `model get`.
-        let has_own_licence = |repository: &ModelSourceRepository| repository.has_own_licence;
-        if self.repositories.iter().any(has_own_licence) {
-            return elsewhere;
+        for ModelSourceRepository {
+            name,
+            revision,
+            files,
+            ..
+        } in self.repositories
+        {
+            for file in *files {
+                text += &format!("\n  {endpoint}/{name}/resolve/{revision}/{file}");
+            }
         }
-        let files = self.repositories.iter().flat_map(|repository| {
-            let ModelSourceRepository { name, revision, .. } = repository;
-            let url =
-                move |file: &WantedFile| format!("  {endpoint}/{name}/resolve/{revision}/{file}");
-            repository.files.iter().map(url)
-        });
-        let files: Vec<String> = files.collect();
-        format!(
-            "{elsewhere}\nOr copy these files to {directory}; without model.toml, Spotter looks once at a \
-             known picture at each start:\n{}",
-            files.join("\n")
-        )
+        text
     }
 }
 
@@ -159,11 +149,6 @@ impl WantedFile {
             None if self.is_required => Err(self.to_string()),
             names => Ok(names.unwrap_or_default().concat()),
         }
-    }
-
-    fn may_be(&self, file: &str) -> bool {
-        let mut names = self.forms.iter().copied().flatten();
-        names.any(|name| is_named(file, name))
     }
 }
 
@@ -213,13 +198,11 @@ mod tests {
         ] {
             let found = names(*weights, listed).unwrap();
             assert_eq!(found, expected.join(" "), "{listed:?}");
-            assert!(listed.iter().all(|name| preview.may_have(name)));
         }
         let missing = names(*weights, &[INDEX]).unwrap_err();
         assert!(
             missing.ends_with("model-* or model.safetensors"),
             "{missing}"
         );
-        assert!(!preview.may_have("README.md"));
     }
 }

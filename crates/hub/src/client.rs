@@ -59,19 +59,14 @@ pub fn amount(bytes: u64) -> String {
     }
 }
 
-/// Which hub, and as whom.
-pub struct HubSettings {
-    /// Without a slash at its end.
-    pub endpoint: String,
-    pub token: Option<Secret>,
-    /// Before a failed request is repeated for the first time.
-    pub first_pause: Duration,
-}
-
 /// A hub that can be asked. Blocks.
 pub struct HubClient {
     agent: Agent,
-    settings: HubSettings,
+    /// Without a slash at its end.
+    endpoint: String,
+    token: Option<Secret>,
+    /// Before a failed request is repeated for the first time.
+    pub(crate) first_pause: Duration,
 }
 
 /// What the hub records of a repository at a revision.
@@ -88,13 +83,6 @@ pub struct RepositoryRecord {
 pub struct RecordedContent {
     pub size: u64,
     pub hash: RemoteHash,
-}
-
-/// A file at a commit.
-pub struct FileAddress<'a> {
-    pub repository: &'a str,
-    pub commit: &'a str,
-    pub name: &'a str,
 }
 
 /// A part of a file that is being received.
@@ -124,9 +112,9 @@ pub struct Attempts<'a> {
     failed: u32,
 }
 
-impl HubSettings {
+impl HubClient {
     /// `HF_ENDPOINT` and `HF_TOKEN` of this process. The HTTP client reads the variables of proxies itself.
-    pub fn from_environment() -> Result<Self, HubError> {
+    pub fn of_environment() -> Result<Self, HubError> {
         let variable = |name| env::var(name).ok().filter(|value| !value.is_empty());
         let endpoint = variable("HF_ENDPOINT");
         Self::new(endpoint.as_deref(), variable("HF_TOKEN"))
@@ -154,7 +142,19 @@ impl HubSettings {
         {
             return wrong("HF_TOKEN contains characters that no token has; copy it again");
         }
+        let native = rustls_native_certs::load_native_certs();
+        let config = Agent::config_builder()
+            .tls_config(tls_config(&native.certs))
+            .user_agent(concat!("spotter/", env!("CARGO_PKG_VERSION")))
+            // What is compressed on its way has no byte to continue at.
+            .accept_encoding("identity")
+            .http_status_as_error(false)
+            .redirect_auth_headers(RedirectAuthHeaders::SameHost)
+            .timeout_connect(Some(CONNECT_LIMIT))
+            .timeout_per_read(Some(SILENCE_LIMIT))
+            .timeout_per_write(Some(SILENCE_LIMIT));
         Ok(Self {
+            agent: agent(config.build()),
             endpoint: endpoint.to_owned(),
             token: token.map(Secret::new),
             first_pause: Duration::from_secs(1),
@@ -170,29 +170,9 @@ impl HubSettings {
              no login",
         )
     }
-}
-
-impl HubClient {
-    pub fn new(settings: HubSettings) -> Self {
-        let native = rustls_native_certs::load_native_certs();
-        let config = Agent::config_builder()
-            .tls_config(tls_config(&native.certs))
-            .user_agent(concat!("spotter/", env!("CARGO_PKG_VERSION")))
-            // What is compressed on its way has no byte to continue at.
-            .accept_encoding("identity")
-            .http_status_as_error(false)
-            .redirect_auth_headers(RedirectAuthHeaders::SameHost)
-            .timeout_connect(Some(CONNECT_LIMIT))
-            .timeout_per_read(Some(SILENCE_LIMIT))
-            .timeout_per_write(Some(SILENCE_LIMIT));
-        Self {
-            agent: agent(config.build()),
-            settings,
-        }
-    }
 
     pub fn endpoint(&self) -> &str {
-        &self.settings.endpoint
+        &self.endpoint
     }
 
     /// What `repository` has at `revision`. Repeated when it fails in a way that may pass.
@@ -208,17 +188,8 @@ impl HubClient {
         RepositoryRecord::parse(&text, &url)
     }
 
-    /// A short file as a text. Repeated like [`Self::record`].
-    pub fn short_file(
-        &self,
-        file: &FileAddress<'_>,
-        listener: Listener<'_>,
-    ) -> Result<String, HubError> {
-        let attempts = self.attempts(self.url(file), file.name);
-        self.text(attempts, file.repository, listener)
-    }
-
-    fn text(
+    /// The whole text at a URL of a repository. Repeated like [`Self::record`].
+    pub fn text(
         &self,
         mut attempts: Attempts<'_>,
         repository: &str,
@@ -242,23 +213,19 @@ impl HubClient {
         Attempts {
             url,
             name,
-            first_pause: self.settings.first_pause,
+            first_pause: self.first_pause,
             failed: 0,
         }
     }
 
-    pub fn url(&self, file: &FileAddress<'_>) -> String {
-        let FileAddress {
-            repository,
-            commit,
-            name,
-        } = file;
-        format!("{}/{repository}/resolve/{commit}/{name}", self.endpoint())
-    }
-
-    /// Begins to receive a file from byte `start` on. The server may begin at byte 0 instead.
-    pub fn open(&self, file: &FileAddress<'_>, start: u64) -> Result<Transfer, RequestFailure> {
-        let response = self.get(&self.url(file), start, file.repository)?;
+    /// Begins to receive a file of a repository from byte `start` on. The server may begin at byte 0 instead.
+    pub fn open(
+        &self,
+        url: &str,
+        repository: &str,
+        start: u64,
+    ) -> Result<Transfer, RequestFailure> {
+        let response = self.get(url, start, repository)?;
         let is_part = response.status() == StatusCode::PARTIAL_CONTENT;
         let range = response.headers().get(header::CONTENT_RANGE);
         let range = range.and_then(|range| range.to_str().ok());
@@ -281,7 +248,7 @@ impl HubClient {
         repository: &str,
     ) -> Result<Response<Body>, RequestFailure> {
         let mut request = self.agent.get(url);
-        if let Some(token) = &self.settings.token {
+        if let Some(token) = &self.token {
             request = request.header(header::AUTHORIZATION, format!("Bearer {}", token.reveal()));
         }
         if start > 0 {
@@ -305,7 +272,7 @@ impl HubClient {
             408 | 425 | 429 | 500.. => return Err(busy(&response)),
             407 => PROXY_LOGIN_REQUIRED.to_owned(),
             400.. if !is_hub => return Err(busy(&response)),
-            401 | 403 if self.settings.token.is_none() => format!(
+            401 | 403 if self.token.is_none() => format!(
                 "the hub refused {url} without a login (HTTP {status}); log in at {page}, accept its conditions if it shows some, and set \
                  HF_TOKEN to a token of that account"
             ),
@@ -460,50 +427,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_reject_what_is_no_hub_and_print_no_secret() {
-        for endpoint in [
-            "huggingface.co",
-            "ftp://huggingface.co",
-            "https://me:canary@hub",
-            "https://hub/?a=canary",
-            "canary",
+    fn settings_that_are_no_hub_are_rejected_without_a_secret() {
+        let endpoint = |endpoint| (Some(endpoint), None);
+        let token = Some("canary\u{e9}".to_owned());
+        for (endpoint, token) in [
+            endpoint("huggingface.co"),
+            endpoint("ftp://huggingface.co"),
+            endpoint("https://me:canary@hub"),
+            endpoint("https://hub/?a=canary"),
+            (None, token),
         ] {
-            let Err(error) = HubSettings::new(Some(endpoint), None) else {
-                panic!("{endpoint} is accepted");
-            };
-            assert!(!error.to_string().contains("canary"), "{error}");
+            let error = HubClient::new(endpoint, token).err().unwrap().to_string();
+            assert!(!error.contains("canary"), "{error}");
         }
-        let Err(error) = HubSettings::new(None, Some("canary\u{e9}".into())) else {
-            panic!("accepted");
-        };
-        assert!(!error.to_string().contains("canary"), "{error}");
-        let settings = HubSettings::new(Some("http://mirror/hf/"), Some(" hf_x\n".into())).unwrap();
-        assert_eq!(settings.endpoint, "http://mirror/hf");
-        assert_eq!(settings.token.unwrap().reveal(), "hf_x");
+        let client = HubClient::new(Some("http://mirror/hf/"), Some(" hf_x\n".into())).unwrap();
+        assert_eq!(client.endpoint, "http://mirror/hf");
+        assert_eq!(client.token.unwrap().reveal(), "hf_x");
     }
 
     #[test]
     fn token_over_http_is_warned_about_except_on_loopback() {
-        let warning = |endpoint, token: Option<&str>| {
-            let settings = HubSettings::new(Some(endpoint), token.map(str::to_owned));
-            settings.unwrap().warning()
-        };
-        for endpoint in [
-            "http://mirror/hf",
-            "http://10.0.0.7:8080",
-            "http://[fd00::7]",
+        for (endpoint, token, is_warned) in [
+            ("http://mirror/hf", Some("hf_x"), true),
+            ("http://[fd00::7]", Some("hf_x"), true),
+            ("http://mirror/hf", None, false),
+            ("https://mirror/hf", Some("hf_x"), false),
+            ("http://localhost:8080", Some("hf_x"), false),
+            ("http://[::1]:80", Some("hf_x"), false),
         ] {
-            let text = warning(endpoint, Some("hf_x")).unwrap();
-            assert!(text.contains("can read HF_TOKEN"), "{text}");
-            assert_eq!(warning(endpoint, None), None);
-        }
-        for endpoint in [
-            "https://mirror/hf",
-            "http://localhost:8080",
-            "http://127.0.0.1",
-            "http://[::1]:80",
-        ] {
-            assert_eq!(warning(endpoint, Some("hf_x")), None, "{endpoint}");
+            let client = HubClient::new(Some(endpoint), token.map(str::to_owned));
+            assert_eq!(client.unwrap().warning().is_some(), is_warned, "{endpoint}");
         }
     }
 

@@ -9,8 +9,7 @@ use std::{
 use crate::{
     catalogue::{KnownModel, ModelSourceRepository},
     client::{
-        FetchNews, FileAddress, HubClient, Listener, RecordedContent, RepositoryRecord,
-        RequestFailure, amount,
+        FetchNews, HubClient, Listener, RecordedContent, RepositoryRecord, RequestFailure, amount,
     },
     error::HubError,
     hash::{FileHashes, sha256},
@@ -27,22 +26,8 @@ pub struct FetchRequest<'a> {
     pub directory: &'a Path,
     /// UTC, like `2026-11-27`.
     pub today: String,
-    /// Is called before the first byte, for each licence that is not accepted yet; the error says why it is not.
-    pub accept: &'a mut dyn FnMut(&LicenceText<'_>) -> Result<(), String>,
-}
-
-/// A licence to accept.
-#[derive(Debug)]
-pub struct LicenceText<'a> {
-    pub repository: &'a str,
-    /// Its licence file.
-    pub file: &'a str,
-    /// Its page, at the commit.
-    pub page: &'a str,
-    /// From the hub: not safe to print.
-    pub text: &'a str,
-    /// The user accepted another text of this repository before.
-    pub has_changed: bool,
+    /// The user accepts licences that are not accepted yet. Without it, nothing is fetched.
+    pub accepts_licences: bool,
 }
 
 /// A repository, and what the hub records of it.
@@ -72,7 +57,7 @@ struct PartFile {
 /// complete and verified, nothing in the directory changes but `NAME.part`. Blocks.
 pub fn fetch(
     client: &HubClient,
-    mut request: FetchRequest<'_>,
+    request: &FetchRequest<'_>,
     listener: Listener<'_>,
 ) -> Result<ModelRecord, HubError> {
     let (model, directory) = (request.model, request.directory);
@@ -95,8 +80,7 @@ pub fn fetch(
     let earlier_licences = earlier.as_ref().map_or(&[][..], |record| &record.licences);
     let mut licences = Vec::new();
     for repository in repositories.iter().filter(|r| r.source.has_own_licence) {
-        let licence =
-            accepted_licence(client, &mut request, repository, earlier_licences, listener)?;
+        let licence = accepted_licence(client, request, repository, earlier_licences, listener)?;
         licences.push(licence);
     }
     let (mut files, mut parts) = (Vec::new(), Vec::new());
@@ -218,7 +202,7 @@ fn check_room(directory: &Path, missing: u64, listener: Listener<'_>) -> Result<
 /// The licence of a repository that requires its acceptance. What an earlier record of the directory has accepted is not asked again.
 fn accepted_licence(
     client: &HubClient,
-    request: &mut FetchRequest<'_>,
+    request: &FetchRequest<'_>,
     at_commit: &RepositoryAtCommit,
     earlier: &[AcceptedLicence],
     listener: Listener<'_>,
@@ -230,25 +214,27 @@ fn accepted_licence(
             "{repository} has no licence file, so there is no text to accept; nothing was fetched: read {page}, and update Spotter"
         ))
     })?;
-    let text = client.short_file(&at_commit.address(file), listener)?;
+    let attempts = client.attempts(at_commit.url(client, file), file);
+    let text = client.text(attempts, repository, listener)?;
     // The file itself is compared with the hub's record when it is fetched.
     let sha256 = sha256(text.as_bytes());
     let known = earlier.iter().find(|known| known.repository == repository);
     if let Some(known) = known.filter(|known| known.sha256 == sha256) {
         return Ok(known.clone());
     }
-    let licence = LicenceText {
-        repository,
-        file,
-        page: &format!("{page}/blob/{}/{file}", at_commit.record.commit),
-        text: &text,
-        has_changed: known.is_some(),
-    };
-    (request.accept)(&licence).map_err(|reason| {
-        HubError::Final(format!(
-            "the licence of {repository} ({file}) was not accepted: {reason}; nothing was fetched"
-        ))
-    })?;
+    let page = format!("{page}/blob/{}/{file}", at_commit.record.commit);
+    if !request.accepts_licences {
+        let changed = match known {
+            Some(_) => "has changed since it was accepted",
+            None => "is not accepted",
+        };
+        return Err(HubError::Final(format!(
+            "the licence of {repository} ({file}) {changed}, so nothing was fetched; read it at {page} and repeat the command with \
+             --accept-licence"
+        )));
+    }
+    let note = format!("licence of {repository} ({file}) accepted: {page}");
+    listener(&FetchNews::Note(note));
     Ok(AcceptedLicence {
         repository: repository.to_owned(),
         file: file.to_owned(),
@@ -258,12 +244,9 @@ fn accepted_licence(
 }
 
 impl RepositoryAtCommit {
-    fn address<'a>(&'a self, name: &'a str) -> FileAddress<'a> {
-        FileAddress {
-            repository: self.source.name,
-            commit: &self.record.commit,
-            name,
-        }
+    fn url(&self, client: &HubClient, file: &str) -> String {
+        let (hub, repository) = (client.endpoint(), self.source.name);
+        format!("{hub}/{repository}/resolve/{}/{file}", self.record.commit)
     }
 
     /// The name of the licence file, if its licence has to be accepted.
@@ -345,7 +328,7 @@ impl FileOrder<'_> {
         Err(HubError::Final(format!(
             "{} has the wrong content: the hub records {}, received was {received}, twice; nothing in the directory was changed; try \
              again later, or without the mirror or proxy that changes files",
-            client.url(&self.repository.address(name)),
+            self.repository.url(client, name),
             self.content.hash
         )))
     }
@@ -357,11 +340,11 @@ impl FileOrder<'_> {
         part: &mut PartFile,
         listener: Listener<'_>,
     ) -> Result<(), HubError> {
-        let (address, size) = (self.repository.address(self.name), self.content.size);
-        let mut attempts = client.attempts(client.url(&address), self.name);
+        let (repository, size) = (self.repository.source.name, self.content.size);
+        let mut attempts = client.attempts(self.repository.url(client, self.name), self.name);
         while part.length < size {
             let before = part.length;
-            let failure = match client.open(&address, before) {
+            let failure = match client.open(&attempts.url, repository, before) {
                 Ok(transfer) => {
                     if transfer.start != before {
                         part.restart()?;

@@ -1,29 +1,19 @@
 //! The hashes by which the hub names a file's content.
 
-use std::{
-    fmt,
-    io::{self, Read},
-};
+use std::io::{self, Read};
 
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
 
 /// What the hub records of a file's content; lower-case hex.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
 pub enum RemoteHash {
     /// Of a large file (LFS).
+    #[display("SHA-256 {_0}")]
     Sha256(String),
     /// Of a small file: its git blob id, SHA-1 of `blob SIZE`, a zero byte and the content.
+    #[display("git blob {_0}")]
     GitBlob(String),
-}
-
-impl fmt::Display for RemoteHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Sha256(hex) => write!(f, "SHA-256 {hex}"),
-            Self::GitBlob(hex) => write!(f, "git blob {hex}"),
-        }
-    }
 }
 
 /// The hashes of a content.

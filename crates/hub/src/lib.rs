@@ -18,7 +18,7 @@ mod fetch;
 mod hash;
 
 pub use catalogue::{KNOWN_MODELS, KnownModel, ModelSourceRepository, WantedFile};
-pub use client::{FetchNews, HubClient, HubSettings, amount};
-pub use directory::{check_file, is_root, model_files, remove_files};
+pub use client::{FetchNews, HubClient, amount};
+pub use directory::{check_file, is_root};
 pub use error::HubError;
-pub use fetch::{FetchRequest, LicenceText, fetch};
+pub use fetch::{FetchRequest, fetch};

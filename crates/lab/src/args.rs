@@ -5,7 +5,7 @@ use std::{num::NonZeroUsize, path::PathBuf};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde::Serialize;
 
-use spotter::cli::args::{ModelArgs, PRECISIONS, one_of};
+use spotter::cli::args::{ModelArgs, precision};
 use spotter_config::PrecisionSetting;
 use spotter_engine::model::{ModelConfig, released_config};
 
@@ -140,7 +140,7 @@ pub struct CapacityArgs {
     #[arg(long, value_name = "DIR")]
     pub model: Option<PathBuf>,
     /// Of the device `real`: arithmetic on a GPU
-    #[arg(long, value_parser = one_of(PRECISIONS), default_value = "bf16")]
+    #[arg(long, value_parser = precision(), default_value = "bf16")]
     pub precision: PrecisionSetting,
     /// Of the device `real`: frames, pixels across and down
     #[arg(long, value_name = "WxH", value_parser = size, default_value = "1280x720")]

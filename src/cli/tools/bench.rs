@@ -8,14 +8,13 @@ use std::{fmt, sync::Arc, thread, time::Duration};
 
 use anyhow::{Context as _, bail};
 use serde::Serialize;
-use serde_json::Value;
 use tokio::task::JoinSet;
 
 use crate::{
     cli::{
         args::BenchArgs,
         out::{counted, remark, say},
-        table::{TextTable, known},
+        table::TextTable,
     },
     ops::{machine::Machine, process},
 };
@@ -23,7 +22,7 @@ use spotter_cameras::ingest;
 use spotter_config as config;
 use spotter_core::{CameraId, Clock, Look, Picture, SystemClock, Task, WallTime};
 use spotter_engine::{
-    open::{self, ExpectedLook, ModelCard},
+    open::{self, ExpectedLook},
     service::{
         Engine,
         handle::{self, EngineHandle},
@@ -69,19 +68,19 @@ pub fn bench(args: &BenchArgs) -> anyhow::Result<()> {
         decoder.inspect_err(|error| remark(format_args!("decoder not measured: {error:#}")));
     let report = CapacityReport {
         machine: Machine::now(),
-        model: engine.card.name.to_string(),
-        device: engine.card.device,
-        is_gpu: engine.card.gpu.is_some(),
         size: args.size,
         prompts: args.prompts.into(),
         rate_hz: args.rate,
-        look_ms: engine.single.as_secs_f64() * 1e3,
-        permits: engine.permits,
-        looks_per_s: engine.looks_per_s,
+        capacity: Capacity::new(
+            engine.looks_per_s / args.rate,
+            decoder.as_ref().ok().map(DecoderReport::cameras),
+            engine.is_gpu,
+        ),
+        engine,
         decoder: decoder.ok(),
     };
     match args.json {
-        true => say(report.json()?),
+        true => say(serde_json::to_string(&report)?),
         false => say(&report),
     }
 }
@@ -117,12 +116,17 @@ struct LookSubject {
 }
 
 /// What an engine did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 struct EngineSpeed {
-    card: ModelCard,
+    model: String,
+    device: String,
+    #[serde(skip)]
+    is_gpu: bool,
     /// Median of looks one at a time.
-    single: Duration,
-    /// Looks at once, learned.
+    look_ms: f64,
+    /// Looks at once that the engine learned to be best.
     permits: usize,
+    /// With as many looks at once.
     looks_per_s: f64,
 }
 
@@ -151,8 +155,10 @@ async fn measured(
     drop(engine);
     end.over().await;
     Ok(EngineSpeed {
-        card,
-        single,
+        model: card.name.to_string(),
+        is_gpu: card.gpu.is_some(),
+        device: card.device,
+        look_ms: single.as_secs_f64() * 1e3,
         // None are free in the moment in which a look is in a hurry.
         permits: permits.max(1),
         looks_per_s,
@@ -201,23 +207,19 @@ async fn at_once(
     for camera in 0..cameras {
         looks.spawn(begin(camera, 0));
     }
-    let (mut answers, mut from, mut counted) = (0, subject.clock.now(), None);
+    let (mut answers, mut from, mut is_learning) = (0, subject.clock.now(), true);
     while let Some(ended) = looks.join_next().await {
         let (camera, number) = ended??;
         let now = subject.clock.now();
         answers += 1;
-        let has_learned = answers >= LEARNING_ANSWERS
-            || answers >= LEARNING_ANSWERS_MIN && now.since(from) >= time;
-        match &mut counted {
-            None if has_learned => (from, counted) = (now, Some(0)),
-            None => {}
-            Some(counted) => {
-                *counted += 1;
-                let elapsed = now.since(from);
-                if elapsed >= time {
-                    return Ok(f64::from(*counted) / elapsed.as_secs_f64());
-                }
+        let elapsed = now.since(from);
+        let is_over = elapsed >= time;
+        if is_learning {
+            if answers >= LEARNING_ANSWERS || answers >= LEARNING_ANSWERS_MIN && is_over {
+                (answers, from, is_learning) = (0, now, false);
             }
+        } else if is_over {
+            return Ok(f64::from(answers) / elapsed.as_secs_f64());
         }
         looks.spawn(begin(camera, number + 1));
     }
@@ -245,12 +247,15 @@ impl LookSubject {
 /// Decodes a recorded street with libav on one thread.
 fn decoder(args: &BenchArgs) -> anyhow::Result<DecoderReport> {
     ingest::start_gstreamer()?;
-    let (width, height) = args.size;
+    let ((width, height), fps) = (args.size, u32::from(args.fps));
+    // 2000 kbit/s for 1280x720 at 15 frames per second, as small cameras send it.
+    let pixels_per_s = u64::from(width) * u64::from(height) * u64::from(fps);
+    let kbit_per_s = (pixels_per_s * 2000 / (1280 * 720 * 15)).max(200) as u32;
     let encoding = Encoding {
         width: width as usize,
         height: height as usize,
-        fps: args.fps.into(),
-        kbit_per_s: kbit_per_s(args.size.0, args.size.1, args.fps),
+        fps,
+        kbit_per_s,
     };
     let tape = StreetTape::record(Street::new(STREET_SEED), STREET_START, encoding, TAPE_PAIRS)?;
     let used = || process::processor_time().context("/proc/self/stat cannot be read");
@@ -266,12 +271,6 @@ fn decoder(args: &BenchArgs) -> anyhow::Result<DecoderReport> {
             });
         }
     }
-}
-
-/// About 2000 kbit/s for 1280x720 at 15 frames per second, as small cameras send it.
-fn kbit_per_s(width: u32, height: u32, fps: u16) -> u32 {
-    let pixels_per_s = u64::from(width) * u64::from(height) * u64::from(fps);
-    (pixels_per_s * 2000 / (1280 * 720 * 15)).max(200) as u32
 }
 
 /// Decoding one stream in software.
@@ -299,24 +298,27 @@ impl DecoderReport {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 struct CapacityReport {
     machine: Machine,
-    model: String,
-    device: String,
-    #[serde(skip)]
-    is_gpu: bool,
+    #[serde(flatten)]
+    engine: EngineSpeed,
     /// Pixels across and down.
     size: (u32, u32),
     /// Prompts of each look.
     prompts: usize,
     /// Looks per second and camera.
     rate_hz: f64,
-    /// Median of looks one at a time.
-    look_ms: f64,
-    /// Looks at once that the engine learned to be best.
-    permits: usize,
-    /// With as many looks at once.
-    looks_per_s: f64,
     /// `None` when GStreamer has no H.264 decoder or encoder.
     decoder: Option<DecoderReport>,
+    #[serde(flatten)]
+    capacity: Capacity,
+}
+
+/// Numbers of cameras, rounded down.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Capacity {
+    cameras: u64,
+    cameras_by_engine: u64,
+    cameras_by_decoder: Option<u64>,
+    limit: CapacityLimit,
 }
 
 /// What a machine runs out of first.
@@ -329,88 +331,73 @@ enum CapacityLimit {
     Cores,
 }
 
-impl CapacityReport {
-    fn cameras_by_engine(&self) -> f64 {
-        self.looks_per_s / self.rate_hz
-    }
-
-    /// The number of cameras and what limits it.
-    fn cameras(&self) -> (f64, CapacityLimit) {
-        let engine = self.cameras_by_engine();
-        match self.decoder.as_ref().map(DecoderReport::cameras) {
-            None => (engine, CapacityLimit::Engine),
-            Some(decoder) if !self.is_gpu => {
-                (1.0 / (1.0 / engine + 1.0 / decoder), CapacityLimit::Cores)
+impl Capacity {
+    fn new(by_engine: f64, by_decoder: Option<f64>, is_gpu: bool) -> Self {
+        let (cameras, limit) = match by_decoder {
+            Some(decoder) if !is_gpu => {
+                let together = 1.0 / (1.0 / by_engine + 1.0 / decoder);
+                (together, CapacityLimit::Cores)
             }
-            Some(decoder) if decoder < engine => (decoder, CapacityLimit::Decoder),
-            Some(_) => (engine, CapacityLimit::Engine),
+            Some(decoder) if decoder < by_engine => (decoder, CapacityLimit::Decoder),
+            Some(_) | None => (by_engine, CapacityLimit::Engine),
+        };
+        Self {
+            cameras: cameras as u64,
+            cameras_by_engine: by_engine as u64,
+            cameras_by_decoder: by_decoder.map(|cameras| cameras as u64),
+            limit,
         }
-    }
-
-    /// The report, the numbers of cameras and the limit.
-    fn json(&self) -> serde_json::Result<Value> {
-        let (cameras, limit) = self.cameras();
-        let mut json = serde_json::to_value(self)?;
-        json["cameras_by_engine"] = (self.cameras_by_engine() as u64).into();
-        let by_decoder = self.decoder.as_ref().map(|d| d.cameras() as u64);
-        json["cameras_by_decoder"] = by_decoder.into();
-        json["cameras"] = (cameras as u64).into();
-        json["limit"] = serde_json::to_value(limit)?;
-        Ok(json)
     }
 }
 
 impl fmt::Display for CapacityReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (width, height) = self.size;
+        let (engine, capacity, rate) = (&self.engine, &self.capacity, self.rate_hz);
         writeln!(f, "{}", self.machine)?;
-        writeln!(f, "{} on {}", self.model, self.device)?;
+        writeln!(f, "{} on {}", engine.model, engine.device)?;
+        let prompts = counted(self.prompts, "prompt");
         writeln!(
             f,
-            "{width}x{height} pixels, {} per look, {} looks/s per camera\n",
-            counted(self.prompts, "prompt"),
-            self.rate_hz
+            "{width}x{height} pixels, {prompts} per look, {rate} looks/s per camera\n"
         )?;
-        let row = |name: &str, measured: String, cameras: Option<f64>| {
-            let cameras =
-                cameras.map_or_else(String::new, |cameras| known(Some(cameras.floor()), 0));
+        let row = |name: &str, measured: String, cameras: Option<u64>| {
+            let cameras = cameras.map(|cameras| cameras.to_string());
             vec![
                 ("", name.to_owned()),
                 ("measured", measured),
-                ("cameras", cameras),
+                ("cameras", cameras.unwrap_or_default()),
             ]
         };
-        let decoded = self
-            .decoder
-            .as_ref()
-            .map_or("not measured".into(), |decoder| {
-                let (ms, cores) = (decoder.ms_per_frame, decoder.cores_per_camera());
-                let (all, fps) = (decoder.cores, decoder.fps);
-                format!("{ms:.2} ms/frame, {cores:.2} of {all} cores at {fps} fps")
-            });
-        let single = format!("{:.1} ms, {:.1} looks/s", self.look_ms, 1e3 / self.look_ms);
-        let at_once = format!("{} at once", counted(self.permits, "look"));
-        let speed = format!("{:.1} looks/s", self.looks_per_s);
-        let by_decoder = self.decoder.as_ref().map(DecoderReport::cameras);
+        let decoded = self.decoder.as_ref().map(|decoder| {
+            let (ms, cores) = (decoder.ms_per_frame, decoder.cores_per_camera());
+            let (all, fps) = (decoder.cores, decoder.fps);
+            format!("{ms:.2} ms/frame, {cores:.2} of {all} cores at {fps} fps")
+        });
+        let decoded = decoded.unwrap_or_else(|| "not measured".to_owned());
+        let ms = engine.look_ms;
+        let single = format!("{ms:.1} ms, {:.1} looks/s", 1e3 / ms);
+        let at_once = format!("{} at once", counted(engine.permits, "look"));
+        let speed = format!("{:.1} looks/s", engine.looks_per_s);
         let rows = [
             row("one look at a time", single, None),
-            row(&at_once, speed, Some(self.cameras_by_engine())),
-            row("software decoder (libav)", decoded, by_decoder),
+            row(&at_once, speed, Some(capacity.cameras_by_engine)),
+            row(
+                "software decoder (libav)",
+                decoded,
+                capacity.cameras_by_decoder,
+            ),
         ];
         write!(f, "{}", TextTable::new(rows))?;
-        let (cameras, limit) = self.cameras();
-        let limit = match limit {
+        let limit = match capacity.limit {
             CapacityLimit::Engine => "the engine limits first",
             CapacityLimit::Decoder => {
                 "decoding limits first; a hardware decoder or `decode = \"keyframes\"` helps"
             }
             CapacityLimit::Cores => "engine and decoder share the cores",
         };
-        write!(
-            f,
-            "\nThis machine can watch about {}: {limit}.",
-            counted(cameras as usize, "camera")
-        )
+        let cameras = counted(capacity.cameras as usize, "camera");
+        write!(f, "\nThis machine can watch about {cameras}: {limit}.")
     }
 }
 
@@ -418,47 +405,47 @@ impl fmt::Display for CapacityReport {
 mod tests {
     use super::*;
 
-    fn report(is_gpu: bool, ms_per_frame: f64) -> CapacityReport {
-        CapacityReport {
+    #[test]
+    fn capacity_is_that_of_the_scarcer_resource() {
+        let decoder = DecoderReport {
+            fps: 10,
+            ms_per_frame: 20.0,
+            cores: 4,
+        };
+        for (by_engine, by_decoder, is_gpu, cameras, limit) in [
+            (40.0, Some(200.0), true, 40, CapacityLimit::Engine),
+            (
+                40.0,
+                Some(decoder.cameras()),
+                true,
+                20,
+                CapacityLimit::Decoder,
+            ),
+            (40.0, Some(40.0), false, 20, CapacityLimit::Cores),
+            (40.0, None, false, 40, CapacityLimit::Engine),
+        ] {
+            let capacity = Capacity::new(by_engine, by_decoder, is_gpu);
+            assert_eq!((capacity.cameras, capacity.limit), (cameras, limit));
+        }
+        let report = CapacityReport {
             machine: Machine::default(),
-            model: "moondream-2b".into(),
-            device: "cuda 0".into(),
-            is_gpu,
+            engine: EngineSpeed {
+                model: "moondream-2b".into(),
+                device: "cuda 0".into(),
+                is_gpu: true,
+                look_ms: 20.0,
+                permits: 8,
+                looks_per_s: 80.0,
+            },
             size: (1280, 720),
             prompts: 1,
             rate_hz: 2.0,
-            look_ms: 20.0,
-            permits: 8,
-            looks_per_s: 80.0,
-            decoder: Some(DecoderReport {
-                fps: 10,
-                ms_per_frame,
-                cores: 4,
-            }),
-        }
-    }
-
-    #[test]
-    fn capacity_is_that_of_the_scarcer_resource() {
-        let (cameras, limit) = report(true, 2.0).cameras();
-        assert_eq!((cameras.round(), limit), (40.0, CapacityLimit::Engine));
-        let (cameras, limit) = report(true, 20.0).cameras();
-        assert_eq!((cameras.round(), limit), (20.0, CapacityLimit::Decoder));
-        let (cameras, limit) = report(false, 10.0).cameras();
-        assert_eq!((cameras.round(), limit), (20.0, CapacityLimit::Cores));
-        let without = CapacityReport {
-            decoder: None,
-            ..report(false, 1.0)
+            capacity: Capacity::new(40.0, Some(20.0), true),
+            decoder: Some(decoder),
         };
-        assert_eq!(without.cameras(), (40.0, CapacityLimit::Engine));
-        assert!(without.to_string().contains("about 40 cameras"));
-    }
-
-    #[test]
-    fn json_report_names_cameras_and_limit() {
-        let json = report(true, 20.0).json().unwrap();
+        assert!(report.to_string().contains("about 20 cameras: decoding"));
+        let json = serde_json::to_value(report).unwrap();
         assert_eq!(json["cameras"], 20);
-        assert_eq!(json["cameras_by_engine"], 40);
         assert_eq!(json["limit"], "decoder");
         assert_eq!(json["decoder"]["cores"], 4);
     }

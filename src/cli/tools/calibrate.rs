@@ -14,7 +14,7 @@ use spotter_config::{Environment, ModelSource};
 use spotter_core::Picture;
 use spotter_engine::{
     cpu,
-    model::{self, CalibrationState, LoadedModel, ModelCalibration},
+    model::{self, CalibrationState, ModelCalibration},
 };
 
 /// More pictures show hardly larger values, and their states would fill the memory: 30 MB each.
@@ -31,28 +31,22 @@ pub fn calibrate(args: &ModelCalibrateArgs) -> anyhow::Result<()> {
     let pictures = spread(&paths, PICTURES_MAX).into_iter();
     let pictures = pictures.map(|path| ask::load(path));
     let pictures: Vec<Picture> = pictures.collect::<anyhow::Result<_>>()?;
-    let LoadedModel {
-        name,
-        weights_sha256,
-        config,
-        weights,
-        ..
-    } = model::load_model(&ModelSource::Directory(directory.clone()))?;
+    let model = model::load_model(&ModelSource::Directory(directory.clone()))?;
     remark(format_args!(
-        "{name}: measuring {} pictures in f32 on the CPU, which takes a Moondream 2 a minute or more each on few cores",
+        "{}: measuring {} pictures in f32 on the CPU, which takes a Moondream 2 a minute or more each on few cores",
+        model.name,
         pictures.len()
     ));
-    let mut progress = |blocks: cpu::MeasuredBlocks| {
-        let cpu::MeasuredBlocks { done, all } = blocks;
+    let mut progress = |cpu::MeasuredBlocks { done, all }| {
         if done % PROGRESS_EVERY == 0 || done == all {
             remark(format_args!("block {done} of {all}"));
         }
     };
-    let measured = cpu::measure_layers(&config, weights, &pictures, &mut progress)?;
+    let measured = cpu::measure_layers(&model.config, model.weights, &pictures, &mut progress)?;
     let errors = measured.by_error();
     let path = directory.join(ModelCalibration::FILE);
     measured
-        .write(&directory, &weights_sha256, &config)
+        .write(&directory, &model.weights_sha256, &model.config)
         .with_context(|| format!("writing {}", path.display()))?;
     say(CalibrationState::Measured(measured).about_int8("bf16"))?;
     say("the largest errors in int8:")?;

@@ -8,7 +8,7 @@
 //! ```
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt, fs,
     path::{Path, PathBuf},
 };
@@ -21,7 +21,7 @@ use spotter_core::{
 };
 use spotter_engine::open::ModelCard;
 use spotter_street::score::{
-    HitShare, MatchTally, Matches, TruthObject, match_boxes, match_points, same_answer,
+    HitShare, MatchTally, TruthObject, match_boxes, match_points, same_answer,
 };
 
 use super::{
@@ -67,13 +67,6 @@ pub fn eval(args: &EvalPicturesArgs) -> anyhow::Result<()> {
         }
     };
     let given = answers(&args.model, &pictures)?;
-    if let Some(reference) = &reference {
-        let (precision, device) = (&given.card.precision, &given.card.device);
-        ensure!(
-            reference.card.precision != *precision,
-            "here the model runs in {precision} ({device}) with that --precision too: there is nothing to compare"
-        );
-    }
     let mut evaluation = Evaluation::default();
     for (index, (picture, answers)) in pictures.iter().zip(&given.answers).enumerate() {
         evaluation.add(index, picture, answers);
@@ -102,7 +95,10 @@ struct AskedPicture {
 
 /// An answer that is taken for right, each part of it with the probability that it is.
 enum RightAnswer {
-    Objects(Vec<(TruthObject, f64)>),
+    Objects {
+        things: Vec<TruthObject>,
+        probabilities: Vec<f64>,
+    },
     Text(String, f64),
 }
 
@@ -119,36 +115,33 @@ fn asked_pictures(args: &EvalPicturesArgs) -> anyhow::Result<Vec<AskedPicture>> 
         is_compared || (labelled.pictures.values().all(has_labels) && args.query.is_empty()),
         "a folder of pictures, and --query, have no labels: with --against bf16, what bf16 answers is taken for right"
     );
-    let objects = object_prompts(args, &labelled)?;
-    let queries = args.query.iter().map(|question| query(question, &[]));
-    let queries: Vec<Task> = queries.collect();
-    let pictures = labelled.pictures.into_iter().map(|(path, labels)| {
-        let is_of_objects = is_compared || labels.objects.is_some();
-        let mut picture = AskedPicture {
-            path,
-            tasks: Vec::new(),
-            known: Vec::new(),
-        };
-        let of_category = labels.objects.unwrap_or_default();
-        for task in objects.iter().filter(|_| is_of_objects) {
-            let truth = of_category.get(task.text()).into_iter().flatten();
-            picture.known.push(RightAnswer::Objects(
-                truth.map(|thing| (*thing, 1.0)).collect(),
-            ));
-            picture.tasks.push(task.clone());
+    let objects = object_prompts(args, &labelled.categories)?;
+    let mut pictures = Vec::new();
+    for (path, labels) in labelled.pictures {
+        let (mut tasks, mut known) = (Vec::new(), Vec::new());
+        if is_compared || labels.objects.is_some() {
+            let mut of_category = labels.objects.unwrap_or_default();
+            for task in &objects {
+                let things = of_category.remove(task.text()).unwrap_or_default();
+                let probabilities = vec![1.0; things.len()];
+                known.push(RightAnswer::Objects {
+                    things,
+                    probabilities,
+                });
+                tasks.push(task.clone());
+            }
         }
         for labelled in labels.questions {
-            picture
-                .tasks
-                .push(query(&labelled.question, &labelled.choices));
-            picture.known.push(RightAnswer::Text(labelled.answer, 1.0));
+            tasks.push(query(&labelled.question, &labelled.choices));
+            known.push(RightAnswer::Text(labelled.answer, 1.0));
         }
-        picture.tasks.extend(queries.iter().cloned());
-        picture
-    });
-    let pictures: Vec<AskedPicture> = pictures.collect();
+        tasks.extend(args.query.iter().map(|question| query(question, &[])));
+        if !tasks.is_empty() {
+            pictures.push(AskedPicture { path, tasks, known });
+        }
+    }
     ensure!(
-        pictures.iter().any(|picture| !picture.tasks.is_empty()),
+        !pictures.is_empty(),
         "say what to ask: --detect \"person\", --point \"door handle\" or --query \"Is the gate open?\", as often as needed"
     );
     Ok(pictures)
@@ -157,27 +150,27 @@ fn asked_pictures(args: &EvalPicturesArgs) -> anyhow::Result<Vec<AskedPicture>> 
 /// What is looked for in pictures, by default all categories of the file of objects.
 fn object_prompts(
     args: &EvalPicturesArgs,
-    labelled: &LabelledPictures,
+    labelled: &BTreeSet<String>,
 ) -> anyhow::Result<Vec<Task>> {
-    let all = &labelled.categories;
     for named in args.detect.iter().chain(&args.point) {
         ensure!(!named.trim().is_empty(), "--detect and --point need a text");
         ensure!(
-            args.against.is_some() || all.contains(named),
+            args.against.is_some() || labelled.contains(named),
             "no labels for {named:?}; the labelled categories are: {}",
-            Vec::from_iter(all.iter().map(String::as_str)).join(", ")
+            Vec::from_iter(labelled.iter().map(String::as_str)).join(", ")
         );
     }
-    let detect = |object: &String| Task::Detect {
-        object: object.trim().to_owned(),
+    let detect = match args.detect.is_empty() && args.point.is_empty() {
+        true => labelled.iter().collect(),
+        false => Vec::from_iter(&args.detect),
     };
-    if args.detect.is_empty() && args.point.is_empty() {
-        return Ok(all.iter().map(detect).collect());
-    }
-    let points = args.point.iter().map(|object| Task::Point {
+    let detect = detect.into_iter().map(|object| Task::Detect {
         object: object.trim().to_owned(),
     });
-    Ok(args.detect.iter().map(detect).chain(points).collect())
+    let point = args.point.iter().map(|object| Task::Point {
+        object: object.trim().to_owned(),
+    });
+    Ok(detect.chain(point).collect())
 }
 
 fn query(question: &str, choices: &[String]) -> Task {
@@ -210,23 +203,16 @@ fn answers(model: &ModelArgs, pictures: &[AskedPicture]) -> anyhow::Result<Answe
             let (precision, nth, all) = (&card.precision, done + 1, pictures.len());
             remark(format_args!("{precision}: picture {nth} of {all}"));
         }
-        if picture.tasks.is_empty() {
-            answers.push(Vec::new());
-            continue;
-        }
         let name = || picture.path.display().to_string();
         let look = Look::still(ask::load(&picture.path)?, picture.tasks.clone());
         let look = look.with_context(name)?;
         let prompts = look.prompts.clone();
         let found = engine.look(look)?.into_answers();
-        let found = found.map_err(anyhow::Error::msg).with_context(name)?;
+        let mut found = found.map_err(anyhow::Error::msg).with_context(name)?;
         // Answers come as they are finished.
-        let of_prompt = |id| found.iter().find(|answer: &&Answer| answer.prompt.id == id);
-        let in_order: Option<Vec<AnswerBody>> = prompts
-            .iter()
-            .map(|prompt| of_prompt(prompt.id.clone()).map(|answer| answer.body.clone()))
-            .collect();
-        answers.push(in_order.with_context(|| format!("{}: an answer is missing", name()))?);
+        let place = |answer: &Answer| prompts.iter().position(|p| p.id == answer.prompt.id);
+        found.sort_by_key(place);
+        answers.push(found.into_iter().map(|answer| answer.body).collect());
     }
     Ok(AnsweredPictures {
         card,
@@ -262,22 +248,29 @@ fn take_for_right(reference: &AnsweredPictures, pictures: &mut [AskedPicture]) {
 }
 
 fn known_answer(answer: &AnswerBody, share: impl Fn(f64) -> f64) -> RightAnswer {
-    let thing = |bounds: NormBox, score: f64| {
-        let ignored = false;
-        (TruthObject { bounds, ignored }, share(score))
-    };
-    match answer {
-        AnswerBody::Boxes(found) => {
-            let things = found.iter().map(|one| thing(one.place, one.score));
-            RightAnswer::Objects(things.collect())
+    let (bounds, scores): (Vec<NormBox>, _) = match answer {
+        AnswerBody::Text { text, score, .. } => {
+            return RightAnswer::Text(text.clone(), share(*score));
         }
+        AnswerBody::Boxes(found) => places_and_scores(found),
         AnswerBody::Points(found) => {
-            let things = found.iter().map(|one| thing(around(one.place), one.score));
-            RightAnswer::Objects(things.collect())
+            let (points, scores) = places_and_scores(found);
+            (points.into_iter().map(around).collect(), scores)
         }
-        AnswerBody::Text { text, score, .. } => RightAnswer::Text(text.clone(), share(*score)),
-        AnswerBody::Outline(_) => RightAnswer::Objects(Vec::new()),
+        AnswerBody::Outline(_) => Default::default(),
+    };
+    let ignored = false;
+    let things = bounds.into_iter();
+    RightAnswer::Objects {
+        things: things
+            .map(|bounds| TruthObject { bounds, ignored })
+            .collect(),
+        probabilities: scores.into_iter().map(share).collect(),
     }
+}
+
+fn places_and_scores<T: Copy>(found: &[FoundObject<T>]) -> (Vec<T>, Vec<f64>) {
+    found.iter().map(|one| (one.place, one.score)).unzip()
 }
 
 fn around(at: NormPoint) -> NormBox {
@@ -301,73 +294,69 @@ impl Evaluation {
         let mut shares = Vec::new();
         let asked = picture.tasks.iter().zip(&picture.known);
         for ((task, known), answer) in asked.zip(answers) {
-            let right = match (known, answer) {
-                (RightAnswer::Objects(known), AnswerBody::Boxes(found)) => {
-                    self.add_objects(index, task, known, &compared(found, known, match_boxes))
-                }
-                (RightAnswer::Objects(known), AnswerBody::Points(found)) => {
-                    self.add_objects(index, task, known, &compared(found, known, match_points))
-                }
-                (RightAnswer::Text(known, share), AnswerBody::Text { text, score, .. }) => {
-                    let is_right = same_answer(known, text);
-                    self.questions.count(is_right);
-                    let right = if is_right { *share } else { 0.0 };
-                    self.score(ScoredKind::Query, index, *score, right);
-                    f64::from(u8::from(is_right))
-                }
-                _ => continue,
-            };
-            shares.push(right);
+            shares.extend(self.right_share(index, task, known, answer));
         }
         let mean = shares.iter().sum::<f64>() / shares.len().max(1) as f64;
         self.shares.push(if shares.is_empty() { 1.0 } else { mean });
     }
 
-    /// Returns how much of the answer is right. Objects on ignored things are neither right nor wrong.
-    fn add_objects(
+    /// How much of an answer is right. Objects on ignored things are neither right nor wrong.
+    fn right_share(
         &mut self,
         picture: usize,
         task: &Task,
-        known: &[(TruthObject, f64)],
-        compared: &ComparedObjects,
-    ) -> f64 {
-        let matches = &compared.matches;
-        let prompt = format!("{} {}", task.kind(), task.text());
-        let tally = matches.tally();
-        self.of_prompt.entry(prompt).or_default().add(tally);
-        if let Some(kind) = ScoredKind::of(task) {
-            let right = matches.found.iter();
-            let right = right.map(|found| (found.answer, known[found.thing].1));
-            let wrong = matches.wrong.iter().map(|&answer| (answer, 0.0));
-            for (answer, right) in right.chain(wrong) {
-                self.score(kind, picture, compared.probabilities[answer], right);
+        known: &RightAnswer,
+        answer: &AnswerBody,
+    ) -> Option<f64> {
+        let kind = ScoredKind::of(task);
+        let mut score = |probability, right| {
+            let answer = ScoredAnswer { probability, right };
+            kind.iter()
+                .for_each(|kind| self.scored.add(*kind, picture, answer));
+        };
+        let (things, probabilities) = match (known, answer) {
+            (
+                RightAnswer::Text(known, probability),
+                AnswerBody::Text {
+                    text, score: own, ..
+                },
+            ) => {
+                let is_right = same_answer(known, text);
+                self.questions.count(is_right);
+                let right = f64::from(u8::from(is_right));
+                score(*own, right * probability);
+                return Some(right);
             }
+            (
+                RightAnswer::Objects {
+                    things,
+                    probabilities,
+                },
+                _,
+            ) => (things, probabilities),
+            _ => return None,
+        };
+        let (matches, scores) = match answer {
+            AnswerBody::Boxes(found) => {
+                let (places, scores) = places_and_scores(found);
+                (match_boxes(&places, things), scores)
+            }
+            AnswerBody::Points(found) => {
+                let (places, scores) = places_and_scores(found);
+                (match_points(&places, things), scores)
+            }
+            AnswerBody::Text { .. } | AnswerBody::Outline(_) => return None,
+        };
+        for found in &matches.found {
+            score(scores[found.answer], probabilities[found.thing]);
         }
-        tally.f1().unwrap_or(1.0)
-    }
-
-    fn score(&mut self, kind: ScoredKind, picture: usize, probability: f64, right: f64) {
-        let answer = ScoredAnswer { probability, right };
-        self.scored.add(kind, picture, answer);
-    }
-}
-
-/// Objects of an answer beside what is right.
-struct ComparedObjects {
-    probabilities: Vec<f64>,
-    matches: Matches,
-}
-
-fn compared<T: Copy>(
-    found: &[FoundObject<T>],
-    known: &[(TruthObject, f64)],
-    compare: impl Fn(&[T], &[TruthObject]) -> Matches,
-) -> ComparedObjects {
-    let places: Vec<T> = found.iter().map(|one| one.place).collect();
-    let things: Vec<TruthObject> = known.iter().map(|(thing, _)| *thing).collect();
-    ComparedObjects {
-        probabilities: found.iter().map(|one| one.score).collect(),
-        matches: compare(&places, &things),
+        for &wrong in &matches.wrong {
+            score(scores[wrong], 0.0);
+        }
+        let tally = matches.tally();
+        let prompt = format!("{} {}", task.kind(), task.text());
+        self.of_prompt.entry(prompt).or_default().add(tally);
+        Some(tally.f1().unwrap_or(1.0))
     }
 }
 
@@ -597,15 +586,12 @@ mod tests {
         let right = expected(ScoredKind::Detect, &[(0.7, 0.4), (0.3, 0.2), (0.9, 0.0)]);
         assert_eq!(scores(detect(), &known, given), right);
 
-        let known = AnswerBody::Points(vec![found(NormPoint::new(0.5, 0.5), 1.0)]);
-        let near = NormPoint::new(0.51, 0.49);
-        let far = NormPoint::new(0.1, 0.5);
-        let given = AnswerBody::Points(vec![found(near, 0.6), found(far, 0.2)]);
-        let point = Task::Point {
-            object: "handle".into(),
-        };
-        let right = expected(ScoredKind::Point, &[(0.6, 0.5), (0.2, 0.0)]);
-        assert_eq!(scores(point, &known, given), right);
+        let point = |x| found(NormPoint::new(x, 0.5), 0.6);
+        let (known, given) = ([point(0.5)], [point(0.51), point(0.1)]);
+        let [known, given] = [known.to_vec(), given.to_vec()].map(AnswerBody::Points);
+        let object = "handle".into();
+        let right = expected(ScoredKind::Point, &[(0.6, 0.3), (0.6, 0.0)]);
+        assert_eq!(scores(Task::Point { object }, &known, given), right);
 
         for (given, right) in [("yes.", 0.45), ("No", 0.0)] {
             let right = expected(ScoredKind::Query, &[(0.8, right)]);

@@ -114,33 +114,37 @@ impl LabelledPictures {
         }
         let mut images = BTreeMap::new();
         for image in &coco.images {
-            let file = image.file_name.display();
             let has_size = image.width >= 1.0 && image.height >= 1.0;
+            let file = image.file_name.display();
             ensure!(has_size, "the image {file} has no width or height");
-            let labels = self
-                .pictures
-                .entry(folder.join(&image.file_name))
-                .or_default();
-            labels.objects = Some(BTreeMap::new());
-            images.insert(image.id, image);
+            images.insert(image.id, (image, BTreeMap::<_, Vec<_>>::new()));
         }
         for annotation in &coco.annotations {
             let CocoAnnotation {
                 image_id,
                 category_id,
-                ..
+                bbox: [left, top, width, height],
+                iscrowd,
             } = annotation;
-            let image = images.get(image_id);
-            let image = image
+            let (image, objects) = images
+                .get_mut(image_id)
                 .with_context(|| format!("an annotation is of the unknown image {image_id}"))?;
             let category = categories
                 .get(category_id)
                 .with_context(|| format!("an annotation has the unknown category {category_id}"))?;
-            let labels = self.pictures.get_mut(&folder.join(&image.file_name));
-            if let Some(objects) = labels.and_then(|labels| labels.objects.as_mut()) {
-                let objects = objects.entry(category.clone()).or_default();
-                objects.push(annotation.object(image));
-            }
+            let [x, y] = [left / image.width, top / image.height];
+            let [x1, y1] = [x + width / image.width, y + height / image.height];
+            objects
+                .entry(category.clone())
+                .or_default()
+                .push(TruthObject {
+                    bounds: NormBox::from_corners(x, y, x1, y1),
+                    ignored: *iscrowd != 0,
+                });
+        }
+        for (image, objects) in images.into_values() {
+            let picture = folder.join(&image.file_name);
+            self.pictures.entry(picture).or_default().objects = Some(objects);
         }
         self.categories.extend(categories.into_values());
         Ok(())
@@ -166,35 +170,32 @@ impl LabelledPictures {
     }
 }
 
-impl CocoAnnotation {
-    fn object(&self, image: &CocoImage) -> TruthObject {
-        let [left, top, width, height] = self.bbox;
-        TruthObject {
-            bounds: NormBox::from_corners(
-                left / image.width,
-                top / image.height,
-                (left + width) / image.width,
-                (top + height) / image.height,
-            ),
-            ignored: self.iscrowd != 0,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
 
-    const COCO: &str = r#"{"info": {}, "categories": [{"id": 1, "name": "person"}, {"id": 7, "name": "car"}],
-        "images": [{"id": 3, "file_name": "a.jpg", "width": 100, "height": 50}, {"id": 4, "file_name": "b.jpg", "width": 10, "height": 10}],
-        "annotations": [{"id": 1, "image_id": 3, "category_id": 7, "bbox": [10, 5, 20, 10], "area": 200},
-                        {"id": 2, "image_id": 3, "category_id": 7, "bbox": [0, 0, 100, 50], "iscrowd": 1}]}"#;
+    fn coco() -> Value {
+        json!({
+            "info": {},
+            "categories": [{"id": 1, "name": "person"}, {"id": 7, "name": "car"}],
+            "images": [
+                {"id": 3, "file_name": "a.jpg", "width": 100, "height": 50},
+                {"id": 4, "file_name": "b.jpg", "width": 10, "height": 10},
+            ],
+            "annotations": [
+                {"id": 1, "image_id": 3, "category_id": 7, "bbox": [10, 5, 20, 10], "area": 200},
+                {"id": 2, "image_id": 3, "category_id": 7, "bbox": [0, 0, 100, 50], "iscrowd": 1},
+            ],
+        })
+    }
 
     #[test]
     fn objects_and_questions_of_a_picture_are_together() {
         let mut labelled = LabelledPictures::default();
-        labelled.add_objects(COCO, Path::new("in")).unwrap();
-        let question = r#"{"picture": "a.jpg", "question": "Open?", "answer": "no"}"#;
+        let objects = coco().to_string();
+        labelled.add_objects(&objects, Path::new("in")).unwrap();
+        let question = json!({"picture": "a.jpg", "question": "Open?", "answer": "no"});
         let questions = format!("{question}\n\n{question}\n");
         labelled.add_questions(&questions, Path::new("in")).unwrap();
         assert_eq!(labelled.categories.len(), 2);
@@ -211,21 +212,20 @@ mod tests {
 
     #[test]
     fn labels_that_do_not_fit_are_named() {
-        let error = |change: &dyn Fn(&str) -> String| {
+        for (place, value, part) in [
+            ("/annotations/0/image_id", json!(9), "the unknown image 9"),
+            ("/annotations/0/category_id", json!(2), "unknown category 2"),
+            ("/images/0/height", json!(0), "a.jpg has no width or height"),
+            ("/categories/0/name", json!(" "), "category \" \""),
+            ("/images", json!(null), "COCO's form"),
+        ] {
+            let mut coco = coco();
+            *coco.pointer_mut(place).unwrap() = value;
             let mut labelled = LabelledPictures::default();
-            let added = labelled.add_objects(&change(COCO), Path::new(""));
-            format!("{:#}", added.unwrap_err())
-        };
-        let other_image = error(&|coco| coco.replace(r#""image_id": 3"#, r#""image_id": 9"#));
-        assert_eq!(other_image, "an annotation is of the unknown image 9");
-        let category = error(&|coco| coco.replace(r#""category_id": 7"#, r#""category_id": 2"#));
-        assert_eq!(category, "an annotation has the unknown category 2");
-        let flat = error(&|coco| coco.replace(r#""height": 50"#, r#""height": 0"#));
-        assert_eq!(flat, "the image a.jpg has no width or height");
-        let unnamed = error(&|coco| coco.replace(r#""person""#, r#"" ""#));
-        assert!(unnamed.contains("category \" \""), "{unnamed}");
-        let cut = error(&|coco| coco[..40].to_owned());
-        assert!(cut.contains("COCO's form"), "{cut}");
+            let added = labelled.add_objects(&coco.to_string(), Path::new(""));
+            let error = format!("{:#}", added.unwrap_err());
+            assert!(error.contains(part), "{error}");
+        }
         let line = LabelledPictures::default().add_questions("{}", Path::new(""));
         assert!(format!("{:#}", line.unwrap_err()).contains("line 1 is not like"));
     }

@@ -151,27 +151,6 @@ pub fn model_directory(settings: &ModelSettings) -> anyhow::Result<PathBuf> {
 /// Writes the maps that there are into the record of a model directory, beside those of other kinds and precisions, and says which.
 /// Blocks on the disk.
 pub fn write_maps(directory: &Path, card: &ModelCard, fits: &[ScoreFit]) -> anyhow::Result<()> {
-    let kinds = record(directory, card, fits)?;
-    ensure!(
-        !kinds.is_empty(),
-        "no map of scores was made: too few answers"
-    );
-    let kinds: Vec<&str> = kinds.into_iter().map(ScoredKind::name).collect();
-    remark(format_args!(
-        "{}: written; from the next start on, scores of {} in {} are the share of such answers that is right",
-        directory.join(ModelRecord::FILE).display(),
-        kinds.join(", "),
-        card.score_precision().name()
-    ));
-    Ok(())
-}
-
-/// Returns the kinds that have maps.
-fn record(
-    directory: &Path,
-    card: &ModelCard,
-    fits: &[ScoreFit],
-) -> anyhow::Result<Vec<ScoredKind>> {
     let mut record = ModelRecord::read(directory)?.unwrap_or_else(|| ModelRecord {
         model: card.family.to_string(),
         hub: None,
@@ -189,14 +168,24 @@ fn record(
                 answers: fit.answers,
                 points: points.clone(),
             });
-            kinds.push(fit.kind);
+            kinds.push(fit.kind.name());
         }
     }
+    ensure!(
+        !kinds.is_empty(),
+        "no map of scores was made: too few answers"
+    );
     let path = directory.join(ModelRecord::FILE);
+    let path = path.display();
     record
         .write(directory)
-        .with_context(|| format!("writing {}", path.display()))?;
-    Ok(kinds)
+        .with_context(|| format!("writing {path}"))?;
+    remark(format_args!(
+        "{path}: written; from the next start on, scores of {} in {} are the share of such answers that is right",
+        kinds.join(", "),
+        card.score_precision().name()
+    ));
+    Ok(())
 }
 
 #[cfg(test)]
@@ -235,8 +224,7 @@ mod tests {
             precision: "int8".into(),
             ..test_support::card()
         };
-        let kinds = record(folder.path(), &card, &fits).unwrap();
-        assert_eq!(kinds, [ScoredKind::Query]);
+        write_maps(folder.path(), &card, &fits).unwrap();
         let read = ModelRecord::read(folder.path()).unwrap().unwrap();
         let maps = read.score_maps("abc", GpuPrecision::Int8);
         assert!(maps.get(&ScoredKind::Query).is_some() && maps.get(&ScoredKind::Point).is_none());

@@ -1,7 +1,5 @@
 //! The API over loopback HTTP. The test is the engine.
 
-mod adapters;
-
 use std::future::Future;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -26,8 +24,8 @@ async fn within<T>(work: impl Future<Output = T>) -> T {
     timeout(PATIENCE, work).await.expect("it takes too long")
 }
 
-/// An API with room for one request.
-async fn served() -> ServedApi {
+/// An API with room for one request and a model called `md3` with these adapters.
+async fn served(adapters: &[&str]) -> ServedApi {
     let config = ApiConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
         tokens: Vec::new(),
@@ -39,7 +37,11 @@ async fn served() -> ServedApi {
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
     let api = ServedApi::start(Some(&config), HostNames::default(), &clock).await;
     let api = api.unwrap().expect("an API");
-    api.open("md2", &[]);
+    let adapters = adapters.iter().map(|name| AdapterConfig {
+        id: AdapterId::new(name).unwrap(),
+        path: name.into(),
+    });
+    api.open("md3", &adapters.collect::<Vec<_>>());
     api
 }
 
@@ -50,32 +52,29 @@ struct StreamClient {
 }
 
 impl StreamClient {
-    /// Sends the keys with a small picture.
-    async fn post(api: &ServedApi, path: &str, body: Value) -> Self {
+    async fn send(api: &ServedApi, method: &str, path: &str, body: &Value) -> Self {
         let (address, body) = (api.state.address, body.to_string());
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let head = format!(
-            "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Length: {}\r\n\r\n",
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
-        stream.write_all(head.as_bytes()).await.unwrap();
-        stream.write_all(body.as_bytes()).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
         let answer = String::new();
         Self { stream, answer }
     }
 
-    async fn query(api: &ServedApi) -> Self {
-        let body = json!({"image_url": picture(), "question": "What is it?", "stream": true});
-        Self::post(api, "/v1/query", body).await
-    }
-
-    async fn chat(api: &ServedApi) -> Self {
-        let image = json!({"type": "image_url", "image_url": {"url": picture()}});
-        let parts = json!([{"type": "text", "text": "What is it?"}, image]);
-        let messages = json!([{"role": "user", "content": parts}]);
-        let options = json!({"include_usage": true});
-        let body = json!({"messages": messages, "stream": true, "stream_options": options});
-        Self::post(api, "/v1/chat/completions", body).await
+    /// A question in one of the shapes, about a small picture, whose answer is sent as it is written.
+    async fn ask(api: &ServedApi, is_chat: bool) -> Self {
+        let body = match is_chat {
+            false => json!({"image_url": picture(), "question": "What is it?", "stream": true}),
+            true => chat_body(
+                "md3",
+                json!({"stream": true, "stream_options": {"include_usage": true}}),
+            ),
+        };
+        let path = ["/v1/query", CHAT][usize::from(is_chat)];
+        Self::send(api, "POST", path, &body).await
     }
 
     /// Reads until the answer has the part; false when it ends before.
@@ -91,6 +90,40 @@ impl StreamClient {
     }
 }
 
+const CHAT: &str = "/v1/chat/completions";
+
+fn chat_body(model: &str, mut more: Value) -> Value {
+    let image = json!({"type": "image_url", "image_url": {"url": picture()}});
+    let parts = json!([{"type": "text", "text": "What is it?"}, image]);
+    more["messages"] = json!([{"role": "user", "content": parts}]);
+    more["model"] = json!(model);
+    more
+}
+
+/// Status and body of the answer of an engine that says which adapter answers; `broken` cannot be read.
+async fn call(api: &ServedApi, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let mut client = StreamClient::send(api, method, path, body).await;
+    let engine = async {
+        let BegunRequest { look, reply } = api.queue().next().await;
+        let adapter = look.prompts[0].adapter.clone();
+        let _ = reply.try_send(match adapter {
+            Some(id) if id.as_str() == "broken" => Err(UnansweredRequest::Adapter {
+                id,
+                reason: "its file is cut off".into(),
+            }),
+            adapter => answered(&look, adapter.as_ref().map_or("none", AdapterId::as_str)),
+        });
+        pending::<()>().await;
+    };
+    let answer = tokio::select! {
+        _ = client.until("never sent") => client.answer,
+        () = engine => unreachable!("the engine goes on"),
+    };
+    let status = answer.split(' ').nth(1).unwrap().parse().unwrap();
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    (status, serde_json::from_str(body).unwrap())
+}
+
 fn picture() -> String {
     let pixels = RgbPixels {
         rgb: &[9; 48],
@@ -101,23 +134,24 @@ fn picture() -> String {
     format!("data:image/png;base64,{file}")
 }
 
-fn thought(text: &str) -> Result<RequestNews, UnansweredRequest> {
-    Ok(RequestNews::Piece(AnswerPiece::Thought(text.into())))
-}
-
 fn piece(text: &str) -> Result<RequestNews, UnansweredRequest> {
     Ok(RequestNews::Piece(AnswerPiece::Text(text.into())))
 }
 
-fn answer(look: &Look, text: &str) -> Result<RequestNews, UnansweredRequest> {
-    Ok(RequestNews::Answer(Box::new(Answer {
+fn answered(look: &Look, text: &str) -> Result<RequestNews, UnansweredRequest> {
+    let body = AnswerBody::Text {
+        text: text.into(),
+        score: 0.5,
+        source: Default::default(),
+    };
+    Ok(RequestNews::Answer(Box::new(answer(look, body))))
+}
+
+fn answer(look: &Look, body: AnswerBody) -> Answer {
+    Answer {
         prompt: Arc::clone(&look.prompts[0]),
         region: None,
-        body: AnswerBody::Text {
-            text: text.into(),
-            score: 0.5,
-            source: Default::default(),
-        },
+        body,
         truncated: false,
         unchanged: false,
         reasoning: None,
@@ -126,7 +160,7 @@ fn answer(look: &Look, text: &str) -> Result<RequestNews, UnansweredRequest> {
             answer: 3,
         },
         marks: StageTimes::default(),
-    })))
+    }
 }
 
 /// The last part of a body that is complete.
@@ -134,29 +168,21 @@ const END: &str = "\r\n0\r\n\r\n";
 
 #[tokio::test]
 async fn text_is_sent_piece_by_piece_in_both_shapes() {
-    let api = served().await;
-    let last = [
-        "\"completed\":true",
-        "\"total_tokens\":743}}\n\ndata: [DONE]\n\n",
-    ];
-    for (is_chat, last) in [false, true].into_iter().zip(last) {
-        let mut client = match is_chat {
-            false => StreamClient::query(&api).await,
-            true => StreamClient::chat(&api).await,
-        };
+    let api = served(&[]).await;
+    for (is_chat, last) in [
+        (false, "\"completed\":true"),
+        (true, "\"total_tokens\":743}}\n\ndata: [DONE]\n\n"),
+    ] {
+        let mut client = StreamClient::ask(&api, is_chat).await;
         let BegunRequest { look, reply } = within(api.queue().next()).await;
         assert!(look.in_pieces);
         // Each arrives before the next is there.
         for text in ["two", " cars"] {
             reply.try_send(piece(text)).unwrap();
-            assert!(
-                client.until(&format!("\"{text}\"")).await,
-                "{}",
-                client.answer
-            );
-            assert!(!client.answer.contains(last));
+            assert!(client.until(&format!("\"{text}\"")).await);
+            assert!(!client.answer.contains(last), "{}", client.answer);
         }
-        reply.try_send(answer(&look, "two cars")).unwrap();
+        reply.try_send(answered(&look, "two cars")).unwrap();
         assert!(client.until(END).await, "{}", client.answer);
         assert!(client.answer.contains(last), "{}", client.answer);
         assert!(client.answer.starts_with("HTTP/1.1 200 OK\r\n"));
@@ -165,112 +191,75 @@ async fn text_is_sent_piece_by_piece_in_both_shapes() {
     api.close().await;
 }
 
-#[tokio::test]
-async fn thoughts_come_before_the_answer_with_their_points() {
-    let api = served().await;
-    let points = vec![NormPoint::new(0.25, 0.5)];
-    let grounding = vec![GroundedSpan {
-        start: 0,
-        end: 3,
-        points,
-    }];
-    let reasoning = Reasoning {
-        text: "two".into(),
-        grounding,
+#[test]
+fn thoughts_and_outlines_have_the_shapes_of_the_cloud() {
+    let pixel = Picture::from_rgb(1, 1, vec![0; 3]).unwrap();
+    let look = Look::still(pixel, [Task::Detect { object: "".into() }]).unwrap();
+    let reply = |skill| SkillReply {
+        skill,
+        request_id: "1".into(),
     };
-    let expected = json!({
-        "text": "two",
-        "grounding": [{"start_idx": 0, "end_idx": 3, "points": [[0.25, 0.5]]}],
-    });
-    for is_streamed in [false, true] {
-        let body = json!({"image_url": picture(), "question": "What is it?", "reasoning": true, "stream": is_streamed});
-        let mut client = StreamClient::post(&api, "/v1/query", body).await;
-        let BegunRequest { look, reply } = within(api.queue().next()).await;
-        let Task::Query { options, .. } = &look.prompts[0].task else {
-            panic!("{look:?}");
-        };
-        assert!(options.reasoning);
-        if is_streamed {
-            reply.try_send(thought("two")).unwrap();
-            let part = "data: {\"reasoning\":{\"chunk\":\"two\"}}\n\n";
-            assert!(client.until(part).await, "{}", client.answer);
-        }
-        let Ok(RequestNews::Answer(mut whole)) = answer(&look, "two cars") else {
-            panic!("an answer");
-        };
-        whole.reasoning = Some(reasoning.clone());
-        reply.try_send(Ok(RequestNews::Answer(whole))).unwrap();
-        assert!(
-            client.until(&expected.to_string()).await,
-            "{}",
-            client.answer
-        );
-    }
-    api.close().await;
-}
-
-#[tokio::test]
-async fn outline_is_sent_as_box_path_and_whole() {
-    let api = served().await;
+    let segment = reply(ApiSkill::Segment);
     let bounds = NormBox::from_corners(0.0, 0.25, 0.5, 1.0);
-    let outline = Outline {
+    let outline = AnswerBody::Outline(Outline {
         bounds: Some(bounds),
         path: "M 0 0 L 1 0 1 1".into(),
         polygons: vec![vec![NormPoint::new(0.0, 0.25)]],
         parse_error: None,
         score: 0.5,
-    };
+    });
     let bbox = json!({"x_min": 0.0, "y_min": 0.25, "x_max": 0.5, "y_max": 1.0});
-    for is_streamed in [false, true] {
-        let places = json!([[0.5, 0.5]]);
-        let body = json!({"image_url": picture(), "object": "cat", "spatial_refs": places, "stream": is_streamed});
-        let mut client = StreamClient::post(&api, "/v1/segment", body).await;
-        let BegunRequest { look, reply } = within(api.queue().next()).await;
-        assert_eq!(look.in_pieces, is_streamed);
-        assert!(matches!(&look.prompts[0].task, Task::Segment { places, .. } if places.len() == 1));
-        if is_streamed {
-            let path = AnswerPiece::Path("M 0 0".into());
-            for (piece, event) in [
-                (
-                    AnswerPiece::Bounds(bounds),
-                    json!({"type": "bbox", "bbox": bbox}),
-                ),
-                (
-                    path,
-                    json!({"type": "path_delta", "chunk": "M 0 0", "completed": false}),
-                ),
-            ] {
-                reply.send(Ok(RequestNews::Piece(piece))).await.unwrap();
-                let event = format!("data: {event}\n\n");
-                assert!(client.until(&event).await, "{}", client.answer);
-            }
-        }
-        let Ok(RequestNews::Answer(mut whole)) = answer(&look, "") else {
-            panic!("an answer");
-        };
-        whole.body = AnswerBody::Outline(outline.clone());
-        reply.send(Ok(RequestNews::Answer(whole))).await.unwrap();
-        let mut parts = vec![
-            "\"path\":\"M 0 0 L 1 0 1 1\"".to_owned(),
-            format!("\"bbox\":{bbox}"),
-            "\"polygons\":[[[0.0,0.25]]]".to_owned(),
-        ];
-        if is_streamed {
-            parts.extend(["\"type\":\"final\"", "\"completed\":true"].map(str::to_owned));
-        }
-        for part in parts {
-            assert!(client.until(&part).await, "{part}: {}", client.answer);
-        }
-        assert!(!client.answer.contains("parse_error"));
+    let path = AnswerPiece::Path("M 0 0".into());
+    for (piece, expected) in [
+        (
+            AnswerPiece::Bounds(bounds),
+            json!({"type": "bbox", "bbox": bbox}),
+        ),
+        (
+            path,
+            json!({"type": "path_delta", "chunk": "M 0 0", "completed": false}),
+        ),
+        (
+            AnswerPiece::Thought("two".into()),
+            json!({"reasoning": {"chunk": "two"}}),
+        ),
+    ] {
+        assert_eq!(segment.piece(&piece), format!("data: {expected}\n\n"));
     }
-    api.close().await;
+    let mut expected = json!({
+        "path": "M 0 0 L 1 0 1 1", "bbox": bbox, "polygons": [[[0.0, 0.25]]], "score": 0.5, "request_id": "1",
+    });
+    let outline = answer(&look, outline);
+    assert_eq!(segment.whole(&outline), expected);
+    let end = segment.end(&outline);
+    let end: Value = serde_json::from_str(end.strip_prefix("data: ").unwrap()).unwrap();
+    expected.as_object_mut().unwrap().remove("request_id");
+    (expected["type"], expected["completed"]) = ("final".into(), true.into());
+    assert_eq!(end, expected);
+
+    let mut text = answer(&look, AnswerBody::Boxes(Vec::new()));
+    text.reasoning = Some(Reasoning {
+        text: "two".into(),
+        grounding: vec![GroundedSpan {
+            start: 0,
+            end: 3,
+            points: vec![NormPoint::new(0.25, 0.5)],
+        }],
+    });
+    let expected = json!({
+        "text": "two",
+        "grounding": [{"start_idx": 0, "end_idx": 3, "points": [[0.25, 0.5]]}],
+    });
+    let reply = reply(ApiSkill::Query);
+    assert_eq!(reply.whole(&text)["reasoning"], expected);
+    assert!(reply.end(&text).contains(&expected.to_string()));
 }
 
 // Faults: K6.
 #[tokio::test]
 async fn client_that_leaves_a_stream_gives_back_its_place() {
-    let api = served().await;
-    let mut client = StreamClient::query(&api).await;
+    let api = served(&[]).await;
+    let mut client = StreamClient::ask(&api, false).await;
     let BegunRequest { reply, .. } = within(api.queue().next()).await;
     reply.try_send(piece("two")).unwrap();
     assert!(client.until("two").await);
@@ -285,29 +274,22 @@ async fn client_that_leaves_a_stream_gives_back_its_place() {
 
 #[tokio::test]
 async fn failure_before_the_first_piece_has_its_status() {
-    let api = served().await;
-    let mut client = StreamClient::query(&api).await;
+    let api = served(&[]).await;
+    let mut client = StreamClient::ask(&api, false).await;
     let BegunRequest { reply, .. } = within(api.queue().next()).await;
     let why = UnansweredRequest::Unfit("the text has 3000 tokens".into());
     reply.try_send(Err(why)).unwrap();
     assert!(client.until("3000 tokens").await);
-    assert!(
-        client.answer.starts_with("HTTP/1.1 400"),
-        "{}",
-        client.answer
-    );
+    assert!(client.answer.starts_with("HTTP/1.1 400"));
     api.close().await;
 }
 
 // Faults: K8.
 #[tokio::test]
 async fn late_failure_is_an_event_and_cuts_the_body() {
-    let api = served().await;
+    let api = served(&[]).await;
     for is_chat in [false, true] {
-        let mut client = match is_chat {
-            false => StreamClient::query(&api).await,
-            true => StreamClient::chat(&api).await,
-        };
+        let mut client = StreamClient::ask(&api, is_chat).await;
         let BegunRequest { reply, .. } = within(api.queue().next()).await;
         reply.try_send(piece("two")).unwrap();
         assert!(client.until("two").await);
@@ -320,4 +302,78 @@ async fn late_failure_is_an_event_and_cuts_the_body() {
         assert!(!client.answer.contains("completed"));
     }
     api.close().await;
+}
+
+fn question(variant: Value) -> Value {
+    json!({"image_url": picture(), "question": "What?", "settings": {"variant": variant}})
+}
+
+#[tokio::test]
+async fn request_names_its_adapter_or_gets_the_names() {
+    let api = served(&["plates", "dogs"]).await;
+    let without = served(&[]).await;
+    let chat = |model: &str| chat_body(model, json!({}));
+    for (api, path, body, status, expected) in [
+        (&api, "/v1/query", question(json!("dogs")), 200, "dogs"),
+        (&api, "/v1/query", question(json!(null)), 200, "none"),
+        (&api, CHAT, chat("plates"), 200, "plates"),
+        (&api, CHAT, chat("md3"), 200, "none"),
+        (
+            &api,
+            "/v1/query",
+            question(json!("cats")),
+            404,
+            "no adapter \"cats\"; there are: plates, dogs",
+        ),
+        (
+            &api,
+            CHAT,
+            chat("gpt"),
+            404,
+            "no adapter \"gpt\"; there are: md3, plates, dogs",
+        ),
+        (&without, CHAT, chat("any"), 200, "none"),
+        (
+            &without,
+            "/v1/query",
+            question(json!("plates")),
+            404,
+            "no adapter is configured; leave \"variant\" out",
+        ),
+    ] {
+        let (found, answer) = call(api, "POST", path, &body).await;
+        assert_eq!(found, status, "{answer}");
+        let texts = [
+            &answer["answer"],
+            &answer["choices"][0]["message"]["content"],
+            &answer["error"]["message"],
+        ];
+        assert!(texts.contains(&&json!(expected)), "{expected}: {answer}");
+    }
+    let (_, models) = call(&api, "GET", "/v1/models", &json!(null)).await;
+    let data = models["data"].as_array().unwrap();
+    let listed = data.iter().map(|one| json!([one["id"], one["parent"]]));
+    let expected = json!([["md3", null], ["plates", "md3"], ["dogs", "md3"]]);
+    assert_eq!(listed.collect::<Value>(), expected);
+}
+
+// Faults: E11.
+#[tokio::test]
+async fn broken_adapter_fails_its_requests_alone_and_is_in_health() {
+    let api = served(&["plates", "broken"]).await;
+    let ask = async |name: &str| call(&api, "POST", "/v1/query", &question(json!(name))).await;
+    assert_eq!(ask("plates").await.0, 200);
+    let (status, body) = ask("broken").await;
+    let message = "adapter broken: its file is cut off";
+    assert_eq!((status, &body["error"]["message"]), (500, &json!(message)));
+    assert_eq!(ask("plates").await.0, 200);
+    let trouble = format!("{message}; requests with it fail");
+    assert_eq!(api.troubles(), [trouble.as_str()]);
+
+    // One that could not be read at the start is named until a request has it.
+    let plates = AdapterId::new("plates").unwrap();
+    api.queue().adapter_is_broken(plates, "not there".into());
+    assert_eq!(api.troubles().len(), 2);
+    assert_eq!(ask("plates").await.0, 200);
+    assert_eq!(api.troubles(), [trouble]);
 }

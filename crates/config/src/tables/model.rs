@@ -78,7 +78,18 @@ pub enum ModelSource {
 }
 
 /// On what a model runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    strum::EnumString,
+    strum::VariantNames,
+    Serialize,
+    Deserialize,
+)]
+#[strum(serialize_all = "lowercase")]
 pub enum DevicePreference {
     /// The GPU when it works, else the CPU.
     Auto,
