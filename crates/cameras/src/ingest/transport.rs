@@ -48,7 +48,6 @@ enum ConnectionReached {
     SetUp,
     /// The camera refused the transport.
     Refused,
-    Frames,
 }
 
 /// Remembers over reconnects which transport works. TCP is the first.
@@ -93,7 +92,7 @@ impl TransportChoice {
         let gives_way = match self.reached {
             ConnectionReached::Refused => true,
             ConnectionReached::SetUp => !self.works,
-            ConnectionReached::Nothing | ConnectionReached::Frames => false,
+            ConnectionReached::Nothing => false,
         };
         match self.configured == Transport::Auto && gives_way {
             true => self.current.other(),
@@ -131,7 +130,7 @@ impl TransportChoice {
 
     /// Frames came, or packets that show that frames would come by no other transport.
     pub fn works(&mut self) {
-        (self.reached, self.works) = (ConnectionReached::Frames, true);
+        self.works = true;
     }
 }
 

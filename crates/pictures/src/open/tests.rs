@@ -159,19 +159,14 @@ fn png_with_exif_is_turned_too() {
 #[test]
 fn cut_picture_is_an_error_wherever_it_is_cut() {
     let noise: Vec<u8> = (0..48 * 40 * 3).map(|at| (at * at % 251) as u8).collect();
+    let rgb = |change: fn(&mut Encoder<&mut Vec<u8>>)| jpeg_of(ColorType::Rgb, change);
     let files = [
         ("noise", jpeg(&noise, 48, 40)),
         ("plain", jpeg(&[9; 48 * 40 * 3], 48, 40)),
         ("one row", jpeg(&noise[..48 * 8 * 3], 48, 8)),
         ("grey", jpeg_of(ColorType::Luma, |_| {})),
-        (
-            "progressive",
-            jpeg_of(ColorType::Rgb, |of| of.set_progressive(true)),
-        ),
-        (
-            "restarts",
-            jpeg_of(ColorType::Rgb, |of| of.set_restart_interval(2)),
-        ),
+        ("progressive", rgb(|of| of.set_progressive(true))),
+        ("restarts", rgb(|of| of.set_restart_interval(2))),
         ("CMYK", jpeg_of(ColorType::Cmyk, |_| {})),
     ];
     for (name, file) in files {

@@ -138,28 +138,38 @@ async fn static_payload_type_needs_no_rtpmap() {
     );
 }
 
-// Faults: C29.
+// Faults: C11, C12, C29, C30.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn first_number_that_is_announced_wrongly_loses_nothing() {
-    for info in ["seq=0;rtptime=0", "seq=990", "seq=65000;rtptime=4000000000"] {
-        let script = CameraScript {
-            rtp_info: Some(info),
-            ..good()
-        };
-        let (health, ..) = played(info, script, |_| {}, streams(30)).await;
-        assert_undamaged(&health, info);
-    }
-}
-
-// Faults: C30.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn camera_that_begins_late_is_awaited() {
-    let script = CameraScript {
-        first_after: Duration::from_secs(4),
+async fn odd_answers_and_late_beginnings_lose_nothing() {
+    let announces = |rtp_info| CameraScript {
+        rtp_info: Some(rtp_info),
         ..good()
     };
-    let (health, ..) = played("late", script, |_| {}, streams(10)).await;
-    assert_undamaged(&health, "late");
+    let (mut unnamed, mut short, mut late) = (good(), good(), good());
+    unnamed.names_channels = false;
+    short.timeout = Duration::from_secs(4);
+    late.first_after = Duration::from_secs(4);
+    let mut running = JoinSet::new();
+    for (name, script, frames) in [
+        ("no channels", unnamed, 40),
+        // Three timeouts long.
+        ("short timeout", short, 20 * 12),
+        ("begins late", late, 10),
+        ("number 0", announces("seq=0;rtptime=0"), 30),
+        ("an earlier number", announces("seq=990"), 30),
+        (
+            "another number",
+            announces("seq=65000;rtptime=4000000000"),
+            30,
+        ),
+    ] {
+        running.spawn(async move {
+            let (health, _, server) = played(name, script, |_| {}, streams(frames)).await;
+            assert_undamaged(&health, name);
+            assert_eq!(server.memory().connections, 1, "{name}");
+        });
+    }
+    running.join_all().await;
 }
 
 // Faults: C31.

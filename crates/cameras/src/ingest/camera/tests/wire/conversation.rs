@@ -24,27 +24,6 @@ fn configured(url: String, change: impl FnOnce(&mut RtspConfig)) -> CameraConfig
     camera
 }
 
-// Faults: C11, C12.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn setup_without_channels_and_short_timeout_stream() {
-    let silent_channels = CameraScript {
-        names_channels: false,
-        ..good()
-    };
-    let short = CameraScript {
-        timeout: Duration::from_secs(4),
-        ..good()
-    };
-    let channels = played("no channels", silent_channels, |_| {}, streams(40));
-    // Three timeouts long.
-    let kept = played("short timeout", short, |_| {}, streams(20 * 12));
-    let ((_, _, first), (_, _, second)) = tokio::join!(channels, kept);
-    assert_eq!(
-        [first, second].map(|server| server.memory().connections),
-        [1, 1]
-    );
-}
-
 // Faults: C7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redirect_on_the_same_host_and_port_logs_in_again() {
@@ -64,11 +43,8 @@ async fn redirect_on_the_same_host_and_port_logs_in_again() {
     watched.frames(5).await;
     watched.stop().await;
     let memory = server.memory();
-    assert_eq!(
-        (memory.connections, memory.wrong_logins),
-        (2, 0),
-        "{memory:?}"
-    );
+    let logins = (memory.connections, memory.wrong_logins);
+    assert_eq!(logins, (2, 0), "{memory:?}");
 }
 
 // Faults: C8.
@@ -94,22 +70,12 @@ async fn redirect_elsewhere_is_followed_without_login_where_named() {
         );
         watched.stop().await;
     };
-    refused(
-        other_host(&there),
-        &["nvr"],
-        Fault::Protocol,
-        "redirect_hosts",
-    )
-    .await;
+    let (host, text) = (other_host(&there), "redirect_hosts");
+    refused(host, &["nvr"], Fault::Protocol, text).await;
     assert_eq!(there.memory().connections, 0);
     let text = "the login is sent to the host and port of `url` alone";
-    refused(
-        other_host(&guarded),
-        &["localhost"],
-        Fault::AuthFailed,
-        text,
-    )
-    .await;
+    let host = other_host(&guarded);
+    refused(host, &["localhost"], Fault::AuthFailed, text).await;
     assert_eq!(guarded.memory().wrong_logins, 0);
 
     let server = serve(&to(other_host(&there))).await;
@@ -234,31 +200,22 @@ async fn refused_second_transport_hides_no_reason_of_the_first() {
     let probed = async {
         let server = serve(&script()).await;
         let camera = impatient_auto(&server);
-        is_whole(
-            &probe(&camera, Arc::new(SystemClock::new()))
-                .await
-                .unwrap_err(),
-        );
+        let probed = probe(&camera, Arc::new(SystemClock::new())).await;
+        is_whole(&probed.unwrap_err());
     };
     let watched = async {
         let server = serve(&script()).await;
         let watched = CheckedCamera::start(impatient_auto(&server), &good());
         let twice = |health: &Health| failed(health) && health.attempts == 2;
-        is_whole(
-            &watched
-                .until("both transports", twice)
-                .await
-                .failure
-                .unwrap(),
-        );
+        let health = watched.until("both transports", twice).await;
+        is_whole(&health.failure.unwrap());
         watched.stop().await;
     };
     let both = async {
         let server = serve(&good().at("SETUP", CameraFault::Refuse(461))).await;
         let camera = rtsp(server.url(), Transport::Auto);
-        let failure = probe(&camera, Arc::new(SystemClock::new()))
-            .await
-            .unwrap_err();
+        let probed = probe(&camera, Arc::new(SystemClock::new())).await;
+        let failure = probed.unwrap_err();
         for transport in ["TCP", "UDP"] {
             let text = format!("camera refused RTP over {transport} (RTSP 461)");
             assert!(failure.text.contains(&text), "{failure}");
