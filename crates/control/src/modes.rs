@@ -65,7 +65,7 @@ impl ModeSwitch {
         if !self.now.choice.as_ref().is_some_and(is_valid) {
             self.now.choice = None;
         }
-        self.checked = self.checked.max(now);
+        self.checked = now;
         let active = match &self.now.choice {
             Some(choice) => choice.mode.clone(),
             None => scheduled_mode(&self.modes, now).map(|mode| mode.id.clone()),
@@ -81,10 +81,11 @@ impl ModeSwitch {
         let since = self.checked.max(choice.at).max(now.before(LOOK_BACK));
         let minutes = (now.seconds_since(since) / 60.0) as u32;
         let past = (0..=minutes).map(|minute| since.plus_seconds(f64::from(minute) * 60.0));
-        let mut moments = past.chain((now > since).then_some(now));
         let is_known = |id| find(&self.modes, id).is_some();
         let before = scheduled(choice.at);
-        choice.mode.as_ref().is_none_or(is_known) && moments.all(|at| scheduled(at) == before)
+        // After the clock was set back, nothing is known yet.
+        let is_unchanged = now < since || past.chain([now]).all(|at| scheduled(at) == before);
+        choice.mode.as_ref().is_none_or(is_known) && is_unchanged
     }
 
     /// Makes a mode, or none, the active one until the schedules change next. True when another one was active.

@@ -326,12 +326,9 @@ mod tests {
             assert_eq!(strip.row(0, 7), [16; 20]);
             let chroma = strip.row(1, 0);
             let half = chroma.len() * 2 / 5;
-            assert!(chroma[..half].iter().all(|byte| *byte == 200));
-            assert!(
-                chroma[half..chroma.len() - half]
-                    .iter()
-                    .all(|byte| *byte == 128)
-            );
+            let is_line = |at: usize| (half..chroma.len() - half).contains(&at);
+            let expected = |at: usize| if is_line(at) { 128 } else { 200 };
+            assert!((0..chroma.len()).all(|at| chroma[at] == expected(at)));
         }
     }
 

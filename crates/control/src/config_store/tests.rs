@@ -7,11 +7,11 @@ use serde_json::json;
 use super::*;
 use crate::{NewPrompt, ReadOverrides};
 use spotter_config::{
-    Environment, LineConfig, ZoneConfig, ZonePoint, of_text,
+    Environment, of_text,
     testing::{camera, prompt},
 };
 use spotter_core::{
-    CaptionLength, LineId, NormBox, PromptId, PromptRegion, RegionBox, Task, ZoneId,
+    CaptionLength, NormBox, PromptId, PromptRegion, RegionBox, Task,
     testing::{prompt_text, rate},
 };
 
@@ -26,12 +26,18 @@ fn site() -> Vec<CameraConfig> {
     site.into()
 }
 
+/// A file with these lines of camera gate.
+fn file(lines: &str) -> Config {
+    let text = format!(
+        "mqtt.url = \"mqtt://broker\"\n[camera.gate]\nurl = \"test://\"\n{lines}prompt.person.detect = \"person\"\n"
+    );
+    let loaded = of_text("site.toml", &text, &Environment::new("box", |_| None));
+    loaded.unwrap().config
+}
+
 /// The cameras of a file with what an earlier run stored.
 pub(crate) fn restarted(cameras: Vec<CameraConfig>, stored: StoredOverrides) -> ConfigStore {
-    let text = "mqtt.url = \"mqtt://broker\"\n[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n";
-    let loaded = of_text("site.toml", text, &Environment::new("box", |_| None));
-    let file = loaded.unwrap().config.with_cameras(cameras);
-    ConfigStore::new(file, stored, at(0), WALL)
+    ConfigStore::new(file("").with_cameras(cameras), stored, at(0), WALL)
 }
 
 /// The cameras of a file without overrides.
@@ -247,23 +253,8 @@ fn added_prompt_is_as_fast_as_its_camera_at_most() {
 
 /// A camera with a zone `drive` in its left half and a line `door` in it.
 fn with_drive() -> CameraConfig {
-    let drive = ZoneConfig {
-        id: ZoneId::new("drive").unwrap(),
-        polygon: vec![(0.2, 0.4), (0.4, 0.4), (0.4, 0.9), (0.2, 0.9)],
-        point: ZonePoint::Bottom,
-    };
-    let door = LineConfig {
-        id: LineId::new("door").unwrap(),
-        points: vec![(0.2, 0.5), (0.4, 0.5)],
-        directions: spotter_core::DirectionId::in_and_out(),
-        point: ZonePoint::Bottom,
-        reset: None,
-    };
-    CameraConfig {
-        zones: vec![drive],
-        lines: vec![door],
-        ..camera("gate", vec![prompt("person")])
-    }
+    let areas = "zone.drive.polygon = [[0.2, 0.4], [0.4, 0.4], [0.4, 0.9], [0.2, 0.9]]\nline.door.points = [[0.2, 0.5], [0.4, 0.5]]\n";
+    file(areas).cameras.remove(0)
 }
 
 #[test]

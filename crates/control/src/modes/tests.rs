@@ -185,10 +185,14 @@ fn stored_mode_goes_on_and_a_later_switch_is_seen() {
 }
 
 #[test]
-fn choice_outlives_a_boot_before_the_clock_is_set() {
+fn choice_outlives_a_clock_that_is_wrong_at_first() {
     let mut switch = ModeSwitch::new(modes(), StoredMode::default());
+    // The clock was ahead.
+    switch.update(at(5, 12));
     switch.choose(Some(&id("away")), at(0, 12)).unwrap();
+    assert_eq!(switch.active(), Some(&id("away")));
     let mut again = ModeSwitch::new(modes(), switch.stored().clone());
+    assert!(switch.update(at(0, 18)));
     // A box without a battery starts in 1970, until it has the time of the network.
     assert!(!again.update(WallTime::from_unix_millis(60_000)));
     assert!(!again.update(at(0, 15)));
