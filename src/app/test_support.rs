@@ -4,9 +4,11 @@ use std::{sync::Arc, time::Duration};
 
 use super::{config_store::open_config, engine_slot::EngineSlot, snapshot, stage::Handles};
 use spotter_cameras::sampler::{CameraShare, Sampler, TimeLimits};
-use spotter_config::{self as config, Config, Environment};
+use spotter_config::{self as config, Config, Environment, PromptConfig};
 use spotter_control::ConfigStore;
-use spotter_core::{CameraId, Clock, Frame, Look, Mono, Picture, SystemClock, testing::frame_at};
+use spotter_core::{
+    CameraId, Clock, Frame, Look, Mono, Picture, SystemClock, Task, testing::frame_at,
+};
 use spotter_engine::{
     open::ModelCard,
     service::handle,
@@ -75,6 +77,18 @@ pub fn card() -> ModelCard {
         calibrated: Vec::new(),
         doubt: None,
         broken_adapters: Vec::new(),
+    }
+}
+
+/// A prompt that asks for a free text.
+pub fn scene() -> PromptConfig {
+    PromptConfig {
+        task: Task::Query {
+            question: "What happens here?".into(),
+            choices: Vec::new(),
+            options: Default::default(),
+        },
+        ..config::testing::prompt("scene")
     }
 }
 

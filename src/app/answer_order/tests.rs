@@ -5,24 +5,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use proptest::prelude::*;
 
 use super::*;
-use crate::app::test_support::frame;
+use crate::app::test_support::{frame, scene};
 use spotter_config::PromptConfig;
 use spotter_core::{
     Answer, AnswerBody, LookFailure, LookToken, Mono, Outcome, Prompt, SkippedSinceLast,
-    StageTimes, Task, TokenCounts,
+    StageTimes, TokenCounts,
 };
-
-/// A prompt that asks for a free text.
-fn scene() -> PromptConfig {
-    PromptConfig {
-        task: Task::Query {
-            question: "What happens here?".into(),
-            choices: Vec::new(),
-            options: Default::default(),
-        },
-        ..spotter_config::testing::prompt("scene")
-    }
-}
 
 /// A look of the property: which of the prompts it has.
 struct PlannedLook {

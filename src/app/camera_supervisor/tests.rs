@@ -13,12 +13,20 @@ use spotter_core::{Clock, ManualClock, StripShape, SystemClock};
 const CONFIG: &str = "mqtt.url = \"mqtt://127.0.0.1:1\"\n[camera.gate]\nurl = \"test://\"\n\
     prompt.person.detect = \"person\"\n";
 
-/// A camera that does not answer.
-struct Absent;
+const ABSENT: ScriptedSource = ScriptedSource(&[]);
 
-impl Opener for Absent {
-    fn open(&self, _: SourceOutlet) -> Result<Arc<dyn Source>, Failure> {
-        Err(Failure::new(Fault::Unreachable, "test"))
+/// A source that shows this and goes on; without anything, a camera that does not answer.
+struct ScriptedSource(&'static [SourceEvent]);
+
+impl Opener for ScriptedSource {
+    fn open(&self, outlet: SourceOutlet) -> Result<Arc<dyn Source>, Failure> {
+        if self.0.is_empty() {
+            return Err(Failure::new(Fault::Unreachable, "test"));
+        }
+        for event in self.0 {
+            outlet.events.try_send(event.clone()).unwrap();
+        }
+        Ok(Arc::new(Over))
     }
 }
 
@@ -66,7 +74,7 @@ fn is_off(phase: Phase) -> bool {
 #[tokio::test]
 async fn switching_is_reported_once_off_at_once_on_when_connecting() {
     let camera = spotter_config::testing::camera("gate", Vec::new());
-    let (mut watched, mut health) = watched(Absent, &camera);
+    let (mut watched, mut health) = watched(ABSENT, &camera);
     watched.enable(true);
     assert_eq!(watched.switched(), None, "absent is not off");
 
@@ -92,7 +100,7 @@ async fn schedule_switches_camera_off_and_on_without_trouble() {
     let clock: Arc<dyn Clock> = Arc::new(manual.clone());
     let mut config = test_support::config_store(&file, &*clock);
     let camera = &file.cameras[0];
-    let (watched, mut health) = watched(Absent, camera);
+    let (watched, mut health) = watched(ABSENT, camera);
     let mut cameras = supervisor(watched, &clock);
     let off = [CameraSwitch::Off(camera.id.clone())];
     assert_eq!(switched(&mut cameras, &mut config), off);
@@ -118,18 +126,6 @@ fn published(watched: &SupervisedCamera) -> (Phase, Option<String>) {
     (message.state, message.reason)
 }
 
-/// A source that shows a picture and is over.
-struct Short;
-
-impl Opener for Short {
-    fn open(&self, outlet: SourceOutlet) -> Result<Arc<dyn Source>, Failure> {
-        for event in [SourceEvent::FirstFrame, SourceEvent::Ended] {
-            outlet.events.try_send(event).unwrap();
-        }
-        Ok(Arc::new(Over))
-    }
-}
-
 struct Over;
 
 impl Source for Over {
@@ -147,7 +143,10 @@ impl Source for Over {
 #[tokio::test]
 async fn camera_that_is_off_reports_reason() {
     let mut camera = spotter_config::testing::camera("gate", Vec::new());
-    let (mut watched, mut health) = watched(Short, &camera);
+    let (mut watched, mut health) = watched(
+        ScriptedSource(&[SourceEvent::FirstFrame, SourceEvent::Ended]),
+        &camera,
+    );
     until(&mut health, |phase| phase == Phase::Ended).await;
     let reason_is = |watched: &SupervisedCamera, code: &str| {
         let (state, reason) = published(watched);
@@ -239,20 +238,10 @@ fn eight_abandoned_pipelines_need_a_new_process() {
     );
 }
 
-/// A source that shows a picture.
-struct Slow;
-
-impl Opener for Slow {
-    fn open(&self, outlet: SourceOutlet) -> Result<Arc<dyn Source>, Failure> {
-        outlet.events.try_send(SourceEvent::FirstFrame).unwrap();
-        Ok(Arc::new(Over))
-    }
-}
-
 #[tokio::test]
 async fn camera_too_slow_for_strips_says_so_while_it_streams() {
     let camera = spotter_config::testing::camera("gate", Vec::new());
-    let (watched, mut health) = watched(Slow, &camera);
+    let (watched, mut health) = watched(ScriptedSource(&[SourceEvent::FirstFrame]), &camera);
     until(&mut health, |phase| phase == Phase::Streaming).await;
     let since = health.borrow().since;
     let manual = ManualClock::at(since.plus_seconds(35.0));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::{task::JoinHandle, time::timeout};
 
 use super::*;
-use crate::app::test_support::{frame, no_limits};
+use crate::app::test_support::{frame, no_limits, scene};
 use spotter_api::{RequestQueue, UnansweredRequest};
 use spotter_cameras::sampler::Sampler;
 use spotter_config::{CameraConfig, PromptConfig};
@@ -171,18 +171,6 @@ async fn until_idle(mut engine: EngineLoop) {
     while !engine.is_idle() {
         engine.turn().unwrap();
         tokio::task::yield_now().await;
-    }
-}
-
-/// A prompt that asks for a free text.
-fn scene() -> PromptConfig {
-    PromptConfig {
-        task: Task::Query {
-            question: "What happens here?".into(),
-            choices: Vec::new(),
-            options: Default::default(),
-        },
-        ..spotter_config::testing::prompt("scene")
     }
 }
 

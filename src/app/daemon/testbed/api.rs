@@ -15,12 +15,8 @@ const TOKEN: &str = "0123456789abcdef";
 #[test]
 fn api_answers_clients_beside_the_cameras() {
     let test = "app::daemon::testbed::api::api_answers_clients_beside_the_cameras";
-    let expected = [
-        "new configuration rejected",
-        "configuration cannot be started",
-    ];
     let check_log = |log: &str| {
-        assert_eq!(lines_but(log, " ERROR ", &expected), [""; 0]);
+        assert_eq!(lines_but(log, " ERROR ", &[]), [""; 0]);
         assert!(!log.contains(TOKEN), "{log}");
         assert_eq!(log.matches("token is missing or unknown").count(), 1);
     };
@@ -37,6 +33,14 @@ pub(super) struct ApiCaller {
 }
 
 impl ApiCaller {
+    /// Of an API that will listen on a free address.
+    pub(super) fn new(token: Option<&'static str>) -> Self {
+        Self {
+            api: free_address(),
+            token,
+        }
+    }
+
     /// Status and body of an answer; status 0 without one.
     pub(super) async fn send(&self, method: &str, path: &str, body: String) -> (u16, String) {
         let token = self
@@ -90,25 +94,18 @@ pub(super) fn picture() -> String {
 
 async fn answers() {
     let (_servers, testbed) = testbed_with_good_cameras().await;
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let api = free.local_addr().unwrap();
-    drop(free);
+    let client = ApiCaller::new(Some(TOKEN));
+    let api = client.api;
     let section = format!(
         "[api]\nlisten = \"{api}\"\ntokens = [{{ env = \"API_TOKEN\" }}]\nrate = 100\nmax_body_mb = 1\nwait = \"300ms\"\n"
     );
     testbed.write(&(testbed.text() + &section));
-    let client = ApiCaller {
-        api,
-        token: Some(TOKEN),
-    };
     let (allow, allowed) = watch::channel(false);
     let scene = testbed.scene.clone();
     let engines: Arc<OpenEngines> = Arc::new(move |plan| {
         let (mut allowed, scene) = (allowed.clone(), scene.clone());
         Box::pin(async move {
             allowed.wait_for(|allowed| *allowed).await?;
-            let fails = plan.config.model.budget == Duration::from_secs(7);
-            anyhow::ensure!(!fails, "no engine for this budget");
             engine(plan, scene).await
         })
     });
@@ -126,13 +123,11 @@ async fn answers() {
         allow.send_replace(true);
         host::all_see(&testbed).await;
         finds_what_the_picture_shows(&client, &testbed).await;
-        streams_the_text_of_the_answer(&client, &testbed).await;
         refuses_what_it_does_not_accept(&client).await;
         is_counted(&testbed).await;
         answers_programs_that_look_around(&client).await;
         gives_no_place_to_slow_bodies(&client).await;
         gives_way_to_the_cameras(&client, &testbed).await;
-        is_restarted_by_a_reload(&client, &testbed, &section).await;
         signal("-TERM");
     };
     let (report, ()) = testbed.run_with(machine_clock(), engines, scenario).await;
@@ -193,42 +188,6 @@ async fn finds_what_the_picture_shows(client: &ApiCaller, testbed: &Testbed) {
     );
 }
 
-/// The words of events whose data have them at `pointer`.
-fn streamed(events: &str, pointer: &str) -> Vec<String> {
-    let data = events
-        .lines()
-        .filter_map(|line| line.strip_prefix("data: "));
-    let values = data.filter_map(|data| serde_json::from_str::<Value>(data).ok());
-    let words = values.filter_map(|value| Some(value.pointer(pointer)?.as_str()?.to_owned()));
-    words.collect()
-}
-
-async fn streams_the_text_of_the_answer(client: &ApiCaller, testbed: &Testbed) {
-    // The device ends the text at once for a picture that shows something.
-    testbed.scene.show(CameraId::of_still().as_str(), false);
-    let body = |stream: bool| json!({"image_url": picture(), "question": "Why?", "stream": stream});
-    let (_, answer) = client.post("/v1/query", body(false)).await;
-    let text = answer["answer"].as_str().unwrap().to_owned();
-    let query = body(true).to_string();
-    let (status, events) = client.send("POST", "/v1/query", query).await;
-    let pieces = streamed(&events, "/chunk");
-    assert_eq!((status, pieces.concat()), (200, text.clone()), "{events}");
-    assert!(pieces.len() > 1, "{events}");
-    assert!(
-        events.contains("data: {\"completed\":true}\n\n"),
-        "{events}"
-    );
-    let image = json!({"type": "image_url", "image_url": {"url": picture()}});
-    let parts = json!([{"type": "text", "text": "Why?"}, image]);
-    let messages = json!([{"role": "user", "content": parts}]);
-    let chat = json!({"messages": messages, "stream": true}).to_string();
-    let (_, events) = client.send("POST", "/v1/chat/completions", chat).await;
-    let pieces = streamed(&events, "/choices/0/delta/content");
-    assert_eq!(pieces.concat(), text, "{events}");
-    assert!(events.contains("data: [DONE]\n\n"), "{events}");
-    testbed.scene.show(CameraId::of_still().as_str(), true);
-}
-
 async fn refuses_what_it_does_not_accept(client: &ApiCaller) {
     for token in [None, Some("fedcba9876543210")] {
         let stranger = ApiCaller {
@@ -279,7 +238,7 @@ async fn is_counted(testbed: &Testbed) {
     let api = &status["api"];
     assert_eq!(
         (&api["tokens"], &api["answered"], &api["failed"]),
-        (&json!(1), &json!(8), &json!(1)),
+        (&json!(1), &json!(5), &json!(1)),
         "{api}"
     );
 }
@@ -342,40 +301,6 @@ async fn gives_way_to_the_cameras(client: &ApiCaller, testbed: &Testbed) {
     let (status, answer) = client.detect().await;
     assert_eq!(status, 429, "{answer}");
     testbed.scene.hang(false);
-    while client.detect().await.0 != 200 {
-        sleep(Duration::from_millis(50)).await;
-    }
-}
-
-async fn is_restarted_by_a_reload(client: &ApiCaller, testbed: &Testbed, section: &str) {
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken_address = taken.local_addr().unwrap().to_string();
-    let elsewhere = section.replace(&client.api.to_string(), &taken_address);
-    testbed.reload(&(testbed.text() + &elsewhere));
-    let report = || testbed.retained("config").unwrap_or_default();
-    until("rejected", || {
-        report().contains("api.listen: cannot listen")
-    })
-    .await;
-    assert_eq!(
-        client.detect().await.0,
-        200,
-        "the running configuration stays"
-    );
-    let other = section.replace("max_body_mb = 1", "max_body_mb = 2");
-    testbed.reload(&(testbed.text() + &other));
-    until("accepted", || !report().contains("api.listen")).await;
-    let long = json!({"image_url": "x".repeat(1_100_000), "object": "thing"});
-    while client.post("/v1/detect", long.clone()).await.0 != 400 {
-        sleep(Duration::from_millis(50)).await;
-    }
-    while client.detect().await.0 != 200 {
-        sleep(Duration::from_millis(50)).await;
-    }
-    // The previous configuration gets the address back.
-    let failing = testbed.text().replace("budget = \"5s\"", "budget = \"7s\"");
-    testbed.reload(&(failing + &other));
-    until("failed", || report().contains("no engine for this budget")).await;
     while client.detect().await.0 != 200 {
         sleep(Duration::from_millis(50)).await;
     }

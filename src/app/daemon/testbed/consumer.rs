@@ -19,9 +19,6 @@ struct ReceivedEvent {
 pub(super) struct Consumer {
     message_ids: HashSet<String>,
     by_id: BTreeMap<String, ReceivedEvent>,
-    /// Event messages that arrived again with the same id.
-    pub(super) repeated: u64,
-    pub(super) kinds: BTreeMap<String, u64>,
     /// The last reply to a request with this id.
     pub(super) replies: BTreeMap<String, Value>,
     pub(super) stats: Option<Value>,
@@ -35,9 +32,6 @@ impl Consumer {
             [kind, ..] => kind,
             [] => "other",
         };
-        let home_assistant = message.topic.starts_with("homeassistant/");
-        let kind = if home_assistant { "discovery" } else { kind };
-        *self.kinds.entry(kind.to_owned()).or_default() += 1;
         let json = || serde_json::from_slice::<Value>(&message.payload).unwrap();
         match kind {
             "event" => self.event(&json()),
@@ -56,7 +50,6 @@ impl Consumer {
     fn event(&mut self, event: &Value) {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         if !self.message_ids.insert(text(&event["id"])) {
-            self.repeated += 1;
             return;
         }
         let received = self.by_id.entry(text(&event["event"])).or_default();

@@ -156,6 +156,11 @@ fn get(page: SocketAddr, path: &str) -> String {
     ask().unwrap_or_default()
 }
 
+fn free_address() -> SocketAddr {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    free.local_addr().unwrap()
+}
+
 struct Testbed {
     directory: TempDir,
     broker: ScriptedBroker,
@@ -175,11 +180,10 @@ impl Testbed {
     async fn new(urls: Vec<String>, patience: &'static str) -> Self {
         let broker = ScriptedBroker::start(spotter_scripted::broker::BrokerScript::default()).await;
         broker.consume();
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
         let testbed = Self {
             directory: tempfile::tempdir().unwrap(),
             broker,
-            page: free.local_addr().unwrap(),
+            page: free_address(),
             scene: Scene::default(),
             urls,
             patience,

@@ -1,7 +1,5 @@
 //! Reloads that restart all components inside the process.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-
 use serde_json::Value;
 
 use super::*;
@@ -57,66 +55,27 @@ async fn moves_to_another_broker() {
     }
 }
 
-// Faults: K4, K10.
+// Faults: K3, K4, K9, K10.
 #[test]
-fn invalid_configurations_leave_the_running_one_active() {
-    let test = "app::daemon::testbed::restart::invalid_configurations_leave_the_running_one_active";
-    alone_with_errors(test, &["new configuration rejected"], rejects());
+fn restarting_reload_is_rejected_applied_or_undone() {
+    let test = "app::daemon::testbed::restart::restarting_reload_is_rejected_applied_or_undone";
+    let errors = [
+        "new configuration rejected",
+        "cannot be started; the previous",
+    ];
+    alone_with_errors(test, &errors, restarts());
 }
 
-/// These are found before the running components stop.
-async fn rejects() {
+async fn restarts() {
     let (servers, testbed) = testbed_with_good_cameras().await;
-    let scenario = async {
-        host::all_see(&testbed).await;
-        let running = config_report(&testbed, "edge1", "\"ok\"").await["hash"].clone();
-        let foreign = TcpListener::bind("127.0.0.1:0").unwrap();
-        let occupied = foreign.local_addr().unwrap().to_string();
-        let empty = testbed.directory.path().join("empty");
-        fs::create_dir(&empty).unwrap();
-        let text = testbed.text();
-        for (new, expected) in [
-            (
-                text.replace(&testbed.page.to_string(), &occupied),
-                "cannot listen on",
-            ),
-            (
-                text.replace(
-                    "model.budget",
-                    &format!("model.path = {empty:?}\nmodel.budget"),
-                ),
-                "config.json",
-            ),
-        ] {
-            testbed.reload(&new);
-            let report = config_report(&testbed, "edge1", expected).await;
-            assert_eq!(report["hash"], running, "{report}");
+    let good = engines_of(&testbed.scene);
+    let engines: Arc<OpenEngines> = Arc::new(move |plan| {
+        if plan.config.model.max_objects == 7 {
+            return Box::pin(async { anyhow::bail!("model: seven do not fit") });
         }
-        assert!(
-            !get(testbed.page, "/healthz").is_empty(),
-            "the page is there"
-        );
-        signal("-TERM");
-    };
-    let (report, ()) = testbed.run_while(machine_clock(), scenario).await;
-    assert!(report.balanced(), "{report}");
-    for server in &servers {
-        assert_eq!(server.memory().connections, 1, "no scene was stopped");
-    }
-}
-
-// Faults: K9.
-#[test]
-fn page_and_api_exchange_their_ports_by_a_reload() {
-    let test = "app::daemon::testbed::restart::page_and_api_exchange_their_ports_by_a_reload";
-    alone_without_an_error(test, exchanges());
-}
-
-async fn exchanges() {
-    let (_servers, testbed) = testbed_with_good_cameras().await;
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (page, api) = (testbed.page, free.local_addr().unwrap());
-    drop(free);
+        good(plan)
+    });
+    let (page, api) = (testbed.page, free_address());
     let site = |page: SocketAddr, api: SocketAddr| {
         let text = testbed.text();
         let text = text.replace(&testbed.page.to_string(), &page.to_string());
@@ -124,57 +83,50 @@ async fn exchanges() {
     };
     testbed.write(&site(page, api));
     let answers = |path: &str, at| get(at, path).starts_with("HTTP/1.1 200");
+    let hash = async |expected: &str| {
+        let report = config_report(&testbed, "edge1", expected).await;
+        report["hash"].clone()
+    };
     let scenario = async {
         host::all_see(&testbed).await;
+        let running = hash("\"ok\"").await;
+        // These are found before the running components stop.
+        let foreign = TcpListener::bind("127.0.0.1:0").unwrap();
+        let occupied = foreign.local_addr().unwrap();
+        let empty = testbed.directory.path().join("empty");
+        fs::create_dir(&empty).unwrap();
+        let model = format!("model.path = {empty:?}\nmodel.budget");
+        for (new, expected) in [
+            (site(occupied, api), "http.listen: cannot listen on"),
+            (site(page, occupied), "api.listen: cannot listen on"),
+            (
+                site(page, api).replace("model.budget", &model),
+                "config.json",
+            ),
+        ] {
+            testbed.reload(&new);
+            assert_eq!(hash(expected).await, running, "{expected}");
+        }
         assert!(answers("/readyz", page) && answers("/health", api));
+        for server in &servers {
+            assert_eq!(server.memory().connections, 1, "no camera was stopped");
+        }
         testbed.reload(&site(api, page));
         until("each has the other's port", || {
             answers("/readyz", api) && answers("/health", page)
         })
         .await;
-        signal("-TERM");
-    };
-    let (report, ()) = testbed.run_while(machine_clock(), scenario).await;
-    assert!(report.balanced(), "{report}");
-}
-
-// Faults: K3, K4.
-#[test]
-fn configuration_that_cannot_start_returns_to_the_previous_one() {
-    let test = "app::daemon::testbed::restart::configuration_that_cannot_start_returns_to_the_previous_one";
-    alone_with_errors(test, &["cannot be started; the previous"], returns());
-}
-
-async fn returns() {
-    let (_servers, testbed) = testbed_with_good_cameras().await;
-    let good = engines_of(&testbed.scene);
-    let failed = Arc::new(AtomicBool::new(false));
-    let has_failed = Arc::clone(&failed);
-    let engines: Arc<OpenEngines> = Arc::new(move |plan| {
-        if plan.config.model.max_objects == 7 {
-            has_failed.store(true, Ordering::Relaxed);
-            return Box::pin(async { anyhow::bail!("model: seven do not fit") });
-        }
-        good(plan)
-    });
-    let scenario = async {
-        host::all_see(&testbed).await;
-        let running = config_report(&testbed, "edge1", "\"ok\"").await["hash"].clone();
-        let text = testbed.text();
+        let running = hash("\"ok\"").await;
         let with_objects = |count: u32| {
             let budget = format!("model.max_objects = {count}\nmodel.budget");
-            text.replace("model.budget", &budget)
+            testbed.reload(&site(api, page).replace("model.budget", &budget));
         };
-        testbed.reload(&with_objects(7));
-        let report = config_report(&testbed, "edge1", "seven do not fit").await;
-        assert_eq!(report["hash"], running, "{report}");
-        assert!(failed.load(Ordering::Relaxed));
+        // It cannot start: the previous one runs again.
+        with_objects(7);
+        assert_eq!(hash("seven do not fit").await, running);
         until("all see it again", || host::all_present(&testbed)).await;
-
-        // Another model that can be opened.
-        testbed.reload(&with_objects(6));
-        let report = config_report(&testbed, "edge1", "\"ok\"").await;
-        assert_ne!(report["hash"], running, "{report}");
+        with_objects(6);
+        assert_ne!(hash("\"ok\"").await, running);
         until("all see it with the other model", || {
             host::all_present(&testbed)
         })

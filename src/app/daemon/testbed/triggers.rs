@@ -4,30 +4,11 @@
 
 use serde_json::Value;
 
-use super::*;
+use super::{api::ApiCaller, *};
 use spotter_scripted::onvif::{CameraNotice, OnvifScript, ScriptedOnvifCamera};
 
 const BELL: &str = "zigbee2mqtt/bell";
 const PIR: &str = "zigbee2mqtt/pir";
-
-/// A configuration with the API at this address.
-fn with_api(testbed: &Testbed, api: SocketAddr) -> String {
-    format!("{}[api]\nlisten = \"{api}\"\n", testbed.text())
-}
-
-/// Calls the API; the status of its answer. Blocks.
-fn call(api: SocketAddr, path: &str, body: &str) -> String {
-    let mut stream = TcpStream::connect(api).unwrap();
-    let length = body.len();
-    write!(
-        stream,
-        "POST {path} HTTP/1.1\r\nHost: {api}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
-    )
-    .unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    answer
-}
 
 /// The first camera has triggers of a moment and with an end, and one for calls.
 fn triggered(text: &str, bell: &str) -> String {
@@ -98,10 +79,8 @@ fn triggered_camera_is_looked_at_while_triggers_are_active() {
 async fn begins_and_ends() {
     let server = Server::start(|_| good()).await;
     let testbed = Testbed::new(vec![server.url()], PATIENT).await;
-    let free = TcpListener::bind("127.0.0.1:0").unwrap();
-    let api = free.local_addr().unwrap();
-    drop(free);
-    let text = with_api(&testbed, api);
+    let client = &ApiCaller::new(None);
+    let text = format!("{}[api]\nlisten = \"{}\"\n", testbed.text(), client.api);
     testbed.write(&triggered(&text, BELL));
     testbed.scene.show("gate", true);
     let scenario = async {
@@ -131,20 +110,17 @@ async fn begins_and_ends() {
         // A call of the API.
         let called = |trigger: &'static str, body: &'static str| {
             let path = format!("/v1/cameras/gate/trigger/{trigger}");
-            spawn_blocking(move || call(api, &path, body))
+            async move { client.send("POST", &path, body.to_owned()).await }
         };
-        let answer = called("app", "{\"state\":\"on\"}").await.unwrap();
-        assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
+        assert_eq!(called("app", "{\"state\":\"on\"}").await.0, 204);
         until_states(&testbed, ["OFF", "OFF", "ON"]).await;
-        let answer = called("app", "{\"state\":\"off\"}").await.unwrap();
-        assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
+        assert_eq!(called("app", "{\"state\":\"off\"}").await.0, 204);
         for (trigger, text) in [
             ("horn", "it has bell, pir, app"),
             ("bell", "calls need http"),
         ] {
-            let answer = called(trigger, "").await.unwrap();
-            assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
-            assert!(answer.contains(text), "{answer}");
+            let (status, answer) = called(trigger, "").await;
+            assert!(status == 404 && answer.contains(text), "{answer}");
         }
         until_states(&testbed, ["OFF", "OFF", "None"]).await;
 

@@ -7,17 +7,24 @@ use serde_json::Value;
 use super::*;
 
 #[test]
-fn verified_event_begins_with_the_yes() {
-    let test = "app::daemon::testbed::verify::verified_event_begins_with_the_yes";
-    alone_without_an_error(test, verified());
+fn verified_event_begins_with_the_yes_and_described_one_is_updated() {
+    let test = "app::daemon::testbed::verify::verified_event_begins_with_the_yes_and_described_one_is_updated";
+    alone_without_an_error(test, second_looks());
 }
 
-async fn verified() {
+async fn second_looks() {
     let (_servers, testbed) = testbed_with_good_cameras().await;
-    // Only the first camera verifies; the second shows an event without it.
+    // The first camera verifies, the second does neither, the third describes.
     let plain = "detect = \"thing\"";
-    let doubted = format!("{plain}, verify = \"Is it really a thing?\"");
-    testbed.write(&testbed.text().replacen(plain, &doubted, 1));
+    let text = testbed.text();
+    let mut cameras = text.splitn(5, plain);
+    let mut part = || cameras.next().unwrap();
+    let (head, gate, yard, dock, roof) = (part(), part(), part(), part(), part());
+    let verify = "verify = \"Is it really a thing?\"";
+    let describe = "describe = \"What does the thing do?\"";
+    testbed.write(&format!(
+        "{head}{plain}, {verify}{gate}{plain}{yard}{plain}, {describe}{dock}{plain}{roof}"
+    ));
     let scenario = async {
         let mut received = Received::default();
         for camera in ["gate", "yard"] {
@@ -34,8 +41,20 @@ async fn verified() {
             (present.as_deref(), received.begun("gate")),
             (Some("ON"), 0)
         );
+        // Until then the first token of a text is its end.
         testbed.scene.say_yes();
         received.until(&testbed, |all| all.begun("gate") == 1).await;
+        testbed.scene.show("dock", true);
+        let has = |all: &Received, key: &str, value: &str| {
+            all.of("event", "dock").any(|event| event[key] == value)
+        };
+        received
+            .until(&testbed, |all| has(all, "reason", "described"))
+            .await;
+        testbed.scene.show("dock", false);
+        received
+            .until(&testbed, |all| has(all, "type", "end"))
+            .await;
         signal("-TERM");
         received
     };
@@ -44,46 +63,14 @@ async fn verified() {
     let sources =
         ["gate", "yard"].map(|camera| received.begins(camera).next().unwrap()["score_src"].clone());
     assert_eq!(sources, ["verify", "token_prob"]);
-}
-
-#[test]
-fn described_event_is_updated_with_the_answer() {
-    let test = "app::daemon::testbed::verify::described_event_is_updated_with_the_answer";
-    alone_without_an_error(test, described());
-}
-
-async fn described() {
-    let (_servers, testbed) = testbed_with_good_cameras().await;
-    let plain = "detect = \"thing\"";
-    let asking = format!("{plain}, describe = \"What does the thing do?\"");
-    testbed.write(&testbed.text().replacen(plain, &asking, 1));
-    let scenario = async {
-        let mut received = Received::default();
-        // The text of the first token is empty.
-        testbed.scene.say_yes();
-        testbed.scene.show("gate", true);
-        let is_described = |event: &&Value| event["reason"] == "described";
-        let has_words = |all: &Received| all.of("event", "gate").any(|event| is_described(&event));
-        received.until(&testbed, has_words).await;
-        testbed.scene.show("gate", false);
-        let is_over = |all: &Received| all.of("event", "gate").any(|event| event["type"] == "end");
-        received.until(&testbed, is_over).await;
-        signal("-TERM");
-        received
-    };
-    let (report, received) = testbed.run_while(machine_clock(), scenario).await;
-    assert!(report.balanced(), "{report}");
-    let events: Vec<&Value> = received.of("event", "gate").collect();
+    let events: Vec<&Value> = received.of("event", "dock").collect();
     let types: Vec<&Value> = events.iter().map(|event| &event["type"]).collect();
     assert_eq!(types, ["new", "update", "end"]);
     assert!(events[0].get("description").is_none());
     let words = events[1]["description"].as_str().unwrap();
     assert!(!words.is_empty() && events[2]["description"] == words);
-    assert!(
-        events
-            .iter()
-            .all(|event| event["event"] == events[0]["event"])
-    );
+    let id = &events[0]["event"];
+    assert!(events.iter().all(|event| event["event"] == *id));
 }
 
 #[derive(Default)]

@@ -78,15 +78,6 @@ async fn stop_everywhere() {
         until("online", || is_online(testbed)).await;
     })
     .await;
-    let refusing = good().at("DESCRIBE", CameraFault::Refuse(404));
-    offline("while cameras are refused", refusing, async |testbed| {
-        until("refused", || {
-            let health = testbed.retained("cam/gate/health");
-            health.is_some_and(|health| health.contains("not_found"))
-        })
-        .await;
-    })
-    .await;
     let done = offline("while everything runs", good(), async |testbed| {
         all_see(testbed).await;
     })
@@ -151,15 +142,6 @@ async fn stop_everywhere() {
     offline(name, good(), async |testbed| {
         all_see(testbed).await;
         edit(testbed, "budget = \"5s\"", "budget = \"6s\"");
-    })
-    .await;
-    let name = "in a reload that restarts for another state directory";
-    offline(name, good(), async |testbed| {
-        all_see(testbed).await;
-        let another = testbed.directory.path().join("another");
-        let state = format!("{:?}", testbed.state());
-        edit(testbed, &state, &format!("{another:?}"));
-        sleep(Duration::from_millis(300)).await;
     })
     .await;
     let mute = good().after(0, CameraFault::Silence);

@@ -48,10 +48,6 @@ impl FaultLog {
     pub(super) fn all(&self) -> BTreeMap<String, u64> {
         self.0.lock().unwrap().clone()
     }
-
-    pub(super) fn total(&self) -> u64 {
-        self.0.lock().unwrap().values().sum()
-    }
 }
 
 /// The tapes of cameras, and how long they play.

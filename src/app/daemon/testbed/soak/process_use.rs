@@ -61,30 +61,6 @@ impl fmt::Display for ProcessUse {
     }
 }
 
-/// What the open descriptors of the process are; of sockets the line of the kernel's table that has their addresses and state.
-pub(super) fn descriptors() -> Vec<String> {
-    let tables = ["tcp", "udp", "unix"].map(|table| {
-        let text = fs::read_to_string(format!("/proc/self/net/{table}")).unwrap_or_default();
-        (table, text)
-    });
-    let socket = |target: &str| {
-        let inode = target.strip_prefix("socket:[")?.strip_suffix(']')?;
-        tables.iter().find_map(|(table, text)| {
-            let line = text
-                .lines()
-                .find(|line| line.split_whitespace().any(|field| field == inode))?;
-            Some(format!("{table} {}", line.trim()))
-        })
-    };
-    let open = fs::read_dir("/proc/self/fd").unwrap().flatten();
-    let targets = open.filter_map(|entry| fs::read_link(entry.path()).ok());
-    let shown = targets.map(|target| {
-        let target = target.display().to_string();
-        socket(&target).unwrap_or(target)
-    });
-    shown.collect()
-}
-
 /// By how much memory grew over these moments, which are equally far apart: the slope of the line through them, times
 /// their span.
 pub(super) fn growth_mib(of: &[ProcessUse]) -> f64 {
@@ -102,18 +78,4 @@ pub(super) fn growth_mib(of: &[ProcessUse]) -> f64 {
     } else {
         0.0
     }
-}
-
-#[test]
-fn growth_is_that_of_a_line() {
-    let moments = |mib: fn(u64) -> f64| -> Vec<ProcessUse> {
-        let at = |at| ProcessUse {
-            threads: 0,
-            files: 0,
-            mib: mib(at),
-        };
-        (0..101).map(at).collect()
-    };
-    assert!((growth_mib(&moments(|at| 50.0 + at as f64 / 10.0)) - 10.0).abs() < 1e-9);
-    assert!(growth_mib(&moments(|at| 50.0 + (at % 2) as f64)).abs() < 0.1);
 }

@@ -48,7 +48,6 @@ impl Scenario {
         })
         .await;
         let before = self.idle_use().await;
-        println!("idle before the faults: {before}");
         let during = self.faults(length).await;
         self.soak.faults_are_over.store(true, Ordering::Relaxed);
         let recovered_after = self.recover().await;
@@ -104,8 +103,7 @@ impl Scenario {
         before.with_cameras_over_udp(over_udp as u64)
     }
 
-    /// Measures again while the last pipelines are torn down. What is still in use after that was leaked; its descriptors are
-    /// printed.
+    /// Measures again while the last pipelines are torn down. What is still in use after that was leaked.
     async fn use_after_faults(&self, before: ProcessUse) -> ProcessUse {
         let began = self.clock.now();
         loop {
@@ -114,7 +112,6 @@ impl Scenario {
                 return after;
             }
             if self.clock.now().since(began) > TORN_DOWN_WITHIN {
-                println!("open descriptors: {:#?}", process_use::descriptors());
                 return after;
             }
         }
@@ -140,18 +137,13 @@ impl Scenario {
     async fn faults(&self, length: Duration) -> Vec<ProcessUse> {
         let over = async {
             let mut moments = Vec::new();
-            let (began, mut minute) = (self.clock.now(), 0);
+            let began = self.clock.now();
             let mut offline_checks = [0; CAMERAS.len()];
             while self.clock.now().since(began) < length {
                 sleep(Duration::from_secs(1)).await;
                 moments.push(ProcessUse::now());
                 self.check_streaming_cameras_are_online(&mut offline_checks)
                     .await;
-                let passed = self.clock.now().since(began).as_secs() / 60;
-                if passed > minute {
-                    minute = passed;
-                    self.progress(minute, moments[moments.len() - 1]);
-                }
             }
             self.soak.faults_are_over.store(true, Ordering::Relaxed);
             moments
@@ -164,17 +156,6 @@ impl Scenario {
             self.change_scene()
         );
         moments
-    }
-
-    fn progress(&self, minute: u64, process_use: ProcessUse) {
-        let consumer = self.consumer.lock().unwrap();
-        let faults = self.soak.fault_log.total();
-        println!(
-            "minute {minute}: {faults} faults and commands, {} event messages of {} events, {} connections to the broker; {process_use}",
-            consumer.message_count(),
-            consumer.event_count(),
-            self.testbed.broker.connections()
-        );
     }
 
     /// A camera that streams without a fault for [`ONLINE_WITHIN`] is online. A single check may come between the loss of a
