@@ -103,6 +103,13 @@ impl Site {
         self.consumer.wait_after(from, topic, |_| true).payload
     }
 
+    /// The next reply.
+    fn reply(&self, from: usize) -> Value {
+        self.consumer
+            .wait_after(from, "edge1/reply", |_| true)
+            .json()
+    }
+
     /// The next detection of a prompt that passes.
     fn detection(&self, from: usize, topic: &str, wanted: impl Fn(&Value) -> bool) -> Value {
         let wanted = |text: &str| serde_json::from_str(text).is_ok_and(|json: Value| wanted(&json));
@@ -136,7 +143,7 @@ fn run_time_values_survive_a_restart_until_the_file_changes() {
     // The words: with their number in every detection, and an answer.
     let from = site.consumer.now();
     site.set("cam/gate/prompt/ball/text", "round thing");
-    let reply: Value = serde_json::from_str(&site.next(from, "/reply")).expect("JSON");
+    let reply = site.reply(from);
     assert_eq!(
         (&reply["ok"], &reply["op"], &reply["rev"]),
         (&json!(true), &json!("prompt_set"), &json!(2))
@@ -162,7 +169,7 @@ fn run_time_values_survive_a_restart_until_the_file_changes() {
     // An invalid value is rejected, and the state is published again so that a switch returns to it.
     let from = site.consumer.now();
     site.set("cam/gate/rate", "99");
-    let reply: Value = serde_json::from_str(&site.next(from, "/reply")).expect("JSON");
+    let reply = site.reply(from);
     assert_eq!(
         (&reply["ok"], &reply["error"]["code"]),
         (&json!(false), &json!("bad_value"))
@@ -256,20 +263,6 @@ fn counts_at_a_line_survive_restarts_until_their_reset() {
         "{page}"
     );
 
-    // A wrong word and an unknown line change nothing.
-    for (line, payload, code) in [
-        ("door", "0", "bad_value"),
-        ("gate", "RESET", "unknown_line"),
-    ] {
-        let from = site.consumer.now();
-        site.set(&format!("cam/gate/line/{line}"), payload);
-        let reply: Value = serde_json::from_str(&site.next(from, "/reply")).expect("JSON");
-        assert_eq!(
-            (&reply["op"], &reply["line"]),
-            (&json!("line_reset"), &json!(line))
-        );
-        assert_eq!(reply["error"]["code"], code);
-    }
     program.terminate().expect(DONE);
     let from = site.consumer.now();
     let program = site.start(&[&camera]);
@@ -277,13 +270,11 @@ fn counts_at_a_line_survive_restarts_until_their_reset() {
     assert_eq!(counts(), ["7", "3"]);
     let from = site.consumer.now();
     site.set("cam/gate/line/door", "RESET");
-    let reply: Value = serde_json::from_str(&site.next(from, "/reply")).expect("JSON");
+    let reply = site.reply(from);
     assert_eq!(reply["ok"], true, "{reply}");
-    let is_zero = |text: &str| text == "0";
-    site.consumer
-        .wait_after(from, "line/door/in/person", is_zero);
-    site.consumer
-        .wait_after(from, "line/door/out/person", is_zero);
+    for topic in ["line/door/in/person", "line/door/out/person"] {
+        site.consumer.wait_after(from, topic, |text| text == "0");
+    }
     program.terminate().expect(DONE);
     let state = StateStore::open(&state, Arc::new(SystemClock::new())).expect("a state database");
     let written = state.get(Document::LineCounts).expect("counts");
@@ -344,8 +335,6 @@ fn requests_are_answered_once_each() {
         answer["ok"] == true && answer["value"].is_string(),
         "{answer}"
     );
-    let unknown = site.ask(json!({"op": "ask", "cam": "roof", "text": "Is it night?"}));
-    assert_eq!(unknown["error"]["code"], "unknown_camera");
 
     // The same id again is answered again and not done again.
     let request = json!({"id": "once", "op": "reset_overrides"}).to_string();
@@ -405,8 +394,7 @@ fn mode_changes_values_and_survives_a_restart() {
     let switch = |mode: &str| {
         let from = site.consumer.now();
         site.set("mode", mode);
-        let reply = site.next(from, "edge1/reply");
-        (from, serde_json::from_str::<Value>(&reply).expect("JSON"))
+        (from, site.reply(from))
     };
     state(0, "edge1/mode", "none");
     let node = &retained(site.address)["homeassistant/device/spotter_edge1/config"];

@@ -214,7 +214,14 @@ fn spawn(directory: &Path) -> KilledChild {
 /// A consumer with a persistent session: `mosquitto_sub`, which reconnects by itself.
 pub(super) struct PersistentConsumer {
     _child: KilledChild,
-    heard: mpsc::Receiver<String>,
+    heard: mpsc::Receiver<ReceivedLine>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ReceivedLine {
+    pub(super) retain: bool,
+    pub(super) topic: String,
+    pub(super) payload: String,
 }
 
 impl PersistentConsumer {
@@ -225,10 +232,11 @@ impl PersistentConsumer {
             "5" => &["-x", "3600"],
             _ => &[],
         };
+        let id = format!("on-{filter}").replace(['/', '#', '+'], "-");
         let mut command = Command::new("mosquitto_sub");
         command
             .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-V", protocol])
-            .args(["-c", "-i", "persistent", "-q", "1", "-t", filter])
+            .args(["-c", "-i", &id, "-q", "1", "-t", filter, "-F", "%r %t %p"])
             .args(kept)
             .stdout(Stdio::piped());
         let mut child = KilledChild::start(&mut command, "mosquitto-clients");
@@ -236,6 +244,13 @@ impl PersistentConsumer {
         let (sender, heard) = mpsc::channel(1024);
         let read = move || {
             for line in lines.map_while(Result::ok) {
+                let mut parts = line.splitn(3, ' ').map(str::to_owned);
+                let mut next = || parts.next().unwrap_or_default();
+                let line = ReceivedLine {
+                    retain: next() == "1",
+                    topic: next(),
+                    payload: next(),
+                };
                 if sender.blocking_send(line).is_err() {
                     return;
                 }
@@ -249,17 +264,39 @@ impl PersistentConsumer {
         }
     }
 
-    pub(super) async fn next(&mut self) -> String {
+    pub(super) async fn next(&mut self) -> ReceivedLine {
         timeout(PATIENCE, self.heard.recv())
             .await
             .expect("no message arrived")
             .unwrap()
     }
 
+    /// The next message of a topic with this payload, or with any.
+    pub(super) async fn until(&mut self, topic: &str, payload: Option<&str>) -> ReceivedLine {
+        loop {
+            let heard = self.next().await;
+            let is_wanted = payload.is_none_or(|payload| heard.payload == payload);
+            if heard.topic.ends_with(topic) && is_wanted {
+                return heard;
+            }
+        }
+    }
+
     /// The next message if it has arrived.
-    pub(super) fn received_already(&mut self) -> Option<String> {
+    pub(super) fn received_already(&mut self) -> Option<ReceivedLine> {
         self.heard.try_recv().ok()
     }
+}
+
+/// Publishes with QoS 1 and MQTT 3.1.1 as another client.
+pub(super) fn publish_as_other(port: u16, topic: &str, payload: &str, retained: bool) {
+    let mut command = Command::new("mosquitto_pub");
+    command
+        .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-V", "311"])
+        .args(["-q", "1", "-t", topic, "-m", payload])
+        .args(retained.then_some("-r"));
+    let done = command.status().expect("tests need mosquitto-clients");
+    assert!(done.success());
 }
 
 #[derive(Clone, Debug, PartialEq)]

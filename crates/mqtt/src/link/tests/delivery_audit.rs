@@ -84,7 +84,7 @@ impl DeliveryAudit {
             audit.publish_event();
             sleep(Duration::from_millis(200)).await;
             while let Some(message) = audit.consumer.received_already() {
-                audit.record(&message);
+                audit.record(&message.payload);
             }
         }
         audit
@@ -144,7 +144,7 @@ impl DeliveryAudit {
         let last = self.track(self.published);
         while self.received.last() != Some(&last) {
             let message = self.consumer.next().await;
-            self.record(&message);
+            self.record(&message.payload);
         }
     }
 

@@ -2,100 +2,23 @@
 //!
 //! Faults: B15.
 
-use std::{sync::Arc, time::Duration};
-
-use rumqttc_v4::{AsyncClient, Event, MqttOptions, Packet, Publish, PublishOptions, QoS};
-use tokio::{
-    join,
-    sync::{Notify, mpsc},
-    task::JoinHandle,
-    time::{sleep, timeout},
-};
+use tokio::{join, time::timeout};
 
 use super::{
-    super::rig::Nats, COUNT, INFO, PATIENCE, STATUS, delivery_audit::DeliveryAudit, mqtt, online,
-    publish_states, start, stop,
+    super::rig::{Nats, PersistentConsumer, publish_as_other},
+    COUNT, INFO, PATIENCE, STATUS,
+    delivery_audit::DeliveryAudit,
+    mqtt, online, publish_states, start, stop,
 };
 use crate::{
     BrokerState,
     testing::{count, detected},
 };
 
-/// The retained message that a new subscriber receives.
-async fn retained(broker: &Nats, topic: &str, payload: Option<&str>) -> Publish {
-    let mut later = Consumer::on(broker.port, "finds", topic).await;
-    later.until(topic, payload).await
-}
-
-/// A consumer that uses MQTT 3.1.1.
-struct Consumer {
-    client: AsyncClient,
-    heard: mpsc::Receiver<Publish>,
-    task: JoinHandle<()>,
-}
-
-impl Consumer {
-    async fn on(port: u16, id: &str, filter: &str) -> Self {
-        let options = MqttOptions::new(id, ("127.0.0.1", port));
-        let (client, mut events) = AsyncClient::builder(options).capacity(16).build();
-        client.subscribe(filter, QoS::AtLeastOnce).await.unwrap();
-        let (sender, heard) = mpsc::channel(256);
-        let subscribed = Arc::new(Notify::new());
-        let is_subscribed = Arc::clone(&subscribed);
-        let task = tokio::spawn(async move {
-            let mut ready = false;
-            loop {
-                let event = match events.poll().await {
-                    Ok(event) => event,
-                    // A busy broker may need several tries.
-                    Err(_) if !ready => {
-                        sleep(Duration::from_millis(100)).await;
-                        continue;
-                    }
-                    Err(_) => return,
-                };
-                match event {
-                    Event::Incoming(Packet::SubAck(_)) => {
-                        ready = true;
-                        subscribed.notify_one();
-                    }
-                    Event::Incoming(Packet::Publish(publish)) => _ = sender.send(publish).await,
-                    _ => {}
-                }
-            }
-        });
-        timeout(PATIENCE, is_subscribed.notified()).await.unwrap();
-        Self {
-            client,
-            heard,
-            task,
-        }
-    }
-
-    async fn until(&mut self, topic: &str, payload: Option<&str>) -> Publish {
-        loop {
-            let next = timeout(PATIENCE, self.heard.recv()).await;
-            let heard = next.unwrap_or_else(|_| panic!("{topic}")).unwrap();
-            let is_topic = heard.topic.ends_with(topic.as_bytes());
-            if is_topic && payload.is_none_or(|wanted| heard.payload == wanted.as_bytes()) {
-                return heard;
-            }
-        }
-    }
-
-    async fn say(&self, topic: &str, payload: &str, retained: bool) {
-        let options = PublishOptions::at_least_once().retain(retained);
-        self.client
-            .publish(topic, payload.to_owned(), options)
-            .await
-            .unwrap();
-    }
-}
-
-impl Drop for Consumer {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+/// The retained message of the topic.
+async fn is_retained(broker: &Nats, topic: &str, payload: Option<&str>) -> bool {
+    let mut later = PersistentConsumer::on(broker.port, topic, "311");
+    later.until(topic, payload).await.retain
 }
 
 #[tokio::test]
@@ -126,7 +49,7 @@ async fn events_over_its_deaths() {
 async fn states_detections_and_commands() {
     let mut broker = Nats::start();
     let settings = mqtt(broker.port);
-    let mut live = Consumer::on(broker.port, "live", "spotter/#").await;
+    let mut live = PersistentConsumer::on(broker.port, "spotter/#", "311");
     let (publisher, task) = start(&settings);
     let mut inbox = publisher.take_inbound().unwrap();
     publisher.listen(vec!["spotter/edge1/cam/+/+/set".into()]);
@@ -136,19 +59,19 @@ async fn states_detections_and_commands() {
 
     // The consumer receives the birth message and the states, live and retained.
     live.until(STATUS, Some("online")).await;
-    assert!(retained(&broker, INFO, None).await.retain);
-    assert!(retained(&broker, COUNT, Some("2")).await.retain);
+    assert!(is_retained(&broker, INFO, None).await);
+    assert!(is_retained(&broker, COUNT, Some("2")).await);
     // The consumer receives a detection, which is not retained.
     publisher.publish(detected("gate"));
     assert!(!live.until("det/person", None).await.retain);
     // The publisher receives a command that is not retained.
     let topic = "spotter/edge1/cam/gate/rate/set";
-    live.say(topic, "0.5", false).await;
+    publish_as_other(broker.port, topic, "0.5", false);
     let inbound = timeout(PATIENCE, inbox.recv()).await.unwrap().unwrap();
     assert_eq!(inbound.topic, topic);
     assert!(inbound.payload == b"0.5" && !inbound.retained);
     // The publisher corrects a late will.
-    live.say(STATUS, "offline", true).await;
+    publish_as_other(broker.port, STATUS, "offline", true);
     live.until(STATUS, Some("offline")).await;
     live.until(STATUS, Some("online")).await;
 
@@ -156,11 +79,11 @@ async fn states_detections_and_commands() {
     drop(live);
     broker.lose_everything();
     publisher.publish(count(9));
-    let mut later = Consumer::on(broker.port, "later", STATUS).await;
+    let mut later = PersistentConsumer::on(broker.port, STATUS, "311");
     later.until(STATUS, Some("online")).await;
-    retained(&broker, INFO, None).await;
-    retained(&broker, COUNT, Some("9")).await;
-    later.say(topic, "1", false).await;
+    assert!(is_retained(&broker, INFO, None).await);
+    assert!(is_retained(&broker, COUNT, Some("9")).await);
+    publish_as_other(broker.port, topic, "1", false);
     let inbound = timeout(PATIENCE, inbox.recv()).await.unwrap().unwrap();
     assert_eq!(inbound.payload, b"1");
 
