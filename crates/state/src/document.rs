@@ -119,14 +119,17 @@ pub(crate) fn move_files(
         moved.push(file);
     }
     transaction.commit()?;
-    for file in moved {
-        let renamed = format!("{file}{MOVED_SUFFIX}");
-        match opened.rename(OsStr::new(file), OsStr::new(&renamed)) {
-            Ok(()) => tracing::info!(file, "moved into state.db; the file is renamed"),
-            Err(error) => {
-                tracing::warn!(file, %error, "moved into state.db; the file cannot be renamed");
-            }
-        }
-    }
+    moved
+        .into_iter()
+        .for_each(|file| rename_moved(opened, file));
     Ok(())
+}
+
+/// What was moved into the database stays for a return to the earlier version.
+pub(crate) fn rename_moved(opened: &OpenFolder, name: &str) {
+    let renamed = format!("{name}{MOVED_SUFFIX}");
+    match opened.rename(OsStr::new(name), OsStr::new(&renamed)) {
+        Ok(()) => tracing::info!(name, "moved into state.db and renamed"),
+        Err(error) => tracing::warn!(name, %error, "moved into state.db; it cannot be renamed"),
+    }
 }

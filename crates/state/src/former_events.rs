@@ -9,7 +9,7 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use rusqlite::{Connection, params};
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use spotter_core::{
     CameraId, DirectionId, Epoch, Event, EventStep, LineCrossing, LineId, Location, NormBox,
@@ -17,23 +17,18 @@ use spotter_core::{
     duration_from_secs,
 };
 
-use crate::event_table::{EventReceiver, names};
+use crate::{
+    document::rename_moved,
+    event_table::{EventReceiver, LoggedEvent, names},
+};
 
-/// With what a folder is renamed, after its name.
-const MOVED_SUFFIX: &str = ".old";
 /// Length and checksum of a record of the spool.
 const HEAD_BYTES: usize = 12;
 
-/// What becomes the body of a row.
-#[derive(Serialize)]
+/// What becomes a row.
 struct FormerEvent {
-    id: String,
-    event: Event,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    epoch: Option<Epoch>,
-    #[serde(skip)]
+    logged: LoggedEvent,
     waiting: BTreeSet<EventReceiver>,
-    #[serde(skip)]
     picture: Option<Vec<u8>>,
 }
 
@@ -49,10 +44,8 @@ enum SpoolRecord {
 #[derive(Deserialize)]
 struct SpooledEvent {
     number: u64,
-    id: String,
-    event: Event,
-    #[serde(default)]
-    epoch: Option<Epoch>,
+    #[serde(flatten)]
+    logged: LoggedEvent,
 }
 
 /// A file of a webhook.
@@ -212,13 +205,7 @@ pub(crate) fn move_files(
     transaction.commit()?;
     for (name, path) in folders {
         if path.is_dir() {
-            let renamed = format!("{name}{MOVED_SUFFIX}");
-            match opened.rename(OsStr::new(name), OsStr::new(&renamed)) {
-                Ok(()) => tracing::info!(name, "moved into state.db; the folder is renamed"),
-                Err(error) => {
-                    tracing::warn!(name, %error, "moved into state.db; the folder cannot be renamed");
-                }
-            }
+            rename_moved(opened, name);
         }
     }
     Ok(())
@@ -226,7 +213,7 @@ pub(crate) fn move_files(
 
 fn insert(connection: &Connection, number: i64, event: &FormerEvent) -> rusqlite::Result<()> {
     // Numbers, texts and lists under text keys always serialise.
-    let body = serde_json::to_string(event).unwrap_or_default();
+    let body = serde_json::to_string(&event.logged).unwrap_or_default();
     let sql = "INSERT INTO event (number, waiting, body) VALUES (?1, ?2, ?3)";
     connection.execute(sql, params![number, names(&event.waiting), body])?;
     if let Some(jpeg) = &event.picture {
@@ -275,13 +262,11 @@ fn read_spool(folder: &Path, events: &mut BTreeMap<String, FormerEvent>) -> io::
     for (number, event) in kept {
         let broker = (!done.contains(&number)).then(EventReceiver::broker);
         let former = FormerEvent {
-            id: event.id.clone(),
-            event: event.event,
-            epoch: event.epoch,
             waiting: broker.into_iter().collect(),
             picture: None,
+            logged: event.logged,
         };
-        events.insert(event.id, former);
+        events.insert(former.logged.id.clone(), former);
     }
     Ok(())
 }
@@ -308,9 +293,7 @@ fn read_webhooks(folder: &Path, events: &mut BTreeMap<String, FormerEvent>) -> i
                 continue;
             };
             let former = events.entry(event_id.clone()).or_insert(FormerEvent {
-                id: event_id,
-                event,
-                epoch,
+                logged: LoggedEvent::new(event_id, event, epoch),
                 waiting: BTreeSet::new(),
                 picture: None,
             });

@@ -193,9 +193,7 @@ fn match_best_first<T>(
 
 /// Share of `inner`'s area that is on `outer`, 0..1.
 fn share_on(inner: &NormBox, outer: &NormBox) -> f64 {
-    let width = (inner.x1.min(outer.x1) - inner.x0.max(outer.x0)).max(0.0);
-    let height = (inner.y1.min(outer.y1) - inner.y0.max(outer.y0)).max(0.0);
-    ratio(width * height, inner.area()).unwrap_or(0.0)
+    ratio(inner.intersection(outer), inner.area()).unwrap_or(0.0)
 }
 
 fn ratio(part: f64, whole: f64) -> Option<f64> {

@@ -93,7 +93,7 @@ pub fn truth(scene: &Scene) -> Truth {
         false => scene.weather,
     };
     let mut seen = Vec::with_capacity(scene.objects.len());
-    for (Silhouette { object, bounds }, uncovered) in uncovered_shares(scene) {
+    for (object, bounds, uncovered) in uncovered_shares(scene) {
         let object = &scene.objects[object];
         let Some(inside) = clip(bounds) else {
             continue;
@@ -131,14 +131,9 @@ pub fn truth(scene: &Scene) -> Truth {
     }
 }
 
-/// An object painted on the mask.
-struct Silhouette {
-    object: usize,
-    bounds: Rect,
-}
-
-/// Each object that is at least partly in the picture, far ones first, with the uncovered share of that part.
-fn uncovered_shares(scene: &Scene) -> Vec<(Silhouette, f32)> {
+/// Each object that is at least partly in the picture, by its place in the scene, far ones first, with its extents and the uncovered share of
+/// the part in the picture.
+fn uncovered_shares(scene: &Scene) -> Vec<(usize, Rect, f32)> {
     let Some(mut mask) = Pixmap::new(CANVAS_WIDTH as u32, CANVAS_HEIGHT as u32) else {
         return Vec::new();
     };
@@ -148,15 +143,15 @@ fn uncovered_shares(scene: &Scene) -> Vec<(Silhouette, f32)> {
         stamp(&mut mask, &item, mark);
         if let (Some(object), Some(bounds)) = (item.object, bounds(&item.shapes)) {
             // Just painted, so nothing covers it yet.
-            let whole = count(&mask, mark, bounds);
-            painted.push((Silhouette { object, bounds }, whole));
+            painted.push((object, bounds, count(&mask, mark, bounds)));
         }
     }
-    let share = |(silhouette, whole): (Silhouette, usize)| {
-        let open = count(&mask, silhouette.object as u8 + 1, silhouette.bounds);
-        (whole > 0).then(|| (silhouette, open as f32 / whole as f32))
+    painted.retain(|(.., whole)| *whole > 0);
+    let share = |(object, bounds, whole)| {
+        let open = count(&mask, object as u8 + 1, bounds);
+        (object, bounds, open as f32 / whole as f32)
     };
-    painted.into_iter().filter_map(share).collect()
+    painted.into_iter().map(share).collect()
 }
 
 /// Paints the outlines of `item` with `mark` in the red channel, and its fixtures without a mark.

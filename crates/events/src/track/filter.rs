@@ -30,25 +30,14 @@ pub struct Candidate {
 pub struct Filter {
     min_score: f64,
     min_area: f64,
-    zones: Vec<FilterZone>,
+    zones: Vec<(ZoneConfig, Polygon)>,
     wanted: BTreeSet<ZoneId>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-struct FilterZone {
-    id: ZoneId,
-    area: Polygon,
-    point: ZonePoint,
 }
 
 impl Filter {
     /// The prompt's limits with the camera's zones.
     pub fn new(camera: &CameraConfig, prompt: &PromptConfig) -> Self {
-        let zone = |zone: &ZoneConfig| FilterZone {
-            id: zone.id.clone(),
-            area: Polygon::new(&zone.polygon),
-            point: zone.point,
-        };
+        let zone = |zone: &ZoneConfig| (zone.clone(), Polygon::new(&zone.polygon));
         Self {
             min_score: prompt.min_score.get(),
             min_area: prompt.min_area,
@@ -57,54 +46,53 @@ impl Filter {
         }
     }
 
-    /// The boxes that pass, in the model's order.
-    pub fn boxes(&self, found: &[FoundObject<NormBox>]) -> Vec<Candidate> {
-        let solid = found.iter().filter(|found| found.place.area() > 0.0);
-        self.pass(solid.map(|found| self.candidate(found, Location::Box)))
-    }
-
-    /// The points that pass, in the model's order.
-    pub fn points(&self, found: &[FoundObject<NormPoint>]) -> Vec<Candidate> {
-        let found = found.iter();
-        self.pass(found.map(|found| self.candidate(found, Location::Point)))
+    /// The objects that pass, in the model's order.
+    pub fn candidates<T: Copy>(
+        &self,
+        found: &[FoundObject<T>],
+        location_of: fn(T) -> Location,
+    ) -> Vec<Candidate> {
+        let candidate = |found: &FoundObject<T>| {
+            let location = location_of(found.place);
+            Candidate {
+                location,
+                score: found.score,
+                score_source: found.source,
+                sharpness: found.sharpness,
+                zones: self.zones_at(location),
+            }
+        };
+        let mut candidates = best_of_duplicates(found.iter().map(candidate).collect());
+        candidates.retain(|candidate| self.passes(candidate));
+        candidates
     }
 
     /// True when the zone has the same area as in `before`.
-    pub fn keeps(&self, before: &Self, zone: &ZoneId) -> bool {
-        let of = |filter: &Self| filter.zones.iter().find(|own| own.id == *zone).cloned();
+    pub fn keeps<'a>(&'a self, before: &'a Self, zone: &ZoneId) -> bool {
+        let of = |filter: &'a Self| {
+            filter
+                .zones
+                .iter()
+                .map(|(own, _)| own)
+                .find(|own| own.id == *zone)
+        };
         of(self) == of(before)
-    }
-
-    fn candidate<T: Copy>(&self, found: &FoundObject<T>, of: fn(T) -> Location) -> Candidate {
-        let location = of(found.place);
-        Candidate {
-            location,
-            score: found.score,
-            score_source: found.source,
-            sharpness: found.sharpness,
-            zones: self.zones_at(location),
-        }
-    }
-
-    fn pass(&self, found: impl Iterator<Item = Candidate>) -> Vec<Candidate> {
-        let mut candidates = best_of_duplicates(found.collect());
-        candidates.retain(|candidate| self.passes(candidate));
-        candidates
     }
 
     fn passes(&self, candidate: &Candidate) -> bool {
         let in_wanted = || candidate.zones.iter().any(|z| self.wanted.contains(z));
         let large_enough = match candidate.location {
-            Location::Box(bounds) => bounds.area() >= self.min_area,
+            Location::Box(bounds) => bounds.area() > 0.0 && bounds.area() >= self.min_area,
             Location::Point(_) => true,
         };
         candidate.score >= self.min_score && large_enough && (self.wanted.is_empty() || in_wanted())
     }
 
     fn zones_at(&self, location: Location) -> Vec<ZoneId> {
-        let inside = |zone: &&FilterZone| zone.area.contains(anchor(location, zone.point));
+        let inside =
+            |(zone, area): &&(ZoneConfig, Polygon)| area.contains(anchor(location, zone.point));
         let zones = self.zones.iter().filter(inside);
-        zones.map(|zone| zone.id.clone()).collect()
+        zones.map(|(zone, _)| zone.id.clone()).collect()
     }
 }
 
@@ -182,7 +170,11 @@ pub(super) mod tests {
     }
 
     fn scores(filter: &Filter, found: Vec<FoundObject<NormBox>>) -> Vec<f64> {
-        filter.boxes(&found).iter().map(|c| c.score).collect()
+        filter
+            .candidates(&found, Location::Box)
+            .iter()
+            .map(|c| c.score)
+            .collect()
     }
 
     #[test]
@@ -206,7 +198,7 @@ pub(super) mod tests {
             source: ScoreSource::TokenProb,
             sharpness: 0.5,
         };
-        let candidates = filter.points(&vec![stuck; 50]);
+        let candidates = filter.candidates(&vec![stuck; 50], Location::Point);
         assert_eq!(candidates.len(), 1);
         assert_eq!(candidates[0].location, Location::Point(stuck.place));
     }
@@ -245,7 +237,7 @@ pub(super) mod tests {
             // The object reaches over the lower edge of the picture, which is the end of the zone too.
             found(0.4, 0.4, 0.5, 1.0, 0.7),
         ];
-        let candidates = filter.boxes(&answer);
+        let candidates = filter.candidates(&answer, Location::Box);
         let zones = |of: &Candidate| of.zones.iter().map(ZoneId::to_string).collect::<Vec<_>>();
         assert_eq!(zones(&candidates[0]), ["drive"]);
         assert_eq!(zones(&candidates[1]), ["drive", "deep"]);

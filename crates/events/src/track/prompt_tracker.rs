@@ -18,8 +18,8 @@ use super::{
 };
 use spotter_config::{CameraConfig, LineConfig, PromptConfig};
 use spotter_core::{
-    Answer, AnswerBody, CameraId, DetectionBody, EndReason, Event, Frame, LineId, Mono, Presence,
-    Prompt, PromptId, PromptState, PromptView, Task, TrackId, WallTime, ZoneId,
+    Answer, AnswerBody, CameraId, DetectionBody, EndReason, Event, Frame, LineId, Location, Mono,
+    Presence, Prompt, PromptId, PromptState, PromptView, Task, TrackId, WallTime, ZoneId,
 };
 
 /// What changed about a prompt.
@@ -137,8 +137,8 @@ impl PromptTracker {
     ) -> (DetectionBody, Vec<Event>) {
         let (now, rules) = (frame.times.received, Arc::clone(&self.rules));
         let mut candidates = match &answer.body {
-            AnswerBody::Boxes(found) => self.filter.boxes(found),
-            AnswerBody::Points(found) => self.filter.points(found),
+            AnswerBody::Boxes(found) => self.filter.candidates(found, Location::Box),
+            AnswerBody::Points(found) => self.filter.candidates(found, Location::Point),
             // No prompt of a camera asks for outlines.
             AnswerBody::Outline(_) => Vec::new(),
             AnswerBody::Text {
