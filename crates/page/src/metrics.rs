@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
 use crate::status::{
     ApiLine, CameraStatus, EngineStatus, FleetStatus, Mood, RequestTotals, Status, WebhookLine,
 };
-use spotter_core::{FrameCounters, Latency, Phase, STAGES, StreamCounters};
+use spotter_core::{Latency, Phase, STAGES, StreamCounters};
 
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -133,18 +133,19 @@ fn cameras(status: &Status, value: impl Fn(&CameraStatus) -> u64) -> Samples {
 
 /// Each fate only rises; frames waiting and in flight are gauges.
 fn fates(status: &Status) -> Samples {
-    const FATES: [(&str, fn(&FrameCounters) -> u64); 6] = [
-        ("replaced", |frames| frames.replaced),
-        ("skipped", |frames| frames.skipped),
-        ("gated", |frames| frames.gated),
-        ("late", |frames| frames.late),
-        ("looked", |frames| frames.looked),
-        ("failed", |frames| frames.failed),
-    ];
     let of_camera = |camera: &CameraStatus| {
-        FATES.map(|(fate, count)| {
+        let frames = &camera.frames;
+        let fates = [
+            ("replaced", frames.replaced),
+            ("skipped", frames.skipped),
+            ("gated", frames.gated),
+            ("late", frames.late),
+            ("looked", frames.looked),
+            ("failed", frames.failed),
+        ];
+        fates.map(|(fate, count)| {
             let labels = vec![("camera", camera.id.clone()), ("fate", fate.to_owned())];
-            (labels, count(&camera.frames) as f64)
+            (labels, count as f64)
         })
     };
     status.cameras.iter().flat_map(of_camera).collect()

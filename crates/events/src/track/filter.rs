@@ -3,7 +3,7 @@
 use std::{cmp::Ordering, collections::BTreeSet};
 
 use spotter_config::{CameraConfig, PromptConfig, ZoneConfig, ZonePoint};
-use spotter_core::{FoundObject, Location, NormBox, NormPoint, Polygon, ScoreSource, ZoneId};
+use spotter_core::{FoundObject, Location, NormPoint, Polygon, ScoreSource, ZoneId};
 
 /// Boxes that overlap more than this are one object found twice. The model does not suppress duplicates, and a decode
 /// that is stuck repeats one object until its limit.
@@ -152,7 +152,7 @@ pub(super) mod tests {
     use super::*;
     use crate::track::tracker::tests::camera;
     use spotter_config::testing::prompt;
-    use spotter_core::testing::share;
+    use spotter_core::{NormBox, testing::share};
 
     pub(in crate::track) fn found(
         x0: f64,

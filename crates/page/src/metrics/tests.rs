@@ -1,6 +1,6 @@
 use super::*;
 use crate::status::{BrokerStatus, NodeStatus, StreamStatus};
-use spotter_core::{TriggerId, TriggerReport};
+use spotter_core::{FrameCounters, TriggerId, TriggerReport};
 
 fn requests(count: u64, seconds: u64) -> RequestTotals {
     RequestTotals {
