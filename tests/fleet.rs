@@ -119,27 +119,3 @@ fn removed_options_are_accepted_with_a_warning() {
         "{found:#?}"
     );
 }
-
-#[test]
-fn fleet_status_names_wrong_options_without_the_login() {
-    for (arguments, part) in [
-        (
-            &["--mqtt", "mqtt://u:canary@127.0.0.1"][..],
-            "the URL contains a user name",
-        ),
-        (
-            &["--mqtt", "mqtt://127.0.0.1", "--wait", "5s"],
-            "at least 12s",
-        ),
-        (
-            &["--mqtt", "mqtt://127.0.0.1", "--base", "a/b"],
-            "not one topic level",
-        ),
-    ] {
-        let ended = spotter(["fleet", "status"].iter().chain(arguments)).expect(FAILED);
-        assert!(
-            ended.stderr.contains(part) && !ended.stderr.contains("canary"),
-            "{ended:#?}"
-        );
-    }
-}

@@ -98,19 +98,6 @@ mod tests {
         engines.iter().map(load).collect()
     }
 
-    #[test]
-    fn equal_cameras_fill_equal_engines_alike() {
-        for count in 1..20 {
-            let (cameras, engines) = site(&vec![1.0; count], &[5.0, 5.0]);
-            let dealt = deal(&cameras, &engines, CameraAssignment::new());
-            let loads = loads(&cameras, &engines, &dealt);
-            let difference = (loads[0] - loads[1]).abs() * 5.0;
-            assert!(difference < 1.5, "{count}: {loads:?}");
-        }
-        let (cameras, _) = site(&[1.0; 3], &[]);
-        assert!(deal(&cameras, &[], CameraAssignment::new()).is_empty());
-    }
-
     proptest! {
         /// No engine is busier than its fair share and one camera more on an engine of mean speed. A loss moves the cameras of the
         /// lost engine alone, and with it they return.

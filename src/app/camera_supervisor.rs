@@ -6,7 +6,7 @@ use std::{future::pending, sync::Arc, time::Duration};
 
 use tokio::{sync::watch, task::JoinSet};
 
-use self::health_report::{HealthReason, PublishedHealth, health_message};
+use self::health_report::{HealthDigest, HealthReason, health_message};
 use super::{
     notice::{CameraSwitch, LookSwitch, StageNotice},
     stage::{Handles, Stage, StageContext, StageFuture},
@@ -54,7 +54,7 @@ struct SupervisedCamera {
     has_warned_of_gop: bool,
     /// Why prompts have no strips, though it streams.
     no_strips: Option<String>,
-    published: Option<PublishedHealth>,
+    published: Option<HealthDigest>,
 }
 
 impl CameraSupervisor {
@@ -310,7 +310,7 @@ impl SupervisedCamera {
             return;
         }
         let reason = self.reason(&health);
-        let published = PublishedHealth::new(&health, reason.as_ref(), now);
+        let published = HealthDigest::new(&health, reason.as_ref(), now);
         if !published.is_due_after(self.published.as_ref()) {
             return;
         }

@@ -20,7 +20,7 @@ use super::{
     engine_usage::EngineUsage,
     looks::{LookSource, LooksInFlight},
     request_turns::EngineRequests,
-    watchdogs::Progress,
+    watchdogs::ProgressClock,
 };
 use spotter_api::RequestQueue;
 use spotter_cameras::{
@@ -59,12 +59,12 @@ pub struct EngineSlot {
     pub usage: EngineUsage,
     gpu: Option<GpuId>,
     share: Arc<CameraShare>,
-    state: SlotState,
+    state: EngineSlotState,
     retry: EngineRetry,
-    progress: Progress,
+    progress: ProgressClock,
 }
 
-enum SlotState {
+enum EngineSlotState {
     Running(RunningEngine),
     Lost {
         why: String,
@@ -160,21 +160,22 @@ impl EngineSlot {
             usage: EngineUsage::default(),
             gpu: None,
             share,
-            state: SlotState::Running(RunningEngine {
+            state: EngineSlotState::Running(RunningEngine {
                 handle,
                 end,
                 requests: None,
                 sampler: JoinSet::new(),
             }),
             retry: EngineRetry::default(),
-            progress: Progress::default(),
+            progress: ProgressClock::default(),
         }
     }
 
     /// From now on the engine gets looks at the frames of its cameras, which are followed in `looks`; and answers requests of the API, when no
     /// camera has a look due.
     pub fn begin_looks(&mut self, looks: &LooksInFlight, queue: Option<&Arc<RequestQueue>>) {
-        if let (SlotState::Running(running), Some(sender)) = (&mut self.state, looks.sender()) {
+        if let (EngineSlotState::Running(running), Some(sender)) = (&mut self.state, looks.sender())
+        {
             running.requests = queue.map(EngineRequests::new);
             let source = LookSource {
                 engine: running.handle.clone(),
@@ -194,7 +195,7 @@ impl EngineSlot {
     /// Waits until the engine ends; [`lose`](Self::lose) it then. Never ready for a lost engine.
     pub async fn ended(&mut self) -> EngineStopped {
         match &mut self.state {
-            SlotState::Running(running) => running.end.reason().await,
+            EngineSlotState::Running(running) => running.end.reason().await,
             _ => pending().await,
         }
     }
@@ -202,7 +203,7 @@ impl EngineSlot {
     /// Never ready for an engine that is neither running nor being opened. Dropping the future loses nothing.
     pub async fn event(&mut self) -> SlotEvent {
         match &mut self.state {
-            SlotState::Opening { opening, .. } => SlotEvent::Opened(opening.await),
+            EngineSlotState::Opening { opening, .. } => SlotEvent::Opened(opening.await),
             _ => SlotEvent::Ended(self.ended().await),
         }
     }
@@ -210,7 +211,7 @@ impl EngineSlot {
     /// The engine ended or is given up, or opening it failed; its looks in flight fail at once. Returns the pause before it is opened again.
     pub fn lose(&mut self, why: String, now: Mono) -> Duration {
         let was_running = match &self.state {
-            SlotState::Running(running) => {
+            EngineSlotState::Running(running) => {
                 running.handle.give_up();
                 true
             }
@@ -218,14 +219,14 @@ impl EngineSlot {
         };
         let pause = self.retry.lose(was_running, now);
         let retry_at = now.after(pause);
-        self.state = SlotState::Lost { why, retry_at };
+        self.state = EngineSlotState::Lost { why, retry_at };
         pause
     }
 
     /// The device of a lost engine whose pause is over.
     pub fn due(&self, now: Mono) -> Option<&ModelDevice> {
         match self.state {
-            SlotState::Lost { retry_at, .. } if retry_at <= now => self.device.as_ref(),
+            EngineSlotState::Lost { retry_at, .. } if retry_at <= now => self.device.as_ref(),
             _ => None,
         }
     }
@@ -233,12 +234,12 @@ impl EngineSlot {
     pub fn open_again(&mut self, opening: OpeningEngines) {
         if let Some(why) = self.why_ended() {
             let why = why.to_owned();
-            self.state = SlotState::Opening { why, opening };
+            self.state = EngineSlotState::Opening { why, opening };
         }
     }
 
     pub fn is_opening(&self) -> bool {
-        matches!(self.state, SlotState::Opening { .. })
+        matches!(self.state, EngineSlotState::Opening { .. })
     }
 
     /// The engine was opened again, as `new`.
@@ -256,14 +257,14 @@ impl EngineSlot {
 
     /// Begins no more looks.
     pub async fn stop_looks(&mut self) {
-        if let SlotState::Running(running) = &mut self.state {
+        if let EngineSlotState::Running(running) = &mut self.state {
             running.sampler.shutdown().await;
         }
     }
 
     /// Waits until the begun requests of the API are answered, at most until `deadline`; then looks and requests inside fail.
     pub async fn give_up_looks(&mut self, deadline: Instant) {
-        if let SlotState::Running(running) = &self.state {
+        if let EngineSlotState::Running(running) = &self.state {
             if let Some(requests) = &running.requests {
                 _ = timeout_at(deadline, requests.all_answered()).await;
             }
@@ -276,7 +277,8 @@ impl EngineSlot {
         if !self.is_running() {
             return;
         }
-        let SlotState::Running(running) = std::mem::replace(&mut self.state, SlotState::Closed)
+        let EngineSlotState::Running(running) =
+            std::mem::replace(&mut self.state, EngineSlotState::Closed)
         else {
             return;
         };
@@ -300,7 +302,7 @@ impl EngineSlot {
     /// Waits for an engine that is being opened and drops it: it cannot be dropped earlier, and its device has to be free before another
     /// model is opened there.
     pub async fn cancel_opening(&mut self, limit: Duration, deadline: impl Fn() -> Instant) {
-        if let SlotState::Opening { opening, .. } = &mut self.state
+        if let EngineSlotState::Opening { opening, .. } = &mut self.state
             && let Ok(Ok(opened)) = timeout(limit, opening).await
         {
             for mut slot in opened.slots {
@@ -317,8 +319,8 @@ impl EngineSlot {
     /// Why it has ended; `None` while it runs.
     pub fn why_ended(&self) -> Option<&str> {
         match &self.state {
-            SlotState::Lost { why, .. } | SlotState::Opening { why, .. } => Some(why),
-            SlotState::Running(_) | SlotState::Closed => None,
+            EngineSlotState::Lost { why, .. } | EngineSlotState::Opening { why, .. } => Some(why),
+            EngineSlotState::Running(_) | EngineSlotState::Closed => None,
         }
     }
 
@@ -329,13 +331,13 @@ impl EngineSlot {
     }
 
     pub fn is_running(&self) -> bool {
-        matches!(self.state, SlotState::Running(_))
+        matches!(self.state, EngineSlotState::Running(_))
     }
 
     /// A counter that rises with every step of the engine; `None` when it has ended.
     pub fn steps(&self) -> Option<u64> {
         match &self.state {
-            SlotState::Running(running) => Some(running.handle.beats()),
+            EngineSlotState::Running(running) => Some(running.handle.beats()),
             _ => None,
         }
     }

@@ -106,11 +106,6 @@ impl Housekeeping {
         }
     }
 
-    #[cfg(test)]
-    pub fn board(&self) -> spotter_page::Board {
-        self.handles.board.clone()
-    }
-
     /// Counts the latency of a detection that was handed to the MQTT client.
     fn on_sent(&mut self, sent: &SentDetection, context: &StageContext<'_>) {
         let latency = &sent.latency;

@@ -7,9 +7,9 @@ use spotter_core::Mono;
 
 /// When a counter rose the last time. Pure.
 #[derive(Debug, Default)]
-pub struct Progress(Option<(u64, Mono)>);
+pub struct ProgressClock(Option<(u64, Mono)>);
 
-impl Progress {
+impl ProgressClock {
     /// For how long the counter has not risen, as far as calls have shown.
     pub fn idle(&mut self, counter: u64, now: Mono) -> Duration {
         match self.0 {
@@ -25,7 +25,7 @@ impl Progress {
 /// Reports to systemd that the daemon makes progress: its loop, which calls this, and the connection to the broker.
 pub struct SystemdWatchdog {
     interval: Duration,
-    broker: Progress,
+    broker: ProgressClock,
     notified_at: Mono,
 }
 
@@ -34,7 +34,7 @@ impl SystemdWatchdog {
     pub fn new(now: Mono) -> Option<Self> {
         Some(Self {
             interval: notify::watchdog_interval()?,
-            broker: Progress::default(),
+            broker: ProgressClock::default(),
             notified_at: now,
         })
     }
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn counter_is_idle_since_it_rose_last() {
         let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
-        let mut progress = Progress::default();
+        let mut progress = ProgressClock::default();
         let idle = [(0, 100), (0, 104), (1, 105), (1, 135)];
         let idle = idle.map(|(counter, now)| progress.idle(counter, at(now)).as_secs());
         assert_eq!(idle, [0, 4, 0, 30]);

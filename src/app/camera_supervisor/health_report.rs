@@ -10,13 +10,13 @@ use spotter_mqtt::{CameraClockHealth, CameraHealth, Off};
 const REPEAT_AFTER: Duration = Duration::from_secs(60);
 
 /// A health as it was published.
-pub struct PublishedHealth {
+pub struct HealthDigest {
     health: Health,
     reason: Option<&'static str>,
     at: Mono,
 }
 
-impl PublishedHealth {
+impl HealthDigest {
     /// `reason`: why the camera does not stream, or what its frames do not suffice for.
     pub fn new(health: &Health, reason: Option<&HealthReason>, at: Mono) -> Self {
         Self {

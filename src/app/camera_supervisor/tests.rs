@@ -163,7 +163,7 @@ async fn camera_that_is_off_reports_reason() {
     reason_is(&watched, "switched_off");
     let digest = |watched: &SupervisedCamera| {
         let health = watched.health.borrow();
-        PublishedHealth::new(&health, watched.reason(&health).as_ref(), Mono::default())
+        HealthDigest::new(&health, watched.reason(&health).as_ref(), Mono::default())
     };
     let before = digest(&watched);
 
@@ -210,7 +210,7 @@ fn streaming(losses: u64, frames: u64) -> Health {
 #[test]
 fn lost_camera_and_other_decoder_are_published_at_once() {
     let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
-    let with = |health: &Health, now| PublishedHealth::new(health, None, at(now));
+    let with = |health: &Health, now| HealthDigest::new(health, None, at(now));
     let first = with(&streaming(4, 100), 100);
     assert!(first.is_due_after(None));
     let is_due = |health: &Health, now| with(health, now).is_due_after(Some(&first));

@@ -2,13 +2,9 @@
 //!
 //! Faults: C55, K11.
 
-use std::{collections::BTreeSet, fs, future::pending, net::SocketAddr, sync::Arc};
+use std::{collections::BTreeSet, fs, future::pending, sync::Arc};
 
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    sync::watch,
-};
+use tokio::sync::watch;
 
 use super::*;
 use crate::{
@@ -28,10 +24,10 @@ use crate::{
 };
 use spotter_cameras::{ingest, sampler::Sampler};
 use spotter_config::{self as config, Environment};
-use spotter_core::{Clock, ManualClock, SystemClock};
+use spotter_core::{Clock, SystemClock};
 use spotter_engine::open::ModelDevice;
 use spotter_mqtt::{AwayCause, BrokerState};
-use spotter_page::{Readiness, ServedPage};
+use spotter_page::Readiness;
 use spotter_scripted::{
     broker::{BrokerScript, ScriptedBroker},
     rtsp::{
@@ -58,16 +54,6 @@ prompt.person.detect = "person"
 
 /// A daemon with one engine for each element of `steps`, whose device breaks after that number of steps.
 async fn daemon_with(config: Config, steps: &[usize], open_engines: Arc<OpenEngines>) -> Daemon {
-    let readiness = Readiness::new(Arc::new(SystemClock::new()));
-    daemon_of(config, steps, open_engines, readiness).await
-}
-
-async fn daemon_of(
-    config: Config,
-    steps: &[usize],
-    open_engines: Arc<OpenEngines>,
-    readiness: Readiness,
-) -> Daemon {
     ingest::start_gstreamer().unwrap();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let sampler = Sampler::new(&config.cameras, Arc::clone(&clock));
@@ -81,7 +67,7 @@ async fn daemon_of(
         open_engines: Arc::clone(&open_engines),
         costs: None,
         requests: None,
-        readiness,
+        readiness: Readiness::new(Arc::clone(&clock)),
     };
     let engines = EngineSupervisor::start(parts, slots, &config.cameras);
     let logging = Logging {
@@ -324,51 +310,5 @@ async fn reload_connects_at_once_to_a_broker_that_rejected_before() {
         assert!(Some(now) < rejected.retry_at(), "not by its own retry");
         broker.script(|script| script.connack = REJECTED);
         broker.cut();
-    }
-}
-
-/// Status and body of an answer of the page.
-async fn page_answer(address: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).await.unwrap();
-    answer
-}
-
-// Faults: H9.
-#[tokio::test(flavor = "multi_thread")]
-async fn daemon_whose_loop_stopped_is_not_ready() {
-    let config = test_support::config(CONFIG);
-    let clock = ManualClock::default();
-    let readiness = Readiness::new(Arc::new(clock.clone()));
-    let mut daemon = daemon_of(config, &[usize::MAX], never(), readiness.clone()).await;
-    let mut signals = Signals::listen().unwrap();
-    let http = config::HttpConfig {
-        listen: Some(([127, 0, 0, 1], 0).into()),
-        names: Vec::new(),
-    };
-    let machine: Arc<dyn Clock> = Arc::new(clock.clone());
-    let page = ServedPage::start(&http, readiness, &machine).await;
-    let page = page.unwrap().unwrap();
-    page.open(Arc::new(daemon.stages.figures.board()));
-    let ready = || page_answer(page.address(), "/readyz");
-    assert!(ready().await.ends_with("the model is being opened\n"));
-    for _ in 0..2 {
-        let is_ready = async { while !ready().await.starts_with("HTTP/1.1 200") {} };
-        tokio::select! {
-            end = daemon.run(&mut signals) => panic!("{:?}", end.is_ok()),
-            () = is_ready => {}
-        }
-        // The loop does not turn now.
-        clock.advance(Duration::from_secs(9));
-        assert!(ready().await.starts_with("HTTP/1.1 200"));
-        clock.advance(Duration::from_secs(1));
-        let stopped = ready().await;
-        assert!(
-            stopped.starts_with("HTTP/1.1 503") && stopped.ends_with("not turned for 10 s\n"),
-            "{stopped}"
-        );
     }
 }

@@ -173,18 +173,6 @@ async fn failed_device_gives_its_cameras_to_the_other() {
 }
 
 #[tokio::test]
-async fn all_devices_failed_is_reported() {
-    let mut site = Site::open(2, &[9, 3]).await;
-    while site.engines.running().count > 0 {
-        site.round().await;
-    }
-    let last: Vec<bool> = site.lost.iter().map(|loss| loss.is_last).collect();
-    assert_eq!(last, [false, true]);
-    assert!(site.lost[1].reason.starts_with("engine on cuda 0:"));
-    assert_eq!(site.lost[1].cameras.len(), 2);
-}
-
-#[tokio::test]
 async fn cameras_return_with_looks_in_flight_elsewhere() {
     let mut site = Site::open(6, &[ALWAYS, 3]).await;
     let before = site.labels();

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use spotter_core::{CameraId, Picture};
+use spotter_core::CameraId;
 use spotter_engine::{
     scheduler::{
         backend::{
@@ -30,14 +30,6 @@ pub(super) struct Scene {
     is_awaited: Arc<AtomicBool>,
     /// A query on a camera with an object is answered with the last allowed token instead of the first.
     last_words: Arc<AtomicBool>,
-    watched: Arc<Mutex<WatchedPicture>>,
-}
-
-/// The last picture of this size that the model saw.
-#[derive(Debug, Default)]
-struct WatchedPicture {
-    size: (usize, usize),
-    picture: Option<Picture>,
 }
 
 impl Scene {
@@ -66,19 +58,6 @@ impl Scene {
     /// From the next query on, a camera with an object answers "yes"; before, "no".
     pub(super) fn say_yes(&self) {
         self.last_words.store(true, Ordering::Relaxed);
-    }
-
-    /// The last picture of this size that the model saw since the size was first asked for. No size of a camera's frames: their
-    /// decoder wants its memory back.
-    pub(super) fn picture(&self, size: (usize, usize)) -> Option<Picture> {
-        let mut watched = self.watched.lock().unwrap();
-        if watched.size != size {
-            *watched = WatchedPicture {
-                size,
-                picture: None,
-            };
-        }
-        watched.picture.clone()
     }
 
     pub(super) fn shows(&self, camera: &str) -> bool {
@@ -228,10 +207,6 @@ impl Backend for SceneDevice {
             if let Some(page) = image.pages.first() {
                 let camera = image.camera.clone().unwrap_or_else(CameraId::of_still);
                 self.cameras.insert(*page, camera);
-            }
-            let mut watched = self.scene.watched.lock().unwrap();
-            if image.picture.size() == watched.size {
-                watched.picture = Some(image.picture.clone());
             }
         }
         let inputs: Result<_, _> = step.rows.iter().map(|row| self.inputs(row)).collect();

@@ -11,7 +11,6 @@ mod device;
 mod host;
 mod restart;
 mod soak;
-mod strips;
 mod triggers;
 mod verify;
 

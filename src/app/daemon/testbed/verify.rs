@@ -7,8 +7,9 @@ use serde_json::Value;
 use super::*;
 
 #[test]
-fn verified_event_begins_with_the_yes_and_described_one_is_updated() {
-    let test = "app::daemon::testbed::verify::verified_event_begins_with_the_yes_and_described_one_is_updated";
+fn verified_event_waits_for_yes_and_described_one_is_updated() {
+    let test =
+        "app::daemon::testbed::verify::verified_event_waits_for_yes_and_described_one_is_updated";
     alone_without_an_error(test, second_looks());
 }
 
