@@ -10,7 +10,6 @@
 mod support;
 
 use std::{
-    ffi::OsStr,
     fs,
     net::{SocketAddr, TcpListener},
     path::{Path, PathBuf},
@@ -19,7 +18,7 @@ use std::{
 };
 
 use gstreamer::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 use support::{
     CONFIG, DONE, Ended, FAILED, Program, broker::broker, checkout, command, file, free_address,
     script, spotter,
@@ -50,9 +49,8 @@ fn state_backup_copies_the_database_and_replaces_no_file() {
         directory.path().join("copy.db"),
     );
     let backup = || {
-        let arguments = ["state".as_ref(), "backup".as_ref(), target.as_os_str()];
-        let place: [&OsStr; 2] = ["--state-dir".as_ref(), state.as_os_str()];
-        spotter(arguments.into_iter().chain(place))
+        let [state, target] = [&state, &target].map(|path| path.to_str().expect("UTF-8"));
+        spotter(["state", "backup", target, "--state-dir", state])
     };
     backup().fails_with(FAILED, &["no database of a daemon here"]);
     let running = StateStore::open(&state, Arc::new(SystemClock::new())).expect("a database");
@@ -541,54 +539,34 @@ fn model_directory() -> tempfile::TempDir {
 #[test]
 fn calibrated_score_is_the_share_that_is_right() {
     let (moment, model) = (Moment::drawn(), model_directory());
-    let question = "Is there a dog?";
-    let label = |nth: usize| {
+    let (picture, question) = (moment.png(), "Is there a dog?");
+    let labels = (0..120).map(|nth: usize| {
         let answer = if nth.is_multiple_of(4) { "No" } else { "Yes" };
-        let picture = moment.png();
-        serde_json::json!({"picture": picture, "question": question, "answer": answer}).to_string()
+        let label = json!({"picture": picture, "question": question, "answer": answer});
+        format!("{label}\n")
+    });
+    let labels = file(model.path(), "questions.jsonl", labels.collect::<String>());
+    let [labels, dir] = [&labels, model.path()].map(|path| path.to_str().expect("UTF-8"));
+    let with_model = |arguments: &[&str]| {
+        let of_model = ["--json", "--device", "cpu", "--model", dir];
+        let ended = spotter([arguments, &of_model].concat()).expect(DONE);
+        let json: Value = serde_json::from_str(&ended.stdout).expect("JSON");
+        (json, ended.stderr)
     };
-    let labels: Vec<String> = (0..120).map(label).collect();
-    let labels = file(model.path(), "questions.jsonl", labels.join("\n"));
-    let with_model = |arguments: &[&OsStr]| {
-        let of_model: [&OsStr; 4] = [
-            "--device".as_ref(),
-            "cpu".as_ref(),
-            "--model".as_ref(),
-            model.path().as_ref(),
-        ];
-        spotter(arguments.iter().chain(&of_model)).expect(DONE)
-    };
-    let json: &OsStr = "--json".as_ref();
-    let eval: [&OsStr; 4] = ["eval".as_ref(), labels.as_ref(), json, "--write".as_ref()];
-    let written = with_model(&eval);
-    assert!(
-        written.stderr.contains("model.toml: written"),
-        "{written:#?}"
-    );
-    let query: [&OsStr; 4] = [
-        "query".as_ref(),
-        moment.png.as_ref(),
-        question.as_ref(),
-        json,
-    ];
-    let answer: Value = serde_json::from_str(&with_model(&query).stdout).expect("JSON");
+    let (_, written) = with_model(&["eval", labels, "--write"]);
+    assert!(written.contains("model.toml: written"), "{written}");
+    let (answer, _) = with_model(&["query", picture, question]);
     let score = answer["score"].as_f64().expect("a score");
     assert!((score - 0.75).abs() < 0.01, "{answer}");
     assert_eq!(answer["score_src"], "calibrated");
-    let again = with_model(&eval[..3]).stdout;
-    let report: Value = serde_json::from_str(&again).expect("JSON");
+    let (report, _) = with_model(&["eval", labels]);
     let error = &report["scores"][0]["error_recorded"];
     assert!(error.as_f64().expect("an error") < 0.01, "{report}");
 }
 
 fn self_test(model: &Path) -> Ended {
-    let command: [&OsStr; 4] = [
-        "self-test".as_ref(),
-        "--device=cpu".as_ref(),
-        "--model".as_ref(),
-        model.as_ref(),
-    ];
-    spotter(command)
+    let model = model.to_str().expect("UTF-8");
+    spotter(["self-test", "--device=cpu", "--model", model])
 }
 
 #[test]

@@ -30,11 +30,8 @@ const TOKENIZER_COMMIT: &str = "35192e10a54e36eabe0a7cc57a2c1aab371cafc5";
 /// Both repositories, with a tokenizer of older revisions beside the weights.
 fn hub() -> ScriptedHub {
     let embedded = |name: &str| fs::read(checkout("models/embedded").join(name)).expect("a file");
-    let file = |name, content, is_large| ScriptedFile {
-        name,
-        content,
-        is_large,
-    };
+    let tokenizer = ScriptedFile::large("tokenizer.json", embedded("tokenizer.json"));
+    let older = "{\"of\": \"older revisions\"}";
     ScriptedHub::start(vec![
         ScriptedRepository {
             name: "vikhyatk/moondream2",
@@ -42,24 +39,24 @@ fn hub() -> ScriptedHub {
             commit: COMMIT,
             licence: Some("apache-2.0"),
             files: vec![
-                file("README.md", b"# moondream2".into(), false),
-                file("config.json", embedded("config.json"), false),
-                file(WEIGHTS, embedded(WEIGHTS), true),
-                file(
-                    "tokenizer.json",
-                    b"{\"of\": \"older revisions\"}".into(),
-                    false,
-                ),
+                ScriptedFile::small("README.md", "# moondream2"),
+                ScriptedFile::small("config.json", embedded("config.json")),
+                ScriptedFile::large(WEIGHTS, embedded(WEIGHTS)),
+                ScriptedFile::small("tokenizer.json", older),
             ],
         },
-        ScriptedRepository {
-            name: "moondream/starmie-v1",
-            revision: TOKENIZER_COMMIT,
-            commit: TOKENIZER_COMMIT,
-            licence: None,
-            files: vec![file("tokenizer.json", embedded("tokenizer.json"), true)],
-        },
+        tokenizers(tokenizer),
     ])
+}
+
+fn tokenizers(file: ScriptedFile) -> ScriptedRepository {
+    ScriptedRepository {
+        name: "moondream/starmie-v1",
+        revision: TOKENIZER_COMMIT,
+        commit: TOKENIZER_COMMIT,
+        licence: None,
+        files: vec![file],
+    }
 }
 
 /// A user's machine: a home and a hub.
@@ -351,11 +348,7 @@ fn of_small_moondream3(name: &str) -> Vec<u8> {
 
 /// A hub that has a small Moondream 3.1 with the vendor's own licence.
 fn hub_with_moondream3() -> ScriptedHub {
-    let file = |name, content: &[u8], is_large| ScriptedFile {
-        name,
-        content: content.to_vec(),
-        is_large,
-    };
+    let small = |name| ScriptedFile::small(name, of_small_moondream3(name));
     ScriptedHub::start(vec![
         ScriptedRepository {
             name: "moondream/moondream3.1-9B-A2B",
@@ -363,22 +356,12 @@ fn hub_with_moondream3() -> ScriptedHub {
             commit: COMMIT,
             licence: Some("other"),
             files: vec![
-                file("LICENSE.md", b"Terms of use", false),
-                file("config.json", &of_small_moondream3("config.json"), false),
-                file(WEIGHTS, &of_small_moondream3(WEIGHTS), true),
+                ScriptedFile::small("LICENSE.md", "Terms of use"),
+                small("config.json"),
+                ScriptedFile::large(WEIGHTS, of_small_moondream3(WEIGHTS)),
             ],
         },
-        ScriptedRepository {
-            name: "moondream/starmie-v1",
-            revision: TOKENIZER_COMMIT,
-            commit: TOKENIZER_COMMIT,
-            licence: None,
-            files: vec![file(
-                "tokenizer.json",
-                &of_small_moondream3("tokenizer.json"),
-                false,
-            )],
-        },
+        tokenizers(small("tokenizer.json")),
     ])
 }
 

@@ -233,20 +233,13 @@ mod tests {
 
     #[test]
     fn readings_are_kept_for_their_window_only() {
-        let (stop, stopped) = mpsc::channel();
         let readings = Readings::default();
-        let (mut number, mut stop) = (0, Some(stop));
-        note_until(&stopped, Duration::ZERO, || {
-            number += 1;
-            let at = Mono::default().after(Duration::from_millis(number));
-            note(&readings, at, Strain::default());
-            if number == KEPT as u64 + 5 {
-                stop = None;
-            }
-        });
+        let at = |ms| Mono::default().after(Duration::from_millis(ms));
+        for ms in 0..KEPT as u64 + 5 {
+            note(&readings, at(ms), Strain::default());
+        }
         let kept = readings.lock().unwrap();
-        assert_eq!(kept.len(), KEPT);
-        assert_eq!(kept[0].0, Mono::default().after(Duration::from_millis(6)));
+        assert_eq!((kept.len(), kept[0].0), (KEPT, at(5)));
     }
 
     #[test]

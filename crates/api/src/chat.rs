@@ -438,30 +438,26 @@ mod tests {
 
     #[test]
     fn anything_but_one_question_about_one_picture_is_refused() {
-        let user = |parts: Value| json!([{"role": "user", "content": parts}]);
+        let user = |parts: &[Value]| json!([{"role": "user", "content": parts}]);
+        let (text, one, other) = (words_part("?"), image("data:a"), image("data:b"));
+        let assistant = json!([{"role": "assistant", "content": "Hello"}]);
         for (messages, part) in [
-            (user(json!([image("data:a")])), "\"text\" is missing"),
+            (user(&[one.clone()]), "\"text\" is missing"),
             (
-                user(json!([words_part("?"), image("data:a"), image("data:b")])),
-                "send a request with the question for each picture",
+                user(&[text, one, other]),
+                "send a request with the question",
             ),
-            (
-                user(json!([{"type": "input_audio", "input_audio": {}}])),
-                "neither",
-            ),
+            (user(&[json!({"type": "input_audio"})]), "neither"),
             (json!([]), "0 messages of the user"),
-            (
-                json!([{"role": "assistant", "content": "Hello"}]),
-                "system and user",
-            ),
+            (assistant, "system and user"),
             (json!([{"content": "no role"}]), "missing field `role`"),
         ] {
             let error = parse(messages.clone()).unwrap_err();
             assert!(error.message.contains(part), "{messages}: {error:?}");
             assert_eq!(error.status, 400);
         }
-        let effort = br#"{"reasoning_effort": "much", "messages": []}"#;
-        let error = ChatRequest::parse(effort).unwrap_err();
+        let effort = json!({"reasoning_effort": "much", "messages": []});
+        let error = parse_body(&effort).unwrap_err();
         assert!(error.message.contains("\"high\""), "{error:?}");
     }
 }

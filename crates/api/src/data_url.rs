@@ -86,18 +86,16 @@ mod tests {
             width: 5_001,
             height: 5_000,
         };
+        let large = url(&png_file(large).unwrap());
         for (url, part) in [
-            (
-                "https://example.net/a.jpg".to_owned(),
-                "fetches no pictures",
-            ),
-            ("a.jpg".to_owned(), "must start with"),
-            ("data:image/png,abc".to_owned(), "not in base64"),
-            ("data:image/png;base64,!!!".to_owned(), "is damaged"),
-            (url(b"some text"), "neither JPEG nor PNG"),
-            (url(&png_file(large).unwrap()), "5001 x 5000 pixels"),
+            ("https://example.net/a.jpg", "fetches no pictures"),
+            ("a.jpg", "must start with"),
+            ("data:image/png,abc", "not in base64"),
+            ("data:image/png;base64,!!!", "is damaged"),
+            (&url(b"some text"), "neither JPEG nor PNG"),
+            (&large, "5001 x 5000 pixels"),
         ] {
-            let error = picture(&url).unwrap_err();
+            let error = picture(url).unwrap_err();
             assert!(error.contains(part), "{url}: {error}");
         }
     }

@@ -123,32 +123,21 @@ mod tests {
     #[tokio::test]
     async fn call_waits_for_the_reply_of_the_daemon() {
         let (caller, mut calls) = mpsc::channel::<TriggerRequest>(WAITING_MAX);
-        let daemon = async {
-            let camera = CameraId::new("gate").unwrap();
-            let owner = NodeId::new("edge2").unwrap();
-            let unknown = UnknownTrigger("no camera gate has triggers".into());
-            for reply in [
-                Ok(()),
-                Err(unknown.into()),
-                Err(RefusedCall::OtherNode {
-                    camera: camera.clone(),
-                    owner,
-                }),
-                Err(RefusedCall::NoNode { camera }),
-            ] {
-                calls.recv().await.unwrap().reply.send(reply).unwrap();
-            }
-        };
-        let client = async {
-            let mut said = Vec::new();
-            for camera in ["gate", "gate", "gate", "gate", "Gate"] {
-                let called = call(&caller, [camera, "app"], b"").await;
-                said.push(called.map_err(|error| error.status.as_u16()));
-            }
-            said
-        };
-        let (said, ()) = tokio::join!(client, daemon);
-        assert_eq!(said, [Ok(()), Err(404), Err(421), Err(503), Err(404)]);
+        let gate = || CameraId::new("gate").unwrap();
+        let (camera, owner) = (gate(), NodeId::new("edge2").unwrap());
+        let unknown = UnknownTrigger("no camera gate has triggers".into());
+        for (reply, status) in [
+            (Ok(()), Ok(())),
+            (Err(RefusedCall::from(unknown)), Err(404)),
+            (Err(RefusedCall::OtherNode { camera, owner }), Err(421)),
+            (Err(RefusedCall::NoNode { camera: gate() }), Err(503)),
+        ] {
+            let daemon = async { calls.recv().await.unwrap().reply.send(reply).unwrap() };
+            let (called, ()) = tokio::join!(call(&caller, ["gate", "app"], b""), daemon);
+            assert_eq!(called.map_err(|error| error.status.as_u16()), status);
+        }
+        let unnamed = call(&caller, ["Gate", "app"], b"").await.unwrap_err();
+        assert_eq!(unnamed.status, StatusCode::NOT_FOUND);
         drop(calls);
         let late = call(&caller, ["gate", "app"], b"").await.unwrap_err();
         assert!(late.retry_after.is_some());

@@ -248,6 +248,22 @@ impl HubState {
 }
 
 impl ScriptedFile {
+    pub fn small(name: &'static str, content: impl Into<Vec<u8>>) -> Self {
+        Self {
+            name,
+            content: content.into(),
+            is_large: false,
+        }
+    }
+
+    pub fn large(name: &'static str, content: impl Into<Vec<u8>>) -> Self {
+        let is_large = true;
+        Self {
+            is_large,
+            ..Self::small(name, content)
+        }
+    }
+
     fn recorded(&self, fault: Option<RecordFault>) -> Value {
         let content = &self.content;
         if fault == Some(RecordFault::NameAlone) {

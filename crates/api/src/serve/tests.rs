@@ -272,8 +272,9 @@ async fn client_that_leaves_a_stream_gives_back_its_place() {
     api.close().await;
 }
 
+// Faults: K8.
 #[tokio::test]
-async fn failure_before_the_first_piece_has_its_status() {
+async fn early_failure_has_its_status_and_a_late_one_is_an_event() {
     let api = served(&[]).await;
     let mut client = StreamClient::ask(&api, false).await;
     let BegunRequest { reply, .. } = within(api.queue().next()).await;
@@ -281,25 +282,17 @@ async fn failure_before_the_first_piece_has_its_status() {
     reply.try_send(Err(why)).unwrap();
     assert!(client.until("3000 tokens").await);
     assert!(client.answer.starts_with("HTTP/1.1 400"));
-    api.close().await;
-}
-
-// Faults: K8.
-#[tokio::test]
-async fn late_failure_is_an_event_and_cuts_the_body() {
-    let api = served(&[]).await;
     for is_chat in [false, true] {
         let mut client = StreamClient::ask(&api, is_chat).await;
         let BegunRequest { reply, .. } = within(api.queue().next()).await;
         reply.try_send(piece("two")).unwrap();
         assert!(client.until("two").await);
-        // The engine is lost.
+        // The engine is lost. The body is cut.
         drop(reply);
         assert!(client.until("data: {\"error\":").await, "{}", client.answer);
         assert!(!client.until(END).await, "{}", client.answer);
         assert!(client.answer.contains("the engine stopped"));
-        assert!(!client.answer.contains("[DONE]"));
-        assert!(!client.answer.contains("completed"));
+        assert!(!client.answer.contains("[DONE]") && !client.answer.contains("completed"));
     }
     api.close().await;
 }

@@ -42,11 +42,6 @@ fn weights() -> Vec<u8> {
 }
 
 fn hub() -> ScriptedHub {
-    let small = |name, text: &str| ScriptedFile {
-        name,
-        content: text.into(),
-        is_large: false,
-    };
     ScriptedHub::start(vec![
         ScriptedRepository {
             name: "vikhyatk/moondream2",
@@ -54,13 +49,9 @@ fn hub() -> ScriptedHub {
             commit: COMMIT,
             licence: Some("apache-2.0"),
             files: vec![
-                small("config.json", "{\"config\": {}}"),
-                small("tokenizer.json", "of older revisions"),
-                ScriptedFile {
-                    name: WEIGHTS,
-                    content: weights(),
-                    is_large: true,
-                },
+                ScriptedFile::small("config.json", "{\"config\": {}}"),
+                ScriptedFile::small("tokenizer.json", "of older revisions"),
+                ScriptedFile::large(WEIGHTS, weights()),
             ],
         },
         ScriptedRepository {
@@ -68,7 +59,7 @@ fn hub() -> ScriptedHub {
             revision: "main",
             commit: "35192e10a54e36eabe0a7cc57a2c1aab371cafc5",
             licence: None,
-            files: vec![small("tokenizer.json", "the right one")],
+            files: vec![ScriptedFile::small("tokenizer.json", "the right one")],
         },
     ])
 }
@@ -409,13 +400,8 @@ static LICENSED: KnownModel = KnownModel {
 
 /// A hub where the repository of [`LICENSED`] has this licence.
 fn hub_with_licence(licence: Option<&str>) -> ScriptedHub {
-    let file = |name, content: &[u8], is_large| ScriptedFile {
-        name,
-        content: content.to_vec(),
-        is_large,
-    };
-    let licence = licence.map(|text| file("LICENSE.md", text.as_bytes(), false));
-    let weights = file(WEIGHTS, &weights(), true);
+    let licence = licence.map(|text| ScriptedFile::small("LICENSE.md", text));
+    let weights = ScriptedFile::large(WEIGHTS, weights());
     ScriptedHub::start(vec![ScriptedRepository {
         name: "some/licensed",
         revision: "main",
