@@ -366,7 +366,7 @@ fn hub_with_moondream3() -> ScriptedHub {
 }
 
 #[test]
-fn moondream_3_is_fetched_run_and_listed() {
+fn moondream_3_is_fetched_run_listed_and_removed() {
     let machine = UserMachine::with(hub_with_moondream3().endpoint());
     let directory = machine.home.path().join("spotter/models/moondream3.1");
     let dir = directory.to_str().expect("UTF-8");
@@ -407,7 +407,46 @@ fn moondream_3_is_fetched_run_and_listed() {
         "{listed}"
     );
 
-    let other = machine.run(&["model", "get", "moondream2", "--dir", dir], &[]);
-    let expected = format!("{dir} has moondream3.1, not moondream2; nothing was changed");
-    other.fails_with(FAILED, &[&expected]);
+    for verb in ["get", "remove"] {
+        let other = machine.run(&["model", verb, "moondream2", "--dir", dir], &[]);
+        let refused = other.expect(FAILED).stderr;
+        let expected = format!("{dir} has moondream3.1, not moondream2; nothing was changed");
+        assert!(refused.contains(&expected), "{refused}");
+    }
+    let foreign = machine.home.path().join("foreign");
+    let unknown = foreign.to_str().expect("UTF-8");
+    fs::create_dir(&foreign).expect("created");
+    fs::write(foreign.join("config.json"), "{}").expect("written");
+    let kept = machine.run(&["model", "remove", "moondream2", "--dir", unknown], &[]);
+    let kept = kept.expect(FAILED).stderr;
+    assert!(kept.contains("may be of another program"), "{kept}");
+
+    let config = machine.home.path().join("site.toml");
+    let config = config.to_str().expect("UTF-8");
+    let remove = [
+        "model",
+        "remove",
+        "moondream3.1",
+        "--dir",
+        dir,
+        "--config",
+        config,
+    ];
+    fs::write(config, format!("[model]\npath = {dir:?}\n")).expect("written");
+    let used = machine.run(&remove, &[]).expect(FAILED);
+    let expected = format!("{config} uses the model in {dir}, so nothing was deleted");
+    assert!(used.stderr.contains(&expected), "{used:#?}");
+    assert!(directory.join(WEIGHTS).exists());
+    fs::write(config, "").expect("written");
+    let removed = machine.run(&remove, &[]).expect(DONE);
+    assert!(
+        removed.stdout.contains("moondream3.1 removed, "),
+        "{removed:#?}"
+    );
+    assert!(!directory.exists());
+    let missing = machine.run(&remove, &[]).expect(FAILED);
+    assert!(
+        missing.stderr.contains("has no files of moondream3.1"),
+        "{missing:#?}"
+    );
 }

@@ -21,6 +21,9 @@ use spotter_hub::{KNOWN_MODELS, KnownModel};
 use strum::VariantNames;
 use url::Url;
 
+/// What the service runs with (systemd/spotter.service).
+pub const SERVICE_CONFIG: &str = "/etc/spotter/spotter.toml";
+
 /// A word of an enum.
 fn word<T: FromStr + VariantNames + Clone + Send + Sync + 'static>()
 -> impl TypedValueParser<Value = T> {
@@ -173,6 +176,8 @@ pub enum ModelCommand {
     Get(ModelGetArgs),
     /// List the models that can be fetched, where they are on this machine, and their sizes
     List,
+    /// Delete the files of a fetched model that no configuration uses
+    Remove(ModelRemoveArgs),
     /// Compare the files of a model directory with its model.toml
     Check {
         /// A model directory
@@ -193,9 +198,23 @@ pub struct ModelGetArgs {
     /// Where its files go; default /var/lib/spotter/models/NAME for root, else $XDG_DATA_HOME/spotter/models/NAME
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
-    /// Accept the licence of a model that has its own; without it, the command says where to read it
+    /// Accept the licence of a model that has its own, instead of being asked at the terminal
     #[arg(long)]
     pub accept_licence: bool,
+}
+
+/// `spotter model remove`
+#[derive(Debug, Args)]
+pub struct ModelRemoveArgs {
+    /// Which model
+    #[arg(value_name = "NAME", value_parser = known_model())]
+    pub name: &'static KnownModel,
+    /// Where its files are, if not where `spotter model get NAME` puts them
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// A configuration that may use the model, besides /etc/spotter/spotter.toml; can be repeated
+    #[arg(long, value_name = "FILE")]
+    pub config: Vec<PathBuf>,
 }
 
 /// `spotter model calibrate`

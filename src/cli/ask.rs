@@ -1,21 +1,21 @@
 //! `spotter detect | point | query | segment | caption`: one question about one picture.
 
-use std::{path::Path, sync::Arc};
+use std::{mem, path::Path, sync::Arc};
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::{
     args::{AskArgs, CaptionArgs, ModelArgs, PictureArgs, QueryArgs, SegmentArgs},
-    out::{remark, say},
+    out::{remark, say, say_part},
 };
 use crate::app::Canvas;
 use spotter_api::{outline_json, reasoning_json};
 use spotter_cameras::ingest;
 use spotter_config as config;
 use spotter_core::{
-    AdapterId, Answer, AnswerBody, Clock, Location, Look, NormBox, NormPoint, Picture,
-    QueryOptions, SystemClock, Task,
+    AdapterId, Answer, AnswerBody, AnswerPiece, Clock, Location, Look, LookNews, NormBox,
+    NormPoint, Picture, QueryOptions, SystemClock, Task, WholeLook,
 };
 use spotter_engine::{
     model,
@@ -123,12 +123,22 @@ fn open_settings(settings: &config::ModelSettings) -> anyhow::Result<(Engine, Mo
     Ok((engine, card))
 }
 
-/// Answers about a picture, and prints the answer: as JSON, or for people. Blocks for all of it.
+/// Answers about a picture, and prints the answer: as JSON, or for people, texts as they are written. Blocks for all of it.
 fn printed_answer(args: &PictureArgs, task: Task) -> anyhow::Result<(Picture, Answer)> {
     let picture = load(&args.media)?;
     let (mut engine, adapter) = open_with(args)?;
     let look = Look::still(picture.clone(), [task])?.with_adapter(adapter.as_ref());
-    let answer = answer(&mut engine, look)?;
+    let mut is_thinking = false;
+    let answer = answer(&mut engine, look, |piece| {
+        let was_thinking = mem::replace(&mut is_thinking, matches!(piece, AnswerPiece::Thought(_)));
+        match piece {
+            _ if args.json => Ok(()),
+            // An empty line is between both.
+            AnswerPiece::Text(text) if was_thinking => say_part(format_args!("\n\n{text}")),
+            AnswerPiece::Thought(text) | AnswerPiece::Text(text) => say_part(text),
+            _ => Ok(()),
+        }
+    })?;
     match args.json {
         true => say(to_json(&answer))?,
         false => show(&answer, &picture)?,
@@ -136,24 +146,38 @@ fn printed_answer(args: &PictureArgs, task: Task) -> anyhow::Result<(Picture, An
     Ok((picture, answer))
 }
 
-/// Answers a look with one prompt. Blocks for all of it.
-pub fn answer(engine: &mut Engine, look: Look) -> anyhow::Result<Answer> {
-    let answers = engine.look(look)?.into_answers();
-    let last = answers.map_err(anyhow::Error::msg)?.pop();
-    last.context("the engine gave no answer")
+/// Answers a look with one prompt; `piece` gets every piece of the answer as soon as it is decided. Blocks for all of it.
+pub fn answer(
+    engine: &mut Engine,
+    look: Look,
+    mut piece: impl FnMut(&AnswerPiece) -> anyhow::Result<()>,
+) -> anyhow::Result<Answer> {
+    let look = Look {
+        in_pieces: true,
+        ..look
+    };
+    let mut whole = WholeLook::new(&look);
+    engine.submit(look)?;
+    while whole.outcome.is_none() {
+        for (_, news) in engine.turn()? {
+            match news {
+                LookNews::Piece { piece: new, .. } => piece(&new)?,
+                news => whole.add(news),
+            }
+        }
+    }
+    let mut answers = whole.into_answers().map_err(anyhow::Error::msg)?;
+    answers.pop().context("the engine gave no answer")
 }
 
-/// Places are in shares of the picture and in pixels.
+/// What follows the pieces of a text, or the whole of another answer. Places are in shares of the picture and in pixels.
 fn show(answer: &Answer, picture: &Picture) -> anyhow::Result<()> {
-    if let Some(reasoning) = &answer.reasoning {
-        say(format_args!("{}\n", reasoning.text))?;
-    }
     let numbered = |words: Vec<String>| {
         let mut lines = (1..).zip(words);
         lines.try_for_each(|(number, words)| say(format_args!("{number:>3}  {words}")))
     };
     match &answer.body {
-        AnswerBody::Text { text, score, .. } => say(format_args!("{text}   (score {score:.2})"))?,
+        AnswerBody::Text { score, .. } => say(format_args!("   (score {score:.2})"))?,
         AnswerBody::Boxes(found) => {
             let boxes = found.iter();
             let boxes = boxes.map(|found| box_words(found.score, &found.place, picture));

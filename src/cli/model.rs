@@ -1,4 +1,4 @@
-//! `spotter model get | list | check | calibrate`: models from the Hugging Face hub.
+//! `spotter model get | list | remove | check | calibrate`: models from the Hugging Face hub.
 
 use std::{
     path::{Path, PathBuf},
@@ -9,6 +9,8 @@ use anyhow::{Context as _, bail};
 
 use super::{
     args::{ModelCommand, ModelGetArgs},
+    licence::accept,
+    model_remove::remove,
     out::{remark, say},
     tools::calibrate,
 };
@@ -16,7 +18,8 @@ use spotter_config::{Environment, ModelSource, has_model};
 use spotter_core::{Clock as _, ModelRecord, Mono, SystemClock, WallTime};
 use spotter_engine::model;
 use spotter_hub::{
-    FetchNews, FetchRequest, HubClient, HubError, KNOWN_MODELS, amount, check_file, fetch, is_root,
+    FetchNews, FetchRequest, HubClient, HubError, KNOWN_MODELS, KnownModel, amount, check_file,
+    fetch, is_root,
 };
 
 /// Between two lines about progress.
@@ -26,6 +29,7 @@ pub fn model(command: &ModelCommand) -> anyhow::Result<()> {
     match command {
         ModelCommand::Get(args) => get(args),
         ModelCommand::List => list(),
+        ModelCommand::Remove(args) => remove(args),
         ModelCommand::Check { dir } => check(dir),
         ModelCommand::Calibrate(args) => calibrate(args),
     }
@@ -36,16 +40,7 @@ fn get(args: &ModelGetArgs) -> anyhow::Result<()> {
     let environment = Environment::process();
     let destination = || environment.models_destination(is_root()).join(known.name);
     let directory = args.dir.clone().unwrap_or_else(destination);
-    // The files of another model have the same names. What `spotter eval` records has the name of the family alone.
-    let other = ModelRecord::read(&directory)?.filter(|record| record.hub.is_some());
-    if let Some(other) = other.filter(|record| record.model != known.name) {
-        let path = directory.display();
-        bail!(
-            "{path} has {}, not {}; nothing was changed; name another directory with --dir",
-            other.model,
-            known.name
-        );
-    }
+    own_record(known, &directory)?;
     let client = HubClient::of_environment()?;
     if let Some(warning) = client.warning() {
         remark(format_args!("warning: {warning}"));
@@ -67,9 +62,9 @@ fn get(args: &ModelGetArgs) -> anyhow::Result<()> {
         model: known,
         directory: &directory,
         today: date_utc(clock.wall())?,
-        accepts_licences: args.accept_licence,
+        accept: &mut |licence| args.accept_licence || accept(licence),
     };
-    let record = match fetch(&client, &request, &mut listener) {
+    let record = match fetch(&client, request, &mut listener) {
         Ok(record) => record,
         Err(error @ HubError::Unreachable { .. }) => {
             let by_hand = known.by_hand(client.endpoint(), &directory);
@@ -90,6 +85,25 @@ fn get(args: &ModelGetArgs) -> anyhow::Result<()> {
         record.files.len()
     ))?;
     say(usage(&environment, &directory))
+}
+
+/// The record of a directory that may have this model. The files of another have the same names, so one that has another is an error. What
+/// `spotter eval` records has the name of the family alone.
+pub(super) fn own_record(
+    known: &KnownModel,
+    directory: &Path,
+) -> anyhow::Result<Option<ModelRecord>> {
+    let record = ModelRecord::read(directory)?;
+    let fetched = record.as_ref().filter(|record| record.hub.is_some());
+    if let Some(other) = fetched.filter(|record| record.model != known.name) {
+        bail!(
+            "{} has {}, not {}; nothing was changed; name another directory with --dir",
+            directory.display(),
+            other.model,
+            known.name
+        );
+    }
+    Ok(record)
 }
 
 /// Like `2026-11-27`.

@@ -15,7 +15,13 @@ pub struct OutputClosed;
 
 /// A line of the answer.
 pub fn say(line: impl fmt::Display) -> anyhow::Result<()> {
-    let written = writeln!(io::stdout(), "{line}");
+    say_part(format_args!("{line}\n"))
+}
+
+/// A part of a line, which is shown at once.
+pub fn say_part(part: impl fmt::Display) -> anyhow::Result<()> {
+    let mut out = io::stdout();
+    let written = write!(out, "{part}").and_then(|()| out.flush());
     written.map_err(|error| match error.kind() {
         io::ErrorKind::BrokenPipe => anyhow::Error::new(OutputClosed),
         // For example, the disk is full.

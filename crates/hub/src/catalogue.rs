@@ -103,13 +103,26 @@ impl KnownModel {
         KNOWN_MODELS.iter().find(|model| model.name == name)
     }
 
+    /// Can a file with this name belong to the model?
+    pub fn may_have(&self, file: &str) -> bool {
+        let mut wanted = self.repositories.iter().flat_map(|source| source.files);
+        wanted.any(|wanted| wanted.may_be(file))
+    }
+
     /// What to do on a machine that cannot reach the hub: lines for a person.
     pub fn by_hand(&self, endpoint: &str, directory: &Path) -> String {
         let (name, directory) = (self.name, directory.display());
         let mut text = format!(
             "Without a network here, run `spotter model get {name} --dir DIR` on another machine and copy DIR, with its \
-             model.toml, to {directory}.\nOr copy these files to {directory}; without model.toml, Spotter looks once at a \
-             known picture at each start:"
+             model.toml, to {directory}."
+        );
+        // Its acceptance is recorded by `model get`.
+        let has_own_licence = |repository: &ModelSourceRepository| repository.has_own_licence;
+        if self.repositories.iter().any(has_own_licence) {
+            return text;
+        }
+        text += &format!(
+            "\nOr copy these files to {directory}; without model.toml, Spotter looks once at a known picture at each start:"
         );
         for ModelSourceRepository {
             name,
@@ -149,6 +162,11 @@ impl WantedFile {
             None if self.is_required => Err(self.to_string()),
             names => Ok(names.unwrap_or_default().concat()),
         }
+    }
+
+    fn may_be(&self, file: &str) -> bool {
+        let mut names = self.forms.iter().copied().flatten();
+        names.any(|name| is_named(file, name))
     }
 }
 

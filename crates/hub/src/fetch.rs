@@ -26,8 +26,22 @@ pub struct FetchRequest<'a> {
     pub directory: &'a Path,
     /// UTC, like `2026-11-27`.
     pub today: String,
-    /// The user accepts licences that are not accepted yet. Without it, nothing is fetched.
-    pub accepts_licences: bool,
+    /// Is asked before the first byte, for each licence that is not accepted yet. If it says no, nothing is fetched.
+    pub accept: &'a mut dyn FnMut(&LicenceText<'_>) -> bool,
+}
+
+/// A licence to accept.
+#[derive(Debug)]
+pub struct LicenceText<'a> {
+    pub repository: &'a str,
+    /// Its licence file.
+    pub file: &'a str,
+    /// Its page, at the commit.
+    pub page: &'a str,
+    /// From the hub: not safe to print.
+    pub text: &'a str,
+    /// The user accepted another text of this repository before.
+    pub has_changed: bool,
 }
 
 /// A repository, and what the hub records of it.
@@ -57,7 +71,7 @@ struct PartFile {
 /// complete and verified, nothing in the directory changes but `NAME.part`. Blocks.
 pub fn fetch(
     client: &HubClient,
-    request: &FetchRequest<'_>,
+    mut request: FetchRequest<'_>,
     listener: Listener<'_>,
 ) -> Result<ModelRecord, HubError> {
     let (model, directory) = (request.model, request.directory);
@@ -80,7 +94,8 @@ pub fn fetch(
     let earlier_licences = earlier.as_ref().map_or(&[][..], |record| &record.licences);
     let mut licences = Vec::new();
     for repository in repositories.iter().filter(|r| r.source.has_own_licence) {
-        let licence = accepted_licence(client, request, repository, earlier_licences, listener)?;
+        let licence =
+            accepted_licence(client, &mut request, repository, earlier_licences, listener)?;
         licences.push(licence);
     }
     let (mut files, mut parts) = (Vec::new(), Vec::new());
@@ -202,7 +217,7 @@ fn check_room(directory: &Path, missing: u64, listener: Listener<'_>) -> Result<
 /// The licence of a repository that requires its acceptance. What an earlier record of the directory has accepted is not asked again.
 fn accepted_licence(
     client: &HubClient,
-    request: &FetchRequest<'_>,
+    request: &mut FetchRequest<'_>,
     at_commit: &RepositoryAtCommit,
     earlier: &[AcceptedLicence],
     listener: Listener<'_>,
@@ -223,7 +238,14 @@ fn accepted_licence(
         return Ok(known.clone());
     }
     let page = format!("{page}/blob/{}/{file}", at_commit.record.commit);
-    if !request.accepts_licences {
+    let licence = LicenceText {
+        repository,
+        file,
+        page: &page,
+        text: &text,
+        has_changed: known.is_some(),
+    };
+    if !(request.accept)(&licence) {
         let changed = match known {
             Some(_) => "has changed since it was accepted",
             None => "is not accepted",

@@ -19,6 +19,6 @@ mod hash;
 
 pub use catalogue::{KNOWN_MODELS, KnownModel, ModelSourceRepository, WantedFile};
 pub use client::{FetchNews, HubClient, amount};
-pub use directory::{check_file, is_root};
+pub use directory::{check_file, is_root, model_files, remove_files};
 pub use error::HubError;
-pub use fetch::{FetchRequest, fetch};
+pub use fetch::{FetchRequest, LicenceText, fetch};

@@ -82,9 +82,9 @@ fn fetched_by(
         model,
         directory,
         today: accepted_on.unwrap_or_default().to_owned(),
-        accepts_licences: accepted_on.is_some(),
+        accept: &mut |_| accepted_on.is_some(),
     };
-    let result = fetch(client, &request, &mut |news| {
+    let result = fetch(client, request, &mut |news| {
         if let FetchNews::Note(note) = news {
             notes.push(note.clone());
         }
@@ -461,4 +461,30 @@ fn repository_without_its_licence_file_is_not_fetched() {
         "{error}"
     );
     assert!(contents(folder.path()).is_empty());
+}
+
+#[test]
+fn removed_model_leaves_only_files_of_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("licensed");
+    let hub = hub_with_licence(Some("Terms"));
+    for other in [None, Some("notes.txt")] {
+        let (fetched, _) = fetched_licensed(&hub, &directory, Some("2026-11-27"));
+        fetched.unwrap();
+        for name in ["model.safetensors.part", "calibration.toml"] {
+            fs::write(directory.join(name), "").unwrap();
+        }
+        if let Some(other) = other {
+            fs::write(directory.join(other), "mine").unwrap();
+        }
+        let record = fs::metadata(directory.join("model.toml")).unwrap().len();
+        let bytes = weights().len() as u64 + 5 + record;
+        let files = model_files(&LICENSED, &directory).unwrap();
+        assert_eq!(remove_files(&directory, &files).unwrap(), bytes);
+        assert_eq!(directory.exists(), other.is_some());
+    }
+    assert_eq!(
+        contents(&directory).keys().collect::<Vec<_>>(),
+        ["notes.txt"]
+    );
 }
