@@ -129,7 +129,7 @@ struct EventWatch {
     client: Option<OnvifClient>,
     /// The event service.
     events: Option<Endpoint>,
-    subscription: Option<Subscription>,
+    subscription: Option<EventSubscription>,
     link: EventLink,
     camera: OnvifCamera,
     timing: OnvifTiming,
@@ -138,14 +138,14 @@ struct EventWatch {
 }
 
 #[derive(Clone, Debug)]
-struct Subscription {
+struct EventSubscription {
     endpoint: Endpoint,
     is_synchronized: bool,
     ends_at: Mono,
     renew_at: Mono,
 }
 
-impl Subscription {
+impl EventSubscription {
     fn set_end(&mut self, began: Mono, lasts: Duration) {
         self.ends_at = began.after(lasts);
         self.renew_at = began.after(lasts / 2);
@@ -224,7 +224,7 @@ impl EventWatch {
             self.events = Some(events.clone());
         }
         let created = created?;
-        let mut subscription = Subscription {
+        let mut subscription = EventSubscription {
             endpoint: Endpoint {
                 url: reachable(&events.url, &created.address),
                 parameters: created.parameters,
@@ -266,8 +266,8 @@ impl EventWatch {
     async fn pull(&mut self, began: Mono, until_renewal: Duration) -> Result<(), OnvifError> {
         let timing = self.timing;
         let most = match self.link.state {
-            LinkState::Connected => timing.pull,
-            LinkState::Connecting | LinkState::Lost(_) => timing.first_pull,
+            EventLinkState::Connected => timing.pull,
+            EventLinkState::Connecting | EventLinkState::Lost(_) => timing.first_pull,
         };
         let open = until_renewal.clamp(Duration::from_secs(1).min(most), most);
         let limit = leaf("tev:MessageLimit", &MESSAGE_LIMIT.to_string());
@@ -374,13 +374,13 @@ impl EventWatch {
 /// Whether events arrive, and how often in a row a request failed. Pure.
 #[derive(Debug, Default)]
 struct EventLink {
-    state: LinkState,
+    state: EventLinkState,
     /// Since the last answer to a request for messages.
     failures: u32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum LinkState {
+enum EventLinkState {
     #[default]
     Connecting,
     Connected,
@@ -390,8 +390,8 @@ enum LinkState {
 impl EventLink {
     fn pulled(&mut self) -> Option<OnvifUpdate> {
         self.failures = 0;
-        let before = std::mem::replace(&mut self.state, LinkState::Connected);
-        (before != LinkState::Connected).then_some(OnvifUpdate::Connected)
+        let before = std::mem::replace(&mut self.state, EventLinkState::Connected);
+        (before != EventLinkState::Connected).then_some(OnvifUpdate::Connected)
     }
 
     /// The pause before the next request, and what is reported. `random` is in 0..1.
@@ -401,7 +401,7 @@ impl EventLink {
         timing: &OnvifTiming,
         random: f64,
     ) -> (Duration, Option<OnvifUpdate>) {
-        let is_first = self.failures == 0 && self.state == LinkState::Connected;
+        let is_first = self.failures == 0 && self.state == EventLinkState::Connected;
         self.failures += 1;
         if is_first && !error.problem.is_about_login() {
             return (Duration::ZERO, None);
@@ -416,7 +416,7 @@ impl EventLink {
             _ => timing.pauses,
         };
         let reason = error.to_string();
-        let lost = LinkState::Lost(reason.clone());
+        let lost = EventLinkState::Lost(reason.clone());
         let before = std::mem::replace(&mut self.state, lost);
         let update = (before != self.state).then_some(OnvifUpdate::Lost { reason });
         (pauses.pause(self.failures, random), update)
@@ -524,7 +524,7 @@ mod tests {
     #[test]
     fn each_answer_may_extend_the_subscription() {
         let at = |seconds: u64| Mono::default().after(Duration::from_secs(seconds));
-        let mut subscription = Subscription {
+        let mut subscription = EventSubscription {
             endpoint: Endpoint::new("http://cam/".parse().unwrap()),
             is_synchronized: true,
             ends_at: at(60),
