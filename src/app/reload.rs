@@ -15,9 +15,7 @@ use super::{
 };
 use crate::ops::telemetry::SecretList;
 use spotter_api::ServedApi;
-use spotter_config::{
-    self as config, Config, ConfigProblems, LoadedConfig, ModelSettings, Severity,
-};
+use spotter_config::{self as config, Config, ConfigProblems, LoadedConfig, ModelSettings};
 use spotter_engine::model::check_model;
 use spotter_mqtt::{Publisher, Requester};
 use spotter_page::ServedPage;
@@ -112,16 +110,16 @@ impl Stage for Reload {
 async fn find(path: &Path, running: Config) -> FoundFile {
     match read(path, running).await {
         Ok(found) => found,
-        Err(error) => match error.downcast_ref::<ConfigProblems>() {
-            Some(problems) => {
-                log_rejected(problems);
-                FoundFile::Rejected(problems.iter().map(ToString::to_string).collect())
-            }
-            None => {
-                tracing::error!("{REJECTED}: {error:#}");
-                FoundFile::Rejected(vec![format!("{error:#}")])
-            }
-        },
+        Err(error) => {
+            let errors: Vec<String> = match error.downcast_ref::<ConfigProblems>() {
+                Some(problems) => problems.iter().map(ToString::to_string).collect(),
+                None => vec![format!("{error:#}")],
+            };
+            tracing::error!(errors = errors.len(), "{REJECTED}");
+            // Each in an event of its own, because a journal shows a second line without priority and name.
+            errors.iter().for_each(|error| tracing::error!("{error}"));
+            FoundFile::Rejected(errors)
+        }
     }
 }
 
@@ -188,17 +186,5 @@ pub fn log_warnings(loaded: &LoadedConfig) {
 pub fn log_advice(file: &Config) {
     if let Some(warning) = config::advice::no_model(&file.model) {
         tracing::warn!("{warning}");
-    }
-}
-
-/// Logs each problem as an event of its own, because a journal shows a second line without priority and name.
-fn log_rejected(problems: &ConfigProblems) {
-    let errors = problems.errors();
-    tracing::error!(errors, "{REJECTED}");
-    for problem in problems.iter() {
-        match problem.severity {
-            Severity::Error => tracing::error!("{problem}"),
-            Severity::Warning => tracing::warn!("{problem}"),
-        }
     }
 }

@@ -1,6 +1,6 @@
 //! `[model]` and `[adapter.*]`: which model runs where.
 
-use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -195,24 +195,15 @@ pub(crate) fn model(
 }
 
 /// Indices of GPUs.
-const GPUS: RangeInclusive<u32> = 0..=63;
-
 fn gpus() -> Form<'static, Vec<u32>> {
-    let (low, high) = (GPUS.start(), GPUS.end());
+    const RANGE: RangeInclusive<u32> = 0..=63;
+    let (low, high) = (RANGE.start(), RANGE.end());
     let text = format!("list of GPU indices, {low} to {high}, each once");
     let form = Form::new(text, |value| {
-        let mut gpus = Vec::new();
-        for element in value.list()? {
-            let gpu = whole(GPUS, "").read(&element)?;
-            if gpus.contains(&gpu) {
-                element.error(format!(
-                    "GPU {gpu} is listed twice; each GPU runs one engine"
-                ));
-            }
-            gpus.push(gpu);
-        }
-        if gpus.is_empty() {
-            value.error("empty; name at least one GPU, as in [0], or write device = \"cpu\"");
+        let empty = "empty; name at least one GPU, as in [0], or write device = \"cpu\"";
+        let gpus = full_list(whole(RANGE, ""), empty).read(value)?;
+        if BTreeSet::from_iter(&gpus).len() < gpus.len() {
+            value.error("a GPU is listed twice; each GPU runs one engine");
         }
         Some(gpus)
     });

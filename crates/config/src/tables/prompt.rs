@@ -222,10 +222,8 @@ fn check_effects(table: &Reader<'_>, task: Option<&Task>) {
 
 /// `frames` and `over` need a question, about one place.
 fn check_strip(table: &Reader<'_>, task: Option<&Task>, region: PromptRegion) {
+    table.requires("over", "frames");
     let Some(frames) = table.given("frames") else {
-        if let Some(over) = table.given("over") {
-            over.error("has no effect without frames; add frames = 4 or frames = 9");
-        }
         return;
     };
     let is_query = matches!(task, Some(Task::Query { .. }));

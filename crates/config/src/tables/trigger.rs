@@ -122,19 +122,15 @@ pub(crate) fn trigger(
 
 /// The keys about the payload are for MQTT, and one that ends a trigger needs one that starts it.
 fn check_payload(table: &Reader<'_>, value: &Option<String>, off: &Option<String>) {
-    if table.given("mqtt").is_none() {
-        let of_mqtt = ["key", "value", "off"];
-        for value in of_mqtt.iter().filter_map(|key| table.given(key)) {
-            value.error("is only for a trigger with mqtt");
-        }
-    } else if let Some(place) = table.given("off") {
-        if table.given("value").is_none() {
-            place.error("without value every message triggers; add value");
-        } else if off.is_some() && off == value {
-            place.error("is the same as value");
-        }
-    } else if let Some(limit) = table.given("at_most") {
-        limit.error("has no effect on a trigger without off");
+    for key in ["key", "value", "off"] {
+        table.requires(key, "mqtt");
+    }
+    table.requires("off", "value");
+    let [mqtt, end, limit] = ["mqtt", "off", "at_most"].map(|key| table.given(key));
+    match (end, mqtt, limit) {
+        (Some(end), ..) if off.is_some() && off == value => end.error("is the same as value"),
+        (None, Some(_), Some(limit)) => limit.error("has no effect on a trigger without off"),
+        _ => {}
     }
 }
 
