@@ -296,6 +296,7 @@ fn looks_per_s(looked: &VecDeque<(Mono, u64)>) -> Option<f64> {
 mod tests {
     use super::*;
 
+    // Faults: H10.
     #[test]
     fn looks_per_second_survive_a_sum_that_shrinks() {
         let at = |seconds| Mono::default().after(Duration::from_secs(seconds));

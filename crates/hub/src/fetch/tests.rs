@@ -202,6 +202,7 @@ fn download_that_is_cut_after_every_byte_arrives() {
     assert_fetched_with([HubFault::None].into_iter().chain(vec![CutAfter(1); 300]));
 }
 
+// Faults: M2.
 /// The next run begins where the last one ended.
 #[test]
 fn next_run_continues_what_an_earlier_one_left() {
@@ -479,8 +480,8 @@ fn removed_model_leaves_only_files_of_others() {
         }
         let record = fs::metadata(directory.join("model.toml")).unwrap().len();
         let bytes = weights().len() as u64 + 5 + record;
-        let files = model_files(&LICENSED, &directory).unwrap();
-        assert_eq!(remove_files(&directory, &files).unwrap(), bytes);
+        let files = crate::model_files(&LICENSED, &directory).unwrap();
+        assert_eq!(crate::remove_files(&directory, &files).unwrap(), bytes);
         assert_eq!(directory.exists(), other.is_some());
     }
     assert_eq!(
