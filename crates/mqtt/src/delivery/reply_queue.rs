@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_leave_in_order_few_at_a_time_within_their_connection() {
+    fn replies_leave_in_order_and_few_at_a_time() {
         let mut queue = queue_of(REPLIES_MAX + 10);
         assert_eq!(queue.dropped, 10, "the oldest");
         let first = queue.take().unwrap();

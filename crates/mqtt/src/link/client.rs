@@ -80,7 +80,7 @@ pub(super) enum RequestOutcome {
 pub(super) type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Resolves when the broker has answered a request or cannot answer it any more.
-pub(super) type Answer = Pending<'static, RequestOutcome>;
+pub(super) type RequestAnswer = Pending<'static, RequestOutcome>;
 
 /// Hands requests to the client library, without waiting. What it does not accept has no answer: its queue is full or closed, or the request is
 /// invalid.
@@ -89,9 +89,14 @@ pub(super) trait Sender: Send {
     fn packet_bytes(&self, topic: &str, payload: &[u8], delivery: &DeliveryOptions) -> usize;
 
     /// The answer has a meaning for a message with a ticket.
-    fn publish(&self, topic: &str, payload: Vec<u8>, delivery: &DeliveryOptions) -> Option<Answer>;
+    fn publish(
+        &self,
+        topic: &str,
+        payload: Vec<u8>,
+        delivery: &DeliveryOptions,
+    ) -> Option<RequestAnswer>;
 
-    fn subscribe(&self, filter: &str, purpose: FilterPurpose) -> Option<Answer>;
+    fn subscribe(&self, filter: &str, purpose: FilterPurpose) -> Option<RequestAnswer>;
 
     /// False when it was not accepted.
     fn unsubscribe(&self, filter: &str) -> bool;

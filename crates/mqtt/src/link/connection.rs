@@ -73,7 +73,7 @@ enum BrokerRequest {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Subscription {
+struct FilterSubscription {
     purpose: FilterPurpose,
     /// As in [`WantedFilters::triggers`].
     number: u64,
@@ -90,8 +90,8 @@ pub(super) struct BrokerConnection<'a> {
     queued: usize,
     /// Requests that the broker has not answered.
     answers: JoinSet<(BrokerRequest, RequestOutcome)>,
-    wanted: BTreeMap<String, Subscription>,
-    subscribed: BTreeMap<String, Subscription>,
+    wanted: BTreeMap<String, FilterSubscription>,
+    subscribed: BTreeMap<String, FilterSubscription>,
     liveness: ConnectionLiveness,
     limits: BrokerLimits,
     late_will: LateWill,
@@ -205,7 +205,7 @@ impl<'a> BrokerConnection<'a> {
         );
         let all = commands.chain(triggers).chain(owners).chain([own_status]);
         self.wanted = all
-            .map(|(filter, purpose, number)| (filter, Subscription { purpose, number }))
+            .map(|(filter, purpose, number)| (filter, FilterSubscription { purpose, number }))
             .collect();
     }
 

@@ -8,8 +8,8 @@ use rumqttc_v4::{
 
 use super::{
     client::{
-        Answer, BrokerLimits, ClientSettings, ConnectionEvent, Events, FilterPurpose,
-        PACKET_MAX_BYTES, Pending, QUEUE, RequestOutcome, Sender, connector,
+        BrokerLimits, ClientSettings, ConnectionEvent, Events, FilterPurpose, PACKET_MAX_BYTES,
+        Pending, QUEUE, RequestAnswer, RequestOutcome, Sender, connector,
     },
     ends,
     policy::{AwayCause, ConnectionEnd},
@@ -44,7 +44,12 @@ impl Sender for V311Sender {
         0
     }
 
-    fn publish(&self, topic: &str, payload: Vec<u8>, delivery: &DeliveryOptions) -> Option<Answer> {
+    fn publish(
+        &self,
+        topic: &str,
+        payload: Vec<u8>,
+        delivery: &DeliveryOptions,
+    ) -> Option<RequestAnswer> {
         let qos = qos(delivery.ticket.is_some() && self.max_qos > 0);
         let options = PublishOptions::new(qos).retain(delivery.retained);
         let notice = self.client.try_publish_tracked(topic, payload, options);
@@ -57,7 +62,7 @@ impl Sender for V311Sender {
     }
 
     /// In MQTT 3.1.1 a subscription always receives the retained messages.
-    fn subscribe(&self, filter: &str, purpose: FilterPurpose) -> Option<Answer> {
+    fn subscribe(&self, filter: &str, purpose: FilterPurpose) -> Option<RequestAnswer> {
         let qos = qos(purpose.is_with_qos_1());
         let notice = self.client.try_subscribe_tracked(filter, qos).ok()?;
         Some(Box::pin(async {

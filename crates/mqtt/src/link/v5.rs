@@ -9,9 +9,9 @@ use rumqttc::{
 
 use super::{
     client::{
-        Answer, BrokerLimits, ClientSettings, ConnectionEvent, Events, FilterPurpose, JPEG,
-        PACKET_MAX_BYTES, Pending, QUEUE, RequestOutcome, Sender, WillSettings, connector,
-        content_type,
+        BrokerLimits, ClientSettings, ConnectionEvent, Events, FilterPurpose, JPEG,
+        PACKET_MAX_BYTES, Pending, QUEUE, RequestAnswer, RequestOutcome, Sender, WillSettings,
+        connector, content_type,
     },
     ends,
     policy::{ANOTHER_CLIENT, AwayCause, ConnectionEnd},
@@ -54,7 +54,12 @@ impl Sender for V5Sender {
         empty.size() + payload.len() + 2 + 3
     }
 
-    fn publish(&self, topic: &str, payload: Vec<u8>, delivery: &DeliveryOptions) -> Option<Answer> {
+    fn publish(
+        &self,
+        topic: &str,
+        payload: Vec<u8>,
+        delivery: &DeliveryOptions,
+    ) -> Option<RequestAnswer> {
         let qos = qos(delivery.ticket.is_some() && self.max_qos > 0);
         let properties = properties(delivery, &payload);
         let options = PublishOptions::new(qos).retain(delivery.retained);
@@ -75,7 +80,7 @@ impl Sender for V5Sender {
         }))
     }
 
-    fn subscribe(&self, filter: &str, purpose: FilterPurpose) -> Option<Answer> {
+    fn subscribe(&self, filter: &str, purpose: FilterPurpose) -> Option<RequestAnswer> {
         let mut input = SubscribeFilterInput::new(filter, qos(purpose.is_with_qos_1()));
         if let FilterPurpose::OwnStatus | FilterPurpose::Commands = purpose {
             input = input

@@ -1,6 +1,6 @@
-//! Limits of a real broker, set in its configuration.
+//! A real broker with a consumer that never reads, and with a retained command.
 //!
-//! Faults: B11, B13.
+//! Faults: B13.
 
 use std::time::Duration;
 
