@@ -142,7 +142,9 @@ mod tests {
         assert_eq!(between(one, one), []);
         assert_eq!(between(&[], one), [CameraChange::Added(before.clone())]);
         assert_eq!(between(one, &[]), [CameraChange::Removed]);
-        let changes: [(fn(CameraConfig) -> _, fn(&mut CameraConfig)); 7] = [
+        type Kind = fn(CameraConfig) -> CameraChange;
+        type Edit = fn(&mut CameraConfig);
+        let changes: [(Kind, Edit); 7] = [
             (CameraChange::Source, |gate| gate.width = 640),
             (CameraChange::Prompts, |gate| {
                 let object = "person with a hat".into();

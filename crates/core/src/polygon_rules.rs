@@ -92,7 +92,8 @@ mod tests {
 
     #[test]
     fn areas_and_lines_are_accepted_or_rejected_with_the_reason() {
-        let (area, line): (fn(&[Point]) -> _, fn(&[Point]) -> _) = (check_polygon, check_polyline);
+        type Check = fn(&[Point]) -> Result<(), String>;
+        let [area, line]: [Check; 2] = [check_polygon, check_polyline];
         let square = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 1.0)];
         let reversed = [(0.0, 1.0), (1.0, 1.0), (1.0, 0.0), (0.0, 0.0)];
         let closed = [(0.0, 0.0), (1.0, 0.0), (1.0, 1.0), (0.0, 0.0)];
@@ -104,7 +105,7 @@ mod tests {
         let straight = [(0.0, 0.0), (0.5, 0.5), (1.0, 1.0)];
         let outside = [(0.0, 0.0), (0.5, 0.5), (1.2, 0.5)];
         let no_number = [(f64::NAN, 0.0), (0.5, 0.5), (1.0, 0.0)];
-        let cases: [(fn(&[Point]) -> Result<(), String>, &[Point], &str); 16] = [
+        let cases: [(Check, &[Point], &str); 16] = [
             (area, &square, ""),
             (area, &reversed, ""),
             (area, &closed, "edges cross"),
