@@ -15,8 +15,9 @@ use tracing::Instrument as _;
 
 use crate::ops::{
     process::name_process,
+    secret_list::SecretList,
     shutdown::Signals,
-    telemetry::{self, SecretList, Sink},
+    telemetry::{self, Sink},
 };
 use spotter_config::{self as config, CameraConfig};
 use spotter_core::{Clock, Task};

@@ -7,7 +7,7 @@
 //!                                          └────────────── failed ◀────────────────────┘
 //! ```
 
-use std::{future::pending, sync::Arc, time::Duration};
+use std::{future::pending, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::{
     task::JoinSet,
@@ -16,7 +16,6 @@ use tokio::{
 
 use super::{
     engine_launch::{EngineHost, EngineOrder, MeasuredEngine, longest_look},
-    engine_supervisor::{OpenedEngines, OpeningEngines},
     engine_usage::EngineUsage,
     looks::{LookSource, LooksInFlight},
     request_turns::EngineRequests,
@@ -32,6 +31,23 @@ use spotter_engine::{
     open::{GpuId, ModelCard, ModelDevice, frames_on},
     service::handle::{EngineEnd, EngineHandle, EngineStopped},
 };
+
+/// The opening of engines.
+pub type OpeningEngines = Pin<Box<dyn Future<Output = anyhow::Result<OpenedEngines>>>>;
+
+/// Engines that run.
+pub struct OpenedEngines {
+    pub slots: Vec<EngineSlot>,
+    /// The model of the first engine.
+    pub card: ModelCard,
+}
+
+impl OpenedEngines {
+    /// The slowest device's time of a look, measured when the engines were opened.
+    pub fn look(&self) -> Option<Duration> {
+        self.slots.iter().filter_map(|slot| slot.look).max()
+    }
+}
 
 /// Pauses before a lost engine is opened again; the last one applies to all further attempts. Each attempt loads a model beside the looks
 /// of the other engines.

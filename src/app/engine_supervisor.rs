@@ -12,7 +12,7 @@
 //! together (`engine_launch`). A lost engine is opened again while the others run. The last engine that is lost ends the
 //! daemon: it may be a thread of this process, whose driver is unusable now, and systemd starts the process again.
 
-use std::{future::poll_fn, pin::Pin, sync::Arc, task::Poll, time::Duration};
+use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
 
 use anyhow::Context as _;
 use futures_util::future::join_all;
@@ -22,7 +22,7 @@ use super::{
     camera_assignment::{CameraAssignment, CameraCosts, EngineCapacity, deal},
     costs::CostBasis,
     engine_launch::{EngineHost, EngineOrder, expected_looks, longest_look},
-    engine_slot::{EngineSlot, SlotEvent, camera_list},
+    engine_slot::{EngineSlot, OpenedEngines, OpeningEngines, SlotEvent, camera_list},
     looks::LooksInFlight,
     notice::{EngineLoss, RunningEngines, StageNotice},
     stage::{Stage, StageContext, StageFuture},
@@ -51,7 +51,6 @@ const SLOWEST_LOOK: u32 = 10;
 
 /// Opens the engines of a plan. Tests replace it.
 pub type OpenEngines = dyn Fn(EnginePlan) -> OpeningEngines + Send + Sync;
-pub type OpeningEngines = Pin<Box<dyn Future<Output = anyhow::Result<OpenedEngines>>>>;
 
 /// The engines with their cameras.
 pub struct EngineSupervisor {
@@ -82,20 +81,6 @@ pub struct EnginePlan {
     pub clock: Arc<dyn Clock>,
     /// Open an engine on this device only, beside engines that run. `None`: open all that `config` names.
     pub only: Option<ModelDevice>,
-}
-
-/// Engines that run.
-pub struct OpenedEngines {
-    pub slots: Vec<EngineSlot>,
-    /// The model of the first engine.
-    pub card: ModelCard,
-}
-
-impl OpenedEngines {
-    /// The slowest device's time of a look, measured when the engines were opened.
-    pub fn look(&self) -> Option<Duration> {
-        self.slots.iter().filter_map(|slot| slot.look).max()
-    }
 }
 
 impl EnginePlan {

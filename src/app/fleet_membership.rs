@@ -27,7 +27,7 @@ use super::{
     stage::{Handles, Stage, StageContext, StageFuture},
     status,
 };
-use crate::ops::{notify, telemetry::SecretList};
+use crate::ops::{notify, secret_list::SecretList};
 use spotter_api::RefusedCall;
 use spotter_config::{
     Config, ConfigChange, Environment, FleetConfig, ListReader, ListRights, SharedCamera,

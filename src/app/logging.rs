@@ -1,6 +1,9 @@
 //! The log of a process that runs a configuration: how much it shows, and what it must not show.
 
-use crate::ops::telemetry::{self, Levels, SecretList, Sink};
+use crate::ops::{
+    secret_list::SecretList,
+    telemetry::{self, Levels, Sink},
+};
 use spotter_cameras::ingest;
 use spotter_config::Config;
 

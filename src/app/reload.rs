@@ -13,7 +13,7 @@ use super::{
     notice::{FoundFile, ReadFile, RunEnd, StageNotice},
     stage::{Stage, StageContext, StageFuture},
 };
-use crate::ops::telemetry::SecretList;
+use crate::ops::secret_list::SecretList;
 use spotter_api::ServedApi;
 use spotter_config::{self as config, Config, ConfigProblems, LoadedConfig, ModelSettings};
 use spotter_engine::model::check_model;

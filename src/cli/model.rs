@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use super::{
     args::{ModelCommand, ModelGetArgs},
     licence::accept,
-    model_remove::remove,
+    model_remove::{own_record, remove},
     out::{remark, say},
     tools::calibrate,
 };
@@ -18,8 +18,7 @@ use spotter_config::{Environment, ModelSource, has_model};
 use spotter_core::{Clock as _, ModelRecord, Mono, SystemClock, WallTime};
 use spotter_engine::model;
 use spotter_hub::{
-    FetchNews, FetchRequest, HubClient, HubError, KNOWN_MODELS, KnownModel, amount, check_file,
-    fetch, is_root,
+    FetchNews, FetchRequest, HubClient, HubError, KNOWN_MODELS, amount, check_file, fetch, is_root,
 };
 
 /// Between two lines about progress.
@@ -85,25 +84,6 @@ fn get(args: &ModelGetArgs) -> anyhow::Result<()> {
         record.files.len()
     ))?;
     say(usage(&environment, &directory))
-}
-
-/// The record of a directory that may have this model. The files of another have the same names, so one that has another is an error. What
-/// `spotter eval` records has the name of the family alone.
-pub(super) fn own_record(
-    known: &KnownModel,
-    directory: &Path,
-) -> anyhow::Result<Option<ModelRecord>> {
-    let record = ModelRecord::read(directory)?;
-    let fetched = record.as_ref().filter(|record| record.hub.is_some());
-    if let Some(other) = fetched.filter(|record| record.model != known.name) {
-        bail!(
-            "{} has {}, not {}; nothing was changed; name another directory with --dir",
-            directory.display(),
-            other.model,
-            known.name
-        );
-    }
-    Ok(record)
 }
 
 /// Like `2026-11-27`.

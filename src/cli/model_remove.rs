@@ -9,11 +9,30 @@ use anyhow::{Context as _, bail};
 
 use super::{
     args::{ModelRemoveArgs, SERVICE_CONFIG},
-    model::own_record,
     out::say,
 };
 use spotter_config::{DEFAULT_MODEL, Environment};
-use spotter_hub::{amount, is_root, model_files, remove_files};
+use spotter_core::ModelRecord;
+use spotter_hub::{KnownModel, amount, is_root, model_files, remove_files};
+
+/// The record of a directory that may have this model. The files of another have the same names, so one that has another is an error. What
+/// `spotter eval` records has the name of the family alone.
+pub(super) fn own_record(
+    known: &KnownModel,
+    directory: &Path,
+) -> anyhow::Result<Option<ModelRecord>> {
+    let record = ModelRecord::read(directory)?;
+    let fetched = record.as_ref().filter(|record| record.hub.is_some());
+    if let Some(other) = fetched.filter(|record| record.model != known.name) {
+        bail!(
+            "{} has {}, not {}; nothing was changed; name another directory with --dir",
+            directory.display(),
+            other.model,
+            known.name
+        );
+    }
+    Ok(record)
+}
 
 pub fn remove(args: &ModelRemoveArgs) -> anyhow::Result<()> {
     let known = args.name;

@@ -24,7 +24,7 @@ use nvml_wrapper::{
 };
 use serde::Serialize;
 
-use super::tegra::TegraGpu;
+use super::{strain::Strain, tegra::TegraGpu};
 use spotter_core::{Clock, Mono};
 
 /// As the driver's package installs it; the name without the number is there for developers only.
@@ -39,21 +39,6 @@ pub struct GpuCard {
     pub name: String,
     /// Version of the driver.
     pub driver: String,
-}
-
-/// Means over some time. What the driver does not report is `None`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Strain {
-    pub power_w: Option<f64>,
-    /// Clock of the multiprocessors, MHz.
-    pub sm_mhz: Option<f64>,
-    pub celsius: Option<f64>,
-    /// Share of time in which a kernel of anybody ran, percent.
-    pub use_pct: Option<f64>,
-    /// Share of time in which its video decoders worked, percent.
-    pub decoder_pct: Option<f64>,
-    /// Memory that anybody uses, MiB.
-    pub memory_mib: Option<f64>,
 }
 
 type Readings = Arc<Mutex<VecDeque<(Mono, Strain)>>>;

@@ -8,6 +8,8 @@ pub mod machine;
 pub mod notify;
 mod panics;
 pub mod process;
+pub mod secret_list;
 pub mod shutdown;
+pub mod strain;
 mod tegra;
 pub mod telemetry;

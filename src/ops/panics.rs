@@ -9,7 +9,7 @@ use std::{
 
 use tracing::Level;
 
-use super::telemetry::SecretList;
+use super::secret_list::SecretList;
 
 /// Sends every panic of the process to the log.
 pub(super) fn log_panics(secrets: SecretList) {

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::gpu_stats::Strain;
+use super::strain::Strain;
 use spotter_engine::open::is_tegra;
 
 /// The GPU among the devices with a clock: of JetPack 6 on Orin, of JetPack 5, of Xavier, and the shader clusters of Thor.

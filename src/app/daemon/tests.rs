@@ -10,9 +10,8 @@ use super::*;
 use crate::{
     app::{
         config_store::open_config,
-        engine_supervisor::{
-            EngineParts, EngineSupervisor, LAST_LOOK_LIMIT, OpenEngines, OpenedEngines,
-        },
+        engine_slot::OpenedEngines,
+        engine_supervisor::{EngineParts, EngineSupervisor, LAST_LOOK_LIMIT, OpenEngines},
         http_servers::HttpServers,
         logging::Logging,
         notice::FoundFile,
@@ -20,7 +19,7 @@ use crate::{
         stages::PreparedStages,
         test_support::{self, fragile_engines},
     },
-    ops::telemetry::{Levels, SecretList},
+    ops::{secret_list::SecretList, telemetry::Levels},
 };
 use spotter_cameras::{ingest, sampler::Sampler};
 use spotter_config::{self as config, Environment};

@@ -33,8 +33,8 @@ use tokio::{task::spawn_blocking, time::timeout};
 
 use super::*;
 use crate::app::{
-    engine_slot::EngineSlot,
-    engine_supervisor::{EnginePlan, OpenEngines, OpenedEngines},
+    engine_slot::{EngineSlot, OpenedEngines},
+    engine_supervisor::{EnginePlan, OpenEngines},
     logging::Logging,
     start_logging, test_support,
 };

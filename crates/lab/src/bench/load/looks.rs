@@ -13,7 +13,7 @@ use crate::bench::{
     Spread,
     table::{TableRow, known},
 };
-use spotter::{cli::out::remark, ops::gpu_stats::Strain};
+use spotter::{cli::out::remark, ops::strain::Strain};
 use spotter_core::{CameraId, Look, Picture, Task};
 use spotter_engine::{
     model::tiling,

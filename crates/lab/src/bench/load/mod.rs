@@ -21,10 +21,7 @@ pub use self::frames::noise;
 use self::looks::{LoadRow, PromptsRow};
 use super::table::{TextTable, known};
 use crate::args::{LoadArgs, LoadPart};
-use spotter::ops::{
-    gpu_stats::{Gauge, Strain},
-    machine::Machine,
-};
+use spotter::ops::{gpu_stats::Gauge, machine::Machine, strain::Strain};
 use spotter_core::Clock;
 use spotter_engine::{network::format::Number, service::Engine};
 
