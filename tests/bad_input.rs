@@ -70,8 +70,9 @@ fn change_config(model: &Path, pointer: &str, value: Value) {
 #[test]
 fn a_bad_model_is_named_with_what_is_wrong() {
     const FC1: &str = "text.blocks.0.mlp.fc1.weight";
+    type SpoiledModel = (fn(&Path), &'static [&'static str]);
     let remove = |path: &Path| fs::remove_file(path.join("tokenizer.json")).expect("removed");
-    let cases: [(fn(&Path), &[&str]); 8] = [
+    let cases: [SpoiledModel; 8] = [
         (
             cut_weights,
             &["model.safetensors", "cut off", "948480 bytes", "1896960"],
