@@ -298,6 +298,13 @@ mod tests {
 
     // Faults: H10.
     #[test]
+    fn budget_is_exceeded_above_it_and_met_by_silence() {
+        let is_over = |p95_ms| is_over_budget(p95_ms, Duration::from_millis(250));
+        assert!(is_over(Some(250.1)));
+        assert!(!is_over(Some(250.0)) && !is_over(None));
+    }
+
+    #[test]
     fn looks_per_second_survive_a_sum_that_shrinks() {
         let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
         let mut looked = VecDeque::from([(at(0), 100)]);

@@ -110,8 +110,11 @@ impl Database {
             }
             opened => opened?,
         };
-        document::move_files(state_dir, &folder, &mut connection)?;
-        former_events::move_files(state_dir, &folder, &mut connection)?;
+        let mut moved = document::move_files(state_dir, &mut connection)?;
+        moved.extend(former_events::move_files(state_dir, &mut connection)?);
+        moved
+            .into_iter()
+            .for_each(|name| rename_moved(&folder, name));
         let documents = document::read_all(&connection);
         Ok(Self {
             connection,
@@ -183,6 +186,15 @@ pub(crate) fn read_only(state_dir: &Path) -> Documents {
         schema::version(&connection).ok().map(|_| connection)
     });
     readable.map_or_else(Documents::new, |connection| document::read_all(&connection))
+}
+
+/// What was moved into the database stays for a return to the earlier version.
+fn rename_moved(folder: &OpenFolder, name: &str) {
+    let renamed = format!("{name}.old");
+    match folder.rename(OsStr::new(name), OsStr::new(&renamed)) {
+        Ok(()) => tracing::info!(name, "moved into state.db and renamed"),
+        Err(error) => tracing::warn!(name, %error, "moved into state.db; it cannot be renamed"),
+    }
 }
 
 fn lock(folder: &OpenFolder) -> Result<Option<File>, OpenError> {

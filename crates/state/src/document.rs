@@ -1,16 +1,14 @@
 //! Documents: texts that are replaced as a whole.
 
-use std::{collections::BTreeMap, error::Error, ffi::OsStr, path::Path};
+use std::{collections::BTreeMap, error::Error, path::Path};
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::de::IgnoredAny;
-use spotter_core::{OpenFolder, read_short_file};
+use spotter_core::read_short_file;
 use strum::{IntoStaticStr, VariantArray};
 
 /// Longer texts are not stored or read, in bytes: a hundred overrides of each of a thousand cameras have less.
 const TEXT_MAX_BYTES: u32 = 16 << 20;
-/// What a file of an earlier version is renamed to, after its name.
-const MOVED_SUFFIX: &str = ".old";
 
 /// JSON of one owner, which checks it after reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr, VariantArray)]
@@ -82,9 +80,7 @@ impl Document {
 /// All documents. One that cannot be read is logged and left out: the others are not lost with it.
 pub(crate) fn read_all(connection: &Connection) -> Documents {
     let read = Document::VARIANTS.iter().filter_map(|&document| {
-
         let text = document.read(connection).unwrap_or_else(|error| {
-
             let document = document.name();
             tracing::error!(document, %error, "a document of state.db cannot be read; it begins empty");
             None
@@ -94,13 +90,12 @@ pub(crate) fn read_all(connection: &Connection) -> Documents {
     read.collect()
 }
 
-/// Moves the files of version 0.1.0 into the database, and renames them. A file whose document is there was moved before: then a
-/// crash came between, and it is renamed only.
+/// Moves the files of version 0.1.0 into the database, and returns their names. A file whose document is there was moved before: then a
+/// crash came between, and it is to be renamed only.
 pub(crate) fn move_files(
     folder: &Path,
-    opened: &OpenFolder,
     connection: &mut Connection,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<Vec<&'static str>> {
     let transaction = connection.transaction()?;
     let mut moved = Vec::new();
     for document in Document::VARIANTS {
@@ -119,17 +114,5 @@ pub(crate) fn move_files(
         moved.push(file);
     }
     transaction.commit()?;
-    moved
-        .into_iter()
-        .for_each(|file| rename_moved(opened, file));
-    Ok(())
-}
-
-/// What was moved into the database stays for a return to the earlier version.
-pub(crate) fn rename_moved(opened: &OpenFolder, name: &str) {
-    let renamed = format!("{name}{MOVED_SUFFIX}");
-    match opened.rename(OsStr::new(name), OsStr::new(&renamed)) {
-        Ok(()) => tracing::info!(name, "moved into state.db and renamed"),
-        Err(error) => tracing::warn!(name, %error, "moved into state.db; it cannot be renamed"),
-    }
+    Ok(moved)
 }

@@ -13,14 +13,11 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use spotter_core::{
     CameraId, DirectionId, Epoch, Event, EventStep, LineCrossing, LineId, Location, NormBox,
-    NormPoint, OpenFolder, PromptId, ScoreSource, TrackId, WallTime, WebhookId, ZoneDwell, ZoneId,
+    NormPoint, PromptId, ScoreSource, TrackId, WallTime, WebhookId, ZoneDwell, ZoneId,
     duration_from_secs,
 };
 
-use crate::{
-    document::rename_moved,
-    event_table::{EventReceiver, LoggedEvent, names},
-};
+use crate::event_table::{EventReceiver, LoggedEvent, names};
 
 /// Length and checksum of a record of the spool.
 const HEAD_BYTES: usize = 12;
@@ -176,20 +173,20 @@ fn reason_of<T: DeserializeOwned>(text: &str) -> Option<T> {
     serde_json::from_value(Value::String(words.collect())).ok()
 }
 
-/// Moves the files into the table, and renames their folders. Where the table has events, they were moved before: then a crash came between, and
-/// the folders are renamed only.
+/// Moves the files into the table, and returns their folders. Where the table has events, they were moved before: then a crash came between, and
+/// the folders are to be renamed only.
 pub(crate) fn move_files(
     folder: &Path,
-    opened: &OpenFolder,
     connection: &mut Connection,
-) -> rusqlite::Result<()> {
-    let folders = ["spool", "webhooks"].map(|name| (name, folder.join(name)));
-    if !folders.iter().any(|(_, path)| path.is_dir()) {
-        return Ok(());
+) -> rusqlite::Result<Vec<&'static str>> {
+    let mut found = vec!["spool", "webhooks"];
+    found.retain(|name| folder.join(name).is_dir());
+    if found.is_empty() {
+        return Ok(found);
     }
-    let [(_, spool), (_, webhooks)] = &folders;
     let mut events = BTreeMap::new();
-    let read = read_spool(spool, &mut events).and_then(|()| read_webhooks(webhooks, &mut events));
+    let read = read_spool(&folder.join("spool"), &mut events)
+        .and_then(|()| read_webhooks(&folder.join("webhooks"), &mut events));
     if let Err(error) = read {
         tracing::error!(%error, "events of an earlier version cannot be read; some are lost");
     }
@@ -203,12 +200,7 @@ pub(crate) fn move_files(
         }
     }
     transaction.commit()?;
-    for (name, path) in folders {
-        if path.is_dir() {
-            rename_moved(opened, name);
-        }
-    }
-    Ok(())
+    Ok(found)
 }
 
 fn insert(connection: &Connection, number: i64, event: &FormerEvent) -> rusqlite::Result<()> {
