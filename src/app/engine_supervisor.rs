@@ -32,7 +32,7 @@ use spotter_api::RequestQueue;
 use spotter_cameras::{ingest::DeviceMap, sampler::Sampler};
 use spotter_config::{CameraConfig, Config, ConfigChange};
 use spotter_core::{Clock, LookNews};
-use spotter_engine::open::{self, ModelCard, ModelDevice};
+use spotter_engine::open::{self, ModelDevice};
 use spotter_page::{EngineState, EngineStatus, Readiness};
 
 /// Grace for the looks in flight when the daemon stops.

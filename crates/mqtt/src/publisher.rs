@@ -16,7 +16,7 @@ use super::{
     BrokerState, Identity, Inbound, JsonLine, MessageCounters, SentDetection, Topics, Update,
     contract::message::{Message, Rank},
     delivery::{Outbox, Shared},
-    link::{BrokerTask, TlsError, Trust, WantedFilters, target::ConnectionTarget},
+    link::{BrokerTask, TlsError, Trust, WantedFilters, keep_connected, target::ConnectionTarget},
 };
 use spotter_config::MqttConfig;
 use spotter_core::{CameraId, Clock, EndReason, Event, EventStep};
@@ -113,7 +113,7 @@ impl Publisher {
         let all = async move {
             // The next run would send an end that was sent and not written again, with another id.
             _ = timeout(WRITE_WITHIN, log.written()).await;
-            task.run().await;
+            keep_connected(task).await;
         };
         (publisher, tokio::spawn(all))
     }

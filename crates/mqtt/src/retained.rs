@@ -18,7 +18,8 @@ use super::{
     ClearedTopic, Topics,
     contract::{
         discovery::{DiscoveryRecord, EntityPlatforms},
-        message::{can_be_published_to, states_of},
+        message::can_be_published_to,
+        prompt_states::states_of,
     },
 };
 use spotter_config::{CameraConfig, Config};

@@ -3,10 +3,9 @@
 use std::time::Duration;
 
 use jiff::{Timestamp, civil::DateTime, tz::TimeZone};
-use serde::Serialize;
 
 use crate::{
-    discovery::DiscoveredCamera,
+    discovered_camera::{DiscoveredCamera, MediaProfile},
     message::{OnvifMessage, message_of},
     soap::ReferenceParameter,
     xml::{XmlNode, all, find, plain_text_of, text, text_of},
@@ -148,27 +147,6 @@ pub(crate) fn add_device_information(camera: &mut DiscoveredCamera, answer: &Xml
     camera.manufacturer = text("Manufacturer");
     camera.model = text("Model").or(camera.model.take());
     camera.firmware = text("FirmwareVersion");
-}
-
-/// What a camera says of a stream that it offers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct MediaProfile {
-    #[serde(skip)]
-    pub token: String,
-    #[serde(rename = "profile")]
-    pub name: String,
-    pub encoding: Option<String>,
-    pub width: Option<u32>,
-    pub height: Option<u32>,
-    #[serde(rename = "fps")]
-    pub rate_hz: Option<f64>,
-}
-
-impl MediaProfile {
-    /// For people: `640x360`.
-    pub fn size(&self) -> Option<String> {
-        Some(format!("{}x{}", self.width?, self.height?))
-    }
 }
 
 /// The profiles that have video, in the camera's order.

@@ -8,7 +8,6 @@ use std::{
 };
 
 use percent_encoding::percent_decode_str;
-use serde::Serialize;
 use tokio::{
     net::UdpSocket,
     task::JoinSet,
@@ -18,8 +17,8 @@ use url::Url;
 
 use crate::{
     camera::device_address,
+    discovered_camera::DiscoveredCamera,
     soap::message_id,
-    streams::OnvifStream,
     xml::{XmlNode, all, find, leaf, read_xml, text, text_of},
 };
 use spotter_core::plain_line;
@@ -40,44 +39,6 @@ const REPEATS: usize = 2;
 const REPEAT_AFTER: Duration = Duration::from_millis(250);
 /// More than any answer has.
 const MAX_DATAGRAM: usize = 65_535;
-
-/// A camera that answered the search or is asked for its streams.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct DiscoveredCamera {
-    /// Of the device service.
-    pub address: Url,
-    /// The camera's own id.
-    pub endpoint: String,
-    pub name: Option<String>,
-    pub location: Option<String>,
-    pub manufacturer: Option<String>,
-    pub model: Option<String>,
-    pub firmware: Option<String>,
-    /// It has an event service; `None`: it was not asked.
-    pub events: Option<bool>,
-    /// In the camera's order.
-    pub streams: Option<Vec<OnvifStream>>,
-    /// Why it did not list its streams.
-    pub error: Option<String>,
-}
-
-impl DiscoveredCamera {
-    /// Of which nothing else is known.
-    pub fn at(address: Url) -> Self {
-        Self {
-            endpoint: address.to_string(),
-            address,
-            name: None,
-            location: None,
-            manufacturer: None,
-            model: None,
-            firmware: None,
-            events: None,
-            streams: None,
-            error: None,
-        }
-    }
-}
 
 /// The answers, and what could not be asked.
 #[derive(Debug, Default)]

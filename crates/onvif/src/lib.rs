@@ -14,6 +14,7 @@
 mod answer;
 mod camera;
 mod client;
+mod discovered_camera;
 mod discovery;
 mod error;
 mod message;
@@ -24,13 +25,13 @@ mod streams;
 mod watch;
 mod xml;
 
-pub use answer::MediaProfile;
 pub use camera::{OnvifCamera, OnvifLogin, device_address};
-pub use discovery::{DISCOVERY_GROUP, DiscoveredCamera, FoundCameras, discover, interfaces};
+pub use discovered_camera::{DiscoveredCamera, MediaProfile, OnvifStream};
+pub use discovery::{DISCOVERY_GROUP, FoundCameras, discover, interfaces};
 pub use error::OnvifError;
 pub use message::{OnvifItem, OnvifMessage, OnvifSelector, OnvifTopic, PropertyOperation};
 pub use soap::SoapFault;
-pub use streams::{OnvifStream, describe_camera};
+pub use streams::describe_camera;
 pub use watch::{OnvifUpdate, watch_events};
 
 #[cfg(feature = "testing")]

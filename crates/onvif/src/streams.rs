@@ -2,14 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use serde::Serialize;
-use url::Url;
-
 use crate::{
-    answer::{MediaProfile, add_device_information, profiles},
+    answer::{add_device_information, profiles},
     camera::{OnvifCamera, reachable, reachable_stream},
     client::OnvifClient,
-    discovery::DiscoveredCamera,
+    discovered_camera::{DiscoveredCamera, OnvifStream},
     error::{OnvifError, OnvifProblem},
     request::{DEVICE, MEDIA, MEDIA2, OnvifRequest, OnvifService},
     soap::Endpoint,
@@ -20,15 +17,6 @@ use spotter_core::Clock;
 
 /// The first media service needs it in a request for an address.
 const STREAM_SETUP: &str = "<trt:StreamSetup><tt:Stream>RTP-Unicast</tt:Stream><tt:Transport><tt:Protocol>RTSP</tt:Protocol></tt:Transport></trt:StreamSetup>";
-
-/// A stream that a camera offers.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct OnvifStream {
-    #[serde(flatten)]
-    pub profile: MediaProfile,
-    /// Without a login.
-    pub url: Url,
-}
 
 /// Adds what a camera answers about itself and its streams. `within`: for each of the requests.
 pub fn describe_camera(

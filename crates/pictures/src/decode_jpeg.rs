@@ -8,8 +8,8 @@ use zune_jpeg::{
 
 use crate::{
     error::PictureFileError,
-    open::{DecodedFile, rgb_of},
-    orientation::Orientation,
+    orientation::{DecodedFile, Orientation},
+    samples::rgb_of,
 };
 
 pub(crate) fn decode(

@@ -6,8 +6,8 @@ use png::{BitDepth, Decoder, DecodingError, Limits, Transformations};
 
 use crate::{
     error::PictureFileError,
-    open::{DecodedFile, rgb_of},
-    orientation::Orientation,
+    orientation::{DecodedFile, Orientation},
+    samples::rgb_of,
 };
 
 /// Bytes of rows and of chunks that the decoder may hold beside the picture. Chunks of edited pictures have megabytes.

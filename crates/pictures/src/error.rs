@@ -2,7 +2,10 @@
 
 use std::io;
 
-use crate::open::{RATIO_MAX, SIDE_MAX};
+/// Pixels of a picture's side.
+pub const SIDE_MAX: usize = 16_384;
+/// How many times as long as its shorter side a picture's longer side may be.
+pub const RATIO_MAX: usize = 50;
 
 /// Each text is a clause about "the picture" and says what to do.
 #[derive(Debug, thiserror::Error)]

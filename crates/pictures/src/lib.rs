@@ -19,7 +19,8 @@ mod error;
 mod format;
 mod open;
 mod orientation;
+mod samples;
 
 pub use encode::{EncodeError, RgbPixels, jpeg_file, png_file};
-pub use error::PictureFileError;
-pub use open::{FILE_PIXELS_MAX, RATIO_MAX, SIDE_MAX, decode, read};
+pub use error::{PictureFileError, RATIO_MAX, SIDE_MAX};
+pub use open::{FILE_PIXELS_MAX, decode, read};

@@ -7,49 +7,16 @@ use std::{
 };
 
 use crate::{
-    decode_jpeg, decode_png, error::PictureFileError, format::PictureFormat,
-    orientation::Orientation,
+    decode_jpeg, decode_png,
+    error::{PictureFileError, RATIO_MAX, SIDE_MAX},
+    format::PictureFormat,
 };
 use spotter_core::Picture;
 
-/// Pixels of a picture's side.
-pub const SIDE_MAX: usize = 16_384;
-/// How many times as long as its shorter side a picture's longer side may be.
-pub const RATIO_MAX: usize = 50;
 /// Pixels of a user's own file: what a phone takes at most, 300 MB once it is decoded.
 pub const FILE_PIXELS_MAX: usize = 100_000_000;
 /// Bytes of a user's own file.
 const FILE_BYTES_MAX: u64 = 256 << 20;
-
-/// A picture as its file has it.
-pub(crate) struct DecodedFile {
-    /// `width * height * 3`.
-    pub rgb: Vec<u8>,
-    pub width: usize,
-    pub height: usize,
-    pub orientation: Orientation,
-}
-
-/// Of `samples` in a pixel (grey, grey and alpha, RGB, RGB and alpha) of one byte or two, the highest first.
-pub(crate) fn rgb_of(pixels: &[u8], samples: usize, sample_bytes: usize) -> Vec<u8> {
-    let pixel_bytes = samples * sample_bytes;
-    let sample = |pixel: &[u8], index: usize| match sample_bytes {
-        1 => pixel[index],
-        // Rounded: 0xffff is 0xff, and so is all that is nearer to it than to 0xfe.
-        _ => {
-            let wide = u32::from(pixel[2 * index]) << 8 | u32::from(pixel[2 * index + 1]);
-            ((wide + 128) / 257) as u8
-        }
-    };
-    let mut rgb = Vec::with_capacity(pixels.len() / pixel_bytes * 3);
-    for pixel in pixels.chunks_exact(pixel_bytes) {
-        rgb.extend(match samples {
-            1 | 2 => [sample(pixel, 0); 3],
-            _ => [0, 1, 2].map(|index| sample(pixel, index)),
-        });
-    }
-    rgb
-}
 
 /// The picture in a file of the user. Blocks.
 pub fn read(path: &Path) -> Result<Picture, PictureFileError> {

@@ -1,9 +1,16 @@
 //! How a camera was held: EXIF's tag 0x0112, which viewers apply.
 
-use crate::open::DecodedFile;
-
 const TAG: usize = 0x0112;
 const SHORT: usize = 3;
+
+/// A picture as its file has it.
+pub(crate) struct DecodedFile {
+    /// `width * height * 3`.
+    pub rgb: Vec<u8>,
+    pub width: usize,
+    pub height: usize,
+    pub orientation: Orientation,
+}
 
 /// EXIF's number of an orientation, from 2 to 8; every other one is upright.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

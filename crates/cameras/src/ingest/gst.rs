@@ -187,6 +187,11 @@ fn device(text: String) -> Failure {
     Failure::new(Fault::Device, text)
 }
 
+/// Whether GStreamer has the element.
+fn exists(element: &str) -> bool {
+    gst::ElementFactory::find(element).is_some()
+}
+
 /// Fills the `{name}` placeholders of a launch text in `pipelines`, whose comment lines are left out. URLs, paths and logins are
 /// never filled in, because their text could become an element: they are set as properties of the element named `source`.
 fn fill(template: &str, values: &[(&str, &str)]) -> String {

@@ -6,12 +6,12 @@ use super::{
     ReplyTo, Topics,
     detection::Label,
     discovery::DiscoveryRecord,
+    node_topic::status_text,
     report::{self, CameraHealth, CameraOwner, ConfigReport, Info, Stats},
 };
-use spotter_config::{CameraConfig, PromptConfig};
 use spotter_core::{
     CameraId, Detection, Epoch, Event, ModeId, NO_MODE, NodeId, Presence, PromptId, PromptState,
-    Setting, Task, TriggerId,
+    Setting, TriggerId,
 };
 
 /// Everything that the stages publish.
@@ -408,38 +408,4 @@ fn state_text(state: PromptState) -> String {
         PromptState::Answer(answer) => answer.filter(|answer| !answer.is_empty()),
     };
     text.unwrap_or_else(|| UNKNOWN.to_owned())
-}
-
-/// The states of a prompt, with no values.
-pub(crate) fn states_of(camera: &CameraConfig, prompt: &PromptConfig) -> Vec<PromptState> {
-    let (Task::Detect { .. } | Task::Point { .. }) = prompt.task else {
-        return vec![PromptState::Answer(None)];
-    };
-    let zones = camera.zones_counted(prompt).into_iter();
-    let zones = zones.map(|zone| PromptState::ZoneCount { zone, count: None });
-    let dwell = prompt.dwell.keys().map(|zone| PromptState::Dwell {
-        zone: zone.clone(),
-        presence: Presence::Unknown,
-    });
-    let lines = camera.lines_counted(prompt);
-    let counts = lines.flat_map(|line| line.directions.iter().map(move |way| (&line.id, way)));
-    let counts = counts.map(|(line, direction)| PromptState::LineCount {
-        line: line.clone(),
-        direction: direction.clone(),
-        count: 0,
-    });
-    [
-        PromptState::Presence(Presence::Unknown),
-        PromptState::Count(None),
-    ]
-    .into_iter()
-    .chain(zones)
-    .chain(dwell)
-    .chain(counts)
-    .collect()
-}
-
-/// `online` or `offline`, for nodes, cameras and the will.
-pub(crate) fn status_text(online: bool) -> &'static str {
-    if online { "online" } else { "offline" }
 }

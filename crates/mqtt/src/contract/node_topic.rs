@@ -3,8 +3,12 @@
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::message::status_text;
 use spotter_core::{CameraId, NodeId};
+
+/// `online` or `offline`, for nodes, cameras and the will.
+pub(crate) fn status_text(online: bool) -> &'static str {
+    if online { "online" } else { "offline" }
+}
 
 /// A retained topic of a node that a reader understands.
 #[derive(Clone, Debug, PartialEq, Eq)]

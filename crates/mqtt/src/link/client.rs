@@ -6,12 +6,7 @@ use std::{io, pin::Pin, time::Duration};
 use rumqttc::{NetworkOptions, default_socket_connect};
 use tokio::{net::TcpStream, time::timeout};
 
-use super::{
-    policy::{ConnectionEnd, Protocol},
-    timing::ConnectionTiming,
-    tls::Trust,
-    v5, v311,
-};
+use super::{policy::ConnectionEnd, timing::ConnectionTiming, tls::Trust};
 use crate::{Inbound, delivery::DeliveryOptions};
 use spotter_config::BrokerAccess;
 
@@ -144,17 +139,6 @@ pub(super) enum FilterPurpose {
 impl FilterPurpose {
     pub(super) fn is_with_qos_1(self) -> bool {
         self != Self::States
-    }
-}
-
-/// Prepares a connection.
-pub(super) fn open(
-    client: &ClientSettings<'_>,
-    protocol: Protocol,
-) -> (Box<dyn Sender>, Box<dyn Events>) {
-    match protocol {
-        Protocol::V5 => v5::open(client),
-        Protocol::V311 => v311::open(client),
     }
 }
 

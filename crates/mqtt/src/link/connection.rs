@@ -10,10 +10,11 @@ use tokio::{
 
 use super::{
     client::{
-        self, BrokerLimits, ConnectionEvent, Events, FilterPurpose, JSON, QUEUE, RequestOutcome,
-        Sender, content_type,
+        BrokerLimits, ConnectionEvent, Events, FilterPurpose, JSON, QUEUE, RequestOutcome, Sender,
+        content_type,
     },
     liveness::ConnectionLiveness,
+    open,
     policy::{AwayCause, BrokerState, ConnectionEnd, LateWill, Protocol, ReconnectPolicy},
     target::ConnectionTarget,
     task::{BrokerTask, TURN, WantedFilters, asked_to_stop},
@@ -24,7 +25,8 @@ use crate::{
     contract::{
         command::parse_owner,
         detection,
-        message::{Body, Message, status_text},
+        message::{Body, Message},
+        node_topic::status_text,
     },
     delivery::{Outgoing, SentDetection, Ticket},
 };
@@ -110,7 +112,7 @@ impl<'a> BrokerConnection<'a> {
         let (target, protocol) = (&*task.target, policy.protocol);
         let (sender, events) = {
             let client = target.client(memory.trust.as_ref(), policy.retains);
-            client::open(&client, protocol)
+            open::open(&client, protocol)
         };
         let connection = Self {
             task,

@@ -1,7 +1,8 @@
 //! The connection to the broker. This folder is the only code that knows an MQTT client library.
 //!
 //! ```text
-//!   task           one tokio task: one connection after the other, with a pause in between
+//!   reconnect      one tokio task: one connection after the other, with a pause in between
+//!   task           what it works with, and the state that it shows
 //!   policy         pure: after the end of a connection, when and how to connect again
 //!   connection     one connection: sends what the outbox has, handles answers, subscribes, stops
 //!   client         one interface to MQTT 5 and 3.1.1 (`v5`, `v311`; `ends`: why a connection ended)
@@ -17,8 +18,10 @@ mod client;
 mod connection;
 mod ends;
 mod liveness;
+mod open;
 mod policy;
 mod reader;
+mod reconnect;
 #[cfg(test)]
 mod rig;
 pub(super) mod target;
@@ -32,6 +35,7 @@ mod v5;
 
 pub use policy::{AwayCause, BrokerState};
 pub use reader::{ReadError, TopicReader};
+pub(super) use reconnect::keep_connected;
 pub use target::Identity;
 pub(super) use task::{BrokerTask, WantedFilters};
 #[cfg(test)]

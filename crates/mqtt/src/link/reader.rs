@@ -5,9 +5,8 @@ use std::{collections::VecDeque, pin::pin, time::Duration};
 use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 
 use super::{
-    client::{
-        self, ClientSettings, ConnectionEvent, Events, FilterPurpose, RequestOutcome, Sender,
-    },
+    client::{ClientSettings, ConnectionEvent, Events, FilterPurpose, RequestOutcome, Sender},
+    open,
     policy::{ConnectionEnd, Protocol},
     timing::ConnectionTiming,
     tls::{TlsError, Trust},
@@ -125,7 +124,7 @@ async fn connect(
     client: &ClientSettings<'_>,
     protocol: Protocol,
 ) -> Result<(Box<dyn Sender>, Box<dyn Events>), ConnectionEnd> {
-    let (sender, mut events) = client::open(client, protocol);
+    let (sender, mut events) = open::open(client, protocol);
     loop {
         if let ConnectionEvent::Connected(_) = events.next().await? {
             return Ok((sender, events));

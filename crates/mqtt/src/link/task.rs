@@ -1,4 +1,4 @@
-//! The task that keeps a connection to the broker: one after the other, with a pause in between.
+//! What the task of the connection works with, and the state that it shows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,15 +13,14 @@ use tokio::{
 };
 
 use super::{
-    connection::{BrokerConnection, ReconnectState},
-    policy::{AwayCause, BrokerState, ReconnectPolicy, UNSUPPORTED_V5},
+    policy::{AwayCause, BrokerState, UNSUPPORTED_V5},
     target::ConnectionTarget,
 };
 use crate::{
     Inbound, JsonLine,
     delivery::{SentDetection, Shared},
 };
-use spotter_core::{Clock, LogThrottle, Mono};
+use spotter_core::{Clock, Mono};
 
 /// The longest time between two turns of the task: the watchdog reads its progress.
 pub(super) const TURN: Duration = Duration::from_secs(2);
@@ -63,62 +62,12 @@ pub(crate) struct BrokerTask {
 }
 
 impl BrokerTask {
-    /// Runs until stopped: one connection after the other, with a pause in between.
-    pub(crate) async fn run(self) {
-        self.show(BrokerState::Connecting);
-        if !self.is_stopped() {
-            self.connect_until_stopped().await;
-        }
-        self.shared.outbox().disconnected();
-        self.show(BrokerState::Stopped);
-    }
-
-    fn is_stopped(&self) -> bool {
+    pub(super) fn is_stopped(&self) -> bool {
         *self.stop.borrow() || self.stop.has_changed().is_err()
     }
 
-    async fn connect_until_stopped(&self) {
-        let version = self.target.mqtt.broker.version;
-        let mut policy = ReconnectPolicy::new(self.target.timing.clone(), version);
-        // The log repeats once a minute that attempts fail.
-        let mut failures = LogThrottle::default();
-        let mut memory = ReconnectState::new(&self.target);
-        let mut again = self.again.clone();
-        loop {
-            // A request from here on leads to one more attempt: this one may have read the TLS files already.
-            again.mark_unchanged();
-            memory.renew_trust(self.clock.now()).await;
-            let (connection, events) = BrokerConnection::new(self, &policy, &mut memory);
-            let Some(end) = connection.run(events, &mut policy).await else {
-                return;
-            };
-            self.shared.outbox().disconnected();
-            if self.state.borrow().is_online() {
-                // A request during the connection has no effect.
-                again.mark_unchanged();
-                failures = LogThrottle::default();
-            }
-            let now = self.clock.now();
-            let state = policy.ended(end, now, fastrand::f64());
-            let retry_at = state.retry_at();
-            let reason = state.trouble().map(str::to_owned);
-            let is_logged = self.show(state);
-            let repeated = failures.admit((), now).filter(|_| !is_logged);
-            if let Some(suppressed) = repeated {
-                let attempts = suppressed + 1;
-                tracing::warn!(attempts, reason, "broker still unavailable");
-            }
-            let mut stop = self.stop.clone();
-            tokio::select! {
-                () = self.pause(retry_at) => {}
-                Ok(()) = again.changed() => {}
-                () = asked_to_stop(&mut stop) => return,
-            }
-        }
-    }
-
     /// Waits until `retry_at`; `None` = for ever.
-    async fn pause(&self, retry_at: Option<Mono>) {
+    pub(super) async fn pause(&self, retry_at: Option<Mono>) {
         loop {
             self.shared.turn();
             let left = retry_at.map_or(TURN, |at| at.since(self.clock.now()).min(TURN));

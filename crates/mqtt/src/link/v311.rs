@@ -14,7 +14,7 @@ use super::{
     ends,
     policy::{AwayCause, ConnectionEnd},
 };
-use crate::{Inbound, contract::message::status_text, delivery::DeliveryOptions};
+use crate::{Inbound, contract::node_topic::status_text, delivery::DeliveryOptions};
 use spotter_core::plain_line;
 
 struct V311Sender {

@@ -16,7 +16,7 @@ use super::{
     ends,
     policy::{ANOTHER_CLIENT, AwayCause, ConnectionEnd},
 };
-use crate::{Inbound, ReplyTo, contract::message::status_text, delivery::DeliveryOptions};
+use crate::{Inbound, ReplyTo, contract::node_topic::status_text, delivery::DeliveryOptions};
 use spotter_core::plain_line;
 
 /// The name of the user property.

@@ -312,11 +312,6 @@ pub fn bound_threads(decoder: &gst::Element) {
     }
 }
 
-/// Whether GStreamer has the element.
-pub fn exists(element: &str) -> bool {
-    gst::ElementFactory::find(element).is_some()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

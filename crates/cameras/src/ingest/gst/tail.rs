@@ -2,7 +2,7 @@
 
 use gstreamer as gst;
 
-use super::{decoder::exists, fill};
+use super::{exists, fill};
 
 const FRAMES: &str = include_str!("../../../../../pipelines/frames.launch");
 

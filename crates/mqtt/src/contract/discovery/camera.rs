@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     Off,
-    contract::{command::LINE_RESET, message::states_of},
+    contract::{command::LINE_RESET, prompt_states::states_of},
 };
 use spotter_config::{CameraConfig, Commands, Config, LineConfig, PromptConfig};
 use spotter_core::{

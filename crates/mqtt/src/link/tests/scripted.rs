@@ -425,13 +425,10 @@ async fn busy() {
 
 #[tokio::test]
 async fn reply_carries_the_correlation_data_of_its_request() {
-    use super::super::{
-        client::{self, ConnectionEvent},
-        policy::Protocol,
-    };
+    use super::super::{client::ConnectionEvent, open, policy::Protocol};
     let broker = broker(|_| {}).await;
     let target = ConnectionTarget::new(&mqtt(broker.port), &identity()).unwrap();
-    let (sender, mut events) = client::open(&target.client(None, true), Protocol::V5);
+    let (sender, mut events) = open::open(&target.client(None, true), Protocol::V5);
     let delivery = DeliveryOptions {
         ticket: Some(Ticket(1)),
         correlation: Some([0, 1, 0xff].into()),

@@ -13,9 +13,7 @@ use tracing::info;
 
 use crate::ingest::{
     gst::{
-        PipelineProbes,
-        decoder::{Codec, exists},
-        device, failure, fill, named, parse,
+        PipelineProbes, decoder::Codec, device, exists, failure, fill, named, parse,
         tail::PictureMemory,
     },
     health::{Failure, Fault},
