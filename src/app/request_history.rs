@@ -106,7 +106,7 @@ mod tests {
 
     // Faults: B22.
     #[test]
-    fn repeated_request_runs_once_and_same_id_of_two_clients_is_two() {
+    fn repeated_request_runs_once_for_each_client() {
         let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
         let mut history = RequestHistory::default();
         let desk = Some("spotter/desk");

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    Environment, of_text, prompt_of_keys,
+    forms::environment::Environment,
+    load::{file::of_text, prompt_keys::prompt_of_keys},
     tables::{camera::*, mqtt::*, prompt::*, source::*},
 };
 use spotter_core::{CameraId, PromptId};

@@ -15,7 +15,9 @@ pub fn prompt_of_keys(
     id: &PromptId,
     camera: &CameraConfig,
 ) -> Result<PromptConfig, String> {
-    read_keys("prompt", keys, |table| prompt(id.clone(), table, camera))
+    read_keys("prompt", keys, |table| {
+        prompt(id.clone(), table, camera.prompt_scope())
+    })
 }
 
 /// Reads a table that is called `name` in messages. The error is one line of all mistakes, the first ones in full.

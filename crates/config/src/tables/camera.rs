@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     area::{LineConfig, ZoneConfig, line, polygons, zone},
-    prompt::{EventConfig, PromptConfig, crops, events, prompt},
+    prompt::{EventConfig, PromptConfig, PromptScope, crops, events, prompt},
     source::{SourceConfig, Transport, source, transports},
     trigger::{TriggerConfig, trigger},
 };
@@ -102,6 +102,16 @@ impl CameraConfig {
             prompt.region == PromptRegion::Whole && prompt.describe.is_none()
         };
         self.prompts.iter().all(is_whole).then_some(self.width)
+    }
+
+    pub(crate) fn prompt_scope(&self) -> PromptScope<'_> {
+        PromptScope {
+            rate: self.rate,
+            crops_max: self.crops_max,
+            events: self.events,
+            zones: &self.zones,
+            lines: &self.lines,
+        }
     }
 
     /// How a prompt of this camera sees the picture.
@@ -290,7 +300,7 @@ pub(crate) fn camera(
         onvif_url,
         ..defaults.camera
     };
-    let read = |(id, table)| self::prompt(id, table, &camera);
+    let read = |(id, table)| self::prompt(id, table, camera.prompt_scope());
     camera.prompts = prompt.into_iter().filter_map(read).collect();
     let is_used = |id: &LineId| {
         camera

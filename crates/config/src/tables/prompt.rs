@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, fmt::Display, ops::RangeInclusive, time::Duration};
 
-use super::{area::ZoneConfig, camera::CameraConfig, region::region};
+use super::{
+    area::{LineConfig, ZoneConfig},
+    region::region,
+};
 use crate::{
     forms::{choices::choice_list, prelude::*, text::hits_of_looks},
     read::prelude::*,
@@ -97,18 +100,28 @@ pub(crate) fn events(mut table: Reader<'_>, mut events: EventConfig) -> EventCon
     events
 }
 
-/// Reads a prompt of a camera, which has its settings, zones and lines already; `None` without a task.
+/// What of a camera its prompts depend on: the values of those that have none of their own, and what they may name.
+#[derive(Clone, Copy)]
+pub(crate) struct PromptScope<'a> {
+    pub(crate) rate: LookRate,
+    pub(crate) crops_max: Option<u8>,
+    pub(crate) events: EventConfig,
+    pub(crate) zones: &'a [ZoneConfig],
+    pub(crate) lines: &'a [LineConfig],
+}
+
+/// Reads a prompt; `None` without a task.
 pub(crate) fn prompt(
     id: PromptId,
     mut table: Reader<'_>,
-    camera: &CameraConfig,
+    camera: PromptScope<'_>,
 ) -> Option<PromptConfig> {
     let task = task(&mut table);
     keys! { table;
         /// Looks per second for this prompt; at most the camera's rate.
         rate = look_rate().or_as("the camera's rate", camera.rate), "rate = 0.2";
         /// The part of the picture that the model sees, cut from the camera's full-size frame: left, top, right, bottom; the box around a zone, with a tenth of its size on each side; or the box in which something moved (see [Regions](gpu.md#regions)). Positions in messages stay those in the whole picture.
-        region = region(&camera.zones).or_as("the whole picture", PromptRegion::Whole), "region = [0.4, 0.3, 0.6, 0.5]";
+        region = region(camera.zones).or_as("the whole picture", PromptRegion::Whole), "region = [0.4, 0.3, 0.6, 0.5]";
         /// The most crops of this prompt's look. Prompts with the same `region` and `crops` share the encoding of their image.
         crops = crops().or_as("the camera's `crops`", camera.crops_max), "crops = 1";
         /// Objects with a lower score are not reported.
@@ -116,11 +129,11 @@ pub(crate) fn prompt(
         /// Smaller boxes are not reported. Only for `detect`.
         min_area = number(0.0..=1.0, "share of the picture").or(0.0), "min_area = 0.002";
         /// Only objects in one of these zones count. Not for `query`.
-        zones = list(known("zone", &camera.zones, |zone| &zone.id)).or_as("the whole picture", Vec::new()), r#"zones = ["drive"]"#;
+        zones = list(known("zone", camera.zones, |zone| &zone.id)).or_as("the whole picture", Vec::new()), r#"zones = ["drive"]"#;
         /// Lines at which the objects are counted when they cross. Not for `query`.
-        lines = list(known("line", &camera.lines, |line| &line.id)).or_as("none", Vec::new()), r#"lines = ["door"]"#;
+        lines = list(known("line", camera.lines, |line| &line.id)).or_as("none", Vec::new()), r#"lines = ["door"]"#;
         /// An object that has been in a zone for this time is reported, and also when it leaves the zone: a time for each of the prompt's zones, or for those in the table. Not for `query`.
-        dwell = dwell(&zones, &camera.zones).or_as("none", BTreeMap::new()), r#"dwell = { drive = "30s" }"#;
+        dwell = dwell(&zones, camera.zones).or_as("none", BTreeMap::new()), r#"dwell = { drive = "30s" }"#;
         /// Publishes a picture of each event's best moment.
         snapshot = flag().or(false), "snapshot = true";
         /// A yes/no question that the model must answer with yes before an event starts. Not for `query`.

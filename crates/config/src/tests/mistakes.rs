@@ -81,7 +81,7 @@ fn rare_key_frames_are_warned_of() {
 }
 
 #[test]
-fn file_that_is_not_read_says_why_and_what_to_do() {
+fn file_that_is_not_read_says_why() {
     let problems = load(Path::new("/nowhere/a.toml"), &environment(&[])).unwrap_err();
     let start = "/nowhere/a.toml: cannot be read: No such file or directory";
     assert!(problems.to_string().starts_with(start), "{problems}");
