@@ -106,7 +106,7 @@ struct RunningEngine {
 pub enum SlotEvent {
     Ended(EngineStopped),
     /// Opening a lost engine succeeded or failed.
-    Opened(anyhow::Result<OpenedEngines>),
+    Opened(Box<anyhow::Result<OpenedEngines>>),
 }
 
 /// How often an engine was lost. Pure.
@@ -219,7 +219,7 @@ impl EngineSlot {
     /// Never ready for an engine that is neither running nor being opened. Dropping the future loses nothing.
     pub async fn event(&mut self) -> SlotEvent {
         match &mut self.state {
-            EngineSlotState::Opening { opening, .. } => SlotEvent::Opened(opening.await),
+            EngineSlotState::Opening { opening, .. } => SlotEvent::Opened(Box::new(opening.await)),
             _ => SlotEvent::Ended(self.ended().await),
         }
     }

@@ -407,7 +407,7 @@ impl Stage for EngineSupervisor {
                 // Before the looks that fail with the engine, so that the log shows the cause first.
                 (index, event) = first_event(&mut self.slots) => match event {
                     SlotEvent::Ended(why) => self.lose(index, why.to_string()),
-                    SlotEvent::Opened(opened) => self.opened(index, opened),
+                    SlotEvent::Opened(opened) => self.opened(index, *opened),
                 },
                 news = self.looks.news() => {
                     self.note_usage(&news);
