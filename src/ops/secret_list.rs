@@ -11,7 +11,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 use spotter_config::Secret;
 
-const MASK: &str = "***";
+pub(super) const MASK: &str = "***";
 /// What RFC 3986 encodes in a login: everything but its unreserved characters.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')

@@ -214,6 +214,8 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
+    use crate::ops::secret_list::MASK;
+    use spotter_config::Secret;
 
     #[derive(Clone, Default)]
     struct WrittenLog(Arc<Mutex<Vec<u8>>>);
