@@ -431,7 +431,7 @@ fn question_has_choices_and_places() {
         (&["--choice", "yes"], "--choice: has 1 texts; give 2 to 16"),
         (
             &["--choice", "yes", "--choice", "Yes"],
-            "--choice \"Yes\": \"Yes\" repeats \"yes\"",
+            "--choice: \"Yes\" repeats \"yes\"",
         ),
         (
             &["--choice", "yes", "--choice", "<|endoftext|>"],
@@ -625,7 +625,7 @@ fn adapter_that_does_not_fit_rejects_the_configuration() {
     for arguments in [&["check", &config][..], &["run", "--config", &config]] {
         let ended = spotter(arguments).expect(CONFIG);
         for part in [
-            "site.toml adapter.other.path: ",
+            "site.toml: adapter.other.path: ",
             "is an adapter for Moondream 3, the model is a Moondream 2",
             "adapter.none.path: ",
         ] {

@@ -6,8 +6,6 @@
 
 use std::path::Path;
 
-use anyhow::bail;
-
 use spotter_config::{
     self as config, Config, ConfigProblems, Environment, LoadedConfig, OverridePersistence,
 };
@@ -87,13 +85,16 @@ pub fn restart_reasons(old: &Config, new: &Config) -> Vec<&'static str> {
 }
 
 /// Reads the headers of the adapters: one that does not fit the model is a mistake of the file. Blocks on the disk.
-pub fn adapters_fit(file: &Path, model: &config::ModelSettings) -> anyhow::Result<()> {
+pub fn adapters_fit(file: &Path, model: &config::ModelSettings) -> Result<(), ConfigProblems> {
     let broken = check_adapters(model).into_iter();
     let wrong = broken.map(|one| format!("adapter.{}.path: {}", one.id, one.reason));
     let wrong: Vec<String> = wrong.collect();
     match wrong.is_empty() {
         true => Ok(()),
-        false => bail!("{}: {}", file.display(), wrong.join("; ")),
+        false => {
+            let file = file.display().to_string();
+            Err(ConfigProblems::of_file(&file, wrong.join("; ")))
+        }
     }
 }
 

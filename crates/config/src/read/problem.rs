@@ -67,7 +67,7 @@ impl ConfigProblems {
     }
 
     /// The one mistake of a file whose text is not known.
-    pub(crate) fn of_file(file: &str, text: String) -> Self {
+    pub fn of_file(file: &str, text: String) -> Self {
         let problem = ConfigProblem {
             file: file.to_owned(),
             place: None,
