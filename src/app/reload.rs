@@ -146,7 +146,7 @@ async fn read(path: &Path, running: Config) -> anyhow::Result<FoundFile> {
 /// Fails when an adapter does not fit the model.
 pub async fn adapters_fit_model(path: &Path, model: &ModelSettings) -> anyhow::Result<()> {
     let (path, model) = (path.to_owned(), model.clone());
-    spawn_blocking(move || adapters_fit(&path, &model)).await?
+    Ok(spawn_blocking(move || adapters_fit(&path, &model)).await??)
 }
 
 /// Finds errors that are cheap to find before the running stages stop. What remains makes the previous configuration run again.
