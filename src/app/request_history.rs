@@ -120,8 +120,8 @@ mod tests {
         for (revision, request) in (0..).zip(&requests) {
             let answered = RequestStatus::Answered(reply(request, revision));
             assert_eq!(history.register(request, at(600)), answered);
-            assert_eq!(history.register(request, at(601)), RequestStatus::New);
         }
+        assert_eq!(history.register(&requests[0], at(601)), RequestStatus::New);
         for id in 2..5000 {
             let request = requester(id, "get", None);
             assert_eq!(history.register(&request, at(602)), RequestStatus::New);
