@@ -274,7 +274,7 @@ async fn client_that_leaves_a_stream_gives_back_its_place() {
 
 // Faults: K8.
 #[tokio::test]
-async fn early_failure_has_its_status_and_a_late_one_is_an_event() {
+async fn early_failure_has_its_status_late_one_is_an_event() {
     let api = served(&[]).await;
     let mut client = StreamClient::ask(&api, false).await;
     let BegunRequest { reply, .. } = within(api.queue().next()).await;
