@@ -442,7 +442,7 @@ mod tests {
         let (text, one, other) = (words_part("?"), image("data:a"), image("data:b"));
         let assistant = json!([{"role": "assistant", "content": "Hello"}]);
         for (messages, part) in [
-            (user(&[one.clone()]), "\"text\" is missing"),
+            (user(std::slice::from_ref(&one)), "\"text\" is missing"),
             (
                 user(&[text, one, other]),
                 "send a request with the question",
