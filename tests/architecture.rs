@@ -170,7 +170,6 @@ fn modules_of_these_folders_import_in_no_circle() {
         ("crates/engine", "model"),
         ("crates/config", ""),
         ("crates/control", ""),
-        ("crates/core", ""),
         ("crates/events", ""),
         ("crates/state", ""),
     ] {

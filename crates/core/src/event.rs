@@ -5,9 +5,7 @@ use std::{sync::Arc, time::Duration};
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
 
-use super::{
-    CameraId, DirectionId, LineId, NormBox, NormPoint, PromptId, ScoreSource, WallTime, ZoneId,
-};
+use super::{CameraId, DirectionId, LineId, Location, PromptId, ScoreSource, WallTime, ZoneId};
 
 /// Identifies a track and its event: `<boot>-<camera>-<number>`, such as `b7c1-gate-37`. Never used twice, because `boot`
 /// identifies a run of the daemon.
@@ -23,14 +21,6 @@ impl TrackId {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Location {
-    /// From a `detect` prompt.
-    Box(NormBox),
-    /// A point on the object, from a `point` prompt.
-    Point(NormPoint),
 }
 
 /// What a message of an event reports.

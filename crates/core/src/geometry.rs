@@ -130,6 +130,14 @@ impl NormBox {
     }
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Location {
+    /// From a `detect` prompt.
+    Box(NormBox),
+    /// A point on the object, from a `point` prompt.
+    Point(NormPoint),
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@
 mod anchor;
 mod answer;
 mod backoff;
+mod clock;
 mod detection;
 mod epoch;
 mod event;
@@ -27,6 +28,7 @@ mod polygon;
 mod polygon_rules;
 mod prompt;
 mod prompt_state;
+mod region;
 mod schedule;
 mod score_map;
 mod setting;
@@ -46,9 +48,9 @@ mod view;
 mod window;
 
 pub use {
-    answer::*, backoff::*, detection::*, epoch::*, event::*, file::*, frame::*, frame_counters::*,
-    geometry::*, gpu_precision::*, ids::*, latency::*, log_throttle::*, look_token::*,
-    model_record::*, nearest::*, phase::*, plain_line::*, polygon::*, polygon_rules::*, prompt::*,
-    prompt_state::*, schedule::*, score_map::*, setting::*, stream_counters::*, strip::*, time::*,
-    trigger::*, values::*, view::*, window::*,
+    answer::*, backoff::*, clock::*, detection::*, epoch::*, event::*, file::*, frame::*,
+    frame_counters::*, geometry::*, gpu_precision::*, ids::*, latency::*, log_throttle::*,
+    look_token::*, model_record::*, nearest::*, phase::*, plain_line::*, polygon::*,
+    polygon_rules::*, prompt::*, prompt_state::*, region::*, schedule::*, score_map::*, setting::*,
+    stream_counters::*, strip::*, time::*, trigger::*, values::*, view::*, window::*,
 };

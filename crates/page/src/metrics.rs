@@ -15,7 +15,7 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Names and values of labels. All values are ids and words of this program.
 type Labels = Vec<(&'static str, String)>;
-type Samples = Vec<(Labels, f64)>;
+type MetricSamples = Vec<(Labels, f64)>;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MetricKind {
@@ -28,7 +28,7 @@ struct Metric(
     MetricKind,
     &'static str,
     &'static str,
-    fn(&Status) -> Samples,
+    fn(&Status) -> MetricSamples,
 );
 
 macro_rules! metrics {
@@ -113,18 +113,18 @@ fn label(name: &'static str, value: impl ToString) -> Labels {
     vec![(name, value.to_string())]
 }
 
-fn one(value: f64) -> Samples {
+fn one(value: f64) -> MetricSamples {
     vec![(Labels::new(), value)]
 }
 
-fn by(name: &'static str, counts: &[(&'static str, u64)]) -> Samples {
+fn by(name: &'static str, counts: &[(&'static str, u64)]) -> MetricSamples {
     let counts = counts.iter();
     counts
         .map(|(word, count)| (label(name, word), *count as f64))
         .collect()
 }
 
-fn cameras(status: &Status, value: impl Fn(&CameraStatus) -> u64) -> Samples {
+fn cameras(status: &Status, value: impl Fn(&CameraStatus) -> u64) -> MetricSamples {
     let cameras = status.cameras.iter();
     cameras
         .map(|camera| (label("camera", &camera.id), value(camera) as f64))
@@ -132,7 +132,7 @@ fn cameras(status: &Status, value: impl Fn(&CameraStatus) -> u64) -> Samples {
 }
 
 /// Each fate only rises; frames waiting and in flight are gauges.
-fn fates(status: &Status) -> Samples {
+fn fates(status: &Status) -> MetricSamples {
     let of_camera = |camera: &CameraStatus| {
         let frames = &camera.frames;
         let fates = [
@@ -151,21 +151,21 @@ fn fates(status: &Status) -> Samples {
     status.cameras.iter().flat_map(of_camera).collect()
 }
 
-fn engines(status: &Status, value: impl Fn(&EngineStatus) -> Option<f64>) -> Samples {
+fn engines(status: &Status, value: impl Fn(&EngineStatus) -> Option<f64>) -> MetricSamples {
     let engines = status.engines.iter();
     engines
         .filter_map(|engine| Some((label("device", &engine.device), value(engine)?)))
         .collect()
 }
 
-fn webhooks(status: &Status, value: impl Fn(&WebhookLine) -> u64) -> Samples {
+fn webhooks(status: &Status, value: impl Fn(&WebhookLine) -> u64) -> MetricSamples {
     let webhooks = status.webhooks.iter();
     webhooks
         .map(|webhook| (label("webhook", &webhook.name), value(webhook) as f64))
         .collect()
 }
 
-fn webhook_events(status: &Status) -> Samples {
+fn webhook_events(status: &Status) -> MetricSamples {
     let of_webhook = |webhook: &WebhookLine| {
         let name = webhook.name.clone();
         let outcomes = by("outcome", &webhook.by_outcome).into_iter();
@@ -177,14 +177,14 @@ fn webhook_events(status: &Status) -> Samples {
     status.webhooks.iter().flat_map(of_webhook).collect()
 }
 
-fn fleet(status: &Status, value: impl Fn(&FleetStatus) -> f64) -> Samples {
+fn fleet(status: &Status, value: impl Fn(&FleetStatus) -> f64) -> MetricSamples {
     let fleet = status.fleet.iter();
     fleet
         .map(|fleet| (label("fleet", &fleet.name), value(fleet)))
         .collect()
 }
 
-fn api_requests(api: &ApiLine) -> Samples {
+fn api_requests(api: &ApiLine) -> MetricSamples {
     let request = |((endpoint, status), totals): (&(&'static str, u16), &RequestTotals)| {
         let labels = vec![
             ("endpoint", (*endpoint).to_owned()),
@@ -195,7 +195,7 @@ fn api_requests(api: &ApiLine) -> Samples {
     api.totals.iter().map(request).collect()
 }
 
-fn api_times(api: &ApiLine) -> Samples {
+fn api_times(api: &ApiLine) -> MetricSamples {
     let mut times: BTreeMap<&str, Duration> = BTreeMap::new();
     for ((endpoint, _), totals) in &api.totals {
         *times.entry(endpoint).or_default() += totals.time;
@@ -278,7 +278,7 @@ struct MetricsText(String);
 
 impl MetricsText {
     /// Nothing without samples.
-    fn metric(&mut self, kind: MetricKind, name: &str, help: &str, samples: Samples) {
+    fn metric(&mut self, kind: MetricKind, name: &str, help: &str, samples: MetricSamples) {
         if samples.is_empty() {
             return;
         }

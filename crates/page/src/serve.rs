@@ -131,11 +131,11 @@ fn source(state: &PageState) -> Result<&dyn StatusSource, (StatusCode, &'static 
     source.ok_or(starting)
 }
 
-type Shared = State<Arc<PageState>>;
-type Answer<T> = Result<T, (StatusCode, &'static str)>;
+type PageShared = State<Arc<PageState>>;
+type PageAnswer<T> = Result<T, (StatusCode, &'static str)>;
 
 /// The query `pictured` is the page's: looks that have a picture, which are made more often then.
-async fn show_status(State(state): Shared, uri: Uri) -> Answer<impl IntoResponse> {
+async fn show_status(State(state): PageShared, uri: Uri) -> PageAnswer<impl IntoResponse> {
     let status = source(&state)?.status(uri.query() == Some("pictured"));
     // A struct of numbers, texts and lists always serialises.
     let text = serde_json::to_string(&status).unwrap_or_default();
@@ -143,10 +143,10 @@ async fn show_status(State(state): Shared, uri: Uri) -> Answer<impl IntoResponse
 }
 
 async fn show_picture(
-    State(state): Shared,
+    State(state): PageShared,
     Path(picture): Path<String>,
     uri: Uri,
-) -> Answer<impl IntoResponse> {
+) -> PageAnswer<impl IntoResponse> {
     let source = source(&state)?;
     let look = uri.query().and_then(|query| query.strip_prefix("look="));
     let look = look.and_then(|look| look.parse().ok());
@@ -157,19 +157,19 @@ async fn show_picture(
     Ok((kind, thumbnail.jpeg.clone()))
 }
 
-async fn show_metrics(State(state): Shared) -> Answer<impl IntoResponse> {
+async fn show_metrics(State(state): PageShared) -> PageAnswer<impl IntoResponse> {
     let kind = [(header::CONTENT_TYPE, metrics::CONTENT_TYPE)];
     Ok((kind, source(&state)?.metrics()))
 }
 
-async fn show_health(State(state): Shared) -> Answer<(StatusCode, String)> {
+async fn show_health(State(state): PageShared) -> PageAnswer<(StatusCode, String)> {
     Ok(match source(&state)?.troubles().join("\n") {
         healthy if healthy.is_empty() => (StatusCode::OK, "ok\n".to_owned()),
         troubles => (StatusCode::SERVICE_UNAVAILABLE, troubles + "\n"),
     })
 }
 
-async fn show_ready(State(state): Shared) -> (StatusCode, String) {
+async fn show_ready(State(state): PageShared) -> (StatusCode, String) {
     match state.readiness.check() {
         Ok(()) => (StatusCode::OK, "ready\n".to_owned()),
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),

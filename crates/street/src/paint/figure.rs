@@ -221,7 +221,8 @@ fn path_along(points: &[FigurePoint]) -> PathBuilder {
     builder
 }
 
-fn add_point(builder: &mut PathBuilder, (x, y): FigurePoint) {
+fn add_point(builder: &mut PathBuilder, point: FigurePoint) {
+    let (x, y) = point;
     match builder.is_empty() {
         true => builder.move_to(x, y),
         false => builder.line_to(x, y),
