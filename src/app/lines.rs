@@ -48,6 +48,8 @@ impl Lines {
     fn print_to(&self, lines: Receiver<JsonLine>, out: impl Write + Send + 'static) {
         let own = self.clone();
         let print = move || {
+            // All of it: the sender that is dropped says that printing has ended.
+            let own = own;
             // The cameras are watched on.
             if let Err(error) = write(lines, out, &own.lost) {
                 tracing::warn!(

@@ -111,14 +111,19 @@ async fn find(path: &Path, running: Config) -> FoundFile {
     match read(path, running).await {
         Ok(found) => found,
         Err(error) => {
-            let errors: Vec<String> = match error.downcast_ref::<ConfigProblems>() {
-                Some(problems) => problems.iter().map(ToString::to_string).collect(),
-                None => vec![format!("{error:#}")],
+            let Some(problems) = error.downcast_ref::<ConfigProblems>() else {
+                tracing::error!("{REJECTED}: {error:#}");
+                return FoundFile::Rejected(vec![format!("{error:#}")]);
             };
-            tracing::error!(errors = errors.len(), "{REJECTED}");
+            tracing::error!(errors = problems.errors(), "{REJECTED}");
             // Each in an event of its own, because a journal shows a second line without priority and name.
-            errors.iter().for_each(|error| tracing::error!("{error}"));
-            FoundFile::Rejected(errors)
+            for problem in problems.iter() {
+                match problem.is_error() {
+                    true => tracing::error!("{problem}"),
+                    false => tracing::warn!("{problem}"),
+                }
+            }
+            FoundFile::Rejected(problems.iter().map(ToString::to_string).collect())
         }
     }
 }

@@ -50,7 +50,7 @@ impl fmt::Display for RunReport {
         let (total, end_to_end) = (pair(self.total_ms), pair(self.end_to_end_ms));
         write!(
             f,
-            "latency, receive to publish: {total}; capture to publish: {end_to_end}\n{}",
+            "latency in the last minute, receive to publish: {total}; capture to publish: {end_to_end}\n{}",
             match self.balanced() {
                 true => "every frame is accounted for",
                 false => "FRAMES ARE MISSING FROM THE COUNTERS: this is a bug",

@@ -104,9 +104,23 @@ fn search(wait: Duration) -> anyhow::Result<Vec<DiscoveredCamera>> {
     Ok(found.cameras)
 }
 
-/// Asks all cameras at the same time, because each may be slow.
+/// Cameras that are asked at the same time.
+const ASKED_AT_ONCE: usize = 32;
+
+/// Asks many cameras at the same time, because each may be slow.
 fn ask_all(cameras: &mut [DiscoveredCamera], login: Option<&OnvifLogin>, is_insecure: bool) {
     let clock = Arc::new(SystemClock::new());
+    for some in cameras.chunks_mut(ASKED_AT_ONCE) {
+        ask_at_once(some, login, is_insecure, &clock);
+    }
+}
+
+fn ask_at_once(
+    cameras: &mut [DiscoveredCamera],
+    login: Option<&OnvifLogin>,
+    is_insecure: bool,
+    clock: &Arc<SystemClock>,
+) {
     thread::scope(|scope| {
         for found in cameras {
             let camera = OnvifCamera {
@@ -114,7 +128,7 @@ fn ask_all(cameras: &mut [DiscoveredCamera], login: Option<&OnvifLogin>, is_inse
                 login: login.cloned(),
                 is_insecure,
             };
-            let clock = Arc::clone(&clock);
+            let clock = Arc::clone(clock);
             scope.spawn(move || {
                 let described = describe_camera(found, &camera, clock, ANSWER_WITHIN);
                 found.error = described.err().map(|error| error.to_string());

@@ -21,6 +21,7 @@ pub struct ChatRequest {
     messages: Vec<ChatMessage>,
     stream: Option<bool>,
     stream_options: Option<StreamOptions>,
+    n: Option<u32>,
     reasoning_effort: Option<String>,
 }
 
@@ -72,6 +73,9 @@ impl ChatRequest {
     /// [`ChatText::without_picture`].
     pub fn parse(body: &[u8]) -> Result<(ChatForm, Option<ApiQuestion>), ApiError> {
         let request: Self = serde_json::from_slice(body).map_err(|e| not_json(&e))?;
+        if request.n.is_some_and(|n| n != 1) {
+            return Err(ApiError::wrong("\"n\" must be 1"));
+        }
         let options = request.stream_options;
         let form = ChatForm {
             is_streamed: request.stream == Some(true),

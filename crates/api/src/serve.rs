@@ -382,7 +382,11 @@ impl ApiState {
         let body = read_body(request.into_body(), most, &self.bodies).await;
         body.map_err(|error| match error {
             BodyError::TooLong => {
-                let text = format!("the body is longer than {most} bytes");
+                let limit = match most / 1_000_000 {
+                    0 => format!("{most} bytes"),
+                    mega => format!("{mega} MB"),
+                };
+                let text = format!("the body is longer than {limit}");
                 ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, text)
             }
             BodyError::NoMemory => self.no_room(),

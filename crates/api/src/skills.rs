@@ -88,6 +88,11 @@ impl SkillRequest {
 
     fn task(&self, skill: ApiSkill) -> Result<Task, ApiError> {
         let object = || words("object", self.object.as_deref());
+        let has_places = matches!(skill, ApiSkill::Query | ApiSkill::Segment);
+        if !has_places && self.spatial_refs.is_some() {
+            let text = "\"spatial_refs\" are for questions and outlines alone";
+            return Err(ApiError::wrong(text));
+        }
         Ok(match skill {
             ApiSkill::Detect => Task::Detect { object: object()? },
             ApiSkill::Point => Task::Point { object: object()? },

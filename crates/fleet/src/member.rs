@@ -151,6 +151,8 @@ pub struct Member {
     has_capacity: bool,
     /// The last one that the store accepted.
     renewed: Option<Heartbeat>,
+    /// Another machine has this node's name.
+    name_trouble: Option<String>,
     /// As reported in events.
     own: BTreeMap<CameraId, Epoch>,
     /// Cameras that an earlier run owned, until the store was read.
@@ -189,6 +191,7 @@ impl Member {
             list_revision: None,
             has_capacity: false,
             renewed: None,
+            name_trouble: None,
             own: BTreeMap::new(),
             resumed: Some(settings.resumed),
             settings: BTreeMap::new(),
@@ -242,7 +245,8 @@ impl Member {
         match change {
             StoreEvent::Connected => {
                 self.state.connected(now);
-                self.send(MemberEvent::Trouble(None)).await;
+                self.send(MemberEvent::Trouble(self.name_trouble.clone()))
+                    .await;
             }
             StoreEvent::Current => {
                 self.resumed = None;
@@ -254,7 +258,14 @@ impl Member {
                 self.send(MemberEvent::Trouble(Some(trouble))).await;
             }
             StoreEvent::List(list) => self.send(MemberEvent::List(list)).await,
-            StoreEvent::Heartbeat(entry) => self.state.heartbeat(entry, now),
+            StoreEvent::Heartbeat(entry) => {
+                let machine = &entry.heartbeat.machine;
+                if entry.node == self.node && *machine != self.heartbeat.machine {
+                    self.name_taken_by(Some(machine.clone())).await;
+                    self.report_all().await;
+                }
+                self.state.heartbeat(entry, now);
+            }
             StoreEvent::Stopped(node) => self.state.stopped(&node),
             StoreEvent::Owned(camera, ownership) => {
                 self.owned(camera, ownership).await;
@@ -392,11 +403,17 @@ impl Member {
                 Some(machine)
             }
         };
-        let trouble = taken_by.as_ref().map(|machine| {
+        self.name_taken_by(taken_by).await;
+    }
+
+    /// Another machine has this node's name, by the store; `None`: this one has it.
+    async fn name_taken_by(&mut self, machine: Option<String>) {
+        self.name_trouble = machine.map(|machine| {
             format!("machine {machine} has this node's name; give each box its own node.name")
         });
-        if self.state.set_name_taken(taken_by.is_some()) {
-            self.send(MemberEvent::Trouble(trouble)).await;
+        if self.state.set_name_taken(self.name_trouble.is_some()) {
+            self.send(MemberEvent::Trouble(self.name_trouble.clone()))
+                .await;
         }
     }
 

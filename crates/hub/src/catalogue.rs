@@ -12,6 +12,9 @@ const STARMIE: ModelSourceRepository = ModelSourceRepository {
     has_own_licence: false,
 };
 
+/// The parts of weights that are in several files.
+const SHARDS: &str = "model-*";
+
 /// All models that can be fetched; the first is the one that is used when no path is set.
 pub static KNOWN_MODELS: &[KnownModel] = &[
     KnownModel {
@@ -59,7 +62,7 @@ pub static KNOWN_MODELS: &[KnownModel] = &[
                     WantedFile::optional(&[&["config.json"]]),
                     WantedFile::required(&[
                         &["model_fp8.pt"],
-                        &["model.safetensors.index.json", "model-*"],
+                        &["model.safetensors.index.json", SHARDS],
                         &["model.safetensors"],
                     ]),
                 ],
@@ -93,7 +96,7 @@ pub struct ModelSourceRepository {
 /// Files by their names, in the repository and in the model directory.
 #[derive(Clone, Copy, Debug)]
 pub struct WantedFile {
-    /// Forms of one content, the best first. `model-*` is all files whose names begin so.
+    /// Forms of one content, the best first. [`SHARDS`] is all of them.
     forms: &'static [&'static [&'static str]],
     is_required: bool,
 }
@@ -155,7 +158,8 @@ impl WantedFile {
         let listed = |name: &&str| {
             let names = files.keys().map(String::as_str);
             let names = Vec::from_iter(names.filter(|file| is_named(file, name)));
-            (!names.is_empty()).then_some(names)
+            let count = names.first().and_then(|file| shard_count(file));
+            (names.len() == count.unwrap_or(1)).then_some(names)
         };
         let form = |names: &&[&str]| names.iter().map(listed).collect::<Option<Vec<_>>>();
         match self.forms.iter().find_map(form) {
@@ -182,10 +186,18 @@ impl std::fmt::Display for WantedFile {
 }
 
 fn is_named(file: &str, name: &str) -> bool {
-    match name.strip_suffix('*') {
-        Some(begin) => file.starts_with(begin),
-        None => file == name,
+    match name {
+        SHARDS => shard_count(file).is_some(),
+        _ => file == name,
     }
+}
+
+/// Of `model-00001-of-00002.safetensors`, 2.
+fn shard_count(file: &str) -> Option<usize> {
+    let numbers = file.strip_prefix("model-")?.strip_suffix(".safetensors")?;
+    let (number, count) = numbers.split_once("-of-")?;
+    let is_number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number(number) && is_number(count)).then(|| count.parse().ok())?
 }
 
 #[cfg(test)]

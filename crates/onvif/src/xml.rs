@@ -13,6 +13,10 @@ use spotter_core::plain_line;
 
 /// Elements in elements; a tree that is deeper would take too much of the stack.
 const MAX_DEPTH: usize = 64;
+/// Cameras declare some dozens of namespaces in the first element.
+const MAX_ATTRIBUTES: usize = 256;
+/// Namespaces are looked for around each of them.
+const MAX_PARAMETERS: usize = 64;
 /// More than any answer has; limits the memory that a wrong one takes.
 const MAX_NODES: usize = 200_000;
 
@@ -35,6 +39,11 @@ impl XmlNode {
         let mut attributes = Vec::new();
         // The check for equal names compares each with all others.
         for attribute in element.attributes().with_checks(false) {
+            if attributes.len() == MAX_ATTRIBUTES {
+                return Err(format!(
+                    "an element has more than {MAX_ATTRIBUTES} attributes"
+                ));
+            }
             let attribute = attribute.map_err(|error| no_xml(&error))?;
             let value = attribute.normalized_value(Default::default());
             let value = value.map_err(|error| no_xml(&error))?;
@@ -61,7 +70,7 @@ pub(crate) fn read_xml(text: &str) -> Result<XmlNode, String> {
     let mut reader = Reader::from_str(text.trim_start_matches('\u{feff}'));
     // The document and the open elements in it.
     let mut open = vec![XmlNode::default()];
-    let mut nodes = 0;
+    let (mut nodes, mut parameters) = (0, 0);
     loop {
         let event = reader.read_event().map_err(|error| no_xml(&error))?;
         let text = match &event {
@@ -77,6 +86,12 @@ pub(crate) fn read_xml(text: &str) -> Result<XmlNode, String> {
                     .last()
                     .is_some_and(|around| around.name == "ReferenceParameters")
                 {
+                    parameters += 1;
+                    if parameters > MAX_PARAMETERS {
+                        return Err(format!(
+                            "it has more than {MAX_PARAMETERS} reference parameters"
+                        ));
+                    }
                     node.namespace = namespace(&node, &open);
                 }
                 open.push(node);
@@ -240,10 +255,28 @@ mod tests {
                 declared(250),
                 "<e xmlns='u'/>".repeat(60_000)
             ),
-            format!("<r{}/>", declared(40_000)),
             format!("<r>{}</r>", format!("<e{}/>", declared(200)).repeat(1000)),
         ] {
             assert!(read_xml(&text).is_ok());
+        }
+        let parameters = |count| {
+            format!(
+                "<ReferenceParameters>{}</ReferenceParameters>",
+                "<e/>".repeat(count)
+            )
+        };
+        for (text, part) in [
+            (format!("<r{}/>", declared(40_000)), "256 attributes"),
+            (
+                format!("<r{}>{}</r>", declared(200), parameters(65)),
+                "64 reference parameters",
+            ),
+            (
+                format!("<r>{}</r>", parameters(1).repeat(65)),
+                "64 reference parameters",
+            ),
+        ] {
+            assert!(read_xml(&text).unwrap_err().contains(part), "{part}");
         }
     }
 }

@@ -136,6 +136,8 @@ pub(crate) struct EventTable {
     /// Pictures that the file does not have.
     pictures: BTreeMap<u64, Arc<[u8]>>,
     is_writing: bool,
+    /// The file may have rows that this table takes for new, so none is taken for absent there.
+    is_rewritten: bool,
 }
 
 /// Changes on their way to the file.
@@ -328,8 +330,12 @@ impl EventTable {
                 (true, Some(row)) => row.body = None,
                 (true, None) => {}
                 // What came and went needs no write.
-                (false, None) if is_new => drop(self.unwritten.remove(number)),
-                (false, _) => drop(self.unwritten.insert(*number)),
+                (false, None) if is_new && !self.is_rewritten => {
+                    self.unwritten.remove(number);
+                }
+                (false, _) => {
+                    self.unwritten.insert(*number);
+                }
             }
         }
         if !is_written {
@@ -342,6 +348,7 @@ impl EventTable {
 
     /// The file may be a new one.
     pub(crate) fn rewrite(&mut self) {
+        self.is_rewritten = true;
         for (number, row) in &mut self.rows {
             let body = || serde_json::to_string(&row.logged).unwrap_or_default();
             row.body.get_or_insert_with(|| body().into());
@@ -369,7 +376,7 @@ impl EventTable {
             let removed = self.rows.remove(&number);
             self.pictures.remove(&number);
             let is_new = removed.is_some_and(|row| row.body.is_some());
-            match is_new && !self.is_writing {
+            match is_new && !self.is_writing && !self.is_rewritten {
                 true => self.unwritten.remove(&number),
                 false => self.unwritten.insert(number),
             };

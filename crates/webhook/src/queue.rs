@@ -211,11 +211,12 @@ impl PostQueue {
         }
     }
 
-    /// The event is being posted; one that waits.
-    pub(crate) fn begin(&mut self, number: u64) -> QueuedPost {
+    /// The event is being posted; `None` when it was dropped meanwhile.
+    pub(crate) fn begin(&mut self, number: u64) -> Option<QueuedPost> {
+        let post = self.posts.get(&number)?.clone();
         self.in_flight = Some(number);
         self.counters.retried += u64::from(self.failures > 0);
-        self.posts[&number].clone()
+        Some(post)
     }
 
     /// The request is over. `random` is in 0..1.

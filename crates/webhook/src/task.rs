@@ -125,7 +125,9 @@ impl WebhookTask {
                     let Some(outcome) = shared.before_stop(posting).await else {
                         return shared.write_changes();
                     };
-                    self.finish(outcome);
+                    if let Some(outcome) = outcome {
+                        self.finish(outcome);
+                    }
                     continue;
                 }
                 _ if stops => return,
@@ -139,11 +141,11 @@ impl WebhookTask {
         }
     }
 
-    /// Posts an event in a thread.
-    async fn post(&mut self, number: u64, is_delayed: bool) -> PostOutcome {
+    /// Posts an event in a thread; `None` when it was dropped meanwhile.
+    async fn post(&mut self, number: u64, is_delayed: bool) -> Option<PostOutcome> {
         let (config, post) = {
             let mut queue = self.shared.queue();
-            (Arc::clone(&queue.config), queue.begin(number))
+            (Arc::clone(&queue.config), queue.begin(number)?)
         };
         let jpeg = match post.picture {
             PostPicture::InMemory(jpeg) => Some(jpeg),
@@ -166,7 +168,7 @@ impl WebhookTask {
         if let Err(error) = thread.spawn(work) {
             tracing::warn!(%error, "cannot start the thread of a request");
         }
-        match answer.await {
+        Some(match answer.await {
             Ok((outcome, client)) => {
                 self.client = client;
                 outcome
@@ -174,7 +176,7 @@ impl WebhookTask {
             Err(_) => {
                 PostOutcome::failed("the thread of the request could not be started".to_owned())
             }
-        }
+        })
     }
 
     /// Logs when the receiver begins to fail and when it accepts again, and what it refuses.

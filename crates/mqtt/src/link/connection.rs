@@ -34,6 +34,8 @@ use spotter_core::{Latency, LogThrottle, Mono};
 
 /// A larger detection is not sent (docs/mqtt.md section 1).
 const DETECTION_MAX_BYTES: usize = 64 * 1024;
+/// Of a SUBSCRIBE around its filter, at most.
+const FILTER_OVERHEAD_BYTES: usize = 16;
 /// A clean stop sends waiting stream messages for this time at most; the others are dropped.
 const STREAMS_WITHIN: Duration = Duration::from_secs(1);
 /// A clean stop waits for acknowledgements for this time at most.
@@ -299,6 +301,13 @@ impl<'a> BrokerConnection<'a> {
     }
 
     fn subscribe(&mut self, filter: String, purpose: FilterPurpose) {
+        if filter.len() + FILTER_OVERHEAD_BYTES > self.limits.packet_max_bytes {
+            return self.warn_rejected(
+                filter,
+                purpose,
+                "the filter exceeds the broker's packet size",
+            );
+        }
         match self.sender.subscribe(&filter, purpose) {
             Some(answer) => {
                 self.queued += 1;

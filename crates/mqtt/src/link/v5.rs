@@ -48,10 +48,9 @@ pub(super) fn open(client: &ClientSettings<'_>) -> (Box<dyn Sender>, Box<dyn Eve
 
 impl Sender for V5Sender {
     fn packet_bytes(&self, topic: &str, payload: &[u8], delivery: &DeliveryOptions) -> usize {
+        let qos = qos(delivery.ticket.is_some() && self.max_qos > 0);
         let properties = Some(properties(delivery, payload));
-        let empty = Publish::new(topic, QoS::AtMostOnce, Vec::new(), properties);
-        // The packet's id, and the longest length.
-        empty.size() + payload.len() + 2 + 3
+        Publish::new(topic, qos, payload.to_vec(), properties).size()
     }
 
     fn publish(

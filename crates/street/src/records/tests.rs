@@ -70,6 +70,10 @@ fn the_header_is_one_line_of_json() {
 
 /// The embedded model was trained with these pictures and texts.
 #[test]
+#[cfg_attr(
+    not(target_arch = "x86_64"),
+    ignore = "sines and powers have other last bits"
+)]
 fn pictures_and_records_are_those_of_the_training() {
     let mut all = Vec::new();
     for seed in 0..60 {

@@ -98,6 +98,8 @@ pub struct RtspDialogue {
     timeout: Duration,
     is_udp: bool,
     is_playing: bool,
+    /// rtspsrc got one refusal of a SETUP, which it may answer with another URL.
+    is_setup_refused: bool,
     last_request: Mono,
     keep_alive_url: String,
 }
@@ -122,6 +124,7 @@ impl RtspDialogue {
             timeout: TIMEOUT,
             is_udp: false,
             is_playing: false,
+            is_setup_refused: false,
             last_request: Mono::default(),
             keep_alive_url: text,
             configured,
@@ -234,9 +237,14 @@ impl RtspDialogue {
             self.learn(&pending.message, &mut answer, peer);
         }
         answer.set("CSeq", number);
-        // rtspsrc goes on without methods.
-        let is_optional =
-            pending.message.method() == "OPTIONS" && matches!(status, 405 | 406 | 501);
+        // rtspsrc goes on without methods, and asks for a stream a second time by another URL.
+        let is_optional = match pending.message.method() {
+            "OPTIONS" => matches!(status, 405 | 406 | 501 | 551),
+            "SETUP" if matches!(status, 400 | 404) => {
+                !std::mem::replace(&mut self.is_setup_refused, true)
+            }
+            _ => false,
+        };
         match status >= 300 && !self.is_playing && !is_optional {
             true => Ok(DialogueStep::Refused(answer)),
             false => Ok(DialogueStep::ToClient(answer)),
