@@ -98,8 +98,8 @@ pub struct RtspDialogue {
     timeout: Duration,
     is_udp: bool,
     is_playing: bool,
-    /// rtspsrc got one refusal of a SETUP, which it may answer with another URL.
-    is_setup_refused: bool,
+    /// The status of a refused SETUP, which rtspsrc may repeat with another URL.
+    setup_refusal: Option<u16>,
     last_request: Mono,
     keep_alive_url: String,
 }
@@ -124,7 +124,7 @@ impl RtspDialogue {
             timeout: TIMEOUT,
             is_udp: false,
             is_playing: false,
-            is_setup_refused: false,
+            setup_refusal: None,
             last_request: Mono::default(),
             keep_alive_url: text,
             configured,
@@ -186,6 +186,11 @@ impl RtspDialogue {
         Ok(DialogueStep::Reconnect(again))
     }
 
+    /// The status of the last refused SETUP, if nothing was accepted since.
+    pub fn setup_refusal(&self) -> Option<u16> {
+        self.setup_refusal
+    }
+
     /// When [`Self::keep_alive`] has a request; `None` without a session.
     pub fn keep_alive_due(&self) -> Option<Mono> {
         let every = (self.timeout / 2).clamp(KEEP_ALIVE_MIN, KEEP_ALIVE_MAX);
@@ -234,15 +239,14 @@ impl RtspDialogue {
             return Ok(DialogueStep::Done);
         };
         if status == 200 {
+            self.setup_refusal = None;
             self.learn(&pending.message, &mut answer, peer);
         }
         answer.set("CSeq", number);
         // rtspsrc goes on without methods, and asks for a stream a second time by another URL.
         let is_optional = match pending.message.method() {
             "OPTIONS" => matches!(status, 405 | 406 | 501 | 551),
-            "SETUP" if matches!(status, 400 | 404) => {
-                !std::mem::replace(&mut self.is_setup_refused, true)
-            }
+            "SETUP" if matches!(status, 400 | 404) => self.setup_refusal.replace(status).is_none(),
             _ => false,
         };
         match status >= 300 && !self.is_playing && !is_optional {

@@ -263,6 +263,9 @@ impl RelayedSession<'_> {
     }
 
     fn end_of_camera(&self, has_closed: bool) -> Failure {
+        if let Some(status) = self.dialogue.borrow().setup_refusal() {
+            (self.settings.ended)(RelayEnd::Refused(status));
+        }
         match (has_closed, self.dialogue.borrow().is_playing()) {
             (true, true) => Failure::ended(),
             (true, false) => Failure::of(Fault::Disconnected),
