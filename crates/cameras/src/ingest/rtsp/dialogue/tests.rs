@@ -394,6 +394,11 @@ fn missing_method_and_refusal_of_a_stream_are_no_refusals() {
     dialogue.client_gets(answer(&methods, 501, &[]));
     let describe = dialogue.camera_gets("DESCRIBE", &[]);
     dialogue.client_gets(answer(&describe, 200, &[]));
+    // The second URL is right.
+    for status in [404, 200] {
+        let setup = dialogue.camera_gets("SETUP", &[]);
+        dialogue.client_gets(answer(&setup, status, &[]));
+    }
     let play = dialogue.camera_gets("PLAY", &[]);
     dialogue.client_gets(answer(&play, 200, &[]));
     let parameter = dialogue.camera_gets("GET_PARAMETER", &[]);
