@@ -28,7 +28,6 @@ fuzz_target!(|json: &[u8]| {
             state.heartbeat(entry, Mono::default());
         }
         let later = Mono::default().after(Duration::from_secs(60));
-        state.tick(later);
         _ = state.decide(later);
         _ = state.view(later);
     }
