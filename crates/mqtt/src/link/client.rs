@@ -80,7 +80,7 @@ pub(super) type RequestAnswer = Pending<'static, RequestOutcome>;
 /// Hands requests to the client library, without waiting. What it does not accept has no answer: its queue is full or closed, or the request is
 /// invalid.
 pub(super) trait Sender: Send {
-    /// At least the bytes of the packet; 0 where the broker announces no limit.
+    /// The bytes of the packet; 0 in MQTT 3.1.1, whose brokers announce no limit.
     fn packet_bytes(&self, topic: &str, payload: &[u8], delivery: &DeliveryOptions) -> usize;
 
     /// The answer has a meaning for a message with a ticket.

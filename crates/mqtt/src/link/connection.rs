@@ -335,9 +335,13 @@ impl<'a> BrokerConnection<'a> {
         };
         let mut delivery = outgoing.delivery.clone();
         delivery.retained &= self.limits.retains;
-        let bytes = self
-            .sender
-            .packet_bytes(&outgoing.topic, &payload, &delivery);
+        // Measuring copies the payload, and most brokers have no limit.
+        let bytes = match self.limits.packet_max_bytes {
+            usize::MAX => payload.len(),
+            _ => self
+                .sender
+                .packet_bytes(&outgoing.topic, &payload, &delivery),
+        };
         if payload.len() > bytes_max || bytes > self.limits.packet_max_bytes {
             return self.decline(&outgoing, bytes);
         }

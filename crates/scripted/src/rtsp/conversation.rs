@@ -4,10 +4,8 @@ use gstreamer::glib::{ChecksumType, base64_encode, compute_checksum_for_string};
 
 use super::{
     message::{RtspRequest, RtspResponse},
-    script::CameraScript,
+    script::{CameraScript, Login, Redirect, Scheme, Takes},
 };
-
-pub use super::script::{Login, Redirect, Scheme, Takes};
 
 const REALM: &str = "a camera";
 

@@ -12,10 +12,9 @@ use tokio::task::JoinSet;
 
 use super::*;
 use spotter_scripted::rtsp::{
-    conversation::{Login, Scheme},
     paint,
     play::{Damage, Marks, Reports, Stamps, media, picture_at},
-    script::{CameraFault, CameraScript},
+    script::{CameraFault, CameraScript, Login, Scheme},
     server::Server,
     tape::{CameraTape, Recording, TapeCodec},
 };

@@ -3,7 +3,7 @@
 use super::*;
 use spotter_config::RtspConfig;
 use spotter_scripted::{
-    rtsp::conversation::{Redirect, Takes},
+    rtsp::script::{Redirect, Takes},
     tls,
 };
 

@@ -1,7 +1,7 @@
 //! Packets in datagrams, which may be lost and overtake each other.
 
 use super::*;
-use spotter_scripted::rtsp::conversation::Takes;
+use spotter_scripted::rtsp::script::Takes;
 
 fn over(transport: Transport) -> impl FnOnce(&mut CameraConfig) {
     move |camera| rtsp_of(camera).transport = transport

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 
 use super::*;
-use spotter_scripted::rtsp::conversation::Takes;
+use spotter_scripted::rtsp::script::Takes;
 
 // Faults: C51.
 /// Other tests of this process need descriptors.
