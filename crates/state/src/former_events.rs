@@ -9,13 +9,9 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use rusqlite::{Connection, params};
-use serde::{Deserialize, de::DeserializeOwned};
-use serde_json::Value;
-use spotter_core::{
-    CameraId, DirectionId, Epoch, Event, EventStep, LineCrossing, LineId, Location, NormBox,
-    NormPoint, PromptId, ScoreSource, TrackId, WallTime, WebhookId, ZoneDwell, ZoneId,
-    duration_from_secs,
-};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use spotter_core::{WallTime, WebhookId, duration_from_secs};
 
 use crate::event_table::{EventReceiver, LoggedEvent, names};
 
@@ -28,6 +24,9 @@ struct FormerEvent {
     waiting: BTreeSet<EventReceiver>,
     picture: Option<Vec<u8>>,
 }
+
+/// By the ids of their messages, which sort as the events happened.
+type FormerEvents = BTreeMap<String, FormerEvent>;
 
 /// A record of the spool.
 #[derive(Deserialize)]
@@ -49,128 +48,75 @@ struct SpooledEvent {
 #[derive(Deserialize)]
 struct StoredPost {
     id: String,
-    body: FormerPayload,
+    body: Value,
 }
 
-/// The payload of an event or a crossing, which has fewer keys.
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct FormerPayload {
-    event: Option<TrackId>,
-    cam: Option<CameraId>,
-    epoch: Option<Epoch>,
-    prompt: Option<FormerPrompt>,
-    r#type: String,
-    reason: String,
-    start_ms: Option<i64>,
-    end_ms: Option<i64>,
-    last_seen_ms: Option<i64>,
-    r#box: Option<[f64; 4]>,
-    point: Option<[f64; 2]>,
-    score: f64,
-    score_src: String,
-    top_score: f64,
-    frames: u64,
-    zones: Vec<ZoneId>,
-    entered_zones: Vec<ZoneId>,
-    dwell_s: BTreeMap<ZoneId, f64>,
-    dwelling: Vec<ZoneId>,
-    stationary: bool,
-    snapshot: bool,
-    description: Option<String>,
-    frame: FormerFrame,
-    snapshot_jpeg: Option<String>,
-    line: Option<LineId>,
-    direction: Option<DirectionId>,
-    at_ms: Option<i64>,
-    speed: Option<f64>,
-    count: u64,
-}
-
-#[derive(Deserialize)]
-struct FormerPrompt {
-    id: PromptId,
-    rev: u32,
-}
-
-#[derive(Default, Deserialize)]
-struct FormerFrame {
-    w: u32,
-    h: u32,
-}
-
-impl FormerPayload {
-    /// `None`: it is of another version.
-    fn into_event(self) -> Option<Event> {
-        let at = WallTime::from_unix_millis;
-        let location = match (self.r#box, self.point) {
-            (Some([x0, y0, x1, y1]), _) => Location::Box(NormBox { x0, y0, x1, y1 }),
-            (None, Some([x, y])) => Location::Point(NormPoint { x, y }),
-            (None, None) => return None,
+impl StoredPost {
+    /// A payload has the values of an event under other keys, and that of a crossing has fewer. `None`: it is of another version.
+    fn logged(&self) -> Option<LoggedEvent> {
+        let body = &self.body;
+        let at = |key: &str| body[key].as_i64().map(WallTime::from_unix_millis);
+        let last_seen = at("last_seen_ms").or(at("at_ms"))?;
+        let reason = variant(body["reason"].as_str().unwrap_or("crossed"));
+        let step = match body["type"].as_str() {
+            Some("new") => json!("New"),
+            Some("end") => json!({ "End": reason }),
+            _ => json!({ "Update": reason }),
         };
-        let crossing = match (self.line, self.direction, self.at_ms) {
-            (Some(line), Some(direction), Some(ms)) => Some(LineCrossing {
-                line,
-                direction,
-                at: at(ms),
-                speed: self.speed,
-                count: self.count,
-            }),
-            _ => None,
+        let place = match &body["box"] {
+            Value::Null => json!({ "Point": body["point"] }),
+            corners => json!({ "Box": corners }),
         };
-        let reason = match &crossing {
-            Some(_) => "crossed",
-            None => &*self.reason,
-        };
-        let step = match &*self.r#type {
-            "new" => EventStep::New,
-            "end" => EventStep::End(reason_of(reason)?),
-            _ => EventStep::Update(reason_of(reason)?),
-        };
-        let dwell = self.dwell_s.into_iter().map(|(zone, seconds)| ZoneDwell {
-            is_dwelling: self.dwelling.contains(&zone),
-            time: duration_from_secs(seconds),
-            zone,
+        let crossing = at("at_ms").map(|at| {
+            json!({
+                "line": body["line"], "direction": body["direction"], "at": at,
+                "speed": body["speed"], "count": body["count"],
+            })
         });
-        let prompt = self.prompt?;
-        let last_seen = at(self.last_seen_ms.or(self.at_ms)?);
-        use ScoreSource::{Calibrated, Verify, VerifyCalibrated};
-        let mut sources = [Verify, Calibrated, VerifyCalibrated].into_iter();
-        Some(Event {
-            track: self.event?,
-            camera: self.cam?,
-            prompt: prompt.id,
-            revision: prompt.rev,
-            step,
-            started: self.start_ms.map_or(last_seen, at),
-            last_seen,
-            ended: self.end_ms.map(at),
-            location,
-            score: self.score,
-            top_score: self.top_score,
-            score_source: sources
-                .find(|source| source.name() == self.score_src)
-                .unwrap_or_default(),
-            looks: self.frames,
-            zones: self.zones,
-            entered_zones: self.entered_zones,
-            dwell: dwell.collect(),
-            still: self.stationary,
-            snapshot: self.snapshot,
-            description: self.description,
-            crossing,
-            camera_size: (self.frame.w, self.frame.h),
-        })
+        let dwelling = body["dwelling"].as_array();
+        let dwell = body["dwell_s"].as_object().into_iter().flatten();
+        let dwell = dwell.map(|(zone, seconds)| {
+            json!({
+                "zone": zone, "time": duration_from_secs(seconds.as_f64().unwrap_or_default()),
+                "is_dwelling": dwelling.is_some_and(|zones| zones.contains(&json!(zone))),
+            })
+        });
+        let score_source = body["score_src"].as_str().unwrap_or("token_prob");
+        let or = |key: &str, default: Value| match &body[key] {
+            Value::Null => default,
+            value => value.clone(),
+        };
+        let (frame, zones) = (&body["frame"], || json!([]));
+        let event = json!({
+            "track": body["event"], "camera": body["cam"], "prompt": body["prompt"]["id"],
+            "revision": body["prompt"]["rev"], "step": step, "started": at("start_ms").unwrap_or(last_seen),
+            "last_seen": last_seen, "ended": at("end_ms"), "place": place, "score": body["score"],
+            "top_score": or("top_score", json!(0.0)), "score_source": variant(score_source),
+            "looks": or("frames", json!(0)), "zones": or("zones", zones()),
+            "entered_zones": or("entered_zones", zones()), "dwell": dwell.collect::<Vec<_>>(),
+            "still": or("stationary", json!(false)), "snapshot": or("snapshot", json!(false)),
+            "description": body["description"], "crossing": crossing,
+            "camera_size": [frame["w"].as_u64().unwrap_or(0), frame["h"].as_u64().unwrap_or(0)],
+        });
+        let epoch = serde_json::from_value(body["epoch"].clone()).ok()?;
+        let event = serde_json::from_value(event).ok()?;
+        Some(LoggedEvent::new(self.id.clone(), event, epoch))
+    }
+
+    fn picture(&self) -> Option<Vec<u8>> {
+        BASE64_STANDARD
+            .decode(self.body["snapshot_jpeg"].as_str()?)
+            .ok()
     }
 }
 
-/// The reason of this text: its name is `CameraLost` for `camera_lost`.
-fn reason_of<T: DeserializeOwned>(text: &str) -> Option<T> {
-    let words = text.split('_').filter_map(|word| {
-        let (first, rest) = word.split_at_checked(1)?;
+/// The name of a variant in the table: `CameraLost` for `camera_lost`.
+fn variant(word: &str) -> String {
+    let parts = word.split('_').filter_map(|part| {
+        let (first, rest) = part.split_at_checked(1)?;
         Some(first.to_uppercase() + rest)
     });
-    serde_json::from_value(Value::String(words.collect())).ok()
+    parts.collect()
 }
 
 /// Moves the files into the table, and returns their folders. Where the table has events, they were moved before: then a crash came between, and
@@ -184,7 +130,7 @@ pub(crate) fn move_files(
     if found.is_empty() {
         return Ok(found);
     }
-    let mut events = BTreeMap::new();
+    let mut events = FormerEvents::new();
     let read = read_spool(&folder.join("spool"), &mut events)
         .and_then(|()| read_webhooks(&folder.join("webhooks"), &mut events));
     if let Err(error) = read {
@@ -194,7 +140,6 @@ pub(crate) fn move_files(
     let sql = "SELECT EXISTS (SELECT 1 FROM event)";
     let is_moved: bool = transaction.query_row(sql, [], |row| row.get(0))?;
     if !is_moved {
-        // Ids sort as the events happened.
         for (number, event) in (1_i64..).zip(events.values()) {
             insert(&transaction, number, event)?;
         }
@@ -215,26 +160,23 @@ fn insert(connection: &Connection, number: i64, event: &FormerEvent) -> rusqlite
     Ok(())
 }
 
-/// The plain files or folders in a folder, by name. None where there is no folder.
-fn paths_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+/// The files of this kind in a folder, or its folders, by name. None where there is no folder.
+fn paths_in(folder: &Path, extension: Option<&str>) -> io::Result<Vec<PathBuf>> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
     let paths = entries.map(|entry| entry.map(|entry| entry.path()));
     let mut paths = paths.collect::<io::Result<Vec<_>>>()?;
+    paths.retain(|path| path.extension() == extension.map(OsStr::new));
     paths.sort_unstable();
     Ok(paths)
 }
 
-fn has_end(path: &Path, end: &str) -> bool {
-    path.extension().is_some_and(|extension| extension == end)
-}
-
 /// Reads each file up to a record that is torn. Delivered events are read too: they show which tracks are open.
-fn read_spool(folder: &Path, events: &mut BTreeMap<String, FormerEvent>) -> io::Result<()> {
+fn read_spool(folder: &Path, events: &mut FormerEvents) -> io::Result<()> {
     let (mut kept, mut done) = (BTreeMap::new(), BTreeSet::new());
-    for path in paths_in(folder)?.iter().filter(|path| has_end(path, "log")) {
+    for path in paths_in(folder, Some("log"))? {
         let bytes = fs::read(path)?;
         let mut rest = &bytes[..];
         while let Some((head, after)) = rest.split_first_chunk::<HEAD_BYTES>() {
@@ -263,36 +205,27 @@ fn read_spool(folder: &Path, events: &mut BTreeMap<String, FormerEvent>) -> io::
     Ok(())
 }
 
-fn read_webhooks(folder: &Path, events: &mut BTreeMap<String, FormerEvent>) -> io::Result<()> {
-    for webhook in paths_in(folder)? {
+fn read_webhooks(folder: &Path, events: &mut FormerEvents) -> io::Result<()> {
+    for webhook in paths_in(folder, None)? {
         let name = webhook.file_name().and_then(OsStr::to_str);
         let Some(Ok(id)) = name.map(WebhookId::new) else {
             continue;
         };
-        for path in paths_in(&webhook)?
-            .iter()
-            .filter(|path| has_end(path, "json"))
-        {
-            let post = serde_json::from_slice::<StoredPost>(&fs::read(path)?);
-            let found = post.ok().and_then(|mut post| {
-                let picture = post.body.snapshot_jpeg.take();
-                let (id, epoch) = (post.id, post.body.epoch);
-                Some((id, epoch, post.body.into_event()?, picture))
-            });
-            let Some((event_id, epoch, event, picture)) = found else {
+        for path in paths_in(&webhook, Some("json"))? {
+            let post = serde_json::from_slice::<StoredPost>(&fs::read(&path)?).ok();
+            let found = post.and_then(|post| Some((post.logged()?, post.picture())));
+            let Some((logged, picture)) = found else {
                 let path = path.display();
                 tracing::error!(%path, "an event of an earlier version cannot be read; it is lost");
                 continue;
             };
-            let former = events.entry(event_id.clone()).or_insert(FormerEvent {
-                logged: LoggedEvent::new(event_id, event, epoch),
+            let former = events.entry(logged.id.clone()).or_insert(FormerEvent {
+                logged,
                 waiting: BTreeSet::new(),
                 picture: None,
             });
-            let receiver = EventReceiver::webhook(&id);
-            former.waiting.insert(receiver);
-            let jpeg = picture.and_then(|text| BASE64_STANDARD.decode(text).ok());
-            former.picture = former.picture.take().or(jpeg);
+            former.waiting.insert(EventReceiver::webhook(&id));
+            former.picture = former.picture.take().or(picture);
         }
     }
     Ok(())
