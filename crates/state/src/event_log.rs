@@ -13,7 +13,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use spotter_core::{Epoch, Event};
 
 use crate::{
-    event_table::{EventReceiver, EventTable, FoundEvents, LoggedEvent, OfferEvent},
+    event_table::{EventReceiver, FoundEvents, LoggedEvent, OfferEvent},
     store::{StateStore, StoreShared},
 };
 
@@ -47,27 +47,35 @@ impl OpenedEvents {
 impl EventLog {
     /// Gives events from now on to these webhooks, and keeps none for others.
     pub fn set_webhooks(&self, webhooks: BTreeMap<EventReceiver, OfferEvent>) {
-        self.change(|events| events.set_webhooks(webhooks));
+        self.shared
+            .change(|state| state.events.set_webhooks(webhooks));
     }
 
     /// An event happened. The broker waits for it, and each webhook that wants it. `id` names its message; `epoch` is that of a fleet's camera.
     pub fn append(&self, id: String, event: Event, epoch: Option<Epoch>) -> Arc<LoggedEvent> {
-        self.change(|events| events.append(LoggedEvent::new(id, event, epoch), true))
+        let logged = LoggedEvent::new(id, event, epoch);
+        self.shared
+            .change(|state| state.events.append(logged, true))
     }
 
     /// No receiver gets this end of a track, and the next run has no reason to end the track.
     pub fn end_track(&self, end: Event) {
-        self.change(|events| events.append(LoggedEvent::new(String::new(), end, None), false));
+        let logged = LoggedEvent::new(String::new(), end, None);
+        self.shared
+            .change(|state| state.events.append(logged, false));
     }
 
     /// The receiver has these events, or dropped them.
     pub fn done(&self, receiver: &EventReceiver, numbers: impl IntoIterator<Item = u64>) {
-        self.change(|events| events.done(receiver, numbers.into_iter()));
+        let numbers = numbers.into_iter();
+        self.shared
+            .change(|state| state.events.done(receiver, numbers));
     }
 
     /// Stores a picture with its event.
     pub fn add_picture(&self, number: u64, jpeg: Arc<[u8]>) {
-        self.change(|events| events.add_picture(number, jpeg));
+        self.shared
+            .change(|state| state.events.add_picture(number, jpeg));
     }
 
     /// The stored picture of an event.
@@ -78,11 +86,5 @@ impl EventLog {
     /// Returns when all that was appended survives a power failure, or when it is known that the disk fails.
     pub async fn written(&self) {
         self.shared.pending().finished().await;
-    }
-
-    fn change<T>(&self, change: impl FnOnce(&mut EventTable) -> T) -> T {
-        let changed = change(&mut self.shared.lock().events);
-        self.shared.notify();
-        changed
     }
 }

@@ -36,7 +36,6 @@ pub struct StateStore(Arc<StoreHandle>);
 struct StoreHandle {
     folder: PathBuf,
     shared: Arc<StoreShared>,
-    ended: watch::Receiver<bool>,
 }
 
 #[derive(Debug, Default)]
@@ -48,13 +47,15 @@ pub(crate) struct StoreShared {
 /// What is in memory. Where no thread writes, that is all there is.
 #[derive(Debug, Default)]
 pub(crate) struct SharedState {
-    has_writer: bool,
+    /// The last version that the thread has written, or has failed to write; `None`: there is no thread.
+    written: Option<watch::Receiver<u64>>,
+    /// Rises with each change.
+    version: u64,
+    /// A caller waits for a version.
+    is_awaited: bool,
     documents: Documents,
     /// Not on the disk as they are in `documents`.
     unwritten: BTreeSet<Document>,
-    /// A batch was taken and is not on the disk yet.
-    is_writing: bool,
-    waiting: Vec<oneshot::Sender<()>>,
     /// What earlier runs left, until it is taken.
     found: FoundEvents,
     pub(crate) events: EventTable,
@@ -68,16 +69,18 @@ pub(crate) struct SharedState {
 
 /// Values on their way to the disk.
 #[derive(Debug)]
-pub struct PendingWrite(Option<oneshot::Receiver<()>>);
+pub struct PendingWrite {
+    written: Option<watch::Receiver<u64>>,
+    version: u64,
+}
 
 impl PendingWrite {
     /// Returns when the values survive a power failure, or when it is known that the disk fails: then [`StateStore::troubles`] says so.
     /// Dropping the future loses nothing.
     pub async fn finished(&mut self) {
-        if let Some(written) = &mut self.0 {
-            // The thread answers each; without it, nothing is written any more.
-            _ = written.await;
-            self.0 = None;
+        if let Some(written) = &mut self.written {
+            // An error: the thread has ended, and nothing is written any more.
+            _ = written.wait_for(|written| *written >= self.version).await;
         }
     }
 }
@@ -97,19 +100,10 @@ impl StateStore {
             }
         }
         writer.number_events();
-        shared.lock().has_writer = true;
-        let (running, ended) = watch::channel(false);
-        let body = move || {
-            writer.run();
-            running.send_replace(true);
-        };
-        thread::Builder::new().name("state".into()).spawn(body)?;
+        let thread = thread::Builder::new().name("state".into());
+        thread.spawn(move || writer.run())?;
         let folder = state_dir.to_owned();
-        Ok(Self(Arc::new(StoreHandle {
-            folder,
-            shared,
-            ended,
-        })))
+        Ok(Self(Arc::new(StoreHandle { folder, shared })))
     }
 
     /// The newest text, written or not. Its owner checks it: users can write to the file.
@@ -119,23 +113,23 @@ impl StateStore {
 
     /// Replaces the text. Never waits for the disk: [`pending`](Self::pending) waits until it is stored.
     pub fn put(&self, document: Document, text: String) {
-        self.change(document, Some(text));
+        self.replace(document, Some(text));
     }
 
     pub fn remove(&self, document: Document) {
-        self.change(document, None);
+        self.replace(document, None);
     }
 
-    fn change(&self, document: Document, text: Option<String>) {
-        let mut state = self.0.shared.lock();
-        if state.documents.get(&document) != text.as_ref() {
-            match text {
-                Some(text) => state.documents.insert(document, text),
-                None => state.documents.remove(&document),
-            };
-            state.unwritten.insert(document);
-            self.0.shared.changed.notify_one();
-        }
+    fn replace(&self, document: Document, text: Option<String>) {
+        self.0.shared.change(|state| {
+            if state.documents.get(&document) != text.as_ref() {
+                match text {
+                    Some(text) => state.documents.insert(document, text),
+                    None => state.documents.remove(&document),
+                };
+                state.unwritten.insert(document);
+            }
+        });
     }
 
     /// What earlier runs left, once.
@@ -166,9 +160,13 @@ impl StateStore {
     /// Writes what is new and frees the file, within two seconds.
     pub async fn close(self) {
         self.0.shared.close();
-        let mut ended = self.0.ended.clone();
-        let ending = ended.wait_for(|ended| *ended);
-        if tokio::time::timeout(CLOSE_WITHIN, ending).await.is_err() {
+        let written = self.0.shared.lock().written.clone();
+        let ended = async {
+            if let Some(mut written) = written {
+                while written.changed().await.is_ok() {}
+            }
+        };
+        if tokio::time::timeout(CLOSE_WITHIN, ended).await.is_err() {
             tracing::warn!(
                 "the disk did not finish within 2 s of the stop; the last settings may be lost"
             );
@@ -188,39 +186,40 @@ impl StoreShared {
     }
 
     fn close(&self) {
-        self.lock().is_closing = true;
-        self.changed.notify_one();
+        self.change(|state| state.is_closing = true);
     }
 
-    /// Something changed. The first changes after a pause are written at once, events that follow within 200 ms together.
-    pub(crate) fn notify(&self) {
+    /// The first changes after a pause are written at once, events that follow within 200 ms together.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut SharedState) -> T) -> T {
+        let mut state = self.lock();
+        state.version += 1;
+        let changed = change(&mut state);
         self.changed.notify_one();
+        changed
     }
 
-    /// All that was put until now.
+    /// All that was changed until now.
     pub(crate) fn pending(&self) -> PendingWrite {
         let mut state = self.lock();
-        self.notify();
-        let is_stored = !state.has_changes() && !state.is_writing;
-        if is_stored || state.disk_trouble.is_some() || !state.has_writer {
-            return PendingWrite(None);
+        state.is_awaited = true;
+        self.changed.notify_one();
+        PendingWrite {
+            written: state
+                .written
+                .clone()
+                .filter(|_| state.disk_trouble.is_none()),
+            version: state.version,
         }
-        let (sender, written) = oneshot::channel();
-        state.waiting.push(sender);
-        PendingWrite(Some(written))
     }
 
     pub(crate) async fn event_picture(&self, number: u64) -> Option<Vec<u8>> {
-        let answer = {
-            let (found, answer) = oneshot::channel();
-            let mut state = self.lock();
-            // Without a writer, the sender is dropped here.
-            if state.has_writer {
+        let (found, answer) = oneshot::channel();
+        self.change(|state| {
+            // Without a thread, the sender is dropped here.
+            if state.written.is_some() {
                 state.requests.push((number, found));
-                self.notify();
             }
-            answer
-        };
+        });
         answer.await.ok().flatten()
     }
 
@@ -233,7 +232,7 @@ impl StoreShared {
         };
         let is_quiet = |state: &mut SharedState| {
             let is_due = match pace {
-                WritePace::Idle => state.has_changes() || state.is_urgent(),
+                WritePace::Idle => state.is_urgent() || state.events.has_changes(),
                 WritePace::Grouping => state.is_urgent(),
                 WritePace::Failing => false,
             };
@@ -270,15 +269,19 @@ struct Writer {
     /// `None`: it cannot be opened.
     database: Option<Database>,
     shared: Arc<StoreShared>,
+    written: watch::Sender<u64>,
     clock: Arc<dyn Clock>,
 }
 
 impl Writer {
     fn new(state_dir: &Path, shared: Arc<StoreShared>, clock: Arc<dyn Clock>) -> Self {
+        let (written, last_written) = watch::channel(0);
+        shared.lock().written = Some(last_written);
         Self {
             state_dir: state_dir.to_owned(),
             database: None,
             shared,
+            written,
             clock,
         }
     }
@@ -291,7 +294,8 @@ impl Writer {
         loop {
             let mut state = self.shared.wait(pace);
             let (is_closing, has_events) = (state.is_closing, state.events.has_changes());
-            let waiting = mem::take(&mut state.waiting);
+            let version = state.version;
+            state.is_awaited = false;
             let requests = mem::take(&mut state.requests);
             drop(state);
             pace = match self.turn() {
@@ -299,10 +303,7 @@ impl Writer {
                 Ok(()) => WritePace::Idle,
                 Err(()) => WritePace::Failing,
             };
-            for waiting in waiting {
-                // A caller that stopped waiting needs no answer.
-                _ = waiting.send(());
-            }
+            self.written.send_replace(version);
             for (number, found) in requests {
                 // Without an answer, the event is posted without its picture.
                 if let Some(picture) = self.picture(number) {
@@ -432,19 +433,14 @@ impl Writer {
 }
 
 impl SharedState {
-    fn has_changes(&self) -> bool {
-        !self.unwritten.is_empty() || self.events.has_changes()
-    }
-
     /// A caller waits for the disk.
     fn is_urgent(&self) -> bool {
-        let waits = !self.waiting.is_empty() || !self.requests.is_empty();
+        let is_awaited = self.is_awaited || !self.requests.is_empty();
         // Pictures are large.
-        waits || !self.unwritten.is_empty() || self.events.has_pictures()
+        is_awaited || !self.unwritten.is_empty() || self.events.has_pictures()
     }
 
     fn take_batch(&mut self) -> StateBatch {
-        self.is_writing = true;
         let unwritten = mem::take(&mut self.unwritten).into_iter();
         let with_text = |document| (document, self.documents.get(&document).cloned());
         StateBatch {
@@ -458,7 +454,6 @@ impl SharedState {
             self.unwritten.extend(batch.documents.into_keys());
         }
         self.events.finish(batch.events, is_written);
-        self.is_writing = false;
     }
 }
 

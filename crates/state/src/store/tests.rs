@@ -67,28 +67,7 @@ async fn value_is_on_the_disk_when_its_write_has_finished() {
     // Another process reads it while the daemon runs.
     assert_eq!(read_only(folder.path())[&Document::Overrides], "1");
     // The same value needs no write.
-    store.put(Document::Overrides, "1".into());
-    assert!(store.pending().0.is_none());
-}
-
-#[test]
-fn batch_that_is_being_written_is_still_pending() {
-    let folder = tempfile::tempdir().unwrap();
-    let shared = Arc::new(StoreShared::default());
-    let mut writer = Writer::new(folder.path(), Arc::clone(&shared), clock());
-    let ended = watch::channel(false).1;
-    let store = StateStore(Arc::new(StoreHandle {
-        folder: folder.path().to_owned(),
-        shared: Arc::clone(&shared),
-        ended,
-    }));
-    store.put(Document::Overrides, "1".into());
-    shared.lock().has_writer = true;
-    shared.lock().is_writing = true;
-    shared.lock().unwritten.clear();
-    assert!(store.pending().0.is_some());
-    writer.turn().unwrap();
-    assert!(store.pending().0.is_none());
+    put(&store, Document::Overrides, "1").await;
 }
 
 // Faults: S4.
