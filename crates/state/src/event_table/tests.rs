@@ -31,7 +31,7 @@ fn event(number: u64, track: u64, step: EventStep) -> LoggedEvent {
     LoggedEvent::new(format!("01K3W8C4N5{number:016}"), event, None)
 }
 
-/// Two events of each track: its start and its end.
+/// The start of a track, or its end.
 fn new_event(number: u64, track: u64) -> LoggedEvent {
     let step = match number % 2 {
         0 => EventStep::New,
@@ -86,6 +86,13 @@ impl Run {
         for event in events {
             self.table.append(event, true);
             self.write();
+        }
+    }
+
+    /// Each track has two of them, its start and its end.
+    fn append_pairs(&mut self, numbers: std::ops::Range<u64>) {
+        for number in numbers {
+            self.table.append(new_event(number, number / 2), true);
         }
     }
 
