@@ -10,9 +10,10 @@ use std::{
 };
 
 use crate::{
-    CameraId, ColourMatrix, ColourRange, DevicePlanes, Event, EventStep, Frame, FrameTimes,
-    Location, LookRate, Mono, NormBox, Picture, PictureLayout, PixelFormat, Planes, PromptId,
-    PromptText, ScoreSource, Share, TrackId, WallTime,
+    Answer, AnswerBody, CameraId, ColourMatrix, ColourRange, DevicePlanes, Event, EventStep, Frame,
+    FrameTimes, Location, Look, LookRate, LookToken, Mono, NormBox, Picture, PictureLayout,
+    PixelFormat, Planes, Prompt, PromptId, PromptText, PromptView, ScoreSource, Share, StageTimes,
+    Task, TokenCounts, TrackId, WallTime,
 };
 
 /// A step of the event of a person at a camera: of its track with this number. It was seen once.
@@ -46,6 +47,45 @@ pub fn event(camera: &str, track: u64, step: EventStep) -> Event {
         description: None,
         crossing: None,
         camera_size: (2560, 1440),
+    }
+}
+
+/// A prompt about the whole picture.
+pub fn asked(id: &str, revision: u32, task: Task) -> Arc<Prompt> {
+    Arc::new(Prompt {
+        id: PromptId::new(id).expect("a name of a prompt"),
+        revision,
+        task,
+        view: PromptView::default(),
+        adapter: None,
+    })
+}
+
+/// A look without strips that is late from the beginning.
+pub fn look_at(frame: Frame, prompts: &[Arc<Prompt>]) -> Look {
+    Look {
+        frame,
+        prompts: prompts.to_vec(),
+        moved: None,
+        strips: Vec::new(),
+        start_by: Mono::default(),
+        answer_by: Mono::default(),
+        in_pieces: false,
+        token: LookToken::default(),
+    }
+}
+
+/// A complete answer about the whole picture.
+pub fn answer_to(prompt: &Arc<Prompt>, body: AnswerBody) -> Answer {
+    Answer {
+        prompt: Arc::clone(prompt),
+        region: None,
+        body,
+        reasoning: None,
+        truncated: false,
+        unchanged: false,
+        tokens: TokenCounts::default(),
+        marks: StageTimes::default(),
     }
 }
 
@@ -151,12 +191,9 @@ impl Planes for FakeDevicePlanes {
     fn plane(&self, index: usize) -> &[u8] {
         let copy = || {
             self.copies.fetch_add(1, Ordering::Relaxed);
+            let black = self.there.iter().map(|plane| vec![0; plane.len()]);
             match self.lost {
-                true => self
-                    .there
-                    .iter()
-                    .map(|plane| vec![0; plane.len()])
-                    .collect(),
+                true => black.collect(),
                 false => self.there.clone(),
             }
         };

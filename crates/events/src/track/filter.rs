@@ -170,11 +170,8 @@ pub(super) mod tests {
     }
 
     fn scores(filter: &Filter, found: Vec<FoundObject<NormBox>>) -> Vec<f64> {
-        filter
-            .candidates(&found, Location::Box)
-            .iter()
-            .map(|c| c.score)
-            .collect()
+        let candidates = filter.candidates(&found, Location::Box).into_iter();
+        candidates.map(|candidate| candidate.score).collect()
     }
 
     #[test]

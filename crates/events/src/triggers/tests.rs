@@ -1,11 +1,11 @@
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
 use spotter_core::{
-    Answer, AnswerBody, Frame, Look, StageTimes, Task,
-    testing::{frame_at, rate},
+    AnswerBody, Frame, Task,
+    testing::{answer_to, asked, frame_at, look_at, rate},
 };
 
 const HOLD_S: u64 = 20;
@@ -107,13 +107,10 @@ fn signal_for_an_unknown_trigger_names_those_that_exist() {
         let signal = set.signal(camera, &id(trigger), TriggerSignal::Momentary, at(0));
         signal.unwrap_err().to_string()
     };
-    let text = say(&yard, "bell");
-    assert_eq!(
-        text,
-        "no camera yard has triggers; those that have some: gate"
-    );
-    let text = say(&gate.id, "horn");
-    assert_eq!(text, "camera gate has no trigger horn; it has bell, app");
+    let no_camera = "no camera yard has triggers; those that have some: gate";
+    assert_eq!(say(&yard, "bell"), no_camera);
+    let no_trigger = "camera gate has no trigger horn; it has bell, app";
+    assert_eq!(say(&gate.id, "horn"), no_trigger);
 }
 
 /// The looks of the only camera.
@@ -128,47 +125,23 @@ fn frame(camera: &CameraId, number: u64) -> Frame {
     }
 }
 
-fn asked(revision: u32) -> Arc<Prompt> {
+fn person(revision: u32) -> std::sync::Arc<Prompt> {
     let object = "person".to_owned();
-    Arc::new(Prompt {
-        id: spotter_core::PromptId::new("person").unwrap(),
-        revision,
-        task: Task::Detect { object },
-        view: Default::default(),
-        adapter: None,
-    })
+    asked("person", revision, Task::Detect { object })
 }
 
 fn answered(frame: &Frame, revision: u32) -> LookNews {
-    let answer = Answer {
-        prompt: asked(revision),
-        region: None,
-        body: AnswerBody::Boxes(Vec::new()),
-        truncated: false,
-        unchanged: false,
-        reasoning: None,
-        tokens: spotter_core::TokenCounts::default(),
-        marks: StageTimes::default(),
-    };
     LookNews::Answer {
         frame: frame.clone(),
         model_size: (1, 1),
-        since_last: spotter_core::SkippedSinceLast::default(),
-        answer,
+        since_last: Default::default(),
+        answer: answer_to(&person(revision), AnswerBody::Boxes(Vec::new())),
     }
 }
 
 fn late(frame: &Frame, revision: u32) -> LookNews {
-    LookNews::Ended(Outcome::Late(Look {
-        frame: frame.clone(),
-        prompts: vec![asked(revision)],
-        moved: None,
-        strips: Vec::new(),
-        start_by: at(0),
-        answer_by: at(0),
-        in_pieces: false,
-        token: spotter_core::LookToken::default(),
-    }))
+    let look = look_at(frame.clone(), &[person(revision)]);
+    LookNews::Ended(Outcome::Late(look))
 }
 
 #[test]

@@ -51,16 +51,16 @@ fn crossings(line: &LineConfig, path: &[(f64, f64)]) -> Vec<Crossing> {
 /// Crossings to the right and to the left.
 fn counts(line: &LineConfig, path: &[(f64, f64)]) -> [usize; 2] {
     let all = crossings(line, path);
-    [CrossingDirection::ToRight, CrossingDirection::ToLeft].map(|way| {
-        all.iter()
-            .filter(|crossing| crossing.direction == way)
-            .count()
-    })
+    let right = all
+        .iter()
+        .filter(|crossing| crossing.direction == CrossingDirection::ToRight);
+    let right = right.count();
+    [right, all.len() - right]
 }
 
 #[test]
 fn walker_crosses_once_with_direction_time_and_speed() {
-    let path = [(0.3, 0.8), (0.4, 0.8), (0.48, 0.8), (0.58, 0.8), (0.7, 0.8)];
+    let path = [0.3, 0.4, 0.48, 0.58, 0.7].map(|x| (x, 0.8));
     let [crossing] = &crossings(&upright(), &path)[..] else {
         panic!("one crossing")
     };
@@ -80,33 +80,22 @@ fn walker_crosses_once_with_direction_time_and_speed() {
 
 #[test]
 fn walker_that_turns_back_counts_once_in_each_direction() {
-    let path = [
-        (0.4, 0.8),
-        (0.49, 0.8),
-        (0.55, 0.8),
-        (0.49, 0.8),
-        (0.4, 0.8),
-    ];
+    let path = [0.4, 0.49, 0.55, 0.49, 0.4].map(|x| (x, 0.8));
     assert_eq!(counts(&upright(), &path), [1, 1]);
 }
 
 #[test]
 fn box_that_trembles_at_the_line_counts_at_most_once() {
     let trembling = [0.505, 0.495, 0.51, 0.492, 0.508, 0.499];
-    let at = |x: f64| (x, 0.8);
-    let path = |from: f64, to: f64| {
-        let middle = trembling.iter().copied();
-        std::iter::once(from)
-            .chain(middle)
-            .chain([to])
-            .map(at)
-            .collect::<Vec<_>>()
+    let path = |from: &[f64], to: &[f64]| {
+        let xs = [from, &trembling, to].concat();
+        xs.into_iter().map(|x| (x, 0.8)).collect::<Vec<_>>()
     };
-    assert_eq!(counts(&upright(), &path(0.4, 0.4)), [0, 0]);
-    assert_eq!(counts(&upright(), &path(0.4, 0.6)), [0, 1]);
-    assert_eq!(counts(&upright(), &path(0.6, 0.4)), [1, 0]);
+    for (from, to, expected) in [(0.4, 0.4, [0, 0]), (0.4, 0.6, [0, 1]), (0.6, 0.4, [1, 0])] {
+        assert_eq!(counts(&upright(), &path(&[from], &[to])), expected);
+    }
     // It leaves at the line, on the side of its last look.
-    let gone: Vec<_> = std::iter::once(0.4).chain(trembling).map(at).collect();
+    let gone = path(&[0.4], &[]);
     assert_eq!(counts(&upright(), &gone), [0, 0]);
     assert_eq!(counts(&upright(), &gone[..gone.len() - 1]), [0, 1]);
 }

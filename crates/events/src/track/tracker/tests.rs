@@ -4,9 +4,9 @@ use super::*;
 use crate::track::filter::tests::found;
 use spotter_config::{ZoneConfig, ZonePoint, testing::prompt};
 use spotter_core::{
-    AnswerBody, EventStep, FoundObject, Location, Look, NormBox, NormPoint, Presence, PromptState,
-    ScoreSource, StageTimes, Task, TrackId, UpdateReason, ZoneId, duration_from_secs,
-    testing::{frame_at, share},
+    AnswerBody, EventStep, FoundObject, Location, NormBox, NormPoint, Presence, PromptState,
+    ScoreSource, Task, TrackId, UpdateReason, ZoneId, duration_from_secs,
+    testing::{answer_to, frame_at, look_at, share},
 };
 
 mod describe;
@@ -31,26 +31,16 @@ fn tracker(camera: CameraConfig) -> Tracker {
 }
 
 fn asked(revision: u32, task: Task) -> Arc<Prompt> {
-    Arc::new(Prompt {
-        view: Default::default(),
-        id: PromptId::new("person").unwrap(),
-        revision,
-        task,
-        adapter: None,
-    })
+    spotter_core::testing::asked("person", revision, task)
+}
+
+fn detect(object: &str) -> Task {
+    let object = object.to_owned();
+    Task::Detect { object }
 }
 
 fn answer(revision: u32, body: AnswerBody) -> Answer {
-    Answer {
-        region: None,
-        prompt: asked(revision, prompt("person").task),
-        body,
-        truncated: false,
-        unchanged: false,
-        reasoning: None,
-        tokens: spotter_core::TokenCounts::default(),
-        marks: StageTimes::default(),
-    }
+    answer_to(&asked(revision, detect("person")), body)
 }
 
 /// The answer `text` to this question.
@@ -60,24 +50,13 @@ fn says(question: &Arc<Prompt>, text: &str) -> Answer {
         score: 0.75,
         source: ScoreSource::TokenProb,
     };
-    Answer {
-        prompt: Arc::clone(question),
-        ..answer(1, body)
-    }
+    answer_to(question, body)
 }
 
 /// A look at that second with these prompts, which is late.
 fn late(tracker: &mut Tracker, second: f64, prompts: &[Arc<Prompt>]) -> Vec<PromptChange> {
-    tracker.unanswered(&Look {
-        moved: None,
-        strips: Vec::new(),
-        frame: frame_at(&gate(), seconds(second)),
-        prompts: prompts.to_vec(),
-        start_by: Mono::default(),
-        answer_by: Mono::default(),
-        in_pieces: false,
-        token: spotter_core::LookToken::default(),
-    })
+    let frame = frame_at(&gate(), seconds(second));
+    tracker.unanswered(&look_at(frame, prompts))
 }
 
 /// What the answer `text` to a question asked once leads to; `None` when the question is settled.
@@ -110,6 +89,16 @@ fn at(after: f64) -> (Mono, WallTime) {
 fn look(tracker: &mut Tracker, second: f64, answer: &Answer) -> TrackedAnswer {
     let frame = frame_at(&gate(), seconds(second));
     tracker.update(&frame, answer).unwrap()
+}
+
+/// Updates the tracker with these boxes at that second.
+fn see(tracker: &mut Tracker, second: f64, boxes: Vec<FoundObject<NormBox>>) -> TrackedAnswer {
+    look(tracker, second, &answer(1, AnswerBody::Boxes(boxes)))
+}
+
+/// A person at `x` with feet at 0.8.
+fn person_at(x: f64) -> Vec<FoundObject<NormBox>> {
+    vec![found(x - 0.05, 0.4, x + 0.05, 0.8, 0.9)]
 }
 
 fn present(change: &PromptChange) -> Option<Presence> {
@@ -184,8 +173,7 @@ fn states(
 fn steps(tracker: &mut Tracker, looks: &[Vec<FoundObject<NormBox>>]) -> Vec<(usize, Event)> {
     let mut published = Vec::new();
     for (second, boxes) in looks.iter().enumerate() {
-        let found = answer(1, AnswerBody::Boxes(boxes.clone()));
-        let events = look(tracker, second as f64, &found).change.events;
+        let events = see(tracker, second as f64, boxes.clone()).change.events;
         published.extend(events.into_iter().map(|event| (second, event)));
     }
     published
@@ -226,22 +214,23 @@ fn presence_and_count_are_published_on_change_only() {
 #[test]
 fn disabled_camera_publishes_unknown_once() {
     let mut tracker = with_people(camera(), 1);
-    let lost = tracker.suspend(&gate(), EndReason::Disabled, at(2.0).1);
+    let suspend =
+        |tracker: &mut Tracker, second| tracker.suspend(&gate(), EndReason::Disabled, at(second).1);
+    let lost = suspend(&mut tracker, 2.0);
     assert_eq!(lost.len(), 1, "the dog had no state");
     assert_eq!(lost[0].prompt.as_str(), "person");
     assert_unknown(&lost[0]);
-    assert_eq!(lost[0].states.len(), 2);
-    let ends = all_events(&lost);
-    assert_eq!(ends.len(), 1);
-    assert_end(&ends, EndReason::Disabled);
-    assert_eq!(ends[0].last_seen, at(1.0).1);
-    assert_eq!(ends[0].ended, Some(at(2.0).1));
-    assert_eq!(tracker.suspend(&gate(), EndReason::Disabled, at(2.0).1), []);
+    let [end] = &lost[0].events[..] else {
+        panic!("{lost:?}")
+    };
+    assert_eq!(end.step, EventStep::End(EndReason::Disabled));
+    assert_eq!((end.last_seen, end.ended), (at(1.0).1, Some(at(2.0).1)));
+    assert_eq!(suspend(&mut tracker, 2.0), []);
     // Answers that were under way change nothing.
-    for second in 3..6 {
-        assert_ignored(&mut tracker, f64::from(second), &people(1, 1));
+    for second in [3.0, 4.0, 5.0] {
+        assert_ignored(&mut tracker, second, &people(1, 1));
     }
-    assert_eq!(tracker.suspend(&gate(), EndReason::Disabled, at(6.0).1), []);
+    assert_eq!(suspend(&mut tracker, 6.0), []);
     // When the camera resumes, the tracker reports the first confirmed state again.
     tracker.resume(&gate());
     let seen = states(&mut tracker, 10, &[people(1, 1), people(1, 1)]);
@@ -274,11 +263,10 @@ fn a_short_silence_changes_nothing() {
     assert_eq!(tracks(&after), before);
     assert!(after.change.is_empty());
     // The result is the same when an answer ends the interruption before a tick notices it.
-    let late = look(&mut tracker, 60.0, &people(1, 2));
-    assert_eq!(present(&late.change), Some(Presence::Unknown));
-    let ends = late.change.events;
-    let steps: Vec<EventStep> = ends.iter().map(|end| end.step).collect();
-    assert_eq!(steps, [EventStep::End(EndReason::CameraLost); 2]);
+    let late = look(&mut tracker, 60.0, &people(1, 2)).change;
+    assert_eq!(present(&late), Some(Presence::Unknown));
+    let steps = late.events.iter().map(|end| end.step);
+    assert!(steps.eq([EventStep::End(EndReason::CameraLost); 2]));
 }
 
 #[test]
@@ -296,13 +284,13 @@ fn new_words_start_from_nothing_and_old_answers_are_dropped() {
 #[test]
 fn a_question_has_an_answer_and_no_presence() {
     let mut site = camera();
-    let question = "Is the gate open?".to_owned();
-    site.prompts[0].task = Task::Query {
-        question,
+    let task = Task::Query {
+        question: "Is the gate open?".to_owned(),
         choices: Vec::new(),
         options: Default::default(),
     };
-    let question = asked(1, site.prompts[0].task.clone());
+    site.prompts[0].task = task.clone();
+    let question = asked(1, task);
     let mut tracker = tracker(site);
     let says = |text: &str| says(&question, text);
     assert_eq!(look(&mut tracker, 0.0, &says("Yes")).change.states, []);
@@ -327,8 +315,9 @@ fn configuration_change_keeps_unaffected_tracks() {
     site.zones.push(zone("all", 0.0, 1.0));
     let changes = tracker.configure(&site, at(3.0).1);
     let of = |changes: &[PromptChange], prompt: &str| {
-        let of = |change: &&PromptChange| change.prompt.as_str() == prompt;
-        changes.iter().find(of).cloned().unwrap()
+        let mut changes = changes.iter();
+        let found = changes.find(|change| change.prompt.as_str() == prompt);
+        found.cloned().unwrap()
     };
     let states = ["right", "all"].map(|zone| {
         let (zone, count) = (ZoneId::new(zone).unwrap(), None);
@@ -339,20 +328,14 @@ fn configuration_change_keeps_unaffected_tracks() {
     assert_eq!(tracks(&answer), std::slice::from_ref(&track));
     assert_eq!(tracker.open_events().count(), 1);
     // A new text starts new tracks.
-    site.prompts[0].task = Task::Detect {
-        object: "child".into(),
-    };
+    site.prompts[0].task = detect("child");
     let changes = tracker.configure(&site, at(5.0).1);
     let published = of(&changes, "person");
     assert_unknown(&published);
     assert_end(&published.events, EndReason::PromptChanged);
     // An answer to the old text.
     assert_ignored(&mut tracker, 6.0, &people(1, 1));
-    let children = Answer {
-        region: None,
-        prompt: asked(2, site.prompts[0].task.clone()),
-        ..people(2, 1)
-    };
+    let children = answer_to(&asked(2, detect("child")), people(2, 1).body);
     let answer = look(&mut tracker, 7.0, &children);
     // One look is enough now.
     assert_eq!(present(&answer.change), Some(Presence::On));

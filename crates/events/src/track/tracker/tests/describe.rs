@@ -1,7 +1,7 @@
 //! Events whose object is described.
 
 use super::*;
-use spotter_core::{NormBox, PromptRegion, StripShape};
+use spotter_core::{PromptRegion, StripShape};
 
 fn describing() -> CameraConfig {
     let mut site = camera();
@@ -14,11 +14,17 @@ fn hear(tracker: &mut Tracker, second: f64, question: &Arc<Prompt>, text: &str) 
 }
 
 fn looks(tracker: &mut Tracker, seconds: std::ops::Range<u32>, count: usize) -> PromptChange {
-    let mut last = None;
-    for second in seconds {
-        last = Some(look(tracker, f64::from(second), &people(1, count)).change);
-    }
-    last.unwrap()
+    let looks = seconds.map(|second| look(tracker, f64::from(second), &people(1, count)).change);
+    looks.last().unwrap()
+}
+
+/// The part of the picture that a question is about, and the object of its event: from left to right.
+fn part_and_object(question: &Prompt, event: &Event) -> [(f64, f64); 2] {
+    let (PromptRegion::Fixed(region), Location::Box(seen)) = (question.view.region, event.location)
+    else {
+        panic!("{question:?}");
+    };
+    [region.norm_box(), seen].map(|area| (area.x0, area.x1))
 }
 
 #[test]
@@ -34,13 +40,8 @@ fn description_of_a_new_event_is_an_update() {
     };
     assert_eq!(question.task.text(), "What is the person doing?");
     assert!(question.task.is_free_text() && question.view.width_max.is_none());
-    let (PromptRegion::Fixed(region), Location::Box(seen)) = (question.view.region, new.location)
-    else {
-        panic!("{question:?}");
-    };
-    let region = region.norm_box();
-    let contains = |outer: NormBox, inner: NormBox| outer.x0 <= inner.x0 && inner.x1 <= outer.x1;
-    assert!(contains(region, seen) && region.x1 - region.x0 <= 2.01 * (seen.x1 - seen.x0));
+    let [(from, to), seen] = part_and_object(question, new);
+    assert!(from <= seen.0 && seen.1 <= to && to - from <= 2.01 * (seen.1 - seen.0));
 
     let described = hear(&mut tracker, 1.2, question, " It waves. ");
     let [update] = &described.events[..] else {
@@ -67,17 +68,9 @@ fn description_of_a_strip_sees_more_around_the_object() {
     let change = looks(&mut tracker, 0..2, 1);
     let question = &change.questions[0];
     assert_eq!(question.view.strip, strip);
-    let (PromptRegion::Fixed(region), Location::Box(seen)) =
-        (question.view.region, change.events[0].location)
-    else {
-        panic!("{question:?}");
-    };
-    let region = region.norm_box();
-    let margin = (region.x1 - seen.x1) / (seen.x1 - seen.x0);
-    assert!(
-        (0.99..=1.01).contains(&margin),
-        "{region:?} around {seen:?}"
-    );
+    let [(_, to), seen] = part_and_object(question, &change.events[0]);
+    let margin = (to - seen.1) / (seen.1 - seen.0);
+    assert!((0.99..=1.01).contains(&margin), "{margin}");
 }
 
 #[test]
@@ -90,10 +83,8 @@ fn description_follows_the_yes_of_the_verification() {
     let begun = hear(&mut tracker, 1.5, &asked.questions[0], "Yes");
     assert_eq!(begun.events[0].step, EventStep::New);
     let described = hear(&mut tracker, 1.7, &begun.questions[0], "It waves.");
-    assert_eq!(
-        described.events[0].description.as_deref(),
-        Some("It waves.")
-    );
+    let text = described.events[0].description.as_deref();
+    assert_eq!(text, Some("It waves."));
 }
 
 #[test]
@@ -132,8 +123,6 @@ fn description_of_an_ended_event_is_ignored() {
     let mut tracker = tracker(describing());
     let questions = looks(&mut tracker, 0..2, 1).questions;
     looks(&mut tracker, 2..12, 0);
-    assert_eq!(
-        hear(&mut tracker, 12.0, &questions[0], "It waves.").events,
-        []
-    );
+    let change = hear(&mut tracker, 12.0, &questions[0], "It waves.");
+    assert_eq!(change.events, []);
 }

@@ -13,41 +13,47 @@ fn right() -> ZoneId {
     ZoneId::new("right").unwrap()
 }
 
-fn person_at(x: f64) -> Vec<FoundObject<NormBox>> {
-    vec![found(x - 0.05, 0.4, x + 0.05, 0.8, 0.9)]
-}
-
-/// The seconds and steps of the messages about dwelling, with the time on the right.
-fn dwell_steps(published: &[(usize, Event)]) -> Vec<(usize, UpdateReason, f64)> {
-    let step = |(second, event): &(usize, Event)| match event.step {
-        EventStep::Update(reason @ (UpdateReason::Dwell | UpdateReason::DwellEnd)) => {
-            Some((*second, reason, time_right(event)))
-        }
-        _ => None,
-    };
-    published.iter().filter_map(step).collect()
-}
-
 fn time_right(event: &Event) -> f64 {
     let mut times = event.dwell.iter();
     let right = times.find(|dwell| dwell.zone == right()).unwrap();
     right.time.as_secs_f64()
 }
 
-/// What the looks at these seconds published about dwelling on the right.
-fn dwell_states(looks: &[Vec<FoundObject<NormBox>>]) -> Vec<(usize, Presence)> {
+/// What looks once a second published about dwelling on the right: messages with the time there, and states.
+type Dwelling = (Vec<(usize, UpdateReason, f64)>, Vec<(usize, Presence)>);
+
+fn dwelling(looks: &[Vec<FoundObject<NormBox>>]) -> Dwelling {
     let mut tracker = tracker(dwelling_right());
-    let mut all = Vec::new();
+    let (mut messages, mut all) = (Vec::new(), Vec::new());
     for (second, boxes) in looks.iter().enumerate() {
-        let found = answer(1, AnswerBody::Boxes(boxes.clone()));
-        for state in look(&mut tracker, second as f64, &found).change.states {
+        let change = see(&mut tracker, second as f64, boxes.clone()).change;
+        for event in &change.events {
+            let dwells = event.dwell.iter().any(|dwell| dwell.is_dwelling);
+            assert!(!dwells || event.step != EventStep::New);
+            if let EventStep::Update(reason @ (UpdateReason::Dwell | UpdateReason::DwellEnd)) =
+                event.step
+            {
+                messages.push((second, reason, time_right(event)));
+            }
+        }
+        for state in change.states {
             if let PromptState::Dwell { zone, presence } = state {
                 assert_eq!(zone, right());
                 all.push((second, presence));
             }
         }
     }
-    all
+    (messages, all)
+}
+
+/// The object entered at 1.5 and left at 7.5. No look saw it there for three seconds at the second 10.
+fn of_visit() -> Dwelling {
+    let begin = (5, UpdateReason::Dwell, 3.5);
+    let states = [(1, Presence::Off), (5, Presence::On), (10, Presence::Off)];
+    (
+        vec![begin, (10, UpdateReason::DwellEnd, 6.0)],
+        states.into(),
+    )
 }
 
 /// On the left at the seconds 0 and 1, on the right from 2 to 7, and then on the left.
@@ -57,33 +63,10 @@ fn visit() -> Vec<Vec<FoundObject<NormBox>>> {
 }
 
 #[test]
-fn dwelling_is_published_when_it_begins_and_when_it_ends() {
-    let mut tracker = tracker(dwelling_right());
-    let published = steps(&mut tracker, &visit());
-    // The object entered at 1.5 and left at 7.5. No look saw it there for three seconds at the second 10.
-    let expected = [
-        (5, UpdateReason::Dwell, 3.5),
-        (10, UpdateReason::DwellEnd, 6.0),
-    ];
-    assert_eq!(dwell_steps(&published), expected);
-    assert!(!published.iter().any(|(_, event)| {
-        let dwells = event.dwell.iter().any(|dwell| dwell.is_dwelling);
-        dwells && event.step == EventStep::New
-    }));
-    let states = dwell_states(&visit());
-    let expected = [(1, Presence::Off), (5, Presence::On), (10, Presence::Off)];
-    assert_eq!(states, expected);
-}
-
-#[test]
 fn detection_has_the_times_in_its_zones() {
     let mut tracker = tracker(dwelling_right());
     for (second, boxes) in visit().into_iter().enumerate().take(6) {
-        let answer = look(
-            &mut tracker,
-            second as f64,
-            &answer(1, AnswerBody::Boxes(boxes)),
-        );
+        let answer = see(&mut tracker, second as f64, boxes);
         let [object] = answer.body.objects() else {
             panic!("{answer:?}")
         };
@@ -97,24 +80,17 @@ fn detection_has_the_times_in_its_zones() {
 }
 
 #[test]
-fn short_occlusion_or_a_box_outside_does_not_end_dwelling() {
+fn dwelling_is_published_over_a_short_occlusion_or_a_box_outside() {
+    assert_eq!(dwelling(&visit()), of_visit());
     for gap in [Vec::new(), person_at(0.42)] {
         let mut looks = visit();
         (looks[4], looks[6]) = (gap.clone(), gap.clone());
-        let mut tracker = tracker(dwelling_right());
-        let published = steps(&mut tracker, &looks);
-        let expected = [
-            (5, UpdateReason::Dwell, 3.5),
-            (10, UpdateReason::DwellEnd, 6.0),
-        ];
-        assert_eq!(dwell_steps(&published), expected, "{gap:?}");
+        assert_eq!(dwelling(&looks), of_visit(), "{gap:?}");
     }
     // Three seconds without the object end its track, so the next one begins with 0.
     let mut looks = visit();
     looks.splice(4..4, vec![Vec::new(); 4]);
-    let mut tracker = tracker(dwelling_right());
-    let published = steps(&mut tracker, &looks);
-    assert_eq!(dwell_steps(&published)[0], (11, UpdateReason::Dwell, 3.0));
+    assert_eq!(dwelling(&looks).0[0], (11, UpdateReason::Dwell, 3.0));
 }
 
 #[test]
@@ -122,13 +98,13 @@ fn object_that_leaves_the_picture_ends_dwelling_with_its_event() {
     let mut looks = visit();
     looks.truncate(8);
     looks.extend(vec![Vec::new(); 4]);
-    let mut tracker = tracker(dwelling_right());
-    let published = steps(&mut tracker, &looks);
-    assert_eq!(dwell_steps(&published).len(), 1);
+    let (messages, states) = dwelling(&looks);
+    assert_eq!(messages.len(), 1);
+    assert_eq!(states.last(), Some(&(10, Presence::Off)));
+    let published = steps(&mut tracker(dwelling_right()), &looks);
     let (second, last) = published.last().unwrap();
     assert_eq!((*second, last.step), (10, EventStep::End(EndReason::Left)));
     assert!((time_right(last) - 5.5).abs() < 1e-9);
-    assert_eq!(dwell_states(&looks).last(), Some(&(10, Presence::Off)));
 }
 
 #[test]
@@ -138,8 +114,7 @@ fn event_that_starts_late_reports_its_dwelling_afterwards() {
     let mut tracker = tracker(site);
     let mut question = None;
     for second in 0..6 {
-        let here = answer(1, AnswerBody::Boxes(person_at(0.52)));
-        let answer = look(&mut tracker, f64::from(second), &here);
+        let answer = see(&mut tracker, f64::from(second), person_at(0.52));
         question = question.or(answer.change.questions.first().cloned());
     }
     let started = hear(&mut tracker, 5.5, &question.unwrap(), "Yes").unwrap();
@@ -149,7 +124,6 @@ fn event_that_starts_late_reports_its_dwelling_afterwards() {
         presence: Presence::On,
     };
     assert_eq!(started.states, [dwells]);
-    let here = answer(1, AnswerBody::Boxes(person_at(0.52)));
-    let next = look(&mut tracker, 6.0, &here).change.events;
+    let next = see(&mut tracker, 6.0, person_at(0.52)).change.events;
     assert_eq!(next[0].step, EventStep::Update(UpdateReason::Dwell));
 }

@@ -44,12 +44,8 @@ fn a_still_thing_is_one_event() {
         (150, minute),
     ];
     assert_eq!(kinds(&published), expected);
-    let first = &published[0].1;
-    assert!(
-        published
-            .iter()
-            .all(|(_, event)| event.track == first.track)
-    );
+    let first = &published[0].1.track;
+    assert!(published.iter().all(|(_, event)| event.track == *first));
     assert!(published[1].1.still);
 }
 
@@ -83,19 +79,15 @@ fn better_score_is_published_only_beyond_a_margin() {
 #[test]
 fn zones_are_published_in_the_order_of_entry() {
     let mut tracker = tracker(zoned());
-    let mut counts = Vec::new();
-    let mut published = Vec::new();
+    let (mut counts, mut published) = (Vec::new(), Vec::new());
     for second in 0..20 {
-        let x = (0.1 + 0.05 * f64::from(second)).min(0.85);
-        let boxes = AnswerBody::Boxes(vec![found(x, 0.3, x + 0.06, 0.6, 0.9)]);
-        let answer = look(&mut tracker, f64::from(second), &answer(1, boxes));
-        for state in answer.change.states {
-            if let PromptState::ZoneCount { zone, count } = state {
-                counts.push((second, zone.to_string(), count));
-            }
-        }
-        let events = answer.change.events.into_iter();
-        published.extend(events.map(|event| (second, event)));
+        let x = (0.13 + 0.05 * second as f64).min(0.88);
+        let change = see(&mut tracker, second as f64, person_at(x)).change;
+        counts.extend(change.states.iter().filter_map(|state| match state {
+            PromptState::ZoneCount { zone, count } => Some((second, zone.to_string(), *count)),
+            _ => None,
+        }));
+        published.extend(change.events);
     }
     let expected = [
         (1, "left", Some(1)),
@@ -105,14 +97,12 @@ fn zones_are_published_in_the_order_of_entry() {
     ];
     let expected = expected.map(|(second, zone, count)| (second, zone.to_owned(), count));
     assert_eq!(counts, expected);
-    let zones = published.iter();
-    let zones = zones.map(|(second, event)| (*second, event.zones.len()));
-    assert_eq!(zones.collect::<Vec<_>>(), [(1, 1), (8, 2), (11, 1)]);
-    let (_, last) = published.last().unwrap();
+    let zones = published.iter().map(|event| event.zones.len());
+    assert!(zones.eq([1, 2, 1]));
+    let last = published.last().unwrap();
     assert_eq!(last.step, EventStep::Update(UpdateReason::Zones));
-    let entered: Vec<&str> = last.entered_zones.iter().map(ZoneId::as_str).collect();
-    assert_eq!(last.zones[0].as_str(), "right");
-    assert_eq!(entered, ["left", "right"]);
+    let entered = last.entered_zones.iter().map(ZoneId::as_str);
+    assert!(entered.eq(["left", "right"]) && last.zones[0].as_str() == "right");
     // Without looks, the counts of the zones are unknown too.
     let lost = tick(&mut tracker, 60.0);
     let is_unknown =
@@ -125,17 +115,12 @@ fn only_zones_of_the_prompt_are_counted() {
     let mut site = zoned();
     site.prompts[0].zones = vec![ZoneId::new("left").unwrap()];
     let mut tracker = tracker(site);
-    let zones = |tracker: &Tracker| {
-        let states = tracker.all_states();
-        let of = |index: usize| {
-            let is = |state: &&PromptState| matches!(state, PromptState::ZoneCount { .. });
-            states[index].states.iter().filter(is).count()
-        };
-        (of(0), of(1))
-    };
-    assert_eq!(zones(&tracker), (2, 1), "dog, person");
-    let right = answer(1, AnswerBody::Boxes(vec![found(0.7, 0.3, 0.8, 0.6, 0.9)]));
-    assert_eq!(look(&mut tracker, 0.0, &right).body.objects(), []);
+    let zones = tracker.all_states().into_iter().map(|change| {
+        let is_of_zone = |state: &&PromptState| matches!(state, PromptState::ZoneCount { .. });
+        change.states.iter().filter(is_of_zone).count()
+    });
+    assert_eq!(zones.collect::<Vec<_>>(), [2, 1], "dog, person");
+    assert_eq!(see(&mut tracker, 0.0, person_at(0.75)).body.objects(), []);
 }
 
 #[test]

@@ -32,10 +32,6 @@ fn at_midnight() -> Option<WeeklyTime> {
     })
 }
 
-fn person_at(x: f64) -> Vec<FoundObject<NormBox>> {
-    vec![found(x - 0.03, 0.4, x + 0.03, 0.8, 0.9)]
-}
-
 /// Three looks at a person who walks over the line to the right.
 fn walk_in() -> [Vec<FoundObject<NormBox>>; 3] {
     [0.4, 0.45, 0.55].map(person_at)
@@ -43,25 +39,23 @@ fn walk_in() -> [Vec<FoundObject<NormBox>>; 3] {
 
 /// The crossings in these events: direction and count.
 fn crossings(published: &[(usize, Event)]) -> Vec<(String, u64)> {
-    let crossings = published
-        .iter()
-        .filter_map(|(_, event)| event.crossing.as_ref());
-    crossings
-        .map(|crossing| (crossing.direction.to_string(), crossing.count))
-        .collect()
+    let crossings = published.iter().filter_map(|(_, event)| {
+        let crossing = event.crossing.as_ref()?;
+        Some((crossing.direction.to_string(), crossing.count))
+    });
+    crossings.collect()
 }
 
 /// The counts in these changes: in and out.
 fn line_counts(changes: &[PromptChange]) -> Vec<(String, u64)> {
     let states = changes.iter().flat_map(|change| &change.states);
-    states
-        .filter_map(|state| match state {
-            PromptState::LineCount {
-                direction, count, ..
-            } => Some((direction.to_string(), *count)),
-            _ => None,
-        })
-        .collect()
+    let counts = states.filter_map(|state| match state {
+        PromptState::LineCount {
+            direction, count, ..
+        } => Some((direction.to_string(), *count)),
+        _ => None,
+    });
+    counts.collect()
 }
 
 fn counted(way: &str, count: u64) -> (String, u64) {
@@ -85,11 +79,7 @@ fn crossing_is_counted_and_published_with_its_track() {
     let all = line_counts(&tracker.all_states());
     assert_eq!(all, [counted("in", 1), counted("out", 0)]);
     // The other messages of the event do not repeat it.
-    let back = look(
-        &mut tracker,
-        3.0,
-        &answer(1, AnswerBody::Boxes(person_at(0.45))),
-    );
+    let back = see(&mut tracker, 3.0, person_at(0.45));
     assert_eq!(line_counts(&[back.change]), [counted("out", 1)]);
     let end = all_events(&tracker.suspend(&gate(), EndReason::Disabled, at(4.0).1));
     assert_eq!(end[0].crossing, None);
@@ -101,14 +91,8 @@ fn crossing_before_the_confirmation_counts_later_or_never() {
     let quick = [0.45, 0.55].map(person_at);
     assert_eq!(crossings(&steps(&mut tracker, &quick)), [counted("in", 1)]);
     let mut tracker = self::tracker(with_door());
-    let once: Vec<_> = [
-        person_at(0.3),
-        Vec::new(),
-        Vec::new(),
-        Vec::new(),
-        person_at(0.7),
-    ]
-    .into();
+    let mut once = vec![Vec::new(); 5];
+    (once[0], once[4]) = (person_at(0.3), person_at(0.7));
     assert_eq!(crossings(&steps(&mut tracker, &once)), []);
 }
 
@@ -137,28 +121,16 @@ fn crossing_waits_for_the_second_look_with_the_event() {
     let mut site = with_door();
     site.prompts[0].verify = Some("Is it a person?".into());
     let mut tracker = tracker(site);
-    let looks = walk_in().map(|boxes| answer(1, AnswerBody::Boxes(boxes)));
-    let answers = [0, 1, 2].map(|second| look(&mut tracker, second as f64, &looks[second]));
+    let mut second = -1.0;
+    let answers = walk_in().map(|boxes| {
+        second += 1.0;
+        see(&mut tracker, second, boxes)
+    });
     assert_eq!(line_counts(&tracker.all_states())[0], counted("in", 0));
-    let question = answers[1].change.questions[0].clone();
-    let yes = Answer {
-        prompt: question,
-        ..answer(
-            1,
-            AnswerBody::Text {
-                text: "Yes".into(),
-                score: 0.8,
-                source: ScoreSource::TokenProb,
-            },
-        )
-    };
-    let frame = frame_at(&gate(), seconds(2.0));
-    assert_eq!(tracker.settled(&frame, &yes).unwrap().events.len(), 1);
-    let next = look(
-        &mut tracker,
-        3.0,
-        &answer(1, AnswerBody::Boxes(person_at(0.6))),
-    );
+    let question = &answers[1].change.questions[0];
+    let yes = hear(&mut tracker, 2.0, question, "Yes").unwrap();
+    assert_eq!(yes.events.len(), 1);
+    let next = see(&mut tracker, 3.0, person_at(0.6));
     assert_eq!(line_counts(&[next.change]), [counted("in", 1)]);
 }
 
@@ -192,11 +164,7 @@ fn line_is_reset_by_command_and_once_by_its_time() {
     let reset = tracker.reset_line(&gate(), &door(), at(4.0).1);
     assert_eq!(line_counts(&reset), [counted("in", 0)]);
     assert_eq!(tracker.reset_line(&gate(), &door(), at(5.0).1), []);
-    let again = look(
-        &mut tracker,
-        6.0,
-        &answer(1, AnswerBody::Boxes(person_at(0.45))),
-    );
+    let again = see(&mut tracker, 6.0, person_at(0.45));
     assert_eq!(line_counts(&[again.change]), [counted("out", 1)]);
     assert_eq!(line_counts(&tick(&mut tracker, day - 1.0)), []);
     assert_eq!(line_counts(&tick(&mut tracker, day)), [counted("out", 0)]);
@@ -224,9 +192,10 @@ fn counts_outlive_a_boot_before_the_clock_is_set() {
     let mut after = tracker(site);
     after.restore_line_counts(&records);
     // A box without a battery starts in 1970, until it has the time of the network.
-    assert_eq!(line_counts(&tick(&mut after, 60.0)), []);
-    assert_eq!(line_counts(&tick(&mut after, today + 15.0 * hour)), []);
+    for second in [60.0, today + 15.0 * hour] {
+        assert_eq!(line_counts(&tick(&mut after, second)), []);
+    }
     assert_eq!(after.line_counts(), records);
-    let midnight = line_counts(&tick(&mut after, today + day));
-    assert_eq!(midnight, [counted("in", 0)]);
+    let midnight = tick(&mut after, today + day);
+    assert_eq!(line_counts(&midnight), [counted("in", 0)]);
 }

@@ -12,11 +12,9 @@ type Sides = [f64; 4];
 fn names(pause_s: f64, looks: &[Vec<Sides>]) -> Vec<Vec<String>> {
     let mut tracker = tracker(camera());
     let mut name = |(index, boxes): (usize, &Vec<Sides>)| {
-        let boxes = boxes
-            .iter()
-            .map(|&[x0, y0, x1, y1]| found(x0, y0, x1, y1, 0.9));
-        let answer = answer(1, AnswerBody::Boxes(boxes.collect()));
-        let tracks = tracks(&look(&mut tracker, index as f64 * pause_s, &answer));
+        let found = |&[x0, y0, x1, y1]: &Sides| found(x0, y0, x1, y1, 0.9);
+        let boxes = boxes.iter().map(found).collect();
+        let tracks = tracks(&see(&mut tracker, index as f64 * pause_s, boxes));
         tracks.iter().map(TrackId::to_string).collect()
     };
     looks.iter().enumerate().map(&mut name).collect()

@@ -21,8 +21,7 @@ fn checked(looks: &[(u64, Vec<FoundObject<NormBox>>)]) -> Vec<TrackedAnswer> {
     let mut published = Vec::new();
     for (step_ms, boxes) in looks {
         now_ms += step_ms;
-        let body = AnswerBody::Boxes(boxes.clone());
-        let answer = look(&mut tracker, now_ms as f64 / 1000.0, &answer(1, body));
+        let answer = see(&mut tracker, now_ms as f64 / 1e3, boxes.clone());
         let tracks = tracks(&answer);
         let distinct: BTreeSet<_> = tracks.iter().collect();
         assert_eq!(distinct.len(), tracks.len(), "two objects have one track");
@@ -89,8 +88,7 @@ proptest! {
             let off = |side: usize, size: f64| 0.05 * size * jitter[4 * index + side];
             let place = found(x + off(0, w), y + off(1, h), x + w + off(2, w), y + h + off(3, h), 0.9);
             let boxes = if seen { vec![place] } else { vec![] };
-            let answer = look(&mut tracker, now_ms as f64 / 1e3, &answer(1, AnswerBody::Boxes(boxes)));
-            ids.extend(tracks(&answer));
+            ids.extend(tracks(&see(&mut tracker, now_ms as f64 / 1e3, boxes)));
         }
         prop_assert_eq!(ids.len(), 1);
         prop_assert!(tracker.open_events().count() == 1);

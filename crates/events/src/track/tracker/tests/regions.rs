@@ -1,7 +1,7 @@
 //! A prompt that looks where something moved, and one whose region stays.
 
 use super::*;
-use spotter_core::{PromptRegion, PromptView, RegionBox, TrackedObject};
+use spotter_core::{PromptRegion, RegionBox, TrackedObject};
 
 const LEFT: NormBox = NormBox {
     x0: 0.0,
@@ -21,11 +21,7 @@ fn with_region(region: PromptRegion) -> Tracker {
     person.region = region;
     person.dwell = [(ZoneId::new("left").unwrap(), seconds(10.0))].into();
     let mut gate = spotter_config::testing::camera("gate", vec![person]);
-    gate.zones = vec![ZoneConfig {
-        id: ZoneId::new("left").unwrap(),
-        polygon: vec![(0.0, 0.0), (0.45, 0.0), (0.45, 1.0), (0.0, 1.0)],
-        point: ZonePoint::Bottom,
-    }];
+    gate.zones = vec![zone("left", 0.0, 0.45)];
     tracker(gate)
 }
 
@@ -47,19 +43,10 @@ fn seen_in(
 
 /// Boxes in an answer about this part of the picture.
 fn about(region: PromptRegion, part: Option<NormBox>, boxes: Vec<FoundObject<NormBox>>) -> Answer {
-    let answer = answer(1, AnswerBody::Boxes(boxes));
-    let view = PromptView {
-        region,
-        ..PromptView::default()
-    };
-    Answer {
-        prompt: Arc::new(Prompt {
-            view,
-            ..(*answer.prompt).clone()
-        }),
-        region: part,
-        ..answer
-    }
+    let mut answer = answer(1, AnswerBody::Boxes(boxes));
+    Arc::make_mut(&mut answer.prompt).view.region = region;
+    answer.region = part;
+    answer
 }
 
 fn objects(answer: &TrackedAnswer) -> &[TrackedObject] {
@@ -78,36 +65,26 @@ fn region_that_moves_keeps_tracks_presence_and_zones() {
     // Something moves elsewhere for twenty seconds, where another person is found.
     for second in 2..22 {
         let other = at(f64::from(second), Some(RIGHT), &[0.6]);
+        let (events, states) = (&other.change.events, &other.change.states);
         let ends = |event: &Event| matches!(event.step, EventStep::End(_));
-        assert!(!other.change.events.iter().any(ends), "{second}");
+        assert!(!events.iter().any(ends), "{second}");
         assert_ne!(objects(&other)[0].track, track);
         let left =
             |state: &PromptState| matches!(state, PromptState::ZoneCount { count: Some(0), .. });
-        assert!(!other.change.states.iter().any(left), "{second}");
+        assert!(!states.iter().any(left), "{second}");
+        // An object that waits is still there.
         let dwells = |event: &Event| event.step == EventStep::Update(UpdateReason::Dwell);
-        let begins_to_dwell = other.change.events.iter().any(dwells);
-        assert_eq!(
-            begins_to_dwell,
-            second == 10,
-            "{second}: an object that waits is still there"
-        );
-        if second == 3 {
-            assert_eq!(
-                count(&other.change),
-                Some(Some(2)),
-                "one is seen, one waits"
-            );
-        }
+        assert_eq!(events.iter().any(dwells), second == 10, "{second}");
+        // One is seen, one waits.
+        let both = (second == 3).then_some(Some(2));
+        assert_eq!(count(&other.change), both, "{second}");
     }
     let back = at(22.0, Some(LEFT), &[0.2]);
     assert_eq!(objects(&back)[0].track, track);
     // Now it leaves: looks at its place do not find it, and the other one waits.
-    let gone: Vec<TrackedAnswer> = (23..30)
-        .map(|second| at(f64::from(second), Some(LEFT), &[]))
-        .collect();
-    let ended = gone.iter().flat_map(|answer| &answer.change.events);
-    let ended: Vec<&TrackId> = ended.map(|event| &event.track).collect();
-    assert_eq!(ended, [&track]);
+    let gone = (23..30).map(|second| at(f64::from(second), Some(LEFT), &[]));
+    let ended = gone.flat_map(|answer| answer.change.events);
+    assert!(ended.map(|event| event.track).eq([track]));
 }
 
 #[test]
@@ -123,10 +100,7 @@ fn track_outside_of_the_region_does_not_wait_for_ever() {
         answer.change.events.iter().any(ended)
     });
     // Three pauses of a second and of thirty seconds between looks at the whole picture, and the looks that confirm it.
-    assert!(
-        ends.is_some_and(|second| (94..100).contains(&second)),
-        "{ends:?}"
-    );
+    assert!((94..100).contains(&ends.unwrap()), "{ends:?}");
 }
 
 #[test]
@@ -150,10 +124,7 @@ fn leaving_a_region_that_stays_is_leaving() {
     for second in [0.0, 1.0] {
         seen_in(&mut tracker, second, region, Some(LEFT), &[0.3]);
     }
-    let mut events = Vec::new();
-    for second in 2..7 {
-        let seen = seen_in(&mut tracker, f64::from(second), region, Some(LEFT), &[]);
-        events.extend(seen.change.events);
-    }
+    let looks = (2..7).map(|s| seen_in(&mut tracker, f64::from(s), region, Some(LEFT), &[]));
+    let events: Vec<Event> = looks.flat_map(|seen| seen.change.events).collect();
     assert_end(&events, EndReason::Left);
 }
