@@ -144,28 +144,28 @@ mod tests {
         assert_eq!(between(one, &[]), [CameraChange::Removed]);
         type Kind = fn(CameraConfig) -> CameraChange;
         type Edit = fn(&mut CameraConfig);
-        let changes: [(Kind, Edit); 7] = [
-            (CameraChange::Source, |gate| gate.width = 640),
-            (CameraChange::Prompts, |gate| {
-                let object = "person with a hat".into();
-                gate.prompts[0].task = Task::Detect { object };
-            }),
-            (CameraChange::Settings, |gate| gate.enabled = false),
-            (CameraChange::Settings, |gate| gate.rate = rate(2.5)),
-            (CameraChange::Settings, |gate| {
-                gate.motion.on = !gate.motion.on
-            }),
-            (CameraChange::Settings, |gate| {
-                gate.prompts[0].enabled = false
-            }),
-            (CameraChange::Settings, |gate| {
-                gate.prompts[0].min_score = share(0.5)
-            }),
+        let source: [Edit; 1] = [|gate| gate.width = 640];
+        let prompts: [Edit; 1] = [|gate| {
+            let object = "person with a hat".into();
+            gate.prompts[0].task = Task::Detect { object };
+        }];
+        let settings: [Edit; 5] = [
+            |gate| gate.enabled = false,
+            |gate| gate.rate = rate(2.5),
+            |gate| gate.motion.on = !gate.motion.on,
+            |gate| gate.prompts[0].enabled = false,
+            |gate| gate.prompts[0].min_score = share(0.5),
         ];
-        for (kind, change) in changes {
-            let after = gate(change);
-            let expected = [kind(after.clone())];
-            assert_eq!(between(one, &[after]), expected);
+        let kinds: [(Kind, &[Edit]); 3] = [
+            (CameraChange::Source, &source),
+            (CameraChange::Prompts, &prompts),
+            (CameraChange::Settings, &settings),
+        ];
+        for (kind, edits) in kinds {
+            for edit in edits {
+                let after = gate(edit);
+                assert_eq!(between(one, &[after.clone()]), [kind(after)]);
+            }
         }
     }
 }

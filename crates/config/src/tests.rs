@@ -12,18 +12,12 @@ use super::{
 };
 use spotter_core::Task;
 
-mod adapters;
-mod choices;
-mod dwell;
 mod examples;
-mod lines;
 mod mistakes;
-mod modes;
 mod prompt_keys;
-mod regions;
 mod secrets;
-mod strips;
-mod triggers;
+mod services;
+mod values;
 
 /// An environment with the given variables and nothing else.
 fn environment(variables: &[(&str, &str)]) -> Environment {

@@ -94,15 +94,13 @@ mod tests {
 
     #[test]
     fn brokers_have_default_ports() {
-        let of = |text| broker(text).map(|b| (b.host, b.port, b.secure));
-        assert_eq!(
-            of("mqtt://broker.local"),
-            Ok(("broker.local".into(), 1883, false))
-        );
-        assert_eq!(
-            of("mqtts://broker.local/"),
-            Ok(("broker.local".into(), 8883, true))
-        );
-        assert_eq!(of("mqtt://[::1]:1884"), Ok(("::1".into(), 1884, false)));
+        for (text, host, port, secure) in [
+            ("mqtt://broker.local", "broker.local", 1883, false),
+            ("mqtts://broker.local/", "broker.local", 8883, true),
+            ("mqtt://[::1]:1884", "::1", 1884, false),
+        ] {
+            let host = host.to_owned();
+            assert_eq!(broker(text), Ok(BrokerUrl { host, port, secure }));
+        }
     }
 }

@@ -109,22 +109,26 @@ mod tests {
 
     use super::*;
 
-    fn with(variables: &'static [(&str, &str)]) -> Environment {
-        Environment::new("edge1", move |name| {
-            let found = variables.iter().find(|(known, _)| *known == name);
-            found.map(|(_, value)| (*value).to_owned())
-        })
+    fn with(variables: &[(&str, &str)]) -> Environment {
+        let owned = variables
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let variables: std::collections::BTreeMap<String, String> = owned.collect();
+        Environment::new("edge1", move |name| variables.get(name).cloned())
     }
 
     #[test]
     fn state_dir_is_systemds_then_the_users() {
-        let systemd = with(&[("STATE_DIRECTORY", "/var/lib/spotter:/x"), ("HOME", "/h")]);
-        assert_eq!(systemd.state_dir(), Path::new("/var/lib/spotter"));
-        let xdg = with(&[("XDG_STATE_HOME", "/s"), ("HOME", "/h")]);
-        assert_eq!(xdg.state_dir(), Path::new("/s/spotter"));
-        let home = with(&[("HOME", "/h"), ("XDG_STATE_HOME", "")]);
-        assert_eq!(home.state_dir(), Path::new("/h/.local/state/spotter"));
-        assert_eq!(with(&[]).state_dir(), Path::new("/var/lib/spotter"));
+        let systemd = ("STATE_DIRECTORY", "/var/lib/spotter:/x");
+        let (home, xdg) = (("HOME", "/h"), ("XDG_STATE_HOME", "/s"));
+        for (variables, expected) in [
+            (&[systemd, home][..], "/var/lib/spotter"),
+            (&[xdg, home], "/s/spotter"),
+            (&[home, ("XDG_STATE_HOME", "")], "/h/.local/state/spotter"),
+            (&[], "/var/lib/spotter"),
+        ] {
+            assert_eq!(with(variables).state_dir(), Path::new(expected));
+        }
     }
 
     #[test]
@@ -133,21 +137,18 @@ mod tests {
         let dirs = ["/var/lib/spotter/models", "/h/.local/share/spotter/models"];
         assert_eq!(service.model_dirs(), dirs.map(PathBuf::from));
         let user = with(&[("HOME", "/h"), ("XDG_DATA_HOME", "/d")]);
-        let dirs = ["/d/spotter/models", "/var/lib/spotter/models"];
-        assert_eq!(user.model_dirs(), dirs.map(PathBuf::from));
-        assert_eq!(user.models_destination(false), user.model_dirs()[0]);
-        assert_eq!(user.models_destination(true), user.model_dirs()[1]);
-        let none = with(&[]);
-        assert_eq!(none.models_destination(false), Path::new(SYSTEM_MODELS));
+        let dirs = ["/d/spotter/models", "/var/lib/spotter/models"].map(PathBuf::from);
+        assert_eq!(user.model_dirs(), dirs);
+        let destinations = [false, true].map(|is_root| user.models_destination(is_root));
+        assert_eq!(destinations, dirs);
+        let none = with(&[]).models_destination(false);
+        assert_eq!(none, Path::new(SYSTEM_MODELS));
     }
 
     #[test]
     fn fetched_model_is_one_with_a_record_or_weights() {
         let data = tempfile::tempdir().unwrap();
-        let path = data.path().to_str().unwrap().to_owned();
-        let user = Environment::new("edge1", move |name| {
-            (name == "XDG_DATA_HOME").then(|| path.clone())
-        });
+        let user = with(&[("XDG_DATA_HOME", data.path().to_str().unwrap())]);
         let model = data.path().join("spotter/models/moondream2");
         fs::create_dir_all(&model).unwrap();
         assert_ne!(user.fetched_model().as_ref(), Some(&model));

@@ -142,23 +142,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn confirm_counts_hits_of_looks() {
-        assert_eq!(confirm("2 of 3"), Ok((2, 3)));
-        for wrong in [
-            "",
-            "2",
-            "2/3",
-            "two of three",
-            "4 of 3",
-            "0 of 3",
-            "1 of 1000",
-            "2 of 3 of 4",
-        ] {
-            assert!(confirm(wrong).is_err(), "{wrong}");
-        }
-    }
-
-    #[test]
     fn fingerprints_with_and_without_colons() {
         let plain = format!("sha256:{}", "0aFf".repeat(16));
         let spaced = format!("sha256:{}0A:FF", "0A:FF:".repeat(15));

@@ -54,9 +54,19 @@ impl BrokerAccess {
 mod tests {
     use super::*;
 
-    fn access(options: &BrokerOptions) -> Result<BrokerAccess, String> {
+    /// With these values of `url`, `user`, `password_file` and `ca`.
+    fn access(
+        url: &str,
+        [user, password_file, ca]: [Option<&str>; 3],
+    ) -> Result<BrokerAccess, String> {
+        let options = BrokerOptions {
+            url: url.into(),
+            user: user.map(Into::into),
+            password_file: password_file.map(Into::into),
+            ca: ca.map(Into::into),
+        };
         let variable = |name: &str| (name == PASSWORD_VARIABLE).then(|| "from variable".to_owned());
-        BrokerAccess::of_options(options, &Environment::new("box", variable))
+        BrokerAccess::of_options(&options, &Environment::new("box", variable))
     }
 
     #[test]
@@ -64,47 +74,26 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("password");
         std::fs::write(&path, "from file\r\n").unwrap();
-        for (user, password_file, expected) in [
+        for (user, file, expected) in [
             (None, None, None),
             (Some("fleet"), None, Some("from variable")),
-            (Some("fleet"), Some(path), Some("from file")),
+            (Some("fleet"), path.to_str(), Some("from file")),
         ] {
-            let options = BrokerOptions {
-                url: "mqtts://broker.local".into(),
-                user: user.map(Into::into),
-                password_file,
-                ca: None,
-            };
-            let password = access(&options).unwrap().password;
-            assert_eq!(password.as_ref().map(Secret::reveal), expected);
+            let access = access("mqtts://broker.local", [user, file, None]).unwrap();
+            assert_eq!(access.password.as_ref().map(Secret::reveal), expected);
         }
     }
 
     #[test]
     fn wrong_options_are_named_without_their_values() {
         let plain = "mqtt://broker.local";
-        for (url, password_file, ca, part) in [
-            (
-                "mqtt://u:canary@host",
-                None,
-                None,
-                "mqtt.url: contains a user",
-            ),
-            (plain, None, Some("ca.pem".into()), "did you mean mqtts://?"),
-            (
-                plain,
-                Some("/p".into()),
-                None,
-                "password: requires \"user\"",
-            ),
+        let login = "mqtt.url: contains a user";
+        for (url, file, ca, part) in [
+            ("mqtt://u:canary@host", None, None, login),
+            (plain, None, Some("ca.pem"), "did you mean mqtts://?"),
+            (plain, Some("/p"), None, "password: requires \"user\""),
         ] {
-            let options = BrokerOptions {
-                url: url.into(),
-                user: None,
-                password_file,
-                ca,
-            };
-            let error = access(&options).unwrap_err();
+            let error = access(url, [None, file, ca]).unwrap_err();
             assert!(error.contains(part) && !error.contains("canary"), "{error}");
         }
     }

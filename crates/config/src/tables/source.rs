@@ -250,29 +250,25 @@ fn camera_tls(mut table: Reader<'_>) -> Option<CameraTls> {
 mod tests {
     use super::*;
 
-    fn rtsp(url: &str) -> RtspConfig {
-        match SourceConfig::from_url(url) {
-            Ok(SourceConfig::Rtsp(rtsp)) => rtsp,
-            other => panic!("{other:?}"),
-        }
-    }
-
     #[test]
     fn urls_of_all_kinds_are_read() {
         let url = "rtsps://192.0.2.11:322/Streaming/Channels/102?x=1";
-        assert_eq!(rtsp(url).url, url);
-        assert_eq!(rtsp(url).tls, CameraTls::Verify);
+        let Ok(SourceConfig::Rtsp(rtsp)) = SourceConfig::from_url(url) else {
+            panic!("{url}")
+        };
+        assert_eq!((rtsp.url.as_str(), rtsp.tls), (url, CameraTls::Verify));
         let (path, looped) = ("/videos/a b.mp4".into(), true);
-        assert_eq!(
-            SourceConfig::from_url("file:///videos/a%20b.mp4?loop"),
-            Ok(SourceConfig::File { path, looped })
-        );
         let device = "/dev/video0".into();
-        assert_eq!(
-            SourceConfig::from_url("usb:///dev/video0"),
-            Ok(SourceConfig::Usb { device })
-        );
-        assert_eq!(SourceConfig::from_url("test://"), Ok(SourceConfig::Test));
+        for (url, source) in [
+            (
+                "file:///videos/a%20b.mp4?loop",
+                SourceConfig::File { path, looped },
+            ),
+            ("usb:///dev/video0", SourceConfig::Usb { device }),
+            ("test://", SourceConfig::Test),
+        ] {
+            assert_eq!(SourceConfig::from_url(url), Ok(source));
+        }
     }
 
     #[test]
