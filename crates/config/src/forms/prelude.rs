@@ -6,6 +6,8 @@ pub(crate) use super::{
     number::{flag, look_rate, number, share, whole},
     scope::{AUTHORITIES, Scope, file},
     secret::{CLEAR_TEXT, INSECURE, Secret, password, password_with, private_key},
-    text::{id, level, node_name, not_empty, not_known, prompt_words, quoted, schedule, text},
+    text::{
+        find_id, id, known_id, level, node_name, not_empty, prompt_words, quoted, schedule, text,
+    },
     time::{duration_text, memory, time},
 };

@@ -87,32 +87,20 @@ fn fetch(scope: &Scope<'_>, value: &ConfigValue<'_>) -> Option<String> {
     }
     table.finish();
     let is_local = scope.list.is_none_or(|rights| rights.allow_local);
-    let found = match (env, cred, file) {
-        _ if given != 1 => return None,
-        (None, Some(name), _) => from_credential(scope, &name),
+    match (env, cred, file) {
+        _ if given != 1 => None,
+        (None, Some(name), _) => from_credential(scope, value, &name),
         // The list says to which host the secret goes.
-        _ if !is_local => Err(NoSecret::Forbidden(format!(
-            "a fleet's list cannot name variables and files of a box; use {{ cred = \"{CAMERA_CREDENTIAL}NAME\" }}, or set allow_local = true in [fleet] of the box"
-        ))),
-        (Some(name), ..) => from_variable(scope, &name),
-        (.., path) => from_file(value, &scope.path(&path?)),
-    };
-    match found {
-        Ok(found) => return Some(found),
-        Err(NoSecret::Wrong(text)) => value.error(text),
-        Err(NoSecret::Absent(text)) => scope.absent(value, text),
-        Err(NoSecret::Forbidden(text)) => scope.forbidden(value, &text),
+        _ if !is_local => {
+            let text = format!(
+                "a fleet's list cannot name variables and files of a box; use {{ cred = \"{CAMERA_CREDENTIAL}NAME\" }}, or set allow_local = true in [fleet] of the box"
+            );
+            scope.forbidden(value, &text);
+            None
+        }
+        (Some(name), ..) => from_variable(scope, value, &name),
+        (.., path) => from_file(scope, value, &scope.path(&path?)),
     }
-    None
-}
-
-/// Why there is no secret.
-enum NoSecret {
-    Wrong(String),
-    /// It is not on this machine.
-    Absent(String),
-    /// A fleet's list has no right to it.
-    Forbidden(String),
 }
 
 /// The name of a variable, the name of a credential of systemd, and the path of a file.
@@ -138,54 +126,58 @@ fn without_line_break(text: &str) -> &str {
     line.strip_suffix('\r').unwrap_or(line)
 }
 
-fn from_variable(scope: &Scope, name: &str) -> Result<String, NoSecret> {
+fn from_variable(scope: &Scope, value: &ConfigValue<'_>, name: &str) -> Option<String> {
     if !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') || name.is_empty() {
         // Not shown: it may be the secret itself.
-        let text = "\"env\" must be the name of an environment variable";
-        return Err(NoSecret::Wrong(text.to_owned()));
+        value.error("\"env\" must be the name of an environment variable");
+        return None;
     }
     let found = scope.environment.variable(name);
-    found.ok_or_else(|| {
-        NoSecret::Absent(format!("environment variable {name:?} is not set or empty"))
-    })
+    if found.is_none() {
+        let text = format!("environment variable {name:?} is not set or empty");
+        scope.absent(value, text);
+    }
+    found
 }
 
-fn from_credential(scope: &Scope, name: &str) -> Result<String, NoSecret> {
+fn from_credential(scope: &Scope, value: &ConfigValue<'_>, name: &str) -> Option<String> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
     if !name.bytes().all(allowed) || name.bytes().all(|b| b == b'.') {
-        let text = "\"cred\" must be the name of a credential: letters, digits, _ - and .";
-        return Err(NoSecret::Wrong(text.to_owned()));
+        value.error("\"cred\" must be the name of a credential: letters, digits, _ - and .");
+        return None;
     }
-    if let Some(rights) = scope.list
-        && !rights.allows_credential(name)
+    if scope
+        .list
+        .is_some_and(|rights| !rights.allows_credential(name))
     {
-        return Err(NoSecret::Forbidden(format!(
+        let text = format!(
             "a fleet's list can name credentials that begin with {CAMERA_CREDENTIAL:?}; rename it, or add it to camera_credentials in [fleet] of the box"
-        )));
+        );
+        scope.forbidden(value, &text);
+        return None;
     }
     let dir = scope.environment.variable("CREDENTIALS_DIRECTORY");
     let path = dir.map(|dir| Path::new(&dir).join(name));
-    let path = path.filter(|path| path.exists()).ok_or_else(|| {
+    let Some(path) = path.filter(|path| path.exists()) else {
         let remedy = format!("add LoadCredential={name}:PATH to the unit");
-        NoSecret::Absent(format!(
-            "systemd did not provide credential {name:?}; {remedy}"
-        ))
-    });
-    read(&path?)
-        .map_err(|error| NoSecret::Wrong(format!("credential {name:?} cannot be read: {error}")))
+        let text = format!("systemd did not provide credential {name:?}; {remedy}");
+        scope.absent(value, text);
+        return None;
+    };
+    value.checked(read(&path).map_err(|e| format!("credential {name:?} cannot be read: {e}")))
 }
 
-fn from_file(value: &ConfigValue<'_>, path: &Path) -> Result<String, NoSecret> {
+fn from_file(scope: &Scope, value: &ConfigValue<'_>, path: &Path) -> Option<String> {
     let shown = path.display();
     let cannot = |error| format!("{shown} cannot be read: {error}");
-    let found = fs::metadata(path).map_err(|error| NoSecret::Absent(cannot(error)))?;
-    let mode = found.permissions().mode() & 0o7777;
+    let found = fs::metadata(path).map_err(|error| scope.absent(value, cannot(error)));
+    let mode = found.ok()?.permissions().mode() & 0o7777;
     if mode & 0o004 != 0 {
         value.warning(format!(
             "{shown} is readable by all (mode {mode:04o}); run `chmod 600 {shown}`"
         ));
     }
-    read(path).map_err(|error| NoSecret::Wrong(cannot(error)))
+    value.checked(read(path).map_err(cannot))
 }
 
 /// Reads a small text file; a pipe, which would block, is refused and a huge file is not read to its end.

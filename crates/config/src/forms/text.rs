@@ -58,13 +58,32 @@ pub(crate) fn schedule() -> Form<'static, WeeklySchedule> {
     text(form, WeeklySchedule::new)
 }
 
-/// What is wrong with a name that is none of those that are known, which are of this `kind`.
-pub(crate) fn not_known(name: &str, kind: &str, known: &[&str]) -> String {
-    match (nearest(name, known.iter().copied()), known) {
-        (Some(near), _) => format!("{name:?} is not a {kind}; did you mean {near:?}?"),
-        (None, []) => format!("{name:?} is not a {kind}; has: none"),
-        (None, _) => format!("{name:?} is not a {kind}; has: {}", known.join(", ")),
+/// The one of these ids that is written as `name`, or what is wrong with the name. `kind`: what they are, such as "zone of this camera".
+pub(crate) fn find_id<'i, I: Display>(
+    name: &str,
+    kind: &str,
+    ids: &'i [I],
+) -> Result<&'i I, String> {
+    let names: Vec<String> = ids.iter().map(I::to_string).collect();
+    if let Some(place) = names.iter().position(|known| known == name) {
+        return Ok(&ids[place]);
     }
+    let near = nearest(name, names.iter().map(String::as_str));
+    let known = match (near, &names[..]) {
+        (Some(near), _) => format!("did you mean {near:?}?"),
+        (None, []) => "has: none".to_owned(),
+        (None, names) => format!("has: {}", names.join(", ")),
+    };
+    Err(format!("{name:?} is not a {kind}; {known}"))
+}
+
+/// One of these ids.
+pub(crate) fn known_id<'f, I: Clone + Display + 'f>(
+    form: impl Into<String>,
+    kind: &'f str,
+    ids: Vec<I>,
+) -> Form<'f, I> {
+    text(form, move |name| find_id(name, kind, &ids).cloned())
 }
 
 /// Any text with a character that can be seen.

@@ -108,7 +108,7 @@ fn prompt_settings(prompt: &PromptId, mut table: Reader<'_>) -> [Option<Setting>
 
 /// Notes an error when `table` is about something that the file does not have.
 fn check_known(table: &Reader<'_>, name: &str, kind: &str, known: &[&str]) {
-    if !known.contains(&name) {
-        table.error(not_known(name, kind, known));
+    if let Err(text) = find_id(name, kind, known) {
+        table.error(text);
     }
 }

@@ -1,6 +1,6 @@
 //! `[camera.NAME.prompt.NAME]`: what the model looks for, and when its events start and end.
 
-use std::{collections::BTreeMap, fmt::Display, ops::RangeInclusive, time::Duration};
+use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
 
 use super::{
     area::{LineConfig, ZoneConfig},
@@ -117,6 +117,8 @@ pub(crate) fn prompt(
     camera: PromptScope<'_>,
 ) -> Option<PromptConfig> {
     let task = task(&mut table);
+    let zone_ids: Vec<ZoneId> = camera.zones.iter().map(|zone| zone.id.clone()).collect();
+    let line_ids = camera.lines.iter().map(|line| line.id.clone()).collect();
     keys! { table;
         /// Looks per second for this prompt; at most the camera's rate.
         rate = look_rate().or_as("the camera's rate", camera.rate), "rate = 0.2";
@@ -129,11 +131,11 @@ pub(crate) fn prompt(
         /// Smaller boxes are not reported. Only for `detect`.
         min_area = number(0.0..=1.0, "share of the picture").or(0.0), "min_area = 0.002";
         /// Only objects in one of these zones count. Not for `query`.
-        zones = list(known("zone", camera.zones, |zone| &zone.id)).or_as("the whole picture", Vec::new()), r#"zones = ["drive"]"#;
+        zones = list(known_id("zone names of this camera", "zone of this camera", zone_ids.clone())).or_as("the whole picture", Vec::new()), r#"zones = ["drive"]"#;
         /// Lines at which the objects are counted when they cross. Not for `query`.
-        lines = list(known("line", camera.lines, |line| &line.id)).or_as("none", Vec::new()), r#"lines = ["door"]"#;
+        lines = list(known_id("line names of this camera", "line of this camera", line_ids)).or_as("none", Vec::new()), r#"lines = ["door"]"#;
         /// An object that has been in a zone for this time is reported, and also when it leaves the zone: a time for each of the prompt's zones, or for those in the table. Not for `query`.
-        dwell = dwell(&zones, camera.zones).or_as("none", BTreeMap::new()), r#"dwell = { drive = "30s" }"#;
+        dwell = dwell(&zones, zone_ids).or_as("none", BTreeMap::new()), r#"dwell = { drive = "30s" }"#;
         /// Publishes a picture of each event's best moment.
         snapshot = flag().or(false), "snapshot = true";
         /// A yes/no question that the model must answer with yes before an event starts. Not for `query`.
@@ -272,52 +274,26 @@ pub(crate) fn crops() -> Form<'static, Option<u8>> {
     form.written(move |crops| crops.map_or(shown.clone(), |crops: u8| crops.to_string()))
 }
 
-/// The ids of things that the camera has, which are of this `kind`.
-fn known<'f, T, I: Clone + Display + 'f>(
-    kind: &'f str,
-    known: &'f [T],
-    id: fn(&T) -> &I,
-) -> Form<'f, I> {
-    Form::new(format!("{kind} names of this camera"), move |value| {
-        let name = value.text()?;
-        let names: Vec<_> = known.iter().map(|known| id(known).to_string()).collect();
-        if let Some(found) = names.iter().position(|known| known == name) {
-            return Some(id(&known[found]).clone());
-        }
-        let names: Vec<_> = names.iter().map(String::as_str).collect();
-        value.error(not_known(name, &format!("{kind} of this camera"), &names));
-        None
-    })
-}
-
 /// How long an object is in a zone until it is reported. `named`: the prompt's zones; none = all of the camera.
-fn dwell<'f>(named: &'f [ZoneId], zones: &'f [ZoneConfig]) -> Form<'f, BTreeMap<ZoneId, Duration>> {
+fn dwell<'f>(named: &[ZoneId], of_camera: Vec<ZoneId>) -> Form<'f, BTreeMap<ZoneId, Duration>> {
     let time = time(Duration::from_millis(100)..=Duration::from_hours(24));
     let text = format!("{}; or a table of zone names with such times", time.text);
+    let mut counted = of_camera;
+    counted.retain(|zone| named.is_empty() || named.contains(zone));
     Form::new(text, move |value| {
-        let all = zones.iter().map(|zone| &zone.id);
-        let counted: Vec<&ZoneId> = all
-            .filter(|zone| named.is_empty() || named.contains(zone))
-            .collect();
         if counted.is_empty() {
             value.error("the camera has no zone; add [camera.NAME.zone.NAME] with a polygon");
             return None;
         }
         if !value.is_table() {
             let time = time.read(value)?;
-            let each = counted.into_iter().cloned();
-            return Some(each.map(|zone| (zone, time)).collect());
+            return Some(counted.iter().map(|zone| (zone.clone(), time)).collect());
         }
-        let mut times = BTreeMap::new();
-        for (name, value) in Reader::of_value(value)?.entries() {
-            let name = name.get_ref().as_ref();
-            let Some(&zone) = counted.iter().find(|zone| zone.as_str() == name) else {
-                let names: Vec<_> = counted.iter().map(|zone| zone.as_str()).collect();
-                value.error(not_known(name, "zone of this prompt", &names));
-                continue;
-            };
-            times.extend(time.read(&value).map(|time| (zone.clone(), time)));
-        }
-        Some(times)
+        let entries = Reader::of_value(value)?.entries().into_iter();
+        let times = entries.filter_map(|(name, value)| {
+            let zone = find_id(name.get_ref(), "zone of this prompt", &counted);
+            Some((value.checked(zone)?.clone(), time.read(&value)?))
+        });
+        Some(times.collect())
     })
 }

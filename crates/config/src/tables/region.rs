@@ -42,7 +42,6 @@ fn of_word(word: &str, zones: &[ZoneConfig]) -> Result<PromptRegion, String> {
         (MOTION, Some(_)) => Err(format!(
             "{MOTION:?} is the box in which something moved and also a zone of this camera; rename the zone"
         )),
-        (MOTION, None) => Ok(PromptRegion::Motion),
         // A zone with a wrong polygon has no bounds; that is reported at the zone.
         (_, Some(zone)) => Ok(bounds(&zone.polygon).map_or(PromptRegion::Whole, |bounds| {
             PromptRegion::Fixed(around(bounds))
@@ -50,7 +49,7 @@ fn of_word(word: &str, zones: &[ZoneConfig]) -> Result<PromptRegion, String> {
         (_, None) => {
             let names = zones.iter().map(|zone| zone.id.as_str());
             let known: Vec<_> = names.chain([MOTION]).collect();
-            Err(not_known(word, "zone of this camera", &known))
+            find_id(word, "zone of this camera", &known).map(|_| PromptRegion::Motion)
         }
     }
 }

@@ -1,13 +1,13 @@
 //! `[webhook.*]`: receivers to which events are posted.
 
-use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use url::Url;
 
 use super::{camera::CameraConfig, mqtt::SpoolConfig};
 use crate::{forms::prelude::*, read::prelude::*};
-use spotter_core::{CameraId, Event, EventStep, IdError, PromptId, UpdateReason, WebhookId};
+use spotter_core::{CameraId, Event, EventStep, PromptId, UpdateReason, WebhookId};
 
 /// The prefix of a secret by the Standard Webhooks specification.
 const SECRET_PREFIX: &str = "whsec_";
@@ -95,11 +95,21 @@ pub(crate) fn webhook(
     mut table: Reader<'_>,
     watched: Option<&[CameraConfig]>,
 ) -> Option<WebhookConfig> {
-    let has_camera =
-        |id: &CameraId| watched.is_none_or(|cameras| cameras.iter().any(|camera| camera.id == *id));
-    let has_prompt = |id: &PromptId| {
-        let has = |camera: &CameraConfig| camera.prompts.iter().any(|prompt| prompt.id == *id);
-        watched.is_none_or(|cameras| cameras.iter().any(has))
+    let (camera, prompt) = match watched {
+        None => (
+            self::id("cameras", CameraId::new),
+            self::id("prompts", PromptId::new),
+        ),
+        Some(cameras) => {
+            let prompts = cameras.iter().flat_map(|camera| &camera.prompts);
+            let prompts: BTreeSet<_> = prompts.map(|prompt| prompt.id.clone()).collect();
+            let cameras = cameras.iter().map(|camera| camera.id.clone()).collect();
+            let prompts = prompts.into_iter().collect();
+            (
+                known_id("cameras", "camera of this file", cameras),
+                known_id("prompts", "prompt of this file", prompts),
+            )
+        }
     };
     keys! { table in "`[webhook.NAME]`", "A receiver to which events are posted as JSON: see [webhooks.md](webhooks.md).",
             "[webhook.door]\nurl = \"https://flows.example.net/webhook/door\"\nsecret = { cred = \"door_secret\" }\ncameras = [\"gate\"]\nsteps = [\"new\", \"end\"]\nsnapshot = true";
@@ -112,9 +122,9 @@ pub(crate) fn webhook(
         /// Certificate authority that signed the receiver's certificate. Only with `https`.
         ca = file(scope, "path of a PEM file").optional(AUTHORITIES), r#"ca = "/etc/site/ca.pem""#;
         /// Only events of these cameras are posted.
-        cameras = full_list(known_id("cameras", CameraId::new, has_camera), NO_CONDITION).or_as("all", Vec::new()), r#"cameras = ["gate", "yard"]"#;
+        cameras = full_list(camera, NO_CONDITION).or_as("all", Vec::new()), r#"cameras = ["gate", "yard"]"#;
         /// Only events of prompts with these names are posted.
-        prompts = full_list(known_id("prompts", PromptId::new, has_prompt), NO_CONDITION).or_as("all", Vec::new()), r#"prompts = ["person"]"#;
+        prompts = full_list(prompt, NO_CONDITION).or_as("all", Vec::new()), r#"prompts = ["person"]"#;
         /// Which messages of an event are posted: its `type`.
         steps = full_list(words(&[("new", EventKind::New), ("update", EventKind::Update), ("crossing", EventKind::Crossing), ("end", EventKind::End)]), NO_CONDITION).or_as("all", Vec::new()), r#"steps = ["new", "end"]"#;
         /// Adds the picture to the event that it was taken for, as `snapshot_jpeg`. Only for prompts with `snapshot = true`.
@@ -171,18 +181,6 @@ fn check_bearer(token: &str) -> Result<(), String> {
             Err("the token has a space or a character that is not ASCII; copy it again".into())
         }
     }
-}
-
-/// The id of a thing that the file has.
-fn known_id<'f, I: 'static>(
-    of: &str,
-    make: fn(&str) -> Result<I, IdError>,
-    is_known: impl Fn(&I) -> bool + 'f,
-) -> Form<'f, I> {
-    Form::new(of, move |value| {
-        let known = value.id(make).map(|id| Some(id).filter(&is_known));
-        value.checked(known?.ok_or("the file has none of this name"))
-    })
 }
 
 fn spool(mut table: Reader<'_>) -> SpoolConfig {
