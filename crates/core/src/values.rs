@@ -165,17 +165,6 @@ mod tests {
         assert_eq!(LookRate::nearest(f64::NAN).hz(), 0.01);
     }
 
-    #[test]
-    fn texts_obey_the_rules_of_the_file() {
-        assert_eq!(PromptText::new("  a dog ").unwrap().as_str(), "a dog");
-        let long = PromptText::new(&"x".repeat(240)).unwrap_err();
-        assert_eq!(long.to_string(), "240 characters, limit 200");
-        for wrong in [" ", "a\tb", "a\nb"] {
-            let refused = PromptText::new(wrong);
-            assert!(matches!(refused, Err(ValueError::BadText(_))), "{wrong:?}");
-        }
-    }
-
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(cases(256)))]
 

@@ -76,16 +76,5 @@ mod tests {
             let allows = |host| rights.allows_host(&format!("rtsp://{host}/a"));
             assert!(allows(inside) && !allows(outside), "{text}");
         }
-        for wrong in [
-            "192.0.2.0/33",
-            "192.0.2.0/-1",
-            "192.0.2.0/",
-            "192.0.2.1/24",
-            "2001:db8::/129",
-            "192.0.2.0/24/8",
-            "",
-        ] {
-            assert!(network(wrong).is_err(), "{wrong}");
-        }
     }
 }
