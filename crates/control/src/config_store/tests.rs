@@ -86,13 +86,9 @@ fn asked(effective: &ConfigStore) -> (String, u32) {
 }
 
 #[test]
-fn without_changes_the_file_is_in_force() {
-    assert_eq!(fresh().cameras(), site());
-}
-
-#[test]
 fn words_change_with_their_revision_and_other_cameras_do_not() {
     let mut effective = fresh();
+    assert_eq!(effective.cameras(), site());
     assert_eq!(asked(&effective), ("person".into(), 1));
     set(&mut effective, text("red hat")).unwrap();
     assert_eq!(asked(&effective), ("red hat".into(), 2));
@@ -116,13 +112,9 @@ fn invalid_change_is_rejected_and_changes_nothing() {
     let mut captioned = site();
     let length = CaptionLength::Short;
     captioned[0].prompts[0].task = Task::Caption { length };
-    let mut caption = of_file(captioned);
-    let refusal = set(&mut caption, text("red hat")).unwrap_err();
-    assert_eq!(refusal.code, RefusalCode::BadValue);
-    assert_eq!(
-        refusal.text,
-        "prompt person is a caption, which has no text"
-    );
+    let refusal = set(&mut of_file(captioned), text("red hat")).unwrap_err();
+    let words = "prompt person is a caption, which has no text";
+    assert_eq!(refusal, Refusal::new(RefusalCode::BadValue, words));
     let camera = CameraId::new("roof").unwrap();
     let setting = Setting::Enabled(false);
     let nowhere = execute(&mut effective, &Command::Set { camera, setting }, at(0));
@@ -183,13 +175,16 @@ fn resetting_takes_back_one_camera_or_all() {
     let mut effective = fresh();
     let yard = CameraId::new("yard").unwrap();
     set(&mut effective, Setting::Enabled(false)).unwrap();
-    let (camera, setting) = (yard.clone(), Setting::MotionGate(true));
-    let set = Command::Set { camera, setting };
-    execute(&mut effective, &set, at(0)).unwrap();
-    let reset = |camera| Command::ResetOverrides { camera };
-    execute(&mut effective, &reset(Some(yard)), at(0)).unwrap();
-    assert_eq!(effective.overrides().count(), 1);
-    execute(&mut effective, &reset(None), at(0)).unwrap();
+    let in_yard = Command::Set {
+        camera: yard.clone(),
+        setting: Setting::MotionGate(true),
+    };
+    execute(&mut effective, &in_yard, at(0)).unwrap();
+    for (camera, left) in [(Some(yard), 1), (None, 0)] {
+        let reset = Command::ResetOverrides { camera };
+        execute(&mut effective, &reset, at(0)).unwrap();
+        assert_eq!(effective.overrides().count(), left);
+    }
     assert_eq!(cameras(&mut effective, at(0)), site());
 }
 
@@ -267,13 +262,12 @@ fn added_prompt_with_mistakes_is_refused_with_all_of_them() {
 
 #[test]
 fn added_prompt_ends_with_a_zone_or_line_it_names() {
-    for (keys, is_left) in [
+    for (mut keys, is_left) in [
         (json!({"region": "drive"}), false),
         (json!({"dwell": {"drive": "1m"}}), false),
         (json!({"lines": ["door"]}), false),
         (json!({}), true),
     ] {
-        let mut keys = keys;
         keys["detect"] = json!("hat");
         let mut effective = of_file(vec![with_drive()]);
         execute(&mut effective, &add(hat(keys)), at(0)).unwrap();
@@ -286,11 +280,9 @@ fn added_prompt_ends_with_a_zone_or_line_it_names() {
             assert_eq!(region, RegionBox::new(expected), "it follows its zone");
         }
         (file.zones, file.lines) = (Vec::new(), Vec::new());
-        effective.replace_list(vec![file.clone()], at(0));
-        assert_eq!(
-            cameras(&mut effective, at(0))[0].prompts.len() == 2,
-            is_left
-        );
+        effective.replace_list(vec![file], at(0));
+        let prompts = cameras(&mut effective, at(0))[0].prompts.len();
+        assert_eq!(prompts == 2, is_left);
     }
 }
 

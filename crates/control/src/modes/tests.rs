@@ -19,30 +19,35 @@ fn id(text: &str) -> ModeId {
     ModeId::new(text).unwrap()
 }
 
-fn daily(from_hour: u16, to_hour: u16) -> Option<WeeklySchedule> {
-    let text = format!("Mon-Sun {from_hour:02}:00-{to_hour:02}:00 Europe/Berlin");
-    Some(WeeklySchedule::new(&text).unwrap())
-}
-
-fn mode(name: &str, schedule: Option<WeeklySchedule>) -> ModeConfig {
-    let setting = |hz| ModeSetting {
+/// A mode that is due every day from one hour in Berlin to another; `None`: by choice alone.
+fn mode(name: &str, hours: Option<(u16, u16)>) -> ModeConfig {
+    let schedule = hours.map(|(from, to)| {
+        let text = format!("Mon-Sun {from:02}:00-{to:02}:00 Europe/Berlin");
+        WeeklySchedule::new(&text).unwrap()
+    });
+    let setting = ModeSetting {
         camera: CameraId::new("gate").unwrap(),
-        setting: Setting::Rate(rate(hz)),
+        setting: Setting::Rate(rate(name.len() as f64)),
     };
     ModeConfig {
         id: id(name),
         schedule,
-        settings: vec![setting(name.len() as f64)],
+        settings: vec![setting],
     }
 }
 
 /// Night from 22:00 to 06:00, evening from 18:00 to 23:00, and a mode without a schedule.
 fn modes() -> Vec<ModeConfig> {
-    vec![
-        mode("night", daily(22, 6)),
-        mode("evening", daily(18, 23)),
-        mode("away", None),
-    ]
+    let due = [("night", Some((22, 6))), ("evening", Some((18, 23)))];
+    let all = due.into_iter().chain([("away", None)]);
+    all.map(|(name, hours)| mode(name, hours)).collect()
+}
+
+/// A box that starts with these modes, and the first update.
+fn switch_at(modes: Vec<ModeConfig>, now: WallTime) -> ModeSwitch {
+    let mut switch = ModeSwitch::new(modes, StoredMode::default());
+    switch.update(now);
+    switch
 }
 
 fn active_of(modes: &[ModeConfig], choice: Option<ModeChoice>, now: WallTime) -> String {
@@ -110,10 +115,11 @@ fn choice_is_active_until_the_schedules_change() {
 
 #[test]
 fn choice_without_schedules_is_active_for_ever() {
-    let modes = [mode("away", None), mode("always", daily(0, 24))];
+    let modes = [mode("away", None), mode("always", Some((0, 24)))];
     for alone in [&modes[..1], &modes[..]] {
+        let mode = Some(id("away"));
         let choice = ModeChoice {
-            mode: Some(id("away")),
+            mode,
             at: at(0, 12),
         };
         assert_eq!(active_of(alone, Some(choice), at(4000, 0)), "away");
@@ -124,7 +130,7 @@ fn choice_without_schedules_is_active_for_ever() {
 fn choice_ends_at_a_change_in_a_short_night() {
     let now = |minutes: i64| WallTime::from_unix_millis(SHORT_NIGHT_MS + minutes * 60_000);
     // 02:00 is skipped, so the mode ends when the clocks change.
-    let modes = [mode("late", daily(1, 2)), mode("away", None)];
+    let modes = [mode("late", Some((1, 2))), mode("away", None)];
     let choice = ModeChoice {
         mode: Some(id("away")),
         at: now(90),
@@ -138,12 +144,12 @@ fn choice_ends_at_a_change_in_a_short_night() {
 
 #[test]
 fn chosen_mode_stays_in_a_new_file_that_has_it() {
-    let mut switch = ModeSwitch::new(modes(), StoredMode::default());
-    assert!(!switch.update(at(0, 12)));
+    let mut switch = switch_at(modes(), at(0, 12));
+    assert_eq!(switch.active(), None);
     assert_eq!(switch.choose(Some(&id("away")), at(0, 12)), Ok(true));
     assert_eq!(switch.choose(Some(&id("away")), at(0, 13)), Ok(false));
     // By its schedule, the new mode was due since the choice.
-    let lunch = mode("lunch", daily(13, 14));
+    let lunch = mode("lunch", Some((13, 14)));
     let with_lunch = modes().into_iter().chain([lunch]).collect();
     assert!(!switch.replace_modes(with_lunch, at(0, 15)));
     assert_eq!(switch.active(), Some(&id("away")));
@@ -156,8 +162,7 @@ fn chosen_mode_stays_in_a_new_file_that_has_it() {
 
 #[test]
 fn unknown_mode_is_refused_and_changes_nothing() {
-    let mut switch = ModeSwitch::new(modes(), StoredMode::default());
-    switch.update(at(0, 23));
+    let mut switch = switch_at(modes(), at(0, 23));
     let stored = switch.stored().clone();
     let refusal = switch.choose(Some(&id("day")), at(0, 23)).unwrap_err();
     assert_eq!(refusal.code, RefusalCode::UnknownMode);
@@ -175,20 +180,22 @@ fn stored_mode_goes_on_and_a_later_switch_is_seen() {
     let mut switch = ModeSwitch::new(modes(), StoredMode::default());
     switch.choose(Some(&id("away")), at(0, 12)).unwrap();
     let json = serde_json::to_string(switch.stored()).unwrap();
-    let stored: StoredMode = serde_json::from_str(&json).unwrap();
-    let mut again = ModeSwitch::new(modes(), stored.clone());
-    assert!(!again.update(at(0, 17)));
-    assert_eq!(again.active(), Some(&id("away")));
-    let mut later = ModeSwitch::new(modes(), stored);
-    assert!(later.update(at(3, 12)), "the schedules ended it meanwhile");
-    assert_eq!(later.active(), None);
+    // At the third day, the schedules have ended it meanwhile.
+    for (now, is_switch, active) in [
+        (at(0, 17), false, Some(id("away"))),
+        (at(3, 12), true, None),
+    ] {
+        let stored = serde_json::from_str(&json).unwrap();
+        let mut again = ModeSwitch::new(modes(), stored);
+        assert_eq!(again.update(now), is_switch);
+        assert_eq!(again.active(), active.as_ref());
+    }
 }
 
 #[test]
 fn choice_outlives_a_clock_that_is_wrong_at_first() {
-    let mut switch = ModeSwitch::new(modes(), StoredMode::default());
     // The clock was ahead.
-    switch.update(at(5, 12));
+    let mut switch = switch_at(modes(), at(5, 12));
     switch.choose(Some(&id("away")), at(0, 12)).unwrap();
     assert_eq!(switch.active(), Some(&id("away")));
     let mut again = ModeSwitch::new(modes(), switch.stored().clone());
@@ -206,14 +213,11 @@ fn active_mode_replaces_the_values_of_the_file() {
         camera("gate", vec![prompt("person")]),
         camera("yard", vec![]),
     ];
-    let mut switch = ModeSwitch::new(modes(), StoredMode::default());
-    switch.update(at(0, 12));
+    let mut switch = switch_at(modes(), at(0, 12));
     assert_eq!(switch.cameras(&file), file);
     switch.choose(Some(&id("night")), at(0, 12)).unwrap();
     let cameras = switch.cameras(&file);
-    assert_eq!(
-        (cameras[0].rate, cameras[0].prompts[0].rate),
-        (rate(5.0), rate(5.0))
-    );
+    let rates = [cameras[0].rate, cameras[0].prompts[0].rate];
+    assert_eq!(rates, [rate(5.0); 2]);
     assert_eq!(cameras[1], file[1]);
 }
