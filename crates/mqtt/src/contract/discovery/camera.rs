@@ -1,20 +1,16 @@
 //! A camera as a device: the entities of its prompts, its health, and the values that a command may change.
 
+use std::ops::RangeInclusive;
+
 use serde_json::json;
 
-use super::{
-    Topics,
-    device::{DiscoveryDevice, Entity},
-    node,
-};
+use super::{DiscoveryRecord, Topics, device::Entity, node};
 use crate::{
     Off,
     contract::{command::LINE_RESET, prompt_states::states_of},
 };
 use spotter_config::{CameraConfig, Commands, Config, LineConfig, PromptConfig};
-use spotter_core::{
-    CameraId, LookRate, PROMPT_TEXT_MAX_CHARS, Phase, PromptState, Setting, Share, Task,
-};
+use spotter_core::{LookRate, PROMPT_TEXT_MAX_CHARS, Phase, PromptState, Setting, Share, Task};
 
 /// The longest state of Home Assistant, in characters.
 const STATE_MAX_CHARS: usize = 255;
@@ -29,7 +25,7 @@ const EVENT_TEMPLATE: &str = "{{ {'event_type': value_json.type, 'reason': value
 const CROSSING_TEMPLATE: &str = "{{ {'event_type': value_json.direction, 'event': value_json.event, 'at_ms': value_json.at_ms, \
      'delayed': value_json.delayed, 'speed': value_json.speed, 'count': value_json.count, 'score': value_json.score} | tojson }}";
 
-pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) -> DiscoveryDevice {
+pub(super) fn record(config: &Config, topics: &Topics, camera: &CameraConfig) -> DiscoveryRecord {
     let (node, id) = (node::id(config), &camera.id);
     let availability = [topics.status(), topics.camera_status(id)];
     let (name, model) = (title(id.as_str()), camera.source.model_name());
@@ -38,131 +34,153 @@ pub(super) fn device(config: &Config, topics: &Topics, camera: &CameraConfig) ->
         Some(fleet) => format!("{}_{fleet}_{id}", config.mqtt.base),
         None => format!("{node}_{id}"),
     };
-    let mut device = DiscoveryDevice::new(&device_id, &name, model, &availability)
-        .via(&node)
-        .of_camera(id);
-    add_health(&mut device, topics, id);
-    add_triggers(&mut device, topics, camera);
-    let settable = config.mqtt.commands != Commands::Off;
-    if settable {
-        add_settings(&mut device, topics, camera);
+    let prefix = &config.mqtt.ha.prefix;
+    let record = DiscoveryRecord::new(prefix, device_id, &name, model, &availability);
+    let mut entities = CameraEntities {
+        record: record.of_camera(id, node),
+        topics,
+        camera,
+    };
+    let is_settable = config.mqtt.commands != Commands::Off;
+    entities.add_health();
+    entities.add_triggers();
+    if is_settable {
+        entities.add_settings(None);
     }
     for prompt in &camera.prompts {
-        let mut entities = CameraEntities {
-            device: &mut device,
-            topics,
-            camera,
-            prompt,
-        };
-        entities.add_states();
-        if let Task::Detect { .. } | Task::Point { .. } = prompt.task {
-            entities.add_events();
+        entities.add_states(prompt);
+        if finds_objects(prompt) {
+            entities.add_events(prompt);
         }
-        if settable {
-            entities.add_settings();
+        if is_settable {
+            entities.add_settings(Some(prompt));
         }
     }
-    if settable {
-        add_line_resets(&mut device, topics, camera);
+    if is_settable {
+        entities.add_line_resets();
     }
-    device
+    entities.record
 }
 
-/// Both are available while the node is online: they say why a camera is offline.
-fn add_health(device: &mut DiscoveryDevice, topics: &Topics, camera: &CameraId) {
-    let of_health = |entity: Entity, template: &str| {
-        entity
-            .with("state_topic", topics.camera_health(camera))
-            .with("value_template", template)
-            .available_with(&topics.status())
-            .diagnostic()
-    };
-    let state = Entity::new("sensor", "State")
-        .with("device_class", "enum")
-        .with("options", json!(Phase::PUBLISHED));
-    device.add("state", of_health(state, "{{ value_json.state }}"));
-    let problem = Entity::new("binary_sensor", "Problem").with("device_class", "problem");
-    // A camera that is off as configured is no problem.
-    let fine: Vec<String> = Off::ALL.map(|off| format!("'{}'", off.code())).into();
-    let problem_template = format!(
-        "{{{{ 'OFF' if (value_json.reason or '').split(':')[0] in ['', {}] else 'ON' }}}}",
-        fine.join(", ")
-    );
-    let problem = of_health(problem, &problem_template)
-        .with("json_attributes_topic", topics.camera_health(camera))
-        .with(
-            "json_attributes_template",
-            "{{ {'reason': value_json.reason, 'attempts': value_json.attempts} | tojson }}",
-        );
-    device.add("problem", problem);
+fn finds_objects(prompt: &PromptConfig) -> bool {
+    matches!(prompt.task, Task::Detect { .. } | Task::Point { .. })
 }
 
-/// Each trigger is on while it is active.
-fn add_triggers(device: &mut DiscoveryDevice, topics: &Topics, camera: &CameraConfig) {
-    for trigger in &camera.triggers {
-        let id = &trigger.id;
-        let name = format!("Trigger {}", lower(id.as_str()));
-        let active = Entity::new("binary_sensor", &name)
-            .with("state_topic", topics.trigger(&camera.id, id))
-            .available_with(&topics.status())
-            .diagnostic();
-        device.add(&format!("trigger_{id}"), active);
-    }
-}
-
-fn add_settings(device: &mut DiscoveryDevice, topics: &Topics, camera: &CameraConfig) {
-    let at = |setting| topics.setting(&camera.id, &setting);
-    // Available when the camera is offline: a camera that is switched off is offline.
-    let enabled = Entity::new("switch", "Analysis")
-        .settable(&at(Setting::Enabled(camera.enabled)))
-        .available_with(&topics.status());
-    device.add("enabled", enabled);
-    let rate = Entity::new("number", "Frames per second")
-        .settable(&at(Setting::Rate(camera.rate)))
-        .with("min", *LookRate::RANGE.start())
-        .with("max", *LookRate::RANGE.end())
-        .with("step", 0.01)
-        .with("mode", "box");
-    device.add("rate", rate);
-    let motion_gate = Entity::new("switch", "Only with motion")
-        .settable(&at(Setting::MotionGate(camera.motion.on)));
-    device.add("motion_gate", motion_gate);
-}
-
-/// A button for each line at which a prompt counts.
-fn add_line_resets(device: &mut DiscoveryDevice, topics: &Topics, camera: &CameraConfig) {
-    let is_counted = |line: &&LineConfig| {
-        let mut prompts = camera.prompts.iter();
-        prompts.any(|prompt| prompt.lines.contains(&line.id))
-    };
-    for line in camera.lines.iter().filter(is_counted) {
-        let id = &line.id;
-        let button = Entity::new("button", &format!("Reset {}", lower(id.as_str())))
-            .with("entity_category", "config")
-            .with("command_topic", topics.line_set(&camera.id, id))
-            .with("payload_press", LINE_RESET)
-            .with("retain", false)
-            .available_with(&topics.status());
-        device.add(&format!("line_{id}_reset"), button);
-    }
-}
-
-/// The entities of one prompt.
+/// The record of a camera while its entities are added.
 struct CameraEntities<'a> {
-    device: &'a mut DiscoveryDevice,
+    record: DiscoveryRecord,
     topics: &'a Topics,
     camera: &'a CameraConfig,
-    prompt: &'a PromptConfig,
 }
 
 impl CameraEntities<'_> {
-    fn add(&mut self, kind: &str, entity: Entity) {
-        self.device
-            .add(&format!("{}_{kind}", self.prompt.id), entity);
+    /// Both are available while the node is online: they say why a camera is offline.
+    fn add_health(&mut self) {
+        let (topics, camera) = (self.topics, &self.camera.id);
+        let of_health = |entity: Entity, template: &str| {
+            entity
+                .with("state_topic", topics.camera_health(camera))
+                .with("value_template", template)
+                .available_with(&topics.status())
+                .diagnostic()
+        };
+        let state = Entity::new("sensor", "State")
+            .with("device_class", "enum")
+            .with("options", json!(Phase::PUBLISHED));
+        let state = of_health(state, "{{ value_json.state }}");
+        self.record.add("state", state);
+        let problem = Entity::new("binary_sensor", "Problem").with("device_class", "problem");
+        // A camera that is off as configured is no problem.
+        let fine: Vec<String> = Off::ALL.map(|off| format!("'{}'", off.code())).into();
+        let problem_template = format!(
+            "{{{{ 'OFF' if (value_json.reason or '').split(':')[0] in ['', {}] else 'ON' }}}}",
+            fine.join(", ")
+        );
+        let problem = of_health(problem, &problem_template)
+            .with("json_attributes_topic", topics.camera_health(camera))
+            .with(
+                "json_attributes_template",
+                "{{ {'reason': value_json.reason, 'attempts': value_json.attempts} | tojson }}",
+            );
+        self.record.add("problem", problem);
     }
 
-    fn add_states(&mut self) {
-        let prompt = self.prompt;
+    /// Each trigger is on while it is active.
+    fn add_triggers(&mut self) {
+        for trigger in &self.camera.triggers {
+            let id = &trigger.id;
+            let name = format!("Trigger {}", lower(id.as_str()));
+            let active = Entity::new("binary_sensor", &name)
+                .with("state_topic", self.topics.trigger(&self.camera.id, id))
+                .available_with(&self.topics.status())
+                .diagnostic();
+            self.record.add(&format!("trigger_{id}"), active);
+        }
+    }
+
+    /// The values of a prompt, or of the camera itself, that a command may change.
+    fn add_settings(&mut self, prompt: Option<&PromptConfig>) {
+        let of_prompt = prompt.map(|prompt| title(prompt.id.as_str()));
+        for setting in self.camera.changeable_settings() {
+            if setting.prompt() != prompt.map(|prompt| &prompt.id) {
+                continue;
+            }
+            let entity = |platform, what: &str| match &of_prompt {
+                Some(prompt) => Entity::new(platform, &format!("{prompt} {what}")),
+                None => Entity::new(platform, what),
+            };
+            let number = |what, range: RangeInclusive<f64>| {
+                let number = entity("number", what).with("min", *range.start());
+                number.with("max", *range.end()).with("step", 0.01)
+            };
+            let (key, entity) = match &setting {
+                // Available when the camera is offline: a camera that is switched off is offline.
+                Setting::Enabled(_) => {
+                    let switch = entity("switch", "Analysis");
+                    ("enabled", switch.available_with(&self.topics.status()))
+                }
+                Setting::Rate(_) => {
+                    let rate = number("Frames per second", LookRate::RANGE);
+                    ("rate", rate.with("mode", "box"))
+                }
+                Setting::MotionGate(_) => ("motion_gate", entity("switch", "Only with motion")),
+                Setting::PromptEnabled(..) => ("enabled", entity("switch", "enabled")),
+                Setting::Text(..) => {
+                    let text = entity("text", "prompt");
+                    ("prompt", text.with("max", PROMPT_TEXT_MAX_CHARS))
+                }
+                // An answer as text is published with any score.
+                Setting::MinScore(..) if !prompt.is_some_and(finds_objects) => continue,
+                Setting::MinScore(..) => ("min_score", number("min score", Share::RANGE)),
+            };
+            let key = match setting.prompt() {
+                Some(prompt) => format!("{prompt}_{key}"),
+                None => key.to_owned(),
+            };
+            let topic = self.topics.setting(&self.camera.id, &setting);
+            self.record.add(&key, entity.settable(&topic));
+        }
+    }
+
+    /// A button for each line at which a prompt counts.
+    fn add_line_resets(&mut self) {
+        let is_counted = |line: &&LineConfig| {
+            let mut prompts = self.camera.prompts.iter();
+            prompts.any(|prompt| prompt.lines.contains(&line.id))
+        };
+        for line in self.camera.lines.iter().filter(is_counted) {
+            let id = &line.id;
+            let button = Entity::new("button", &format!("Reset {}", lower(id.as_str())))
+                .with("entity_category", "config")
+                .with("command_topic", self.topics.line_set(&self.camera.id, id))
+                .with("payload_press", LINE_RESET)
+                .with("retain", false)
+                .available_with(&self.topics.status());
+            self.record.add(&format!("line_{id}_reset"), button);
+        }
+    }
+
+    fn add_states(&mut self, prompt: &PromptConfig) {
         let name = title(prompt.id.as_str());
         let sensor = |name: String| Entity::new("sensor", &name);
         let counted = |name| sensor(name).with("state_class", "measurement");
@@ -191,60 +209,36 @@ impl CameraEntities<'_> {
                 PromptState::Answer(_) => answer(&name, prompt),
             };
             let topic = self.topics.state(&self.camera.id, &prompt.id, &state);
-            self.add(&kind, entity.with("state_topic", topic));
+            let key = format!("{}_{kind}", prompt.id);
+            self.record.add(&key, entity.with("state_topic", topic));
         }
     }
 
     /// Events and pictures of objects. The types of a crossing are its directions.
-    fn add_events(&mut self) {
-        let (topics, camera, prompt) = (self.topics, &self.camera.id, &self.prompt.id);
+    fn add_events(&mut self, prompt: &PromptConfig) {
+        let (topics, camera, snapshot) = (self.topics, &self.camera.id, prompt.snapshot);
+        let lines = self.camera.lines_counted(prompt);
+        let prompt = &prompt.id;
         let name = title(prompt.as_str());
-        for line in self.camera.lines_counted(self.prompt) {
+        for line in lines {
             let id = &line.id;
             let crossing = Entity::new("event", &format!("{name} crossing {}", lower(id.as_str())))
                 .with("event_types", json!(line.directions))
                 .with("state_topic", topics.crossing(camera, id, prompt))
                 .with("value_template", CROSSING_TEMPLATE);
-            self.add(&format!("crossing_{id}"), crossing);
+            self.record
+                .add(&format!("{prompt}_crossing_{id}"), crossing);
         }
         let event = Entity::new("event", &format!("{name} event"))
             .with("event_types", json!(["new", "update", "end"]))
             .with("state_topic", topics.event(camera, prompt))
             .with("value_template", EVENT_TEMPLATE);
-        self.add("event", event);
-        if self.prompt.snapshot {
+        self.record.add(&format!("{prompt}_event"), event);
+        if snapshot {
             let image = Entity::new("image", &format!("Last {}", lower(prompt.as_str())))
                 .with("image_topic", topics.snapshot(camera, prompt))
                 .with("content_type", "image/jpeg");
-            self.add("image", image);
-        }
-    }
-
-    /// The values of a prompt that a command may change.
-    fn add_settings(&mut self) {
-        let (camera, prompt) = (&self.camera.id, self.prompt);
-        let id = || prompt.id.clone();
-        let at = |setting| self.topics.setting(camera, &setting);
-        let name = title(prompt.id.as_str());
-        let enabled = Entity::new("switch", &format!("{name} enabled"))
-            .settable(&at(Setting::PromptEnabled(id(), prompt.enabled)));
-        let text = prompt.text_setting().map(|setting| {
-            Entity::new("text", &format!("{name} prompt"))
-                .settable(&at(setting))
-                .with("max", PROMPT_TEXT_MAX_CHARS)
-        });
-        let min_score = Entity::new("number", &format!("{name} min score"))
-            .settable(&at(Setting::MinScore(id(), prompt.min_score)))
-            .with("min", *Share::RANGE.start())
-            .with("max", *Share::RANGE.end())
-            .with("step", 0.01);
-        self.add("enabled", enabled);
-        if let Some(text) = text {
-            self.add("prompt", text);
-        }
-        // An answer as text is published with any score.
-        if matches!(prompt.task, Task::Detect { .. } | Task::Point { .. }) {
-            self.add("min_score", min_score);
+            self.record.add(&format!("{prompt}_image"), image);
         }
     }
 }

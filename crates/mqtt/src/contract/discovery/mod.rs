@@ -2,13 +2,12 @@
 //! retained messages come out.
 //!
 //! ```text
-//!   Config ──camera, node──▶ DiscoveryDevice ──device──▶ DiscoveryRecord
-//!                            entities, keys
+//!   Config ──camera, node──▶ entities ──device──▶ DiscoveryRecord
 //! ```
 //!
 //! Belongs here: which entities there are, what they are called, and the keys of Home Assistant's records. Does not belong
-//! here: when a record is sent (the outbox sends it after every connect, `announcer` after a start of Home Assistant)
-//! and which ones are cleared (`retained`).
+//! here: when a record is sent (the outbox sends it after every connect, and again after a start of Home Assistant)
+//! and which topics are cleared (`announcer`).
 //!
 //! Keys are not abbreviated. Home Assistant has abbreviations, and ignores a misspelt one without a message.
 
@@ -30,20 +29,21 @@ pub struct DiscoveryRecord {
     pub topic: String,
     /// `None` for the node.
     pub camera: Option<CameraId>,
+    /// Of the device.
+    id: String,
     content: Value,
 }
 
 /// All records of this node; none when discovery is off. `topics`: those of the node, perhaps in a fleet. `gpu`: the figures of a GPU
 /// are published.
 pub fn records(config: &Config, topics: &Topics, gpu: bool) -> Vec<DiscoveryRecord> {
-    let prefix = &config.mqtt.ha.prefix;
-    let cameras = config.cameras.iter();
-    let cameras = cameras.map(|camera| camera::device(config, topics, camera));
-    let devices = std::iter::once(node::device(config, topics, gpu)).chain(cameras);
-    match config.mqtt.ha.discovery {
-        Discovery::Device => devices.map(|device| device.record(prefix)).collect(),
-        Discovery::Off => Vec::new(),
+    if config.mqtt.ha.discovery == Discovery::Off {
+        return Vec::new();
     }
+    let cameras = config.cameras.iter();
+    let cameras = cameras.map(|camera| camera::record(config, topics, camera));
+    let node = node::record(config, topics, gpu);
+    std::iter::once(node).chain(cameras).collect()
 }
 
 /// The topic on which Home Assistant reports its start; `None` when discovery is off.
@@ -51,7 +51,5 @@ pub fn birth_topic(ha: &HomeAssistantConfig) -> Option<String> {
     (ha.discovery != Discovery::Off).then(|| format!("{}/status", ha.prefix))
 }
 
-#[cfg(test)]
-mod rules_tests;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -2,10 +2,7 @@
 
 use serde_json::json;
 
-use super::{
-    Topics,
-    device::{DiscoveryDevice, Entity},
-};
+use super::{DiscoveryRecord, Topics, device::Entity};
 use spotter_config::{Commands, Config};
 use spotter_core::NO_MODE;
 
@@ -18,9 +15,10 @@ pub(super) fn id(config: &Config) -> String {
 }
 
 /// `gpu`: with the load of the GPU.
-pub(super) fn device(config: &Config, topics: &Topics, gpu: bool) -> DiscoveryDevice {
+pub(super) fn record(config: &Config, topics: &Topics, gpu: bool) -> DiscoveryRecord {
     let name = format!("Spotter {}", config.node.name);
-    let mut device = DiscoveryDevice::new(&id(config), &name, "Spotter", &[topics.status()]);
+    let (prefix, available) = (&config.mqtt.ha.prefix, [topics.status()]);
+    let mut device = DiscoveryRecord::new(prefix, id(config), &name, "Spotter", &available);
     let figure = |name, key| {
         Entity::new("sensor", name)
             .with("state_topic", topics.stats())
@@ -47,8 +45,22 @@ pub(super) fn device(config: &Config, topics: &Topics, gpu: bool) -> DiscoveryDe
     if config.mqtt.commands != Commands::Off && !config.modes.is_empty() {
         device.add("mode", mode(config, topics));
     }
-    device.add("too_late", too_late(topics));
-    device.add("config_problem", config_problem(topics));
+    let problem = |name, topic: String, template| {
+        Entity::new("binary_sensor", name)
+            .with("device_class", "problem")
+            .with("state_topic", topic)
+            .with("value_template", template)
+            .diagnostic()
+    };
+    // Answers are later than the budget, so frames are dropped: the machine is overloaded.
+    let is_late = "{{ 'ON' if value_json.lat_over_budget else 'OFF' }}";
+    let too_late = problem("Answers too late", topics.stats(), is_late);
+    device.add("too_late", too_late.with("expire_after", STATS_EXPIRE_S));
+    // The changed configuration file was rejected and the previous one is active, which shows nowhere else in Home Assistant.
+    let is_rejected = "{{ 'ON' if value_json.state == 'rejected' else 'OFF' }}";
+    let config_problem = problem("Configuration problem", topics.config(), is_rejected);
+    let config_problem = config_problem.with("json_attributes_topic", topics.config());
+    device.add("config_problem", config_problem);
     device
 }
 
@@ -65,30 +77,4 @@ fn mode(config: &Config, topics: &Topics) -> Entity {
         .with("options", json!(options))
         .with("value_template", replace(NO_MODE, NO_MODE_OPTION))
         .with("command_template", replace(NO_MODE_OPTION, NO_MODE))
-}
-
-/// Answers are later than the budget, so frames are dropped: the machine is overloaded.
-fn too_late(topics: &Topics) -> Entity {
-    Entity::new("binary_sensor", "Answers too late")
-        .with("device_class", "problem")
-        .with("state_topic", topics.stats())
-        .with(
-            "value_template",
-            "{{ 'ON' if value_json.lat_over_budget else 'OFF' }}",
-        )
-        .with("expire_after", STATS_EXPIRE_S)
-        .diagnostic()
-}
-
-/// The changed configuration file was rejected and the previous one is active, which shows nowhere else in Home Assistant.
-fn config_problem(topics: &Topics) -> Entity {
-    Entity::new("binary_sensor", "Configuration problem")
-        .with("device_class", "problem")
-        .with("state_topic", topics.config())
-        .with(
-            "value_template",
-            "{{ 'ON' if value_json.state == 'rejected' else 'OFF' }}",
-        )
-        .with("json_attributes_topic", topics.config())
-        .diagnostic()
 }
