@@ -22,7 +22,7 @@ impl NodeReporter {
     pub fn new(identity: &Identity, info: Info, handles: Handles) -> Self {
         let listed = handles.state.get(Document::RetainedTopics);
         Self {
-            announcer: Announcer::new(listed.as_deref(), identity),
+            announcer: Announcer::new(listed.as_deref(), identity.machine()),
             config: ConfigReport::new(String::new(), handles.clock.wall(), Vec::new()),
             info,
             handles,
@@ -70,8 +70,12 @@ impl NodeReporter {
         let stored = config.file().with_cameras(config.stored_cameras());
         // Entities for the figures of a GPU only where there is one.
         let has_gpu = !self.info.gpus.is_empty();
-        self.announcer
-            .announce(&self.handles.publisher, &stored, config.cameras(), has_gpu);
+        let (publisher, cameras) = (&self.handles.publisher, config.cameras());
+        let topics = publisher.topics();
+        let updates = self.announcer.announce(&topics, &stored, cameras, has_gpu);
+        updates
+            .into_iter()
+            .for_each(|update| publisher.publish(update));
         self.store_topics();
     }
 

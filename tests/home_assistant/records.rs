@@ -8,29 +8,27 @@ use std::{collections::BTreeSet, path::Path};
 use serde_json::{Value, json};
 
 use spotter_config::{self as config, Environment};
-use spotter_mqtt::{
-    Topics, discovery,
-    retained::{self, RetainedList},
-};
+use spotter_mqtt::{Announcer, Topics, Update};
 
 fn main() -> anyhow::Result<()> {
-    let mut kept = RetainedList::new(None, "test");
+    let mut announcer = Announcer::new(None, "test");
     for path in std::env::args().skip(1) {
         let loaded = config::check(Path::new(&path), &Environment::process());
         let loaded = loaded.map_err(|problems| anyhow::anyhow!("{problems}"))?;
         let config = &loaded.config;
         let topics = Topics::new(&config.mqtt.base, &config.node.name);
-        let records = discovery::records(config, &topics, true);
-        let listed = retained::topics(config, &topics, &config.cameras, &records);
-        let gone = kept.want(listed).into_iter();
-        let gone: Vec<String> = gone.map(|cleared| cleared.topic).collect();
-        kept.still_there(&BTreeSet::new());
-        let records = records.into_iter().map(|record| {
-            let record = kept.complete(record);
-            let payload: Value = serde_json::from_slice(&record.payload())?;
-            Ok(json!([record.topic, payload]))
-        });
-        let records = records.collect::<anyhow::Result<Vec<_>>>()?;
+        let (mut gone, mut records) = (Vec::new(), Vec::new());
+        for update in announcer.announce(&topics, config, &config.cameras, true) {
+            match update {
+                Update::Discovery(record) => {
+                    let payload: Value = serde_json::from_slice(&record.payload())?;
+                    records.push(json!([record.topic, payload]));
+                }
+                Update::Clear(cleared) => gone.push(cleared.topic),
+                _ => {}
+            }
+        }
+        announcer.still_there(&BTreeSet::new());
         println!("{}", json!({"gone": gone, "records": records}));
     }
     Ok(())

@@ -18,7 +18,6 @@ mod contract;
 mod delivery;
 mod link;
 mod publisher;
-pub mod retained;
 
 pub use announcer::Announcer;
 pub use contract::*;

@@ -353,9 +353,7 @@ fn topic_and_content(
             };
             return (topic, MessageContent::Stream(picture));
         }
-        // The sender of the request chose the topic; an invalid one is replaced by the node's topic `reply`.
         Update::Reply { to, payload } => {
-            let to = to.filter(|to| can_be_published_to(&to.topic));
             let correlation = to.as_ref().and_then(|to| to.correlation.clone());
             let topic = to.map_or_else(|| topics.reply(), |to| to.topic);
             let reply = MessageContent::Reply {
@@ -366,15 +364,6 @@ fn topic_and_content(
         }
     };
     (topic, state.into())
-}
-
-/// A longer response topic is ignored.
-const RESPONSE_TOPIC_MAX_BYTES: usize = 1024;
-
-pub(crate) fn can_be_published_to(topic: &str) -> bool {
-    !topic.is_empty()
-        && topic.len() <= RESPONSE_TOPIC_MAX_BYTES
-        && !topic.contains(['+', '#', '\0'])
 }
 
 /// The payload of an unknown state; Home Assistant reads it as unknown.

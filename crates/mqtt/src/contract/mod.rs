@@ -25,5 +25,6 @@ pub use report::{
     CameraClockHealth, CameraHealth, CameraInfo, CameraOwner, ConfigReport, ConfigState,
     DaemonInfo, GpuStats, Info, ModelInfo, Off, Stats,
 };
+pub(crate) use topic::can_be_published_to;
 pub use topic::{RequestScope, Topics};
 pub use trigger::trigger_signal;

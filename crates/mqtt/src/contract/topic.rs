@@ -11,6 +11,14 @@ pub enum RequestScope {
     Fleet,
 }
 
+/// A longer response topic is refused.
+const TOPIC_MAX_BYTES: usize = 1024;
+
+/// It is no filter, and not too long.
+pub(crate) fn can_be_published_to(topic: &str) -> bool {
+    !topic.is_empty() && topic.len() <= TOPIC_MAX_BYTES && !topic.contains(['+', '#', '\0'])
+}
+
 /// The levels below a node or a fleet that have a meaning; programs may use others.
 const OWN_LEVELS: [&str; 7] = ["status", "info", "config", "stats", "cmd", "mode", "cam"];
 
@@ -58,7 +66,8 @@ impl Topics {
             Some(level) => !OWN_LEVELS.contains(&level),
             None => !levels.is_empty(),
         });
-        is_free || self.reply_topics.iter().any(|allowed| is_below(allowed))
+        can_be_published_to(topic)
+            && (is_free || self.reply_topics.iter().any(|allowed| is_below(allowed)))
     }
 
     /// The topics of the same node as a member of `fleet`.
@@ -295,6 +304,7 @@ mod tests {
             "spotter/edge2/cmd",
             "spotter/edge2/mode/set",
             "spotter/hall/cam/gate/owner",
+            "spotter/desk/#",
             "",
         ] {
             assert!(!topics.allows_reply_to(topic), "{topic}");

@@ -2,21 +2,21 @@ use std::cell::RefCell;
 
 use super::*;
 use crate::{
-    CameraHealth, ConfigReport, Stats, Update,
+    CameraHealth, ConfigReport, Stats,
     contract::{
-        discovery::{
-            records,
-            tests::{SITE, config, topics_of},
-        },
+        discovery::tests::{SITE, config, topics_of},
         message::{Message, MessageContent},
     },
     testing::state_of,
 };
 use spotter_core::{NodeId, WallTime};
 
-fn topicwise(config: &Config) -> RetainedTopics {
-    let all = topics_of(config);
-    topics(config, &all, &config.cameras, &records(config, &all, true))
+const MACHINE: &str = "01234567";
+
+fn listed(config: &Config) -> BTreeSet<String> {
+    let mut announcer = Announcer::new(None, MACHINE);
+    announcer.announce(&topics_of(config), config, &config.cameras, true);
+    announcer.wanted.into_keys().collect()
 }
 
 fn none(topics: &[&str]) -> RetainedTopics {
@@ -27,13 +27,13 @@ fn none(topics: &[&str]) -> RetainedTopics {
 }
 
 /// The topics that leave.
-fn leaving(list: &mut RetainedList, wanted: RetainedTopics) -> Vec<String> {
+fn leaving(list: &mut Announcer, wanted: RetainedTopics) -> Vec<String> {
     let left = list.want(wanted).into_iter();
     left.map(|cleared| cleared.topic).collect()
 }
 
 /// Stores the list as the daemon does.
-fn keep(list: &mut RetainedList, stored: &RefCell<Option<String>>) {
+fn keep(list: &mut Announcer, stored: &RefCell<Option<String>>) {
     if let Some(text) = list.take_unstored() {
         stored.replace(Some(text));
     }
@@ -42,10 +42,12 @@ fn keep(list: &mut RetainedList, stored: &RefCell<Option<String>>) {
 #[test]
 fn topics_removed_while_stopped_are_cleared_at_the_next_start() {
     let stored = RefCell::<Option<String>>::default();
-    let open = || RetainedList::new(stored.borrow().as_deref(), "01234567");
-    let want = |list: &mut RetainedList, topics: &[&str]| {
+    let open = || Announcer::new(stored.borrow().as_deref(), MACHINE);
+    let want = |list: &mut Announcer, topics: &[&str]| {
         let left = leaving(list, none(topics));
         keep(list, &stored);
+        list.want(none(topics));
+        assert_eq!(list.take_unstored(), None, "an unchanged list");
         left
     };
     assert_eq!(want(&mut open(), &["a", "b", "c"]), [""; 0]);
@@ -68,15 +70,15 @@ fn topics_removed_while_stopped_are_cleared_at_the_next_start() {
 #[test]
 fn retained_list_that_is_damaged_or_foreign_is_ignored() {
     let listed = || {
-        let mut list = RetainedList::new(None, "01234567");
+        let mut list = Announcer::new(None, MACHINE);
         list.want(none(&["a"]));
         list.take_unstored().unwrap()
     };
     let whole = listed();
-    let of_another_machine = RetainedList::new(Some(&whole), "89abcdef").want(none(&[]));
+    let of_another_machine = Announcer::new(Some(&whole), "89abcdef").want(none(&[]));
     assert!(of_another_machine.is_empty());
     for damaged in [&whole[..whole.len() / 2], "", "[1]", "{\"machine\":7}"] {
-        let mut list = RetainedList::new(Some(damaged), "01234567");
+        let mut list = Announcer::new(Some(damaged), MACHINE);
         assert!(list.want(none(&["a"])).is_empty());
         assert_eq!(list.take_unstored(), Some(listed()), "the list is repaired");
     }
@@ -87,12 +89,14 @@ fn entities_of_a_record_are_known_after_a_restart() {
     let stored = RefCell::<Option<String>>::default();
     let start = |site: &str| {
         let config = config("", site);
-        let mut kept = RetainedList::new(stored.borrow().as_deref(), "01234567");
-        let all = topics_of(&config);
-        let mut records = records(&config, &all, false);
-        kept.want(topics(&config, &all, &config.cameras, &records));
-        keep(&mut kept, &stored);
-        kept.complete(records.remove(1)).entities()
+        let mut announcer = Announcer::new(stored.borrow().as_deref(), MACHINE);
+        let updates = announcer.announce(&topics_of(&config), &config, &config.cameras, false);
+        keep(&mut announcer, &stored);
+        let gate = updates.into_iter().find_map(|update| match update {
+            Update::Discovery(record) if record.camera.is_some() => Some(record.entities()),
+            _ => None,
+        });
+        gate.unwrap()
     };
     let before = start(SITE);
     let less = SITE.replace("prompt.scene.query = \"What is going on?\"\n", "");
@@ -142,46 +146,33 @@ fn the_list_is_what_is_published() {
             });
         }
     }
-    let listed: BTreeSet<_> = topicwise(&config).into_keys().collect();
-    assert_eq!(listed, published);
+    let without_pictures = listed(&config);
+    assert_eq!(without_pictures, published);
     // The list has the pictures of events if they are retained.
     let mut keeping = config.clone();
     keeping.mqtt.retain_snapshots = true;
-    let with_pictures: BTreeSet<_> = topicwise(&keeping).into_keys().collect();
     for state in ["count", "zone/drive", "dwell/drive", "line/kerb/to_house"] {
         let topic = format!("spotter/edge1/cam/gate/{state}/person");
-        assert!(listed.contains(&topic), "{topic}");
+        assert!(without_pictures.contains(&topic), "{topic}");
     }
     let person = "spotter/edge1/cam/gate/snapshot/person".to_owned();
-    assert_eq!(&with_pictures - &listed, BTreeSet::from([person]));
-}
-
-#[test]
-fn retained_list_is_stored_at_the_start_and_on_change() {
-    let mut list = RetainedList::new(None, "01234567");
-    list.want(none(&["a"]));
-    assert!(list.take_unstored().is_some());
-    list.want(none(&["a"]));
-    assert!(list.take_unstored().is_none(), "an unchanged list");
-    list.want(none(&["a", "c"]));
-    assert!(list.take_unstored().is_some());
+    assert_eq!(
+        &listed(&keeping) - &without_pictures,
+        BTreeSet::from([person])
+    );
 }
 
 #[test]
 fn topics_of_a_fleets_cameras_are_not_stored() {
     let stored = RefCell::<Option<String>>::default();
-    let open = || RetainedList::new(stored.borrow().as_deref(), "01234567");
+    let open = || Announcer::new(stored.borrow().as_deref(), MACHINE);
     let config = config("retain_snapshots = true", SITE);
     let fleet = NodeId::new("hall").unwrap();
     let all = topics_of(&config).in_fleet(Some(&fleet));
     let wanted = |cameras: &[CameraConfig]| {
         let config = config.with_cameras(cameras.to_vec());
-        topics(
-            &config,
-            &all,
-            &config.cameras,
-            &records(&config, &all, false),
-        )
+        let records = discovery::records(&config, &all, false);
+        retained_topics(&config, &all, &config.cameras, &records)
     };
     let (gate, yard) = (&config.cameras[..1], &config.cameras[1..]);
     let mut list = open();
@@ -191,7 +182,7 @@ fn topics_of_a_fleets_cameras_are_not_stored() {
     assert_eq!(leaving(&mut open(), wanted(&[])), [""; 0]);
 
     // One camera moved, a prompt of the other one was removed.
-    list.forget(&[yard[0].id.clone()]);
+    list.cameras_moved(&[yard[0].id.clone()]);
     let mut less = gate.to_vec();
     less[0]
         .prompts
@@ -211,4 +202,18 @@ fn topics_of_a_fleets_cameras_are_not_stored() {
         assert!(left.iter().any(|other| other == topic), "{topic}: {left:?}");
     }
     assert!(left.iter().all(|topic| !topic.contains("yard")));
+}
+
+#[test]
+fn home_assistant_starts_republish_once_within_five_seconds() {
+    let mut announcer = Announcer::new(None, MACHINE);
+    let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
+    for _ in 0..100 {
+        announcer.home_assistant_started(at(10));
+        let due = announcer.republish_at;
+        assert!(due.is_some_and(|due| due >= at(10) && due <= at(15)));
+        // Two of them are one.
+        announcer.home_assistant_started(at(11));
+        assert_eq!(announcer.republish_at.take(), due);
+    }
 }
