@@ -70,7 +70,7 @@ impl BrokerLink {
             sent: messages.streams_sent,
             dropped: messages.drops().to_vec(),
             spooled: publisher.spool_msgs(),
-            puback_p95_ms: publisher.puback_p95().map(|time| time.as_secs_f64() * 1e3),
+            puback_p95_ms: publisher.puback_p95_ms(),
             inbound_dropped: messages.inbound_dropped,
             inbound_retained: messages.inbound_retained,
             ..status::broker(&publisher.state().borrow(), now)

@@ -1,10 +1,6 @@
 //! The handle that accepts updates without waiting.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use tokio::{
     sync::{broadcast, mpsc, watch},
@@ -15,35 +11,26 @@ use tokio::{
 use super::{
     BrokerState, Identity, Inbound, JsonLine, MessageCounters, SentDetection, Topics, Update,
     contract::message::{Message, Rank},
-    delivery::{Outbox, Shared},
-    link::{BrokerTask, TlsError, Trust, WantedFilters, keep_connected, target::ConnectionTarget},
+    delivery::Outbox,
+    link::{
+        TlsError, Trust, keep_connected,
+        shared::{Shared, WantedFilters},
+        target::ConnectionTarget,
+    },
 };
 use spotter_config::MqttConfig;
 use spotter_core::{CameraId, Clock, EndReason, Event, EventStep};
 use spotter_state::{EventReceiver, FoundEvents, OpenedEvents};
 
-/// A receiver of [`SentDetection`] that is slower loses the oldest beyond this number.
-const SENT_KEPT: usize = 64;
-/// A receiver of lines loses the oldest beyond this number, some seconds of a busy node.
-const LINES_KEPT: usize = 1024;
-/// Inbound messages that wait; beyond this number they are dropped and counted.
-const INBOX_KEPT: usize = 64;
 /// The connection does not wait longer for the disk.
 const WRITE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Takes updates from any thread. Clones share one connection.
 #[derive(Clone)]
 pub struct Publisher {
-    target: Arc<ConnectionTarget>,
     shared: Arc<Shared>,
-    clock: Arc<dyn Clock>,
-    state: watch::Receiver<BrokerState>,
-    sent: broadcast::Sender<SentDetection>,
-    lines: broadcast::Sender<JsonLine>,
-    again: watch::Sender<()>,
+    /// `true` ends the task; so does the drop of the last handle.
     stop: watch::Sender<bool>,
-    filters: watch::Sender<WantedFilters>,
-    inbox: Arc<Mutex<Option<mpsc::Receiver<Inbound>>>>,
 }
 
 impl Publisher {
@@ -68,7 +55,6 @@ impl Publisher {
         events: &OpenedEvents,
         clock: Arc<dyn Clock>,
     ) -> (Self, JoinHandle<()>) {
-        let target = Arc::new(target);
         let (topics, spool) = (&target.topics, target.mqtt.spool);
         let boot = Arc::clone(&target.identity.boot);
         let log = events.log.clone();
@@ -78,42 +64,16 @@ impl Publisher {
         }
         outbox.push(Message::node_status(topics, true), clock.now());
         queue_found(&events.found, topics, &mut outbox, &*clock);
-        let shared = Arc::new(Shared::new(outbox));
-        let (state_sender, state) = watch::channel(BrokerState::Connecting);
-        let (again_sender, again) = watch::channel(());
-        let (stop_sender, stop) = watch::channel(false);
-        let (sent, _) = broadcast::channel(SENT_KEPT);
-        let (lines, _) = broadcast::channel(LINES_KEPT);
-        let (filters, wanted) = watch::channel(WantedFilters::default());
-        let (inbox, inbound) = mpsc::channel(INBOX_KEPT);
-        let task = BrokerTask {
-            target: Arc::clone(&target),
-            shared: Arc::clone(&shared),
-            clock: Arc::clone(&clock),
-            state: state_sender,
-            sent: sent.clone(),
-            lines: lines.clone(),
-            filters: wanted,
-            inbox,
-            again,
-            stop,
-        };
+        let shared = Arc::new(Shared::new(target, clock, outbox));
+        let (stop, stopped) = watch::channel(false);
         let publisher = Self {
-            target,
-            shared,
-            clock,
-            state,
-            sent,
-            lines,
-            again: again_sender,
-            stop: stop_sender,
-            filters,
-            inbox: Arc::new(Mutex::new(Some(inbound))),
+            shared: Arc::clone(&shared),
+            stop,
         };
         let all = async move {
             // The next run would send an end that was sent and not written again, with another id.
             _ = timeout(WRITE_WITHIN, log.written()).await;
-            keep_connected(task).await;
+            keep_connected(&shared, stopped).await;
         };
         (publisher, tokio::spawn(all))
     }
@@ -128,16 +88,10 @@ impl Publisher {
     /// the limits of docs/mqtt.md section 1, and is counted. In a fleet, so are updates of a camera that this node may not publish; a new owner
     /// publishes [`Update::Owner`] and then all states of the camera.
     pub fn publish(&self, update: Update) {
-        let (topics, now) = (&self.target.topics, self.clock.now());
-        match topics.fleet() {
-            None => {
-                let message = Message::from_update(topics, update, None);
-                self.shared.outbox().push(message, now);
-            }
-            // Built under the lock: its epoch must be the present one.
-            Some(_) => self.shared.outbox().push_of_fleet(topics, update, now),
-        }
-        self.shared.wake();
+        let shared = &self.shared;
+        let topics = &shared.target.topics;
+        shared.outbox().publish(topics, update, shared.now());
+        shared.wake();
     }
 
     /// A message of the camera waits or is not acknowledged; not one that the broker rejected.
@@ -147,27 +101,27 @@ impl Publisher {
 
     /// Ends the pause before the next attempt, which reads the TLS files again. An open connection is not affected.
     pub fn try_again(&self) {
-        self.again.send_replace(());
+        self.shared.again.send_replace(());
     }
 
     pub fn topics(&self) -> Arc<Topics> {
-        Arc::clone(&self.target.topics)
+        Arc::clone(&self.shared.target.topics)
     }
 
     /// Changes can be awaited.
     pub fn state(&self) -> watch::Receiver<BrokerState> {
-        self.state.clone()
+        self.shared.state.subscribe()
     }
 
     /// Every detection from now on, at its hand-over to the client library.
     pub fn sent(&self) -> broadcast::Receiver<SentDetection> {
-        self.sent.subscribe()
+        self.shared.sent.subscribe()
     }
 
     /// Every JSON message from now on, without discovery records, at its hand-over to the client library. A slow receiver loses
     /// the oldest and gets their number.
     pub fn lines(&self) -> broadcast::Receiver<JsonLine> {
-        self.lines.subscribe()
+        self.shared.lines.subscribe()
     }
 
     /// Publishes all discovery records again.
@@ -194,7 +148,7 @@ impl Publisher {
     }
 
     fn change_filters(&self, change: impl FnOnce(&mut WantedFilters)) {
-        self.filters.send_if_modified(|wanted| {
+        self.shared.filters.send_if_modified(|wanted| {
             let before = wanted.clone();
             change(wanted);
             *wanted != before
@@ -208,8 +162,7 @@ impl Publisher {
 
     /// Messages on the topics of [`listen`](Self::listen). Returned once; messages beyond its capacity are dropped and counted.
     pub fn take_inbound(&self) -> Option<mpsc::Receiver<Inbound>> {
-        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
-        inbox.take()
+        self.shared.take_inbound()
     }
 
     /// Counts a retained command, which is not executed.
@@ -227,8 +180,8 @@ impl Publisher {
     }
 
     /// 95th percentile of hand-over to acknowledgement over the last acknowledged messages.
-    pub fn puback_p95(&self) -> Option<Duration> {
-        self.shared.outbox().puback_p95()
+    pub fn puback_p95_ms(&self) -> Option<f64> {
+        self.shared.outbox().puback_p95_ms(self.shared.now())
     }
 
     /// Rises while the connection's task runs, connected or not; for the watchdog.

@@ -2,6 +2,8 @@
 //!
 //! Faults: F16.
 
+use std::collections::VecDeque;
+
 use proptest::prelude::*;
 
 use super::{
@@ -60,7 +62,7 @@ impl FleetOutbox {
     }
 
     fn push(&mut self, update: Update, now: Mono) {
-        self.outbox.push_of_fleet(&fleet_topics(), update, now);
+        self.outbox.publish(&fleet_topics(), update, now);
     }
 
     fn begins(&mut self, track: u64, now: Mono) {

@@ -80,12 +80,10 @@ impl CameraGate {
         self.opens_at().is_some_and(|at| at <= now)
     }
 
-    /// The epoch of a new message of the camera; `None`: it may not be published.
-    pub(super) fn epoch_of(&self, camera: &CameraId, now: Mono) -> Option<Epoch> {
-        match self.rights.as_ref()?.may(camera, now) {
-            MayPublish::Publish(epoch) => Some(epoch),
-            MayPublish::Silent { .. } => None,
-        }
+    /// Of a new message of the camera; `None` without a fleet.
+    pub(super) fn may(&self, camera: &CameraId, now: Mono) -> Option<MayPublish> {
+        let rights = self.rights.as_ref()?;
+        Some(rights.may(camera, now))
     }
 
     pub(super) fn at(&self, now: Mono) -> GateAt<'_> {

@@ -37,24 +37,19 @@ mod outage_tests;
 mod outgoing;
 mod rates;
 mod reply_queue;
-mod shared;
 mod state_queue;
 mod stream_queue;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    collections::{BTreeMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use crate::{
     Topics, Update,
     contract::message::{Body, Message, MessageContent},
 };
 use spotter_config::SpoolConfig;
-use spotter_core::{CameraId, CameraRights, EventStep, Mono};
+use spotter_core::{CameraId, CameraRights, EventStep, MayPublish, Mono, PercentileWindow};
 use spotter_state::EventLog;
 
 use event_queue::EventQueue;
@@ -63,14 +58,14 @@ pub use message_counters::MessageCounters;
 pub use outgoing::SentDetection;
 pub(crate) use outgoing::{DeliveryOptions, Outgoing, Ticket};
 use reply_queue::ReplyQueue;
-pub(crate) use shared::Shared;
 use state_queue::StateQueue;
 use stream_queue::StreamQueue;
 
 /// Messages without an acknowledgement. Brokers accept 20 by default (mosquitto).
 const IN_FLIGHT_MAX: usize = 16;
-/// Number of acknowledgement times for the percentile.
+/// Number of acknowledgement times for the percentile, and their age at most.
 const PUBACKS_KEPT: usize = 128;
+const PUBACKS_WITHIN: Duration = Duration::from_secs(3600);
 /// All refused messages are retried this time after the first of them.
 const RETRY_DECLINED_AFTER: Duration = Duration::from_secs(60);
 
@@ -131,7 +126,8 @@ pub(crate) struct Outbox {
     last_ticket: u64,
     /// When refused messages are retried.
     retry_declined_at: Option<Mono>,
-    pubacks: VecDeque<Duration>,
+    /// Milliseconds from hand-over to acknowledgement.
+    pubacks: PercentileWindow,
     /// Those that no queue has.
     pub(crate) counters: MessageCounters,
 }
@@ -151,7 +147,7 @@ impl Outbox {
             in_flight: BTreeMap::new(),
             last_ticket: 0,
             retry_declined_at: None,
-            pubacks: VecDeque::new(),
+            pubacks: PercentileWindow::new(PUBACKS_WITHIN, PUBACKS_KEPT),
             counters: MessageCounters::default(),
         }
     }
@@ -169,6 +165,7 @@ impl Outbox {
             stamp,
             content,
         } = message;
+        let epoch = stamp.as_ref().map(|stamp| stamp.epoch);
         match content {
             MessageContent::State(state) => {
                 if state.payload.is_empty() {
@@ -181,14 +178,8 @@ impl Outbox {
                     self.in_flight.retain(|_, (sent, _)| !is_of_topic(sent));
                 }
             }
-            MessageContent::Stream(stream) => {
-                let epoch = stamp.map(|stamp| stamp.epoch);
-                self.streams.push(topic, stream, epoch, now);
-            }
-            MessageContent::Event(event) => {
-                let epoch = stamp.map(|stamp| stamp.epoch);
-                self.events.push(&topic, *event, epoch, now);
-            }
+            MessageContent::Stream(stream) => self.streams.push(topic, stream, epoch, now),
+            MessageContent::Event(event) => self.events.push(&topic, *event, epoch, now),
             MessageContent::Reply { .. } if !self.connected => self.replies.dropped += 1,
             MessageContent::Reply {
                 correlation,
@@ -204,24 +195,23 @@ impl Outbox {
         }
     }
 
-    /// The same in a fleet: an update of a camera that this node may not publish is dropped.
-    pub(crate) fn push_of_fleet(&mut self, topics: &Topics, update: Update, now: Mono) {
-        let Some(camera) = update.camera() else {
-            return self.push(Message::from_update(topics, update, None), now);
-        };
-        match (self.gate.epoch_of(camera, now), update) {
-            (Some(epoch), update) => {
-                self.push(Message::from_update(topics, update, Some(epoch)), now);
-            }
-            (None, update) => {
+    /// The same of an update. That of a fleet's camera that this node may not publish is dropped.
+    pub(crate) fn publish(&mut self, topics: &Topics, update: Update, now: Mono) {
+        let camera = update.camera();
+        let epoch = match camera.and_then(|camera| self.gate.may(camera, now)) {
+            None => None,
+            Some(MayPublish::Publish(epoch)) => Some(epoch),
+            Some(MayPublish::Silent { .. }) => {
                 self.counters.not_owned += 1;
                 if let Update::Event(event) = update
                     && matches!(event.step, EventStep::End(_))
                 {
                     self.events.end_track(*event);
                 }
+                return;
             }
-        }
+        };
+        self.push(Message::from_update(topics, update, epoch), now);
     }
 
     /// A message of the camera waits or is in flight.
@@ -368,10 +358,8 @@ impl Outbox {
         let Some((sent, since)) = self.in_flight.remove(&ticket) else {
             return; // Of an earlier connection; it was made due again.
         };
-        self.pubacks.push_back(now.since(since));
-        if self.pubacks.len() > PUBACKS_KEPT {
-            self.pubacks.pop_front();
-        }
+        let puback_ms = now.since(since).as_secs_f64() * 1e3;
+        self.pubacks.add(now, puback_ms);
         match sent {
             SentMessage::State(topic) => {
                 self.counters.states_acked += 1;
@@ -461,10 +449,8 @@ impl Outbox {
     }
 
     /// 95th percentile of hand-over to acknowledgement over the last 128 messages that were acknowledged.
-    pub(crate) fn puback_p95(&self) -> Option<Duration> {
-        let mut sorted: Vec<Duration> = self.pubacks.iter().copied().collect();
-        sorted.sort_unstable();
-        let index = (sorted.len() * 95).div_ceil(100).checked_sub(1)?;
-        sorted.get(index).copied()
+    pub(crate) fn puback_p95_ms(&mut self, now: Mono) -> Option<f64> {
+        let [p95] = self.pubacks.percentiles(now, [0.95]);
+        p95
     }
 }

@@ -308,17 +308,14 @@ mod tests {
         queue.acked("count", at(9));
         push(&mut queue, "count", "3", 10);
         assert!(!queue.has_pending(open(ms(0))) && is_settled_to(&queue, Rank::Last));
-    }
 
-    #[test]
-    fn state_changed_in_flight_is_sent_again_with_newest_payload() {
-        let mut queue = StateQueue::default();
-        push(&mut queue, "count", "1", 0);
-        assert_eq!(payloads(&mut queue), ["1"]);
+        // Sent again with the newest payload, when it is due again while it is in flight.
+        push(&mut queue, "count", "4", 11);
+        assert_eq!(payloads(&mut queue), ["4"]);
         queue.repeat("count");
-        queue.acked("count", at(1));
-        push(&mut queue, "count", "2", 2);
-        assert_eq!(payloads(&mut queue), ["2"]);
+        queue.acked("count", at(12));
+        push(&mut queue, "count", "5", 13);
+        assert_eq!(payloads(&mut queue), ["5"]);
     }
 
     #[test]

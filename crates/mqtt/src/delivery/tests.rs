@@ -5,8 +5,11 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     CameraHealth, ClearedTopic, Update,
-    contract::detection::tests::{detection, empty},
-    testing::{camera, count, detected, health_of, info, prompt, state_of, topics},
+    contract::{
+        detection::tests::{detection, empty},
+        event::tests::event,
+    },
+    testing::{camera, count, detected, happened, health_of, info, prompt, state_of, topics},
 };
 use spotter_core::PromptState;
 
@@ -120,11 +123,9 @@ fn no_message_follows_the_final_status() {
     assert!(!outbox.is_settled(ms(0)));
     outbox.acked(ticket(&last[1]), ms(1001));
     assert!(outbox.is_settled(ms(0)));
-}
 
-#[test]
-fn stream_messages_that_wait_too_long_are_dropped_at_shutdown() {
-    let mut outbox = outbox();
+    // Stream messages that wait too long are dropped.
+    let mut outbox = online();
     one_held_back(&mut outbox);
     outbox.end_with(status(false), ms(500));
     assert!(outbox.take(ms(499)).is_none());
@@ -135,8 +136,13 @@ fn stream_messages_that_wait_too_long_are_dropped_at_shutdown() {
 }
 
 #[test]
-fn birth_comes_first_and_status_last_after_every_connect() {
+fn birth_states_status_and_events_follow_every_connect() {
     let mut outbox = outbox();
+    push(
+        &mut outbox,
+        happened(event("gate", 1, EventStep::New)),
+        ms(0),
+    );
     outbox.push(status(true), ms(0));
     push(&mut outbox, count(2), ms(0));
     push(&mut outbox, Update::Info(info()), ms(0));
@@ -144,7 +150,8 @@ fn birth_comes_first_and_status_last_after_every_connect() {
     for _ in 0..2 {
         outbox.connected();
         let sent = drain(&mut outbox, ms(1));
-        let expected = ["spotter/edge1/info", COUNT, "spotter/edge1/status"];
+        let event = "spotter/edge1/cam/gate/event/person";
+        let expected = ["spotter/edge1/info", COUNT, "spotter/edge1/status", event];
         assert_eq!(topics_of(&sent), expected);
         outbox.disconnected();
     }
@@ -158,7 +165,7 @@ fn puback_p95_is_the_time_from_hand_over_to_acknowledgement() {
         let sent = outbox.take(ms(0)).unwrap();
         outbox.acked(ticket(&sent), ms(ack_ms));
     }
-    assert_eq!(outbox.puback_p95(), Some(Duration::from_millis(5)));
+    assert_eq!(outbox.puback_p95_ms(ms(5)), Some(5.0));
 }
 
 #[test]

@@ -80,9 +80,6 @@ pub(super) type RequestAnswer = Pending<'static, RequestOutcome>;
 /// Hands requests to the client library, without waiting. What it does not accept has no answer: its queue is full or closed, or the request is
 /// invalid.
 pub(super) trait Sender: Send {
-    /// The bytes of the packet; 0 in MQTT 3.1.1, whose brokers announce no limit.
-    fn packet_bytes(&self, topic: &str, payload: &[u8], delivery: &DeliveryOptions) -> usize;
-
     /// The answer has a meaning for a message with a ticket.
     fn publish(
         &self,

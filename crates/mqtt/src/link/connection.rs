@@ -16,8 +16,8 @@ use super::{
     liveness::ConnectionLiveness,
     open,
     policy::{AwayCause, BrokerState, ConnectionEnd, LateWill, Protocol, ReconnectPolicy},
+    shared::{Shared, TURN, WantedFilters, asked_to_stop},
     target::ConnectionTarget,
-    task::{BrokerTask, TURN, WantedFilters, asked_to_stop},
     tls::Trust,
 };
 use crate::{
@@ -34,8 +34,8 @@ use spotter_core::{Latency, LogThrottle, Mono};
 
 /// A larger detection is not sent (docs/mqtt.md section 1).
 const DETECTION_MAX_BYTES: usize = 64 * 1024;
-/// Of a SUBSCRIBE around its filter, at most.
-const FILTER_OVERHEAD_BYTES: usize = 16;
+/// Of a packet around its topic or filter, its payload and its correlation data, at most.
+const OVERHEAD_BYTES: usize = 80;
 /// A clean stop sends waiting stream messages for this time at most; the others are dropped.
 const STREAMS_WITHIN: Duration = Duration::from_secs(1);
 /// A clean stop waits for acknowledgements for this time at most.
@@ -84,7 +84,7 @@ struct FilterSubscription {
 }
 
 pub(super) struct BrokerConnection<'a> {
-    task: &'a BrokerTask,
+    shared: &'a Shared,
     target: &'a ConnectionTarget,
     memory: &'a mut ReconnectState,
     protocol: Protocol,
@@ -107,27 +107,27 @@ pub(super) struct BrokerConnection<'a> {
 impl<'a> BrokerConnection<'a> {
     /// Prepares a connection; [`run`](Self::run) opens it.
     pub(super) fn new(
-        task: &'a BrokerTask,
+        shared: &'a Shared,
         policy: &ReconnectPolicy,
         memory: &'a mut ReconnectState,
     ) -> (Self, Box<dyn Events>) {
-        let (target, protocol) = (&*task.target, policy.protocol);
+        let (target, protocol) = (&shared.target, policy.protocol);
         let (sender, events) = {
             let client = target.client(memory.trust.as_ref(), policy.retains);
             open::open(&client, protocol)
         };
         let connection = Self {
-            task,
+            shared,
             target,
             memory,
             protocol,
-            filters: task.filters.clone(),
+            filters: shared.filters.subscribe(),
             sender,
             queued: 0,
             answers: JoinSet::new(),
             wanted: BTreeMap::new(),
             subscribed: BTreeMap::new(),
-            liveness: ConnectionLiveness::new(target.timing.clone(), task.clock.now()),
+            liveness: ConnectionLiveness::new(target.timing.clone(), shared.now()),
             limits: BrokerLimits::default(),
             late_will: LateWill::default(),
             online_since: None,
@@ -141,12 +141,12 @@ impl<'a> BrokerConnection<'a> {
         mut self,
         mut events: Box<dyn Events>,
         policy: &mut ReconnectPolicy,
+        stop: &mut watch::Receiver<bool>,
     ) -> Option<ConnectionEnd> {
-        let mut stop = self.task.stop.clone();
         loop {
             let mut next = events.next();
             let happened = loop {
-                self.task.shared.turn();
+                self.shared.turn();
                 let wake = self.pump();
                 if self.finish_stop() {
                     return None;
@@ -158,20 +158,20 @@ impl<'a> BrokerConnection<'a> {
                 tokio::select! {
                     happened = &mut next => break happened,
                     Some(answer) = self.answers.join_next() => self.settle(answer),
-                    () = self.task.shared.changed() => {}
+                    () = self.shared.changed() => {}
                     Ok(()) = self.filters.changed(), if online && !stopping => self.listen(),
                     () = sleep(wake) => {}
-                    () = asked_to_stop(&mut stop), if !stopping => self.begin_stop(),
+                    () = asked_to_stop(stop), if !stopping => self.begin_stop(),
                 }
             };
             match happened {
                 Ok(ConnectionEvent::Connected(limits)) => {
-                    policy.connected(self.task.clock.now(), limits.retains);
+                    policy.connected(self.shared.now(), limits.retains);
                     self.on_connected(limits);
                 }
                 Ok(ConnectionEvent::Sent) => self.queued = self.queued.saturating_sub(1),
                 Ok(ConnectionEvent::Message(inbound)) => self.take_in(inbound),
-                Ok(ConnectionEvent::Heard) => self.liveness.heard(self.task.clock.now()),
+                Ok(ConnectionEvent::Heard) => self.liveness.heard(self.shared.now()),
                 Ok(ConnectionEvent::Disconnected) => return None,
                 Ok(ConnectionEvent::Other) => {}
                 Err(_) if self.stopping.is_some() => return None,
@@ -182,15 +182,15 @@ impl<'a> BrokerConnection<'a> {
 
     /// The broker accepted the connection: subscribes, then publishes all states, `status` last.
     fn on_connected(&mut self, limits: BrokerLimits) {
-        let now = self.task.clock.now();
+        let now = self.shared.now();
         self.online_since = Some(now);
         self.limits = limits;
         self.liveness.heard(now);
-        self.task.shared.rejected_filters().clear();
-        self.task.shared.outbox().connected();
+        self.shared.rejected_filters().clear();
+        self.shared.outbox().connected();
         self.listen();
         let protocol = self.protocol.name();
-        self.task.show(BrokerState::Online { protocol });
+        self.shared.show(BrokerState::Online { protocol });
     }
 
     /// Determines the subscriptions.
@@ -214,11 +214,11 @@ impl<'a> BrokerConnection<'a> {
     }
 
     fn begin_stop(&mut self) {
-        let now = self.task.clock.now();
+        let now = self.shared.now();
         self.stopping = Some((now, false));
         let at_latest = now.after(STREAMS_WITHIN);
         let final_status = Message::node_status(&self.target.topics, false);
-        self.task.shared.outbox().end_with(final_status, at_latest);
+        self.shared.outbox().end_with(final_status, at_latest);
     }
 
     /// Sends DISCONNECT when a clean stop has nothing left to send. True when its time is over.
@@ -226,10 +226,10 @@ impl<'a> BrokerConnection<'a> {
         let Some((since, sent_disconnect)) = self.stopping else {
             return false;
         };
-        if self.online_since.is_none() || self.task.clock.now().since(since) >= STOP_WITHIN {
+        if self.online_since.is_none() || self.shared.now().since(since) >= STOP_WITHIN {
             return true;
         }
-        let is_settled = self.task.shared.outbox().is_settled(self.task.clock.now());
+        let is_settled = self.shared.outbox().is_settled(self.shared.now());
         if !sent_disconnect && is_settled && self.sender.disconnect() {
             self.stopping = Some((since, true));
         }
@@ -240,31 +240,29 @@ impl<'a> BrokerConnection<'a> {
     fn lost(&mut self) -> Option<String> {
         // The client library limits the time of CONNECT.
         self.online_since?;
-        let now = self.task.clock.now();
+        let now = self.shared.now();
         if self.liveness.must_ask(now) {
             // A repeated subscription changes nothing, and the broker must answer it.
             self.subscribe(self.target.status_topic.clone(), FilterPurpose::OwnStatus);
         }
-        let oldest = self.task.shared.outbox().oldest_in_flight();
+        let oldest = self.shared.outbox().oldest_in_flight();
         self.liveness.lost(now, oldest)
     }
 
     /// Hands over what is due while the client library has room. Returns the time until the next call.
     fn pump(&mut self) -> Duration {
-        let (task, now) = (self.task, self.task.clock.now());
+        let (shared, now) = (self.shared, self.shared.now());
         if self.late_will.take(now) {
-            task.shared
-                .outbox()
-                .states
-                .repeat(&self.target.status_topic);
+            let status = &self.target.status_topic;
+            shared.outbox().states.repeat(status);
         }
         while self.queued < QUEUE && self.change_subscription() {}
         while self.has_room() {
-            let taken = task.shared.outbox().take(task.clock.now());
+            let taken = shared.outbox().take(shared.now());
             let Some(outgoing) = taken else { break };
             self.hand_over(outgoing);
         }
-        let next = task.shared.outbox().next_at(now);
+        let next = shared.outbox().next_at(now);
         let waits = [next, self.late_will.due];
         let wake = waits.into_iter().flatten().map(|at| at.since(now));
         // When the client library is full, its next event wakes the task.
@@ -295,13 +293,13 @@ impl<'a> BrokerConnection<'a> {
             return false;
         };
         self.subscribed.remove(&filter);
-        self.task.shared.rejected_filters().remove(&filter);
+        self.shared.rejected_filters().remove(&filter);
         self.queued += usize::from(self.sender.unsubscribe(&filter));
         true
     }
 
     fn subscribe(&mut self, filter: String, purpose: FilterPurpose) {
-        if filter.len() + FILTER_OVERHEAD_BYTES > self.limits.packet_max_bytes {
+        if filter.len() + OVERHEAD_BYTES > self.limits.packet_max_bytes {
             return self.warn_rejected(
                 filter,
                 purpose,
@@ -325,7 +323,7 @@ impl<'a> BrokerConnection<'a> {
 
     fn hand_over(&mut self, outgoing: Outgoing) {
         // `publish_ms` and the stage `out` are read here, immediately before the hand-over.
-        let now = self.task.clock.now();
+        let now = self.shared.now();
         let (payload, bytes_max) = match &outgoing.body {
             Body::Bytes(bytes) => (bytes.to_vec(), usize::MAX),
             Body::Detection(detection, label) => (
@@ -335,13 +333,8 @@ impl<'a> BrokerConnection<'a> {
         };
         let mut delivery = outgoing.delivery.clone();
         delivery.retained &= self.limits.retains;
-        // Measuring copies the payload, and most brokers have no limit.
-        let bytes = match self.limits.packet_max_bytes {
-            usize::MAX => payload.len(),
-            _ => self
-                .sender
-                .packet_bytes(&outgoing.topic, &payload, &delivery),
-        };
+        let correlation = delivery.correlation.as_ref().map_or(0, |data| data.len());
+        let bytes = outgoing.topic.len() + payload.len() + correlation + OVERHEAD_BYTES;
         if payload.len() > bytes_max || bytes > self.limits.packet_max_bytes {
             return self.decline(&outgoing, bytes);
         }
@@ -349,7 +342,7 @@ impl<'a> BrokerConnection<'a> {
         let Some(answer) = self.sender.publish(&outgoing.topic, payload, &delivery) else {
             // The client library has less room than was counted; its next event wakes the task.
             self.queued = QUEUE;
-            let mut outbox = self.task.shared.outbox();
+            let mut outbox = self.shared.outbox();
             match delivery.ticket {
                 Some(ticket) => outbox.failed(ticket),
                 None => outbox.streams.refused(&outgoing.topic, &outgoing.body),
@@ -359,7 +352,7 @@ impl<'a> BrokerConnection<'a> {
         self.queued += 1;
         // There may be no receiver of lines and detections.
         if let Some(line) = line {
-            _ = self.task.lines.send(line);
+            _ = self.shared.lines.send(line);
         }
         if let Some(ticket) = delivery.ticket {
             let request = BrokerRequest::Message {
@@ -370,7 +363,7 @@ impl<'a> BrokerConnection<'a> {
         }
         if let Body::Detection(detection, _) = outgoing.body {
             let latency = Latency::of(&detection, now);
-            _ = self.task.sent.send(SentDetection {
+            _ = self.shared.sent.send(SentDetection {
                 topic: outgoing.topic.into(),
                 detection,
                 latency,
@@ -380,7 +373,7 @@ impl<'a> BrokerConnection<'a> {
 
     /// The line for standard output, if there is a receiver: JSON of this node, without discovery records.
     fn line(&self, topic: &str, payload: &[u8]) -> Option<JsonLine> {
-        let is_heard = self.task.lines.receiver_count() > 0;
+        let is_heard = self.shared.lines.receiver_count() > 0;
         let is_ours = || self.target.topics.levels_of(topic).is_some();
         let is_printed = is_heard && content_type(payload) == Some(JSON) && is_ours();
         is_printed.then(|| JsonLine::new(topic, payload))
@@ -398,28 +391,28 @@ impl<'a> BrokerConnection<'a> {
                 "message exceeds the packet size of the broker; not sent"
             );
         }
-        let mut outbox = self.task.shared.outbox();
+        let mut outbox = self.shared.outbox();
         match outgoing.delivery.ticket {
-            Some(ticket) => outbox.declined(ticket, self.task.clock.now()),
+            Some(ticket) => outbox.declined(ticket, self.shared.now()),
             None => outbox.streams.refused(&outgoing.topic, &outgoing.body),
         }
     }
 
     /// `Some` when the warning must be logged, with the number of suppressed ones.
     fn admit(&mut self, warning: &str) -> Option<u64> {
-        let now = self.task.clock.now();
+        let now = self.shared.now();
         self.memory.throttle.admit(warning.to_owned(), now)
     }
 
     fn settle(&mut self, answer: Result<(BrokerRequest, RequestOutcome), JoinError>) {
-        let now = self.task.clock.now();
+        let now = self.shared.now();
         match answer {
             Ok((BrokerRequest::Message { ticket, .. }, RequestOutcome::Acked)) => {
-                self.task.shared.outbox().acked(ticket, now);
+                self.shared.outbox().acked(ticket, now);
             }
             // The broker would reject it again now; the outbox retries it later.
             Ok((BrokerRequest::Message { topic, ticket }, RequestOutcome::Refused(code))) => {
-                self.task.shared.outbox().declined(ticket, now);
+                self.shared.outbox().declined(ticket, now);
                 if let Some(suppressed) = self.admit("refused") {
                     tracing::warn!(
                         topic,
@@ -442,8 +435,8 @@ impl<'a> BrokerConnection<'a> {
 
     fn answered(&self, purpose: FilterPurpose) {
         if purpose == FilterPurpose::States {
-            let now = self.task.clock.now();
-            self.task.shared.outbox().gate.owners_answered(now);
+            let now = self.shared.now();
+            self.shared.outbox().gate.owners_answered(now);
         }
     }
 
@@ -454,7 +447,7 @@ impl<'a> BrokerConnection<'a> {
             let effect = self.effect_of_rejected(&filter, purpose);
             tracing::warn!(filter, why, suppressed, "{effect}");
         }
-        self.task.shared.rejected_filters().insert(filter);
+        self.shared.rejected_filters().insert(filter);
     }
 
     /// What does not work without the subscription.
@@ -480,7 +473,7 @@ impl<'a> BrokerConnection<'a> {
 
     /// Handles a message on a subscribed topic.
     fn take_in(&mut self, inbound: Inbound) {
-        let now = self.task.clock.now();
+        let now = self.shared.now();
         self.liveness.heard(now);
         if inbound.topic == self.target.status_topic {
             // A retained copy is older than this connection, and `online` follows it.
@@ -492,13 +485,13 @@ impl<'a> BrokerConnection<'a> {
         }
         if self.target.topics.camera_of_owner(&inbound.topic).is_some() {
             if let Some((camera, owner)) = parse_owner(&self.target.topics, &inbound) {
-                let mut outbox = self.task.shared.outbox();
+                let mut outbox = self.shared.outbox();
                 outbox.gate.owner_arrived(&camera, owner.epoch, now);
             }
             return;
         }
-        if let Err(TrySendError::Full(dropped)) = self.task.inbox.try_send(inbound) {
-            self.task.shared.outbox().counters.inbound_dropped += 1;
+        if let Err(TrySendError::Full(dropped)) = self.shared.inbox.try_send(inbound) {
+            self.shared.outbox().counters.inbound_dropped += 1;
             if let Some(suppressed) = self.admit("inbox full") {
                 let topic = dropped.topic;
                 tracing::warn!(

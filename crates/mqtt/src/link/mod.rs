@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   reconnect      one tokio task: one connection after the other, with a pause in between
-//!   task           what it works with, and the state that it shows
+//!   shared         what it shares with the publisher's handles, and the state that it shows
 //!   policy         pure: after the end of a connection, when and how to connect again
 //!   connection     one connection: sends what the outbox has, handles answers, subscribes, stops
 //!   client         one interface to MQTT 5 and 3.1.1 (`v5`, `v311`; `ends`: why a connection ended)
@@ -24,8 +24,8 @@ mod reader;
 mod reconnect;
 #[cfg(test)]
 mod rig;
+pub(super) mod shared;
 pub(super) mod target;
-mod task;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timing;
@@ -37,7 +37,6 @@ pub use policy::{AwayCause, BrokerState};
 pub use reader::{ReadError, TopicReader};
 pub(super) use reconnect::keep_connected;
 pub use target::Identity;
-pub(super) use task::{BrokerTask, WantedFilters};
 #[cfg(test)]
 pub(super) use timing::ConnectionTiming;
 pub use tls::TlsError;

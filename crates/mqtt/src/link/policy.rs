@@ -423,21 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn three_quick_closes_mean_a_client_id_conflict() {
-        let mut policy = new_policy();
-        let mut states = Vec::new();
-        for round in 0..3 {
-            policy.connected(at(round * 10), true);
-            states.push(policy.ended(closed(), at(round * 10 + 2), 0.5));
-        }
-        backoff(&states[1]);
-        let taken_over = BrokerState::Away {
-            cause: AwayCause::TakenOver,
-            reason: ANOTHER_CLIENT.into(),
-            retry_at: at(82),
-        };
-        assert_eq!(states[2], taken_over);
-
+    fn closes_between_losses_are_no_client_id_conflict() {
         let mut policy = new_policy();
         for round in 0..5 {
             policy.connected(at(round * 10), true);

@@ -1,6 +1,6 @@
 //! A connection that only reads: it has no will and publishes nothing.
 
-use std::{collections::VecDeque, pin::pin, time::Duration};
+use std::time::Duration;
 
 use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 
@@ -16,8 +16,6 @@ use spotter_config::{BrokerAccess, MqttVersion};
 
 /// Time for the broker to answer a subscription.
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(10);
-/// Messages that wait; beyond this number the socket is not read.
-const WAITING_MAX: usize = 64;
 
 /// Why topics cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -41,12 +39,11 @@ impl From<ConnectionEnd> for ReadError {
 
 /// Receives the retained messages of its filters, then those that are published.
 pub struct TopicReader {
-    /// Arrived while it subscribed.
-    early: VecDeque<Inbound>,
-    messages: Messages,
+    /// Not bounded: messages arrive while it subscribes to further filters.
+    messages: mpsc::UnboundedReceiver<Result<Inbound, ReadError>>,
     /// Ends with this value.
     _connection: JoinSet<()>,
-    sender: Box<dyn Sender>,
+    _sender: Box<dyn Sender>,
 }
 
 impl TopicReader {
@@ -67,57 +64,38 @@ impl TopicReader {
             }
             other => other?,
         };
-        let (to, messages) = mpsc::channel(WAITING_MAX);
+        let (to, messages) = mpsc::unbounded_channel();
         let mut connection = JoinSet::new();
         connection.spawn(forward(events, to));
-        let mut reader = Self {
-            early: VecDeque::new(),
-            messages,
-            _connection: connection,
-            sender,
-        };
         for filter in filters {
-            reader.subscribe(filter).await?;
-        }
-        Ok(reader)
-    }
-
-    async fn subscribe(&mut self, filter: &str) -> Result<(), ReadError> {
-        let rejected = |why| ReadError::Subscription {
-            filter: filter.to_owned(),
-            why,
-        };
-        let answer = self.sender.subscribe(filter, FilterPurpose::States);
-        let answer = answer.ok_or_else(|| rejected("the filter is invalid".to_owned()))?;
-        let mut answer = pin!(timeout(SUBSCRIBED_WITHIN, answer));
-        let silent = "the broker did not answer a subscription";
-        loop {
-            tokio::select! {
-                message = received(&mut self.messages) => self.early.push_back(message?),
-                answer = &mut answer => return match answer {
-                    // Why the connection ended is the last message.
-                    Ok(RequestOutcome::Acked | RequestOutcome::Lost) => Ok(()),
-                    Ok(RequestOutcome::Refused(code)) => Err(rejected(code)),
-                    Err(_) => Err(ReadError::Broker(silent.to_owned())),
-                },
+            let rejected = |why| ReadError::Subscription {
+                filter: filter.clone(),
+                why,
+            };
+            let answer = sender.subscribe(filter, FilterPurpose::States);
+            let answer = answer.ok_or_else(|| rejected("the filter is invalid".to_owned()))?;
+            match timeout(SUBSCRIBED_WITHIN, answer).await {
+                // Why the connection ended is the last message.
+                Ok(RequestOutcome::Acked | RequestOutcome::Lost) => {}
+                Ok(RequestOutcome::Refused(code)) => return Err(rejected(code)),
+                Err(_) => {
+                    let silent = "the broker did not answer a subscription";
+                    return Err(ReadError::Broker(silent.to_owned()));
+                }
             }
         }
+        Ok(Self {
+            messages,
+            _connection: connection,
+            _sender: sender,
+        })
     }
 
     /// The next message. An error ends the connection. May be cancelled.
     pub async fn next(&mut self) -> Result<Inbound, ReadError> {
-        match self.early.pop_front() {
-            Some(early) => Ok(early),
-            None => received(&mut self.messages).await,
-        }
+        let ended = || ReadError::Broker("the connection to the broker ended".to_owned());
+        self.messages.recv().await.unwrap_or_else(|| Err(ended()))
     }
-}
-
-type Messages = mpsc::Receiver<Result<Inbound, ReadError>>;
-
-async fn received(messages: &mut Messages) -> Result<Inbound, ReadError> {
-    let ended = || ReadError::Broker("the connection to the broker ended".to_owned());
-    messages.recv().await.unwrap_or_else(|| Err(ended()))
 }
 
 async fn connect(
@@ -133,13 +111,17 @@ async fn connect(
 }
 
 /// Drives the connection until it ends or the reader is dropped.
-async fn forward(mut events: Box<dyn Events>, to: mpsc::Sender<Result<Inbound, ReadError>>) {
+async fn forward(
+    mut events: Box<dyn Events>,
+    to: mpsc::UnboundedSender<Result<Inbound, ReadError>>,
+) {
     loop {
+        // There is no receiver after an error.
         match events.next().await {
-            Ok(ConnectionEvent::Message(inbound)) => _ = to.send(Ok(inbound)).await,
+            Ok(ConnectionEvent::Message(inbound)) => _ = to.send(Ok(inbound)),
             Ok(_) => {}
             Err(end) => {
-                _ = to.send(Err(end.into())).await;
+                _ = to.send(Err(end.into()));
                 return;
             }
         }

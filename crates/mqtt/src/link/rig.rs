@@ -3,7 +3,6 @@
 use std::{
     env, fs,
     io::{BufRead as _, BufReader},
-    net::TcpListener,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     time::Duration,
@@ -11,6 +10,7 @@ use std::{
 
 use rumqttc::{AsyncClient, Event, MqttOptions, Packet, QoS};
 use tokio::{
+    net::TcpSocket,
     sync::mpsc,
     task::JoinHandle,
     time::{sleep, timeout},
@@ -27,82 +27,144 @@ impl KilledChild {
         let child = command.stderr(Stdio::null()).spawn();
         Self(child.unwrap_or_else(|error| panic!("tests need {package}: {error}")))
     }
-
-    fn kill(&mut self) {
-        _ = self.0.kill();
-        _ = self.0.wait();
-    }
-
-    /// Sends `TERM`, `STOP` or `CONT`; waits for the end that `TERM` asks for.
-    fn signal(&mut self, name: &str) {
-        let id = self.0.id().to_string();
-        let done = Command::new("kill")
-            .args([&format!("-{name}"), &id])
-            .status();
-        assert!(done.unwrap().success(), "kill -{name}");
-        if name == "TERM" {
-            self.0.wait().unwrap();
-        }
-    }
 }
 
 impl Drop for KilledChild {
     fn drop(&mut self) {
-        self.kill();
+        _ = self.0.kill();
+        _ = self.0.wait();
     }
 }
 
-/// A mosquitto process; the end of the test kills it.
-pub(super) struct Mosquitto {
+/// A broker's process; the end of the test kills it.
+pub(super) struct RealBroker {
     child: KilledChild,
+    program: &'static str,
     pub(super) port: u16,
+    /// Bound to the port, without listening: nothing else is given the port of a broker that was killed, and none of its messages.
+    _held: TcpSocket,
     pub(super) directory: tempfile::TempDir,
+    /// What [`kill`](Self::kill) sends.
+    end: &'static str,
 }
 
-impl Mosquitto {
-    /// `extra` is added to a configuration that listens on a free loopback port. `DIR` in it is the broker's directory,
-    /// which `prepare` may fill.
-    pub(super) fn start(extra: &str, prepare: impl FnOnce(&Path)) -> Self {
+impl RealBroker {
+    /// `config` makes the configuration for a loopback port and the broker's directory, which `prepare` may fill.
+    fn start(
+        program: &'static str,
+        end: &'static str,
+        prepare: impl FnOnce(&Path),
+        config: impl FnOnce(u16, &str) -> String,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         prepare(directory.path());
-        let port = free_port();
-        let extra = extra.replace("DIR", directory.path().to_str().unwrap());
-        let config = format!("listener {port} 127.0.0.1\npersistence false\nuser root\n{extra}\n");
+        let held = TcpSocket::new_v4().unwrap();
+        // Brokers set it too, so they may listen on the port.
+        held.set_reuseaddr(true).unwrap();
+        held.bind(([127, 0, 0, 1], 0).into()).unwrap();
+        let port = held.local_addr().unwrap().port();
+        let config = config(port, directory.path().to_str().unwrap());
         fs::write(directory.path().join("broker.conf"), config).unwrap();
-        let child = spawn(directory.path());
-        let broker = Self {
-            child,
-            port,
-            directory,
-        };
+        let child = spawn(program, directory.path());
         listens(port);
-        broker
+        Self {
+            child,
+            program,
+            port,
+            _held: held,
+            directory,
+            end,
+        }
+    }
+
+    /// `extra` is added to the configuration; `DIR` in it is the broker's directory.
+    pub(super) fn mosquitto(extra: &str, prepare: impl FnOnce(&Path)) -> Self {
+        Self::start("mosquitto", "KILL", prepare, |port, directory| {
+            let extra = extra.replace("DIR", directory);
+            format!("listener {port} 127.0.0.1\npersistence false\nuser root\n{extra}\n")
+        })
+    }
+
+    pub(super) fn open() -> Self {
+        Self::mosquitto("allow_anonymous true", |_| {})
     }
 
     /// With persistence: sessions and their messages survive a kill.
     pub(super) fn that_keeps() -> Self {
         let keeps = "allow_anonymous true\npersistence true\npersistence_location DIR/\n\
                      autosave_on_changes true\nautosave_interval 1";
-        Self::start(keeps, |_| {})
+        Self::mosquitto(keeps, |_| {})
     }
 
-    pub(super) fn open() -> Self {
-        Self::start("allow_anonymous true", |_| {})
+    /// Debian's `nats-server` with its MQTT 3.1.1, a second broker of another make. It keeps retained messages in JetStream.
+    pub(super) fn nats() -> Self {
+        let (end, sync) = match nats_has_sync() {
+            true => ("KILL", SYNC),
+            false => ("TERM", ""),
+        };
+        Self::start(
+            "nats-server",
+            end,
+            |_| {},
+            |port, directory| {
+                format!(
+                    "host: 127.0.0.1\nport: -1\nserver_name: second\njetstream {{ store_dir: \"{directory}/store\"{sync} }}\n\
+                 mqtt {{ host: 127.0.0.1, port: {port} }}\n"
+                )
+            },
+        )
     }
 
     pub(super) fn kill(&mut self) {
-        self.child.kill();
+        self.signal(self.end);
     }
 
     pub(super) fn restart(&mut self) {
-        self.child = spawn(self.directory.path());
+        self.child = spawn(self.program, self.directory.path());
         listens(self.port);
     }
 
-    /// Sends the broker `TERM`, `STOP` or `CONT`.
-    pub(super) fn signal(&mut self, name: &str) {
-        self.child.signal(name);
+    /// Kills NATS and restarts it with an empty store.
+    pub(super) fn lose_everything(&mut self) {
+        self.kill();
+        fs::remove_dir_all(self.directory.path().join("store")).unwrap();
+        self.restart();
     }
+
+    /// Sends the broker a signal, and waits for the end that `KILL` and `TERM` ask for.
+    pub(super) fn signal(&mut self, name: &str) {
+        let id = self.child.0.id().to_string();
+        let done = Command::new("kill")
+            .args([&format!("-{name}"), &id])
+            .status();
+        assert!(done.unwrap().success(), "kill -{name}");
+        if matches!(name, "KILL" | "TERM") {
+            self.child.0.wait().unwrap();
+        }
+    }
+}
+
+/// Makes NATS sync each message before it acknowledges it (the default is every two minutes), so that Spotter lost an
+/// event that is missing after a kill of the broker. nats-server 2.9 (Debian 12) rejects the setting; it is ended with SIGTERM instead, at which
+/// it writes all that it acknowledged. Killed, it forgets how many messages a stream had, but not how many a session was given, and the session
+/// then misses the first new ones.
+const SYNC: &str = ", sync_interval: always";
+
+/// True from version 2.10 on.
+fn nats_has_sync() -> bool {
+    let output = Command::new(program("nats-server"))
+        .arg("--version")
+        .output();
+    let output = output.expect("tests need nats-server: apt-get install nats-server");
+    let version = String::from_utf8_lossy(&output.stdout);
+    let minor = version.split('.').nth(1).map(str::parse::<u32>);
+    !matches!(minor, Some(Ok(..10)))
+}
+
+fn spawn(name: &str, directory: &Path) -> KilledChild {
+    let mut command = Command::new(program(name));
+    command.arg("-c").arg(directory.join("broker.conf"));
+    KilledChild::start(command.stdout(Stdio::null()), name)
 }
 
 /// The program on PATH, or where Debian installs it, which a user's PATH may not contain.
@@ -124,91 +186,6 @@ fn listens(port: u16) {
         std::thread::sleep(Duration::from_millis(25));
     }
     panic!("no listener on port {port}");
-}
-
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
-/// Makes the broker sync each message before it acknowledges it (the default is every two minutes), so that Spotter lost an
-/// event that is missing after a kill of the broker. nats-server 2.9 (Debian 12) rejects the setting; it is ended with SIGTERM instead, at which
-/// it writes all that it acknowledged. Killed, it forgets how many messages a stream had, but not how many a session was given, and the session
-/// then misses the first new ones.
-const SYNC: &str = ", sync_interval: always";
-
-/// Debian's `nats-server` with its MQTT 3.1.1, the second broker of another make. It keeps retained messages in JetStream.
-pub(super) struct Nats {
-    child: KilledChild,
-    pub(super) port: u16,
-    /// It syncs each message.
-    syncs: bool,
-    directory: tempfile::TempDir,
-}
-
-impl Nats {
-    pub(super) fn start() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let (port, syncs) = (free_port(), Self::has_sync());
-        let config = format!(
-            "host: 127.0.0.1\nport: {}\nserver_name: second\njetstream {{ store_dir: {:?}{} }}\nmqtt {{ host: 127.0.0.1, port: {port} }}\n",
-            free_port(),
-            directory.path().join("store"),
-            if syncs { SYNC } else { "" },
-        );
-        fs::write(directory.path().join("nats.conf"), config).unwrap();
-        let child = Self::spawn(directory.path());
-        listens(port);
-        Self {
-            child,
-            port,
-            syncs,
-            directory,
-        }
-    }
-
-    /// True from version 2.10 on.
-    fn has_sync() -> bool {
-        let output = Command::new(program("nats-server"))
-            .arg("--version")
-            .output();
-        let output = output.expect("tests need nats-server: apt-get install nats-server");
-        let version = String::from_utf8_lossy(&output.stdout);
-        let minor = version.split('.').nth(1).map(str::parse::<u32>);
-        !matches!(minor, Some(Ok(..10)))
-    }
-
-    fn spawn(directory: &Path) -> KilledChild {
-        let mut command = Command::new(program("nats-server"));
-        command.arg("-c").arg(directory.join("nats.conf"));
-        KilledChild::start(command.stdout(Stdio::null()), "nats-server")
-    }
-
-    /// What it acknowledged is in its store afterwards.
-    pub(super) fn kill(&mut self) {
-        match self.syncs {
-            true => self.child.kill(),
-            false => self.child.signal("TERM"),
-        }
-    }
-
-    pub(super) fn restart(&mut self) {
-        self.child = Self::spawn(self.directory.path());
-        listens(self.port);
-    }
-
-    /// Kills the server and restarts it with an empty store.
-    pub(super) fn lose_everything(&mut self) {
-        self.kill();
-        fs::remove_dir_all(self.directory.path().join("store")).unwrap();
-        self.restart();
-    }
-}
-
-fn spawn(directory: &Path) -> KilledChild {
-    let mut command = Command::new(program("mosquitto"));
-    command.arg("-c").arg(directory.join("broker.conf"));
-    KilledChild::start(command.stdout(Stdio::null()), "mosquitto")
 }
 
 /// A consumer with a persistent session: `mosquitto_sub`, which reconnects by itself.

@@ -4,14 +4,15 @@ use std::{fs, path::Path, process::Command, sync::Arc, time::Duration};
 
 use rumqttc::QoS;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::AsyncWriteExt,
+    net::TcpStream,
     task::JoinHandle,
     time::{sleep, timeout},
 };
 
 use super::{
     AwayCause, BrokerState, ConnectionTiming,
-    rig::{Listener, Mosquitto, PATIENCE},
+    rig::{Listener, PATIENCE, RealBroker},
 };
 use crate::{
     CameraHealth, ConfigReport, Publisher, Update,
@@ -26,7 +27,6 @@ use spotter_state::OpenedEvents;
 mod again;
 mod delivery_audit;
 mod heard;
-mod limits;
 mod outages;
 mod owners;
 mod reading;
@@ -87,6 +87,14 @@ async fn away(publisher: &Publisher, why: &str) {
     reach(publisher, is_away).await;
 }
 
+/// Waits until the broker is unavailable for this cause, and returns the reason.
+async fn away_by(publisher: &Publisher, wanted: AwayCause) -> String {
+    let is_away =
+        |state: &BrokerState| matches!(state, BrokerState::Away { cause, .. } if *cause == wanted);
+    let state = reach(publisher, is_away).await;
+    state.trouble().unwrap().to_owned()
+}
+
 /// Stops the publisher and waits for its end.
 async fn stop(publisher: Publisher, task: JoinHandle<()>) {
     publisher.stop();
@@ -109,7 +117,7 @@ fn publish_states(publisher: &Publisher) {
 
 #[tokio::test]
 async fn states_are_retained_and_a_clean_stop_publishes_offline() {
-    let broker = Mosquitto::open();
+    let broker = RealBroker::open();
     let mut live = Listener::on(broker.port, "spotter/#").await;
     let (publisher, task) = start(&mqtt(broker.port));
     publish_states(&publisher);
@@ -159,7 +167,7 @@ async fn states_are_retained_and_a_clean_stop_publishes_offline() {
 
 #[tokio::test]
 async fn the_will_speaks_for_a_client_that_died() {
-    let broker = Mosquitto::open();
+    let broker = RealBroker::open();
     let mut live = Listener::on(broker.port, STATUS).await;
     let (_publisher, task) = start(&mqtt(broker.port));
     live.until("status", "online").await;
@@ -169,36 +177,10 @@ async fn the_will_speaks_for_a_client_that_died() {
     assert!(later.next().await.retain);
 }
 
-// Faults: B16.
-#[tokio::test]
-async fn another_client_with_our_id_is_named_and_not_fought() {
-    let broker = Mosquitto::open();
-    let (first, _task) = start(&mqtt(broker.port));
-    online(&first).await;
-    let (second, _other) = start(&mqtt(broker.port));
-    online(&second).await;
-    // mosquitto 2.0 gives no reason when it closes, so one of the two clients gives up only after three closes.
-    let is_over = |state: &BrokerState| {
-        matches!(
-            state,
-            BrokerState::Away {
-                cause: AwayCause::TakenOver,
-                ..
-            }
-        )
-    };
-    let (yielded, stays) = tokio::select! {
-        state = reach(&first, is_over) => (state, &second),
-        state = reach(&second, is_over) => (state, &first),
-    };
-    assert!(is_over(&yielded));
-    online(stays).await;
-}
-
 // Faults: B23.
 #[tokio::test]
 async fn rejected_login_is_reported_and_a_correct_one_connects() {
-    let broker = Mosquitto::start(
+    let broker = RealBroker::mosquitto(
         "allow_anonymous false\npassword_file DIR/users",
         |directory| {
             let file = directory.join("users");
@@ -214,17 +196,7 @@ async fn rejected_login_is_reported_and_a_correct_one_connects() {
     settings.broker.user = Some("edge".into());
     settings.broker.password = Some(Secret::new("wrong".into()));
     let (refused, _task) = start(&settings);
-    let is_refused = |state: &BrokerState| {
-        matches!(
-            state,
-            BrokerState::Away {
-                cause: AwayCause::Refused,
-                ..
-            }
-        )
-    };
-    let state = reach(&refused, is_refused).await;
-    let reason = state.trouble().unwrap();
+    let reason = away_by(&refused, AwayCause::Refused).await;
     assert!(reason.contains("rejected the login") && !reason.contains("wrong"));
     settings.broker.password = Some(Secret::new("right".into()));
     let (accepted, _task) = start(&settings);
@@ -235,7 +207,7 @@ const TLS: &str = "allow_anonymous true\ncertfile DIR/server.pem\nkeyfile DIR/se
 /// The broker accepts only clients with a certificate.
 const OURS: &str = "\ncafile DIR/ca.pem\nrequire_certificate true";
 
-fn with_tls(broker: &Mosquitto, tls: MqttTls) -> MqttConfig {
+fn with_tls(broker: &RealBroker, tls: MqttTls) -> MqttConfig {
     let mut mqtt = mqtt(broker.port);
     mqtt.broker.tls = Some(tls);
     mqtt.broker.host = "localhost".into();
@@ -251,20 +223,10 @@ fn trusting(ca: &Path) -> MqttTls {
     }
 }
 
-fn is_untrusted(state: &BrokerState) -> bool {
-    matches!(
-        state,
-        BrokerState::Away {
-            cause: AwayCause::Untrusted,
-            ..
-        }
-    )
-}
-
 // Faults: B24.
 #[tokio::test]
 async fn tls_accepts_its_authority_only_and_never_falls_back() {
-    let broker = Mosquitto::start(TLS, certificates);
+    let broker = RealBroker::mosquitto(TLS, certificates);
     let file = |name: &str| broker.directory.path().join(name);
     let with = |ca: &str, insecure| {
         let tls = MqttTls {
@@ -278,8 +240,8 @@ async fn tls_accepts_its_authority_only_and_never_falls_back() {
     stop(right, task).await;
 
     let (wrong, task) = start(&with("other.pem", false));
-    let state = reach(&wrong, is_untrusted).await;
-    assert!(state.trouble().unwrap().contains("not trusted"));
+    let reason = away_by(&wrong, AwayCause::Untrusted).await;
+    assert!(reason.contains("not trusted"), "{reason}");
     stop(wrong, task).await;
 
     let (unchecked, _task) = start(&with("other.pem", true));
@@ -327,11 +289,10 @@ fn with_authority(directory: &Path) {
 }
 
 async fn odd_certificate(prepare: fn(&Path), cause: &str) {
-    let broker = Mosquitto::start(TLS, prepare);
+    let broker = RealBroker::mosquitto(TLS, prepare);
     let tls = trusting(&broker.directory.path().join("server.pem"));
     let (checked, task) = start(&with_tls(&broker, tls.clone()));
-    let state = reach(&checked, is_untrusted).await;
-    let reason = state.trouble().unwrap();
+    let reason = away_by(&checked, AwayCause::Untrusted).await;
     assert!(
         reason.contains(cause) && reason.contains("tls = { insecure = true }"),
         "{reason}"
@@ -357,20 +318,10 @@ async fn odd_certificate_is_named_and_accepted_by_the_setting_alone() {
 // Faults: B18.
 #[tokio::test]
 async fn broker_with_qos_0_alone_works_by_setting() {
-    let broker = Mosquitto::start("allow_anonymous true\nmax_qos 0", |_| {});
+    let broker = RealBroker::mosquitto("allow_anonymous true\nmax_qos 0", |_| {});
     let mut settings = mqtt(broker.port);
     let (refused, task) = start(&settings);
-    let is_refused = |state: &BrokerState| {
-        matches!(
-            state,
-            BrokerState::Away {
-                cause: AwayCause::Refused,
-                ..
-            }
-        )
-    };
-    let state = reach(&refused, is_refused).await;
-    let reason = state.trouble().unwrap();
+    let reason = away_by(&refused, AwayCause::Refused).await;
     assert!(reason.contains("set mqtt.max_qos = 0"), "{reason}");
     stop(refused, task).await;
 
@@ -391,42 +342,29 @@ async fn broker_with_qos_0_alone_works_by_setting() {
     }
 }
 
-/// A broker that supports only MQTT 3.1.1. It rejects MQTT 5 in its own format, or does not answer it.
-async fn old_broker(refuses_politely: bool) -> (u16, JoinHandle<Vec<u8>>) {
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let task = tokio::spawn(async move {
-        let mut levels = Vec::new();
-        loop {
-            let (mut socket, _) = listener.accept().await.unwrap();
-            let mut packet = [0u8; 256];
-            let length = socket.read(&mut packet).await.unwrap();
-            assert!(length > 9 && packet[0] == 0x10 && &packet[4..8] == b"MQTT");
-            levels.push(packet[8]);
-            if packet[8] == 4 {
-                socket.write_all(&[0x20, 2, 0, 0]).await.unwrap();
-                // The connection stays open for the rest of the test.
-                tokio::spawn(async move {
-                    while socket.read(&mut packet).await.is_ok_and(|n| n > 0) {}
-                });
-                return levels;
-            }
-            if refuses_politely {
-                socket.write_all(&[0x20, 2, 0, 1]).await.unwrap();
-            }
-        }
-    });
-    (port, task)
-}
-
-// Faults: B17.
+// Faults: B13.
 #[tokio::test]
-async fn broker_without_mqtt_5_gets_mqtt_3_1_1() {
-    for refuses_politely in [true, false] {
-        let (port, broker) = old_broker(refuses_politely).await;
-        let (publisher, _task) = start(&mqtt(port));
-        let state = online(&publisher).await;
-        assert_eq!(state, BrokerState::Online { protocol: "3.1.1" });
-        assert_eq!(broker.await.unwrap(), [5, 4]);
+async fn consumer_that_never_reads_does_not_disturb_the_publisher() {
+    let broker = RealBroker::open();
+    let address = ("127.0.0.1", broker.port);
+    let mut sleeper = TcpStream::connect(address).await.unwrap();
+    let connect = b"\x10\x10\x00\x04MQTT\x04\x02\x00\x00\x00\x04slow";
+    let subscribe = b"\x82\x06\x00\x01\x00\x01#\x01";
+    sleeper.write_all(connect).await.unwrap();
+    sleeper.write_all(subscribe).await.unwrap();
+    let (publisher, _task) = start(&mqtt(broker.port));
+    online(&publisher).await;
+    for round in 0..60 {
+        for text in ["a", "b"] {
+            let answer = format!("{round}{}", text.repeat(200 * 1024));
+            publisher.publish(state(PromptState::Answer(Some(answer))));
+        }
+        publisher.publish(detected("gate"));
+        sleep(Duration::from_millis(20)).await;
     }
+    publisher.publish(count(60));
+    let mut later = Listener::on(broker.port, COUNT).await;
+    later.until("count/person", "60").await;
+    assert!(publisher.state().borrow().is_online());
+    assert_eq!(publisher.counters().dropped_offline, 0);
 }

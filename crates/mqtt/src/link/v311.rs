@@ -40,10 +40,6 @@ pub(super) fn open(client: &ClientSettings<'_>) -> (Box<dyn Sender>, Box<dyn Eve
 }
 
 impl Sender for V311Sender {
-    fn packet_bytes(&self, _: &str, _: &[u8], _: &DeliveryOptions) -> usize {
-        0
-    }
-
     fn publish(
         &self,
         topic: &str,

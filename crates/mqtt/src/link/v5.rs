@@ -3,8 +3,8 @@
 use rumqttc::{
     AsyncClient, ConnectReturnCode as Code, ConnectionError, DisconnectReasonCode, Event,
     EventLoop, LastWill, LastWillProperties, MqttOptions, NetworkOptions, Outgoing, Packet,
-    Publish, PublishNoticeError, PublishOptions, PublishProperties, QoS, RetainForwardRule,
-    StateError, SubscribeFilterInput, SubscribeNoticeError, Transport, mqttbytes,
+    PublishNoticeError, PublishOptions, PublishProperties, QoS, RetainForwardRule, StateError,
+    SubscribeFilterInput, SubscribeNoticeError, Transport, mqttbytes,
 };
 
 use super::{
@@ -47,12 +47,6 @@ pub(super) fn open(client: &ClientSettings<'_>) -> (Box<dyn Sender>, Box<dyn Eve
 }
 
 impl Sender for V5Sender {
-    fn packet_bytes(&self, topic: &str, payload: &[u8], delivery: &DeliveryOptions) -> usize {
-        let qos = qos(delivery.ticket.is_some() && self.max_qos > 0);
-        let properties = Some(properties(delivery, payload));
-        Publish::new(topic, qos, payload.to_vec(), properties).size()
-    }
-
     fn publish(
         &self,
         topic: &str,

@@ -49,51 +49,41 @@ fn person() -> PromptId {
 }
 
 #[test]
-fn each_settable_topic_is_a_setting() {
+fn each_set_topic_is_a_command() {
+    let set = |setting| Command::Set {
+        camera: gate(),
+        setting,
+    };
     let text = "person with a hat";
     let words = Setting::Text(person(), prompt_text(text));
     let off = Setting::PromptEnabled(person(), false);
     let score = Setting::MinScore(person(), share(0.35));
-    for (topic, payload, expected) in [
-        ("enabled", "OFF", Setting::Enabled(false)),
-        ("rate", "2.5", Setting::Rate(rate(2.5))),
-        ("motion_gate", "ON\n", Setting::MotionGate(true)),
-        ("prompt/person/text", text, words),
-        ("prompt/person/enabled", "OFF", off),
-        ("prompt/person/min_score", "0.35", score),
-    ] {
-        let command = asked(&format!("cam/gate/{topic}/set"), payload).command;
-        let (camera, setting) = (gate(), expected);
-        assert_eq!(command, Ok(Command::Set { camera, setting }));
-    }
-}
-
-#[test]
-fn line_and_mode_are_set_by_their_words() {
     let (camera, line) = (gate(), LineId::new("door").unwrap());
-    let night = Some(ModeId::new("night").unwrap());
-    let door = "cam/gate/line/door/set";
+    let reset = Command::ResetLine { camera, line };
+    let mode = Some(ModeId::new("night").unwrap());
+    let (cam, prompt) = ("camera_set", "prompt_set");
     for (topic, payload, expected, op) in [
+        ("cam/gate/enabled", "OFF", set(Setting::Enabled(false)), cam),
+        ("cam/gate/rate", "2.5", set(Setting::Rate(rate(2.5))), cam),
         (
-            door,
-            "RESET\n",
-            Command::ResetLine { camera, line },
-            "line_reset",
+            "cam/gate/motion_gate",
+            "ON\n",
+            set(Setting::MotionGate(true)),
+            cam,
         ),
+        ("cam/gate/prompt/person/text", text, set(words), prompt),
+        ("cam/gate/prompt/person/enabled", "OFF", set(off), prompt),
         (
-            "mode/set",
-            "night\n",
-            Command::SetMode { mode: night },
-            "mode_set",
+            "cam/gate/prompt/person/min_score",
+            "0.35",
+            set(score),
+            prompt,
         ),
-        (
-            "mode/set",
-            "none",
-            Command::SetMode { mode: None },
-            "mode_set",
-        ),
+        ("cam/gate/line/door", "RESET\n", reset, "line_reset"),
+        ("mode", "night\n", Command::SetMode { mode }, "mode_set"),
+        ("mode", "none", Command::SetMode { mode: None }, "mode_set"),
     ] {
-        let request = asked(topic, payload);
+        let request = asked(&format!("{topic}/set"), payload);
         assert_eq!(request.command, Ok(expected));
         assert_eq!(request.requester.head.op, op);
     }

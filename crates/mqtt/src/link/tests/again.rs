@@ -5,12 +5,12 @@ use std::{fs, sync::Arc, time::Duration};
 use tokio::join;
 
 use super::{
-    super::rig::Mosquitto,
-    OURS, STATUS, TLS, away, is_untrusted, mqtt, online, publish_states, reach,
+    super::rig::RealBroker,
+    OURS, STATUS, TLS, away, away_by, mqtt, online, publish_states,
     scripted::{broker, comes_back, two_turns},
     start, start_at, trusting, until, with_tls,
 };
-use crate::{AwayCause, BrokerState, Publisher, testing::camera_status};
+use crate::{AwayCause, Publisher, testing::camera_status};
 use spotter_config::{MqttTls, Secret};
 use spotter_core::ManualClock;
 use spotter_scripted::tls::{certificates, sign};
@@ -24,19 +24,19 @@ async fn tries_in_vain(publisher: &Publisher) {
 }
 
 async fn an_authority_that_is_replaced_is_used_when_somebody_asks() {
-    let broker = Mosquitto::start(TLS, certificates);
+    let broker = RealBroker::mosquitto(TLS, certificates);
     let file = |name: &str| broker.directory.path().join(name);
     let ca = file("trusted.pem");
     fs::copy(file("other.pem"), &ca).unwrap();
     let (publisher, _task) = start(&with_tls(&broker, trusting(&ca)));
-    reach(&publisher, is_untrusted).await;
+    away_by(&publisher, AwayCause::Untrusted).await;
 
     // During the replacement the file may be missing or incomplete.
     fs::remove_file(&ca).unwrap();
     tries_in_vain(&publisher).await;
     fs::write(&ca, "-----BEGIN CERTIFICATE-----\n").unwrap();
     tries_in_vain(&publisher).await;
-    assert!(is_untrusted(&publisher.state().borrow()));
+    away_by(&publisher, AwayCause::Untrusted).await;
 
     fs::copy(file("ca.pem"), &ca).unwrap();
     publisher.try_again();
@@ -44,12 +44,12 @@ async fn an_authority_that_is_replaced_is_used_when_somebody_asks() {
 }
 
 async fn a_broker_that_got_another_certificate_is_found_by_time_alone() {
-    let mut broker = Mosquitto::start(TLS, certificates);
+    let mut broker = RealBroker::mosquitto(TLS, certificates);
     let directory = broker.directory.path().to_owned();
     let clock = ManualClock::default();
     let settings = with_tls(&broker, trusting(&directory.join("other.pem")));
     let (publisher, _task) = start_at(&settings, Arc::new(clock.clone()));
-    reach(&publisher, is_untrusted).await;
+    away_by(&publisher, AwayCause::Untrusted).await;
     broker.kill();
     sign(&directory, "server", "other", "server.pem");
     broker.restart();
@@ -58,7 +58,7 @@ async fn a_broker_that_got_another_certificate_is_found_by_time_alone() {
 }
 
 async fn our_own_certificate_is_shown_as_it_is_now() {
-    let broker = Mosquitto::start(&format!("{TLS}{OURS}"), certificates);
+    let broker = RealBroker::mosquitto(&format!("{TLS}{OURS}"), certificates);
     let file = |name: &str| broker.directory.path().join(name);
     sign(broker.directory.path(), "client", "other", "ours.pem");
     let tls = MqttTls {
@@ -77,16 +77,7 @@ async fn who_was_refused_tries_at_once_and_a_connection_is_left_alone() {
     let clock = ManualClock::default();
     let (publisher, _task) = start_at(&mqtt(broker.port), Arc::new(clock.clone()));
     publish_states(&publisher);
-    let is_refused = |state: &BrokerState| {
-        matches!(
-            state,
-            BrokerState::Away {
-                cause: AwayCause::Refused,
-                ..
-            }
-        )
-    };
-    reach(&publisher, is_refused).await;
+    away_by(&publisher, AwayCause::Refused).await;
     broker.script(|script| script.connack = 0);
     publisher.try_again();
     online(&publisher).await;

@@ -6,14 +6,17 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
-use super::{super::rig::PersistentConsumer, away, mqtt, online, quick};
+use super::{
+    super::rig::{PATIENCE, PersistentConsumer},
+    away, mqtt, online, publish_states, quick,
+};
 use crate::{
     Publisher,
     contract::event::tests::event,
     link::ConnectionTiming,
-    testing::{camera, happened},
+    testing::{camera, count, happened},
 };
 use spotter_config::SpoolConfig;
 use spotter_core::{Clock, Event, EventStep, Mono, SystemClock, TrackId, WallTime};
@@ -37,13 +40,15 @@ impl Clock for AdjustableClock {
     }
 }
 
-/// A node that publishes events of one track after the other, and a consumer whose session survives the broker.
+/// A node that publishes its states and events of one track after the other, and a consumer of the events whose session survives the broker.
 pub(super) struct DeliveryAudit {
-    publisher: Publisher,
+    pub(super) publisher: Publisher,
     clock: Arc<AdjustableClock>,
     /// The state directory with the event log.
     _state: tempfile::TempDir,
     consumer: PersistentConsumer,
+    /// Number of the first track that the consumer can receive.
+    first: u64,
     /// Number of the last track.
     published: u64,
     /// Tracks in the order of their first message.
@@ -74,12 +79,15 @@ impl DeliveryAudit {
             clock,
             _state: state,
             consumer: PersistentConsumer::on(port, EVENTS, protocol),
+            first: 1,
             published: 0,
             received: Vec::new(),
             by_id: HashMap::new(),
         };
+        publish_states(&audit.publisher);
         audit.online().await;
-        // The subscription exists when an event arrives.
+        // The subscription exists when an event arrives. The broker may be killed only when it has no other to deliver: it writes an event
+        // to its disk shortly after it has acknowledged it.
         while audit.received.is_empty() {
             audit.publish_event();
             sleep(Duration::from_millis(200)).await;
@@ -87,6 +95,9 @@ impl DeliveryAudit {
                 audit.record(&message.payload);
             }
         }
+        let is_received = |number: &u64| audit.received.contains(&track(*number));
+        audit.first = (1..=audit.published).find(is_received).unwrap();
+        audit.receive_all().await;
         audit
     }
 
@@ -99,6 +110,10 @@ impl DeliveryAudit {
             ..event("gate", self.published, EventStep::New)
         };
         self.publisher.publish(happened(event));
+    }
+
+    pub(super) fn publish_count(&self, number: u32) {
+        self.publisher.publish(count(number));
     }
 
     pub(super) fn publish_events(&mut self, number: usize) {
@@ -139,27 +154,26 @@ impl DeliveryAudit {
         self.receive_all().await;
     }
 
-    /// Waits for the last event that was published.
+    /// Waits for every event that was published.
     pub(super) async fn receive_all(&mut self) {
-        let last = self.track(self.published);
-        while self.received.last() != Some(&last) {
-            let message = self.consumer.next().await;
+        while self.received.len() < self.expected().len() {
+            let Ok(message) = timeout(PATIENCE / 2, self.consumer.next()).await else {
+                let (waiting, counters) = (self.publisher.spool_msgs(), self.publisher.counters());
+                let mut missing = self.expected();
+                missing.retain(|track| !self.received.contains(track));
+                panic!("{missing:?} are missing; {waiting} wait, {counters:?}");
+            };
             self.record(&message.payload);
         }
     }
 
     /// The consumer received every event since its first, in the order of publishing.
     pub(super) fn check(&self) {
-        let of_first = |number: &u64| self.received.first() == Some(&self.track(*number));
-        let first = (1..=self.published).find(of_first).unwrap();
-        let published: Vec<String> = (first..=self.published).map(|n| self.track(n)).collect();
-        assert_eq!(self.received, published);
+        assert_eq!(self.received, self.expected());
     }
 
-    fn track(&self, number: u64) -> String {
-        TrackId::new("b7c1", &camera("gate"), number)
-            .as_str()
-            .to_owned()
+    fn expected(&self) -> Vec<String> {
+        (self.first..=self.published).map(track).collect()
     }
 
     /// A repeated message has the same id and the same track.
@@ -172,4 +186,9 @@ impl DeliveryAudit {
             Some(before) => assert_eq!(before, track, "{json}"),
         }
     }
+}
+
+fn track(number: u64) -> String {
+    let track = TrackId::new("b7c1", &camera("gate"), number);
+    track.as_str().to_owned()
 }

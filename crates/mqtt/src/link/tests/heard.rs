@@ -11,7 +11,7 @@ use super::{
     scripted::{broker, start},
     start_quick, until,
 };
-use crate::{AwayCause, BrokerState, Inbound, ReplyTo};
+use crate::{Inbound, ReplyTo, Update};
 use spotter_core::ManualClock;
 use spotter_scripted::broker::{
     ScriptedBroker,
@@ -53,14 +53,12 @@ fn subscriptions(broker: &ScriptedBroker, connection: usize) -> Vec<(String, u8)
 #[tokio::test]
 async fn commands_come_in_and_nothing_that_comes_in_ends_us() {
     join!(
-        commands(false),
-        commands(true),
+        commands_and_triggers(false),
+        commands_and_triggers(true),
         too_many_commands(),
         oversized(false),
         oversized(true),
         malformed(),
-        topics_of_triggers(false),
-        topics_of_triggers(true),
     );
 }
 
@@ -77,115 +75,95 @@ async fn until_subscribed(broker: &ScriptedBroker, connection: usize, expected: 
         .await;
 }
 
-async fn topics_of_triggers(is_old: bool) {
-    let (bell, pir) = ("zigbee2mqtt/bell", "zigbee2mqtt/pir");
+async fn commands_and_triggers(is_old: bool) {
+    let (bell, pir, cmd) = ("zigbee2mqtt/bell", "zigbee2mqtt/pir", "spotter/edge1/cmd");
     let broker = broker(|script| {
         script.is_old = is_old;
-        script.refused_filters = vec![pir.into()];
+        script.refused_filters = vec![pir.into(), cmd.into()];
     })
     .await;
     let publisher = start(&broker);
     let mut inbox = publisher.take_inbound().unwrap();
-    publisher.listen(vec![COMMANDS.into()]);
+    assert!(publisher.take_inbound().is_none());
     let none = BTreeSet::new();
+    publisher.listen(vec![COMMANDS.into(), cmd.into()]);
     publisher.listen_to_triggers(vec![bell.into(), pir.into()], &none);
     broker.until_retained(STATUS, "online").await;
-    let commands = if is_old { 0 } else { 2 };
-    let mut all = vec![
-        (STATUS, commands),
-        (COMMANDS, commands),
-        (bell, 0),
-        (pir, 0),
-    ];
+    let handling = if is_old { 0 } else { 2 };
+    let commands = [STATUS, COMMANDS, cmd].map(|filter| (filter, handling));
+    let mut all = commands.to_vec();
+    all.extend([(bell, 0), (pir, 0)]);
     let connection = broker.got().last().unwrap().connection;
     until_subscribed(&broker, connection, &all).await;
-    until("the rejected topic is known", || {
-        publisher.rejected_filters().iter().eq([pir])
+    until("the rejected topics are known", || {
+        publisher.rejected_filters().iter().eq([cmd, pir])
     })
     .await;
+
     let ring = Publish {
         topic: bell.into(),
         ..command("ring")
     };
     broker.say(&ring);
     assert_eq!(next(&mut inbox).await.topic, bell);
-
-    // The commands stay as they are.
-    publisher.listen_to_triggers(vec![bell.into()], &none);
-    until("no topic is rejected", || {
-        publisher.rejected_filters().is_empty()
-    })
-    .await;
-    // A repeated subscription, for the retained message.
-    publisher.listen_to_triggers(vec![bell.into()], &none);
-    publisher.listen_to_triggers(vec![bell.into()], &[bell.to_owned()].into());
-    let mut with_repeated = all.clone();
-    with_repeated.push((bell, 0));
-    until_subscribed(&broker, connection, &with_repeated).await;
-    broker.cut();
-    away(&publisher, "").await;
-    broker.forget();
-    broker.until_retained(STATUS, "online").await;
-    all.pop();
-    let last = broker.got().last().unwrap().connection;
-    until_subscribed(&broker, last, &all).await;
-}
-
-async fn commands(is_old: bool) {
-    let broker = broker(|script| {
-        script.is_old = is_old;
-        script.refused_filters = vec!["spotter/edge1/cmd".into()];
-    })
-    .await;
-    let publisher = start(&broker);
-    let mut inbox = publisher.take_inbound().unwrap();
-    assert!(publisher.take_inbound().is_none());
-    publisher.listen(vec![COMMANDS.into(), "spotter/edge1/cmd".into()]);
-    broker.until_retained(STATUS, "online").await;
-    let handling = if is_old { 0 } else { 2 };
-    let expected = [STATUS, COMMANDS, "spotter/edge1/cmd"].map(|f| (f.to_owned(), handling));
-    let connection = broker.got().last().unwrap().connection;
-    broker
-        .until("subscriptions", |b| subscriptions(b, connection).len() == 3)
-        .await;
-    assert_eq!(subscriptions(&broker, connection), expected);
-
-    let asked = Publish {
-        response_topic: Some("answers/here".into()),
-        correlation: Some(vec![0, 1, 0xff]),
-        ..command("0.5")
-    };
-    broker.say(&asked);
     let reply_to = ReplyTo {
         topic: "answers/here".into(),
         correlation: Some(vec![0, 1, 0xff]),
     };
+    broker.say(&Publish {
+        response_topic: Some(reply_to.topic.clone()),
+        correlation: reply_to.correlation.clone(),
+        ..command("0.5")
+    });
     let inbound = next(&mut inbox).await;
-    assert_eq!(inbound.reply_to, (!is_old).then_some(reply_to));
+    assert_eq!(inbound.reply_to, (!is_old).then(|| reply_to.clone()));
     assert!(inbound.payload == b"0.5" && !inbound.retained);
+    let (to, payload) = (Some(reply_to.clone()), b"{}".to_vec());
+    publisher.publish(Update::Reply { to, payload });
+    let is_reply = |message: &&Publish| message.topic == reply_to.topic;
+    broker
+        .until("a reply", |b| b.messages().iter().any(|m| is_reply(&m)))
+        .await;
+    let messages = broker.messages();
+    let reply = messages.iter().find(is_reply).unwrap();
+    let correlation = reply_to.correlation.filter(|_| !is_old);
+    assert_eq!((reply.retain, &reply.correlation), (false, &correlation));
     broker.say(&Publish {
         retain: true,
         ..command("2")
     });
     assert!(next(&mut inbox).await.retained);
 
-    publisher.listen(vec![COMMANDS.into(), "homeassistant/status".into()]);
-    broker
-        .until("a filter given up", |broker| {
-            let given_up = |packet: &ClientPacket| {
-                matches!(packet, ClientPacket::Unsubscribe { filters, .. } if filters == &["spotter/edge1/cmd"])
-            };
-            broker.got().iter().any(|got| given_up(&got.packet))
-                && subscriptions(broker, connection).len() == 4
+    // A repeated subscription, for the retained message; the others stay as they are, and two are given up.
+    let ha = "homeassistant/status";
+    publisher.listen(vec![COMMANDS.into(), ha.into()]);
+    publisher.listen_to_triggers(vec![bell.into()], &none);
+    publisher.listen_to_triggers(vec![bell.into()], &[bell.to_owned()].into());
+    let more = [(ha, handling), (bell, 0)];
+    until_subscribed(&broker, connection, &[&all[..], &more].concat()).await;
+    until("no topic is rejected", || {
+        publisher.rejected_filters().is_empty()
+    })
+    .await;
+    let given_up = |filter: &str| {
+        let got = broker.got();
+        got.iter().any(|got| {
+            matches!(&got.packet, ClientPacket::Unsubscribe { filters, .. } if filters == &[filter])
         })
-        .await;
+    };
+    until("two are given up", || given_up(cmd) && given_up(pir)).await;
     broker.cut();
     away(&publisher, "").await;
     broker.forget();
     broker.until_retained(STATUS, "online").await;
     let last = broker.got().last().unwrap().connection;
-    let expected = [STATUS, "homeassistant/status", COMMANDS].map(|f| (f.to_owned(), handling));
-    assert_eq!(subscriptions(&broker, last), expected);
+    let wanted = [
+        (STATUS, handling),
+        (ha, handling),
+        (COMMANDS, handling),
+        (bell, 0),
+    ];
+    until_subscribed(&broker, last, &wanted).await;
 }
 
 async fn too_many_commands() {
@@ -253,14 +231,8 @@ async fn malformed() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         let state = publisher.state().borrow().clone();
-        let is_over = matches!(
-            state,
-            BrokerState::Away {
-                cause: AwayCause::TakenOver,
-                ..
-            }
-        );
-        assert!(!is_over, "{packet:?}");
+        let is_rival = state.trouble().is_some_and(|why| why.contains("our id"));
+        assert!(!is_rival, "{packet:?}");
         broker.script(|script| script.greeting.clear());
         clock.advance(Duration::from_secs(70));
         broker.until_retained(STATUS, "online").await;

@@ -5,7 +5,7 @@
 use tokio::{join, time::timeout};
 
 use super::{
-    super::rig::{Nats, PersistentConsumer, publish_as_other},
+    super::rig::{PersistentConsumer, RealBroker, publish_as_other},
     COUNT, INFO, PATIENCE, STATUS,
     delivery_audit::DeliveryAudit,
     mqtt, online, publish_states, start, stop,
@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The retained message of the topic.
-async fn is_retained(broker: &Nats, topic: &str, payload: Option<&str>) -> bool {
+async fn is_retained(broker: &RealBroker, topic: &str, payload: Option<&str>) -> bool {
     let mut later = PersistentConsumer::on(broker.port, topic, "311");
     later.until(topic, payload).await.retain
 }
@@ -29,7 +29,7 @@ async fn a_broker_of_another_make_gets_and_gives_the_same() {
 // Faults: B6.
 /// The broker's retained messages and its consumer's session survive a kill.
 async fn events_over_its_deaths() {
-    let mut broker = Nats::start();
+    let mut broker = RealBroker::nats();
     let mut audit = DeliveryAudit::open(broker.port, "311").await;
     for _ in 0..3 {
         audit.publish_events(5);
@@ -47,7 +47,7 @@ async fn events_over_its_deaths() {
 }
 
 async fn states_detections_and_commands() {
-    let mut broker = Nats::start();
+    let mut broker = RealBroker::nats();
     let settings = mqtt(broker.port);
     let mut live = PersistentConsumer::on(broker.port, "spotter/#", "311");
     let (publisher, task) = start(&settings);

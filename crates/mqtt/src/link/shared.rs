@@ -1,14 +1,17 @@
-//! What the task of the connection works with, and the state that it shows.
+//! What the handles of the publisher share with the task of the connection, and the state that the task shows.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
     mem::discriminant,
-    sync::Arc,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
 use tokio::{
-    sync::{broadcast, mpsc, watch},
+    sync::{Notify, broadcast, mpsc, watch},
     time::sleep,
 };
 
@@ -18,12 +21,18 @@ use super::{
 };
 use crate::{
     Inbound, JsonLine,
-    delivery::{SentDetection, Shared},
+    delivery::{Outbox, SentDetection},
 };
 use spotter_core::{Clock, Mono};
 
 /// The longest time between two turns of the task: the watchdog reads its progress.
 pub(super) const TURN: Duration = Duration::from_secs(2);
+/// A receiver of [`SentDetection`] that is slower loses the oldest beyond this number.
+const SENT_KEPT: usize = 64;
+/// A receiver of lines loses the oldest beyond this number, some seconds of a busy node.
+const LINES_KEPT: usize = 1024;
+/// Inbound messages that wait; beyond this number they are dropped and counted.
+const INBOX_KEPT: usize = 64;
 
 /// Filters to subscribe to besides the node's own status and the owners of its fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,31 +55,88 @@ impl WantedFilters {
     }
 }
 
-pub(crate) struct BrokerTask {
-    pub(crate) target: Arc<ConnectionTarget>,
-    pub(crate) shared: Arc<Shared>,
+/// See the module's documentation.
+pub(crate) struct Shared {
+    pub(crate) target: ConnectionTarget,
     pub(crate) clock: Arc<dyn Clock>,
+    outbox: Mutex<Outbox>,
+    changed: Notify,
+    turns: AtomicU64,
+    /// Filters that the broker rejected on this connection.
+    rejected: Mutex<BTreeSet<String>>,
     pub(crate) state: watch::Sender<BrokerState>,
     pub(crate) sent: broadcast::Sender<SentDetection>,
     pub(crate) lines: broadcast::Sender<JsonLine>,
-    pub(crate) filters: watch::Receiver<WantedFilters>,
-    pub(crate) inbox: mpsc::Sender<Inbound>,
+    pub(crate) filters: watch::Sender<WantedFilters>,
+    pub(super) inbox: mpsc::Sender<Inbound>,
+    inbound: Mutex<Option<mpsc::Receiver<Inbound>>>,
     /// Ends the pause before the next attempt.
-    pub(crate) again: watch::Receiver<()>,
-    /// `true` or a dropped sender stops the task.
-    pub(crate) stop: watch::Receiver<bool>,
+    pub(crate) again: watch::Sender<()>,
 }
 
-impl BrokerTask {
-    pub(super) fn is_stopped(&self) -> bool {
-        *self.stop.borrow() || self.stop.has_changed().is_err()
+impl Shared {
+    pub(crate) fn new(target: ConnectionTarget, clock: Arc<dyn Clock>, outbox: Outbox) -> Self {
+        let (inbox, inbound) = mpsc::channel(INBOX_KEPT);
+        Self {
+            target,
+            clock,
+            outbox: Mutex::new(outbox),
+            changed: Notify::new(),
+            turns: AtomicU64::new(0),
+            rejected: Mutex::default(),
+            state: watch::Sender::new(BrokerState::Connecting),
+            sent: broadcast::Sender::new(SENT_KEPT),
+            lines: broadcast::Sender::new(LINES_KEPT),
+            filters: watch::Sender::default(),
+            inbox,
+            inbound: Mutex::new(Some(inbound)),
+            again: watch::Sender::default(),
+        }
+    }
+
+    /// The lock is held for a map operation, never across an await. A channel instead of it would be a second queue with its own rule for
+    /// losses.
+    pub(crate) fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        locked(&self.outbox)
+    }
+
+    pub(crate) fn rejected_filters(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        locked(&self.rejected)
+    }
+
+    /// Returned once.
+    pub(crate) fn take_inbound(&self) -> Option<mpsc::Receiver<Inbound>> {
+        locked(&self.inbound).take()
+    }
+
+    pub(crate) fn now(&self) -> Mono {
+        self.clock.now()
+    }
+
+    /// Something in the outbox is new.
+    pub(crate) fn wake(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Waits for a call of [`wake`](Self::wake).
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Rises while the task runs.
+    pub(crate) fn turns(&self) -> u64 {
+        self.turns.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn turn(&self) {
+        self.turns.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Waits until `retry_at`; `None` = for ever.
     pub(super) async fn pause(&self, retry_at: Option<Mono>) {
         loop {
-            self.shared.turn();
-            let left = retry_at.map_or(TURN, |at| at.since(self.clock.now()).min(TURN));
+            self.turn();
+            let left = retry_at.map_or(TURN, |at| at.since(self.now()).min(TURN));
             if left.is_zero() {
                 return;
             }
@@ -115,6 +181,10 @@ impl BrokerTask {
         }
         true
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Resolves when a stop was requested or its sender was dropped.
