@@ -176,8 +176,8 @@ impl EngineSupervisor {
     }
 
     /// Cameras are dealt again when they are others, or cost more or less.
-    fn change(&mut self, change: &ConfigChange, cameras: &[CameraConfig]) {
-        self.parts.sampler.change(cameras);
+    fn change(&mut self, change: &ConfigChange) {
+        self.parts.sampler.change(change);
         let mut is_other = false;
         for (id, change) in change.cameras() {
             let cost = change.camera().map(|camera| self.cost(camera));
@@ -417,10 +417,8 @@ impl Stage for EngineSupervisor {
         })
     }
 
-    fn apply(&mut self, change: &ConfigChange, context: &mut StageContext<'_>) {
-        if !change.is_empty() {
-            self.change(change, context.config.cameras());
-        }
+    fn apply(&mut self, change: &ConfigChange, _context: &mut StageContext<'_>) {
+        self.change(change);
     }
 
     fn tick(&mut self, context: &mut StageContext<'_>) {

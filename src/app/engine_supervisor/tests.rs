@@ -201,8 +201,7 @@ async fn settings_move_no_camera_and_another_list_is_dealt() {
     let before = site.labels();
     let mut cameras: Vec<_> = (0..4).map(|index| camera(index, 1.0)).collect();
     let mut change = |cameras: &[CameraConfig], was: &[CameraConfig]| {
-        site.engines
-            .change(&ConfigChange::between(was, cameras), cameras);
+        site.engines.change(&ConfigChange::between(was, cameras));
         site.labels()
     };
     let was = cameras.clone();

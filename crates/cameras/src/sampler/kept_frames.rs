@@ -119,12 +119,6 @@ fn part_of(picture: &Picture, region: PromptRegion) -> Picture {
 }
 
 impl KeptFrames {
-    pub fn new(camera: &CameraConfig) -> Self {
-        let mut kept = Self::default();
-        kept.change(camera);
-        kept
-    }
-
     /// The camera has other prompts. Copies that are still needed stay, but for those that show what another mask left.
     pub fn change(&mut self, camera: &CameraConfig) {
         let mask = Mask::new(&camera.mask);
@@ -317,7 +311,9 @@ mod tests {
     }
 
     fn kept(prompts: Vec<PromptConfig>) -> KeptFrames {
-        KeptFrames::new(&spotter_config::testing::camera("gate", prompts))
+        let mut kept = KeptFrames::default();
+        kept.change(&spotter_config::testing::camera("gate", prompts));
+        kept
     }
 
     fn query() -> PromptConfig {

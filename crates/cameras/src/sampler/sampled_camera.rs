@@ -2,7 +2,7 @@
 
 use std::{
     mem,
-    sync::{Arc, Mutex, MutexGuard},
+    sync::{Arc, Mutex},
 };
 
 use tokio::sync::Notify;
@@ -19,8 +19,8 @@ use super::{
 use crate::lock;
 use spotter_config::{CameraConfig, MotionConfig, PromptConfig};
 use spotter_core::{
-    CameraId, Frame, FrameEnd, Look, LookCounter, LookRate, LookToken, Mono, Prompt, PromptRegion,
-    PromptView, SkippedSinceLast, TriggeredLooks,
+    CameraId, Frame, FrameCounters, FrameEnd, Look, LookCounter, LookRate, LookToken, Mono, Prompt,
+    PromptRegion, PromptView, SkippedSinceLast, TriggeredLooks,
 };
 
 /// Multiples of it, without their whole parts, fill 0..1 evenly, however many they are.
@@ -72,46 +72,50 @@ impl SampledCamera {
     /// their looks are spread evenly.
     pub fn new(camera: &CameraConfig, number: usize) -> Self {
         let phase = (number as f64 * GOLDEN_RATIO).fract();
-        let mut slot = FrameSlot::new(camera.rate, phase, enabled_prompts(camera));
-        // No frame waits yet.
-        _ = slot.set_triggers(!camera.triggers.is_empty());
-        Self {
+        let sampled = Self {
             id: camera.id.clone(),
-            slot: Mutex::new(slot),
+            slot: Mutex::new(FrameSlot::new(camera.rate, phase)),
             filter: Mutex::new(FrameFilter::new(FilterRules::of(camera))),
             changes: Mutex::default(),
-            strips: StripMaker::new(camera),
+            strips: StripMaker::default(),
             frame_arrived: Mutex::default(),
-        }
+        };
+        sampled.change(camera);
+        sampled
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, FrameSlot> {
-        lock(&self.slot)
+    /// Works on the slot, and drops the frame that is not needed afterwards.
+    pub fn slot<T>(&self, work: impl FnOnce(&mut FrameSlot) -> T) -> T {
+        let mut slot = lock(&self.slot);
+        let (done, unneeded) = (work(&mut slot), slot.unneeded.take());
+        drop(slot);
+        drop(unneeded);
+        done
+    }
+
+    /// Where the camera's frames went.
+    pub fn counters(&self) -> FrameCounters {
+        self.slot(|slot| slot.counters)
     }
 
     pub fn change(&self, camera: &CameraConfig) {
         lock(&self.changes).rules = Some(FilterRules::of(camera));
         self.strips.change(camera);
-        let mut slot = self.lock();
-        let waits = slot.set_triggers(!camera.triggers.is_empty());
-        let unneeded = slot.change(camera.rate, enabled_prompts(camera)).or(waits);
-        drop(slot);
-        drop(unneeded);
+        self.slot(|slot| {
+            slot.set_triggers(!camera.triggers.is_empty());
+            slot.change(camera.rate, enabled_prompts(camera));
+        });
     }
 
     /// These looks are taken from now on. The motion gate lets the first frame through.
     pub fn trigger(&self, looks: TriggeredLooks) {
-        let mut slot = self.lock();
-        let (starts, unneeded) = slot.trigger(looks);
-        lock(&self.changes).restarts |= starts;
-        drop(slot);
-        drop(unneeded);
+        self.slot(|slot| lock(&self.changes).restarts |= slot.trigger(looks));
     }
 
     /// From now on frames wake this engine; a frame that waits already wakes it at once.
     pub fn notifies(&self, engine: &Arc<Notify>) {
         *lock(&self.frame_arrived) = Some(Arc::clone(engine));
-        if self.lock().due_since().is_some() {
+        if self.slot(|slot| slot.due_since()).is_some() {
             engine.notify_one();
         }
     }
@@ -119,11 +123,10 @@ impl SampledCamera {
     /// A frame came from ingest.
     pub fn put(&self, frame: Frame, now: Mono) {
         let copies = self.strips.due_copies(&frame);
-        let (waits, unneeded) = self.lock().put(frame, now);
+        let waits = self.slot(|slot| slot.put(frame, now));
         if let (true, Some(engine)) = (waits, &*lock(&self.frame_arrived)) {
             engine.notify_one();
         }
-        drop(unneeded);
         if let Some(copies) = copies {
             self.strips.keep(copies);
         }
@@ -132,40 +135,34 @@ impl SampledCamera {
     /// Takes the waiting frame; `None` when it was late, gated or unreadable, which is then counted.
     pub fn take(self: &Arc<Self>, limits: TimeLimits, now: Mono) -> Option<Look> {
         let mut filter = lock(&self.filter);
-        let mut frame = self.lock().take()?;
+        let mut frame = self.slot(FrameSlot::take)?;
         filter.adopt(mem::take(&mut *lock(&self.changes)));
+        let let_go = |end| self.slot(|slot| slot.let_go(end, now));
         if limits.start_by(frame.times.received) < now {
-            self.lock().let_go(FrameEnd::Late, now);
+            let_go(FrameEnd::Late);
             return None;
         }
         // What cannot be read is not shown to the model as a black picture.
         let reads_pixels = filter.measures() || !filter.rules.mask.is_empty();
         if reads_pixels && !frame.picture.fetch() {
-            self.lock().let_go(FrameEnd::Failed, now);
+            let_go(FrameEnd::Failed);
             return None;
         }
         let passes = filter.passes(&frame, now);
         let is_ready = |view: &PromptView| self.strips.is_ready(view, &frame);
-        let mut slot = self.lock();
-        if !passes && !slot.is_urgent(is_ready) {
+        let taken = self.slot(|slot| {
+            if passes || slot.is_urgent(is_ready) {
+                return slot.look(filter.moved_recently(now), is_ready, now);
+            }
             slot.let_go(FrameEnd::Gated, now);
-            return None;
-        }
-        let TakenLook {
-            prompts,
-            moved,
-            unneeded,
-        } = slot.look(filter.moved_recently(now), is_ready, now);
-        drop(slot);
-        drop(unneeded);
-        if prompts.is_empty() {
-            return None;
-        }
+            None
+        });
+        let TakenLook { prompts, moved } = taken?;
         filter.looked();
         frame.picture = filter.rules.mask.paint(&frame.picture);
         // The copies were there when the prompts were chosen, so it is the frame that cannot be read.
         let Some(strips) = self.strips.strips(&prompts, &frame) else {
-            self.lock().fail(prompts, now);
+            self.slot(|slot| slot.fail(prompts, now));
             return None;
         };
         Some(Look {
@@ -183,11 +180,11 @@ impl SampledCamera {
 
 impl LookCounter for SampledCamera {
     fn answered(&self, prompt: &Arc<Prompt>) -> SkippedSinceLast {
-        self.lock().answered(prompt)
+        self.slot(|slot| slot.answered(prompt))
     }
 
     fn ended(&self, end: FrameEnd, unanswered: &[Arc<Prompt>]) {
-        self.lock().end(end, unanswered);
+        self.slot(|slot| slot.end(end, unanswered));
     }
 }
 

@@ -57,7 +57,9 @@ impl CameraShare {
     /// As [`CameraShare::due`], without waiting.
     pub fn try_due(&self) -> Option<DueFrame> {
         let cameras = Arc::clone(&lock(&self.cameras));
-        let due = cameras.iter().map(|sampled| sampled.lock().due_since());
+        let due = cameras
+            .iter()
+            .map(|sampled| sampled.slot(|slot| slot.due_since()));
         let camera = &cameras[longest_overdue(due)?];
         Some(DueFrame {
             camera: Arc::clone(camera),
@@ -84,7 +86,7 @@ impl DueFrame {
 
     /// The work of [`DueFrame::take`] is shorter than a switch of threads. A simulation in virtual time needs that: no clock waits for a thread.
     pub fn is_small(&self) -> bool {
-        let size = self.camera.lock().waiting_size();
+        let size = self.camera.slot(|slot| slot.waiting_size());
         size.is_none_or(|(width, height)| width * height <= SMALL_PIXELS)
     }
 }

@@ -24,7 +24,10 @@ pub struct FrameSlot {
     prompts: Vec<PromptEntry>,
     /// Asked once, of the next frame.
     once: Vec<OncePrompt>,
-    counters: FrameCounters,
+    /// Where the camera's frames went.
+    pub counters: FrameCounters,
+    /// It is not looked at, and is dropped outside of the lock, because that may free a decoder's memory.
+    pub unneeded: Option<Frame>,
 }
 
 /// What starts the looks of a camera.
@@ -67,15 +70,12 @@ pub struct MovedRecently {
     pub whole_every: Duration,
 }
 
-/// What becomes of a taken frame.
-#[derive(Debug, Default)]
+/// What a taken frame is looked at for.
+#[derive(Debug)]
 pub struct TakenLook {
-    /// Empty: the frame is let go.
     pub prompts: Vec<Arc<Prompt>>,
     /// As [`Look::moved`](spotter_core::Look::moved).
     pub moved: Option<RegionBox>,
-    /// A frame that arrived meanwhile and has nothing due on it any more.
-    pub unneeded: Option<Frame>,
 }
 
 impl PromptEntry {
@@ -90,32 +90,27 @@ impl PromptEntry {
 }
 
 impl FrameSlot {
-    /// A camera with its looks a second, the [phase](Cadence::new) of them, and its prompts with their looks a second.
-    pub fn new(camera_rate: LookRate, phase: f64, prompts: Vec<(Arc<Prompt>, LookRate)>) -> Self {
-        let mut slot = Self {
+    /// A camera without prompts, with its looks a second and the [phase](Cadence::new) of them.
+    pub fn new(camera_rate: LookRate, phase: f64) -> Self {
+        Self {
             waiting: None,
             starts: LookStart::Always,
             cadence: Cadence::new(camera_rate, phase),
             prompts: Vec::new(),
             once: Vec::new(),
             counters: FrameCounters::default(),
-        };
-        slot.change(camera_rate, prompts);
-        slot
+            unneeded: None,
+        }
     }
 
-    /// No prompt is asked any more. Returns the frame that waited.
-    pub fn retire(&mut self) -> Option<Frame> {
-        self.change(LookRate::nearest(1.0), Vec::new())
+    /// No prompt is asked any more.
+    pub fn retire(&mut self) {
+        self.change(LookRate::nearest(1.0), Vec::new());
     }
 
-    /// The camera has another pace or other prompts from now on. A prompt that stays as it was keeps its pace and its counts;
-    /// one with other words is due at once. Returns the frame that waited when no prompt is left for it.
-    pub fn change(
-        &mut self,
-        camera_rate: LookRate,
-        prompts: Vec<(Arc<Prompt>, LookRate)>,
-    ) -> Option<Frame> {
+    /// The camera has another pace or other prompts from now on, with their looks a second. A prompt that stays as it was keeps its
+    /// pace and its counts; one with other words is due at once.
+    pub fn change(&mut self, camera_rate: LookRate, prompts: Vec<(Arc<Prompt>, LookRate)>) {
         self.cadence.set_rate(camera_rate);
         let before = mem::take(&mut self.prompts);
         for (prompt, rate) in prompts {
@@ -131,36 +126,34 @@ impl FrameSlot {
                 since_last: old.map(|old| old.since_last).unwrap_or_default(),
             });
         }
-        self.close_when_idle()
+        self.close_when_idle();
     }
 
-    /// The camera has triggers, or none. With its first one it waits. Returns the frame that waited, as [`Self::change`] does.
-    pub fn set_triggers(&mut self, has_triggers: bool) -> Option<Frame> {
+    /// The camera has triggers, or none. With its first one it waits.
+    pub fn set_triggers(&mut self, has_triggers: bool) {
         match (has_triggers, self.starts) {
             (false, _) => self.starts = LookStart::Always,
             (true, LookStart::Always) => self.starts = LookStart::Waiting,
             (true, _) => {}
         }
-        self.close_when_idle()
+        self.close_when_idle();
     }
 
     /// Which looks of a camera with triggers are taken from now on: with one or all, every prompt is due on the next frame. True when
-    /// looks start that were not taken before; with the frame that waited when no prompt is left for it.
-    pub fn trigger(&mut self, looks: TriggeredLooks) -> (bool, Option<Frame>) {
-        let starts = match (looks, self.starts) {
-            (_, LookStart::Always) | (TriggeredLooks::All, LookStart::Triggered) => {
-                return (false, None);
-            }
+    /// looks start that were not taken before.
+    pub fn trigger(&mut self, looks: TriggeredLooks) -> bool {
+        self.starts = match (looks, self.starts) {
+            (_, LookStart::Always) | (TriggeredLooks::All, LookStart::Triggered) => return false,
             (TriggeredLooks::None, _) => LookStart::Waiting,
             (TriggeredLooks::One, _) => LookStart::Once,
             (TriggeredLooks::All, _) => LookStart::Triggered,
         };
-        self.starts = starts;
-        if starts == LookStart::Waiting {
-            return (false, self.close_when_idle());
+        if self.starts == LookStart::Waiting {
+            self.close_when_idle();
+            return false;
         }
         self.make_due();
-        (true, None)
+        true
     }
 
     /// A prompt is to be asked once, of the next frame, at any pace.
@@ -209,31 +202,35 @@ impl FrameSlot {
         prompts.filter(move |entry| is_due && !entry.is_open && entry.cadence.is_due(soon))
     }
 
-    /// When no prompt is left for the frame that waits, it is counted as skipped and returned.
-    fn close_when_idle(&mut self) -> Option<Frame> {
-        let unneeded = match self.due() {
-            None => self.waiting.take()?,
-            Some(_) => return None,
-        };
-        self.counters.end_waiting(FrameEnd::Skipped);
-        Some(unneeded)
+    /// A frame does not wait when no prompt is left for it.
+    fn close_when_idle(&mut self) {
+        if self.due().is_none() {
+            self.skip_waiting();
+        }
     }
 
-    /// A frame came from ingest. True when it waits for the engine now; with the frame that is no longer needed, so that the
-    /// caller frees the decoder's memory outside of the lock.
-    pub fn put(&mut self, frame: Frame, now: Mono) -> (bool, Option<Frame>) {
+    fn skip_waiting(&mut self) {
+        if let Some(frame) = self.waiting.take() {
+            self.counters.end_waiting(FrameEnd::Skipped);
+            self.unneeded = Some(frame);
+        }
+    }
+
+    /// A frame came from ingest. True when it waits for the engine now.
+    pub fn put(&mut self, frame: Frame, now: Mono) -> bool {
         self.once.retain(|once| now < once.until);
         if self.due().is_none_or(|due| now < due) {
             self.counters.arrive_and_end(FrameEnd::Skipped);
-            return (false, Some(frame));
+            self.unneeded = Some(frame);
+            return false;
         }
-        let replaced = self.waiting.replace(frame);
-        if replaced.is_some() {
+        if let Some(replaced) = self.waiting.replace(frame) {
             self.counters.end_waiting(FrameEnd::Replaced);
             self.lost_on_due_prompts(FrameEnd::Replaced, now);
+            self.unneeded = Some(replaced);
         }
         self.counters.arrive();
-        (true, replaced)
+        true
     }
 
     /// Since when the waiting frame's look has been due; `None` when no frame waits.
@@ -261,15 +258,15 @@ impl FrameSlot {
     }
 
     /// The taken frame goes to the engine, with the prompts returned here. A frame that arrived while the taken one was filtered
-    /// has nothing due on it any more, is counted as skipped and handed back. Prompts that follow motion are not asked, and stay
-    /// due, while nothing moved, and so do prompts for which `is_ready` is false. Without prompts the taken frame is let go: as gated
-    /// when only motion was missing, as skipped when the prompts were changed meanwhile or are not ready.
+    /// has nothing due on it any more and is counted as skipped. Prompts that follow motion are not asked, and stay
+    /// due, while nothing moved, and so do prompts for which `is_ready` is false. `None` without prompts; the taken frame is then let
+    /// go: as gated when only motion was missing, as skipped when the prompts were changed meanwhile or are not ready.
     pub fn look(
         &mut self,
         moved: MovedRecently,
         is_ready: impl Fn(&PromptView) -> bool,
         now: Mono,
-    ) -> TakenLook {
+    ) -> Option<TakenLook> {
         let MovedRecently {
             region,
             whole_every,
@@ -310,17 +307,10 @@ impl FrameSlot {
                 true => self.let_go(FrameEnd::Gated, now),
                 false => self.counters.end(FrameEnd::Skipped),
             }
-            return TakenLook::default();
+            return None;
         }
-        let skipped = self.waiting.take();
-        if skipped.is_some() {
-            self.counters.end_waiting(FrameEnd::Skipped);
-        }
-        TakenLook {
-            prompts,
-            moved,
-            unneeded: skipped,
-        }
+        self.skip_waiting();
+        Some(TakenLook { prompts, moved })
     }
 
     /// The engine is done with a frame; `prompts` are those of its look that have no answer.
@@ -365,11 +355,6 @@ impl FrameSlot {
 
     fn entry(&mut self, id: &PromptId) -> Option<&mut PromptEntry> {
         self.prompts.iter_mut().find(|entry| entry.prompt.id == *id)
-    }
-
-    /// Where the camera's frames went.
-    pub fn counters(&self) -> FrameCounters {
-        self.counters
     }
 
     fn lost_on_due_prompts(&mut self, end: FrameEnd, now: Mono) {

@@ -1,31 +1,34 @@
 //! All cameras: what ingest, the engines and the daemon call. It has the clock and the lock of the list.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
 
 use super::{
     kept_frames::StripShortage, limits::TimeLimits, sampled_camera::SampledCamera,
-    share::CameraShare,
+    share::CameraShare, slot::FrameSlot,
 };
 use crate::lock;
-use spotter_config::CameraConfig;
+use spotter_config::{CameraConfig, ConfigChange};
 use spotter_core::{CameraId, Clock, Frame, FrameCounters, Prompt, TriggeredLooks};
 
 /// All cameras of all engines. Ingest's threads put frames in through [`Sampler::camera_sink`]; each engine takes
 /// looks out of its [`CameraShare`], and their tokens count their ends. When an engine is replaced, a camera's counters, pace
 /// and sink stay.
 pub struct Sampler {
-    /// Held for a copy of the list, or while a method takes the locks of cameras, each for a moment. A frame on its way does not
+    /// Held while cameras are looked up, and while a method takes their locks, each for a moment. A frame on its way does not
     /// need it: ingest's sink and a [`CameraShare`] keep their cameras.
-    cameras: Mutex<CameraList>,
+    list: Mutex<CameraList>,
     clock: Arc<dyn Clock>,
 }
 
 /// The cameras. The lock of this list is taken before that of a camera, never after it.
+#[derive(Default)]
 struct CameraList {
-    /// In the order of the configuration.
-    cameras: Arc<[Arc<SampledCamera>]>,
+    cameras: BTreeMap<CameraId, Arc<SampledCamera>>,
     /// Cameras that are no longer configured and may have looks in flight.
-    removed: Vec<Arc<SampledCamera>>,
+    removed: BTreeMap<CameraId, Arc<SampledCamera>>,
     /// How many cameras there have been.
     made: usize,
     /// Sums over the removed cameras that have no look in flight.
@@ -35,16 +38,10 @@ struct CameraList {
 impl Sampler {
     /// For these cameras, which no engine has yet.
     pub fn new(cameras: &[CameraConfig], clock: Arc<dyn Clock>) -> Arc<Self> {
-        let sampled = |(number, camera)| Arc::new(SampledCamera::new(camera, number));
-        Arc::new(Self {
-            cameras: Mutex::new(CameraList {
-                cameras: cameras.iter().enumerate().map(sampled).collect(),
-                made: cameras.len(),
-                removed: Vec::new(),
-                removed_counters: FrameCounters::default(),
-            }),
-            clock,
-        })
+        let list = Mutex::default();
+        let sampler = Self { list, clock };
+        sampler.change(&ConfigChange::between(&[], cameras));
+        Arc::new(sampler)
     }
 
     /// What an engine takes looks from, with these limits. It has no camera before [`Sampler::assign`].
@@ -55,43 +52,46 @@ impl Sampler {
     /// Replaces the cameras of a share; unknown ones are left out. A camera of another share must be removed from that one by a
     /// call of its own: frames wake the engine to which their camera was assigned last.
     pub fn assign(&self, share: &CameraShare, cameras: &[CameraId]) {
-        let all = self.cameras();
-        let its = all.iter().filter(|sampled| cameras.contains(&sampled.id));
-        share.assign(its.cloned().collect());
+        let its = cameras.iter().filter_map(|id| self.sampled(id));
+        share.assign(its.collect());
     }
 
-    /// Replaces the cameras and their configuration. A camera that was there before keeps its counters, its sink, its engine, and
-    /// the pace of what did not change. The looks in flight of removed cameras are still counted.
-    pub fn change(&self, cameras: &[CameraConfig]) {
-        let mut current = lock(&self.cameras);
-        let mut known: Vec<Arc<SampledCamera>> = current.cameras.iter().cloned().collect();
-        // A camera that is configured again before its last look has ended keeps its counters.
-        known.append(&mut current.removed);
-        let mut after = Vec::new();
-        for camera in cameras {
-            let place = known.iter().position(|sampled| sampled.id == camera.id);
-            after.push(place.map_or_else(
-                || {
-                    current.made += 1;
-                    Arc::new(SampledCamera::new(camera, current.made - 1))
-                },
-                |place| {
-                    known[place].change(camera);
-                    known.swap_remove(place)
-                },
-            ));
+    /// A camera that was there before keeps its counters, its sink, its engine, and the pace of what did not change. The looks in
+    /// flight of removed cameras are still counted.
+    pub fn change(&self, change: &ConfigChange) {
+        let CameraList {
+            cameras,
+            removed,
+            made,
+            removed_counters,
+        } = &mut *lock(&self.list);
+        for (id, change) in change.cameras() {
+            // A camera that is configured again before its last look has ended keeps its counters.
+            let known = cameras.remove(id).or_else(|| removed.remove(id));
+            let configured = match (change.camera(), known) {
+                (Some(camera), None) => {
+                    *made += 1;
+                    Arc::new(SampledCamera::new(camera, *made - 1))
+                }
+                (Some(camera), Some(known)) => {
+                    known.change(camera);
+                    known
+                }
+                (None, known) => {
+                    let retired = known.inspect(|known| known.slot(FrameSlot::retire));
+                    removed.extend(retired.map(|known| (id.clone(), known)));
+                    continue;
+                }
+            };
+            cameras.insert(id.clone(), configured);
         }
-        current.cameras = after.into();
-        for sampled in known {
-            let mut slot = sampled.lock();
-            let (unneeded, counters) = (slot.retire(), slot.counters());
-            drop(slot);
-            drop(unneeded);
-            match counters.in_flight {
-                0 => current.removed_counters += counters,
-                _ => current.removed.push(sampled),
+        removed.retain(|_, sampled| {
+            let counters = sampled.counters();
+            if counters.in_flight == 0 {
+                *removed_counters += counters;
             }
-        }
+            counters.in_flight > 0
+        });
     }
 
     /// Where ingest puts the frames of a camera, on any thread; it never waits for the engine. `None` for an unknown camera.
@@ -104,16 +104,14 @@ impl Sampler {
     /// Asks a prompt once, of the camera's next frame, without regard to pace and motion gate. False for an unknown camera.
     pub fn ask_once(&self, camera: &CameraId, prompt: Arc<Prompt>) -> bool {
         let sampled = self.sampled(camera);
-        if let Some(sampled) = &sampled {
-            sampled.lock().ask_once(prompt, self.clock.now());
-        }
-        sampled.is_some()
+        let asked = sampled.map(|it| it.slot(|slot| slot.ask_once(prompt, self.clock.now())));
+        asked.is_some()
     }
 
     /// Every prompt of the camera is due on its next frame.
     pub fn make_due(&self, camera: &CameraId) {
         if let Some(sampled) = self.sampled(camera) {
-            sampled.lock().make_due();
+            sampled.slot(FrameSlot::make_due);
         }
     }
 
@@ -127,37 +125,32 @@ impl Sampler {
 
     /// The counters of all removed cameras together.
     pub fn removed_counters(&self) -> FrameCounters {
-        let list = lock(&self.cameras);
+        let list = lock(&self.list);
         let mut counters = list.removed_counters;
-        for sampled in &list.removed {
-            counters += sampled.lock().counters();
+        for sampled in list.removed.values() {
+            counters += sampled.counters();
         }
         counters
     }
 
-    /// The counters of every camera, in the order of the configuration. Each is exact, and so balanced, at its moment.
+    /// The counters of every camera. Each is exact, and so balanced, at its moment.
     pub fn counters(&self) -> Vec<(CameraId, FrameCounters)> {
-        let entry = |sampled: &Arc<SampledCamera>| (sampled.id.clone(), sampled.lock().counters());
-        self.cameras().iter().map(entry).collect()
+        let list = lock(&self.list);
+        let counters = list.cameras.values();
+        counters.map(|it| (it.id.clone(), it.counters())).collect()
     }
 
     /// The strips of which none could be made for long, though their camera sends frames.
     pub fn strip_shortages(&self) -> Vec<(CameraId, StripShortage)> {
-        let all = self.cameras();
-        let shortages = all.iter().flat_map(|sampled| {
+        let list = lock(&self.list);
+        let shortages = list.cameras.values().flat_map(|sampled| {
             let its = sampled.strips.shortages().into_iter();
             its.map(|shortage| (sampled.id.clone(), shortage))
         });
         shortages.collect()
     }
 
-    fn cameras(&self) -> Arc<[Arc<SampledCamera>]> {
-        Arc::clone(&lock(&self.cameras).cameras)
-    }
-
     pub(super) fn sampled(&self, camera: &CameraId) -> Option<Arc<SampledCamera>> {
-        let cameras = self.cameras();
-        let mut all = cameras.iter();
-        all.find(|sampled| sampled.id == *camera).cloned()
+        lock(&self.list).cameras.get(camera).cloned()
     }
 }

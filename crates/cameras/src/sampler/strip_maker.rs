@@ -11,6 +11,7 @@ use spotter_config::CameraConfig;
 use spotter_core::{Frame, Mono, Picture, Prompt, PromptView, Strip};
 
 /// Ingest's thread and an engine's task use it. Neither holds its lock while it reads or draws a picture.
+#[derive(Default)]
 pub struct StripMaker(Mutex<KeptFrames>);
 
 /// Copies to be made of a frame.
@@ -22,10 +23,6 @@ pub struct DueCopies {
 }
 
 impl StripMaker {
-    pub fn new(camera: &CameraConfig) -> Self {
-        Self(Mutex::new(KeptFrames::new(camera)))
-    }
-
     pub fn change(&self, camera: &CameraConfig) {
         lock(&self.0).change(camera);
     }

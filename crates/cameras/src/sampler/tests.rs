@@ -18,7 +18,7 @@ use super::{
     slot::{FrameSlot, MovedRecently},
     *,
 };
-use spotter_config::{CameraConfig, MotionConfig, PromptConfig};
+use spotter_config::{CameraConfig, ConfigChange, MotionConfig, PromptConfig};
 use spotter_core::{
     CameraId, Clock, ColourMatrix, ColourRange, Frame, FrameCounters, FrameEnd, Look, ManualClock,
     Mono, NormBox, Picture, PictureLayout, PixelFormat, Prompt, PromptId, PromptRegion,
@@ -85,6 +85,8 @@ fn try_look(share: &CameraShare) -> Option<Look> {
 #[derive(Clone)]
 struct Bench {
     clock: ManualClock,
+    configured: Vec<CameraConfig>,
+    /// Those of the beginning, by which tests name them.
     cameras: Vec<CameraId>,
     put: Vec<u64>,
     sampler: Arc<Sampler>,
@@ -97,6 +99,7 @@ impl Bench {
         clock.advance(Duration::from_secs(1000));
         let sampler = Sampler::new(cameras, Arc::new(clock.clone()));
         let bench = Self {
+            configured: cameras.to_vec(),
             cameras: ids(cameras),
             put: vec![0; cameras.len()],
             share: sampler.share(limits()),
@@ -108,9 +111,16 @@ impl Bench {
     }
 
     /// Changes the cameras, as the app does after a change of the configuration.
-    fn change(&self, cameras: &[CameraConfig]) {
-        self.sampler.change(cameras);
+    fn change(&mut self, cameras: &[CameraConfig]) {
+        self.configure(cameras);
         self.sampler.assign(&self.share, &ids(cameras));
+    }
+
+    /// The same before the cameras are dealt again.
+    fn configure(&mut self, cameras: &[CameraConfig]) {
+        let change = ConfigChange::between(&self.configured, cameras);
+        self.sampler.change(&change);
+        self.configured = cameras.to_vec();
     }
 
     /// A frame of one grey level, whose first packet came `age` ago.
@@ -162,13 +172,14 @@ impl Bench {
     }
 
     fn counters(&self, camera: usize) -> FrameCounters {
-        self.sampler.counters()[camera].1
+        let sampled = self.sampler.sampled(&self.cameras[camera]);
+        sampled.unwrap().counters()
     }
 
     fn since_last(&self, camera: usize, prompt: &str) -> SkippedSinceLast {
         let prompt = PromptId::new(prompt).unwrap();
         let sampled = self.sampler.sampled(&self.cameras[camera]).unwrap();
-        sampled.lock().take_since_last(&prompt)
+        sampled.slot(|slot| slot.take_since_last(&prompt))
     }
 
     fn camera_of(&self, look: &Look) -> usize {
@@ -237,16 +248,29 @@ fn slow_prompt_shares_the_looks_of_a_fast_one() {
     assert!((20..=21).contains(&with_second), "{with_second}");
 }
 
+fn what_happens() -> Task {
+    Task::Query {
+        question: "What happens?".into(),
+        choices: Vec::new(),
+        options: Default::default(),
+    }
+}
+
+/// A prompt that is asked once.
+fn question(id: &str) -> Arc<Prompt> {
+    Arc::new(Prompt {
+        id: PromptId::new(id).unwrap(),
+        revision: Prompt::ONCE,
+        task: what_happens(),
+        view: Default::default(),
+        adapter: None,
+    })
+}
+
 /// With a second prompt, which asks for a free text.
 fn with_text(mut camera: CameraConfig) -> CameraConfig {
-    let question = "What happens here?".into();
-    let choices = Vec::new();
     camera.prompts.push(PromptConfig {
-        task: Task::Query {
-            question,
-            choices,
-            options: Default::default(),
-        },
+        task: what_happens(),
         ..spotter_config::testing::prompt("scene")
     });
     camera
@@ -314,32 +338,6 @@ fn frame_over_budget_is_late_and_next_starts_at_once() {
 }
 
 #[test]
-fn a_quiet_scene_is_gated_until_something_moves() {
-    let mut bench = Bench::new(&[gated(person("gate"))]);
-    bench.put(0);
-    bench.answer(bench.look());
-    for _ in 0..5 {
-        bench.clock.advance(Duration::from_secs(1));
-        bench.put(0);
-        assert!(bench.try_look().is_none());
-    }
-    assert_eq!(bench.since_last(0, "person").gated, 5);
-    bench.clock.advance(Duration::from_secs(25));
-    bench.put(0);
-    assert!(bench.try_look().is_some(), "at least every 30 s");
-    assert_eq!(bench.counters(0).gated, 5);
-}
-
-#[test]
-fn masks_are_painted_before_the_engine() {
-    let mut bench = Bench::new(&[masked(person("gate"))]);
-    bench.put(0);
-    let picture = bench.look().frame.picture;
-    assert_eq!(picture.row(0, 0), [0; 6]);
-    assert_eq!(picture.row(0, 1), [100; 6]);
-}
-
-#[test]
 fn device_picture_stays_there_without_motion_gate_and_mask() {
     // Copies to the host; whether the engine finds the picture on the device.
     for (camera, copies, on_device) in [
@@ -403,29 +401,22 @@ fn caller_waits_for_a_frame_and_is_woken_by_it() {
 
 #[test]
 fn frame_that_arrives_during_a_look_does_not_start_another() {
-    let configs = [person("gate")];
-    let mut bench = Bench::new(&configs);
-    let prompt = Prompt {
-        view: Default::default(),
-        id: PromptId::new("person").unwrap(),
-        revision: 1,
-        task: configs[0].prompts[0].task.clone(),
-        adapter: None,
-    };
-    let mut slot = FrameSlot::new(rate(1.0), 0.0, vec![(Arc::new(prompt), rate(1.0))]);
+    let mut bench = Bench::new(&[person("gate")]);
+    let mut slot = FrameSlot::new(rate(1.0), 0.0);
+    slot.change(rate(1.0), vec![(question("person"), rate(1.0))]);
     let (first, second) = (bench.frame(0, ms(20), 0), bench.frame(0, ms(20), 0));
     let now = bench.clock.now();
-    assert!(matches!(slot.put(first, now), (true, None)));
-    assert!(slot.take().is_some());
-    assert!(matches!(slot.put(second, now), (true, None)));
+    assert!(slot.put(first, now) && slot.take().is_some());
+    assert!(slot.put(second, now) && slot.unneeded.is_none());
     let moved = MovedRecently {
         region: None,
         whole_every: ms(30_000),
     };
-    let look = slot.look(moved, |_| true, now);
-    assert_eq!((look.prompts.len(), look.unneeded.unwrap().number), (1, 2));
+    let look = slot.look(moved, |_| true, now).unwrap();
+    let unneeded = slot.unneeded.take().unwrap();
+    assert_eq!((look.prompts.len(), unneeded.number), (1, 2));
     assert_eq!(slot.due_since(), None);
-    assert!(slot.counters().balanced());
+    assert!(slot.counters.balanced());
 }
 
 /// A street of 1920 x 1080 pixels, with a person of 20 x 60 pixels at `x`, if any.
@@ -485,6 +476,7 @@ fn prompt_with_the_region_motion_looks_where_something_moved() {
     assert_eq!(looks, expected);
     let counters = bench.counters(0);
     assert!(counters.balanced() && counters.gated > 20, "{counters:?}");
+    assert!(bench.since_last(0, "person").gated > 0);
 }
 
 #[test]

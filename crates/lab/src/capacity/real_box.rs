@@ -34,7 +34,7 @@ use super::{
 use crate::bench::noise;
 use spotter::app::{engine_slot::EngineSlot, looks::LooksInFlight};
 use spotter_cameras::sampler::{Sampler, TimeLimits};
-use spotter_config::{CameraConfig, ModelSettings};
+use spotter_config::{CameraConfig, ConfigChange, ModelSettings};
 use spotter_core::{CameraId, Clock, Look, LookNews, Mono, Outcome, Picture, SystemClock};
 use spotter_engine::{
     model::ModelConfig,
@@ -156,6 +156,7 @@ struct OpenedBox {
     sampler: Arc<Sampler>,
     pictures: Arc<[Picture]>,
     clock: Arc<dyn Clock>,
+    configured: Vec<CameraConfig>,
 }
 
 impl RealCase {
@@ -236,6 +237,7 @@ impl RealCase {
             sampler,
             pictures,
             clock,
+            configured: Vec::new(),
         })
     }
 
@@ -248,7 +250,9 @@ impl RealCase {
     ) -> anyhow::Result<RealRow> {
         let looks_hz = load / opened.alone.as_secs_f64().max(1e-6);
         let configured = configured_cameras(cameras, self.prompts, false, looks_hz)?;
-        opened.sampler.change(&configured);
+        let change = ConfigChange::between(&opened.configured, &configured);
+        opened.sampler.change(&change);
+        opened.configured.clone_from(&configured);
         let ids: Vec<CameraId> = configured.iter().map(|camera| camera.id.clone()).collect();
         opened.slot.set_cameras(ids, &opened.sampler);
         let source = FrameSource::start(&configured, opened)?;

@@ -3,7 +3,6 @@
 //! Faults: K19.
 
 use super::*;
-use spotter_core::Prompt;
 
 fn site() -> [CameraConfig; 3] {
     ["a", "b", "c"].map(|id| camera(id, 2.0, &[("person", 2.0), ("dog", 2.0)]))
@@ -83,23 +82,16 @@ fn one_time_question_uses_the_next_frame_without_rate_change() {
     bench.put(0);
     bench.answer(bench.look());
     bench.clock.advance(ms(10));
-    let prompt = Arc::new(Prompt {
-        view: Default::default(),
-        id: PromptId::new("ask").unwrap(),
-        revision: 0,
-        task: spotter_config::testing::prompt("rain").task,
-        adapter: None,
-    });
-    assert!(bench.sampler.ask_once(&cameras[0].id, Arc::clone(&prompt)));
+    assert!(bench.sampler.ask_once(&cameras[0].id, question("ask")));
     bench.put(0);
     let look = bench.look();
     // The scene is still and nothing is due.
-    assert_eq!(asked(&look), [("ask", 0)]);
+    assert_eq!(asked(&look), [("ask", Prompt::ONCE)]);
     bench.answer(look);
     bench.put(0);
     assert!(bench.try_look().is_none(), "once");
     let roof = CameraId::new("roof").unwrap();
-    assert!(!bench.sampler.ask_once(&roof, prompt));
+    assert!(!bench.sampler.ask_once(&roof, question("ask")));
 
     cameras[0].motion.on = false;
     bench.change(&cameras);
@@ -211,7 +203,7 @@ proptest! {
                         }
                         None => here.push(configs[index].clone()),
                     }
-                    bench.sampler.change(&here);
+                    bench.configure(&here);
                 }
             }
             let mut all = bench.sampler.removed_counters();
