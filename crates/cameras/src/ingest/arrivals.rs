@@ -36,6 +36,8 @@ pub struct FrameArrival {
     /// Another sender begins with it.
     pub begins: bool,
     pts: Option<Duration>,
+    /// It came out of the elements before the decoder.
+    has_come: bool,
     in_decoder: bool,
 }
 
@@ -149,10 +151,17 @@ impl Arrivals {
         self.push(arrival);
     }
 
-    /// The frame with the PTS `pts` turned out, before the decoder, to be a key frame or not. What is known of it.
+    /// The frame with the PTS `pts` turned out, before the decoder, to be a key frame or not. What is known of it: it is hurt too
+    /// when it builds on one that lost a packet and did not come.
     pub fn mark_key(&mut self, pts: Option<Duration>, key: bool) -> Option<FrameArrival> {
-        let frame = self.near_mut(pts)?;
-        frame.key = key;
+        let at = self.near(pts)?;
+        let before = self.frames.iter().take(at).rev();
+        let is_hurt = before
+            .take_while(|frame| !frame.has_come)
+            .any(|frame| frame.hurt);
+        let frame = self.frames.get_mut(at)?;
+        (frame.key, frame.has_come) = (key, true);
+        frame.hurt |= !key && is_hurt;
         Some(*frame)
     }
 

@@ -120,10 +120,7 @@ impl PictureGate {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
-    use crate::ingest::sequence::{PacketHeader, PacketSequence};
 
     fn at(seconds: f64) -> Mono {
         Mono::from_nanos((seconds * 1e9) as u64)
@@ -167,62 +164,5 @@ mod tests {
         let frames = FrameGate::Refreshing;
         assert!(!pictures.pass(false, true, &frames, at(40.1)));
         assert!(pictures.pass(false, true, &frames, at(40.3)));
-    }
-
-    /// The `n`-th of evenly spread numbers.
-    fn chance(seed: u64, n: u64) -> u32 {
-        let mixed =
-            (seed ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        ((mixed ^ (mixed >> 29)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32) as u32
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(spotter_core::testing::cases(2000)))]
-
-        /// A stream with losses at random, of any packets: no frame passes that lost one or builds on one that did, and key
-        /// frames with no loss near them pass.
-        #[test]
-        fn no_frame_that_depends_on_a_lost_packet_passes(
-            sizes in prop::collection::vec(1_usize..6, 30..120),
-            gop in 3_usize..12, start: u16, one_of in 4_u32..60, marked: bool,
-            seed: u64,
-        ) {
-            let (mut sequence, mut frames) = (PacketSequence::default(), FrameGate::default());
-            // Of each frame: does it begin a group, did all packets come, is it known to be hurt, did any come?
-            let mut known: Vec<(bool, bool, bool, bool)> = Vec::new();
-            let (mut seq, mut sent, mut joined) = (start, 0_u64, false);
-            for (n, size) in sizes.iter().enumerate() {
-                known.push((n % gop == 0, true, false, false));
-                for packet in 0..*size {
-                    // The very first frame is joined in its middle or not, which nothing shows.
-                    let lost = joined && chance(seed, sent).is_multiple_of(one_of);
-                    (joined, sent, seq) = (true, sent + 1, seq.wrapping_add(1));
-                    if lost {
-                        known[n].1 = false;
-                        continue;
-                    }
-                    let marked = marked && packet + 1 == *size;
-                    let damage = sequence.packet(PacketHeader { seq, rtp: n as u32 * 3000, marked });
-                    if let Some(before) = damage.before {
-                        known[before as usize / 3000].2 = true;
-                    }
-                    known[n].2 |= damage.this;
-                    known[n].3 = true;
-                }
-            }
-            // The last frame that anything came of may miss its end, which is not known yet.
-            known.truncate(known.iter().rposition(|(.., any)| *any).unwrap_or(0));
-            let (mut whole_so_far, mut held) = (false, 0);
-            for (n, (key, whole, hurt, any)) in known.iter().enumerate() {
-                whole_so_far = *whole && (whole_so_far || *key);
-                let gap = hurt.then_some(Gap::Lost);
-                let passed = *any && frames.pass(*key, gap, None, at(0.0)).is_ok();
-                prop_assert!(!passed || whole_so_far, "frame {n} passed");
-                let near = &known[n.saturating_sub(1)..(n + 2).min(known.len())];
-                let none_near = near.iter().all(|(_, whole, ..)| *whole) && n + 1 < known.len();
-                held += u32::from(*key && none_near && !passed);
-            }
-            prop_assert_eq!(held, 0, "key frames without a loss near them pass");
-        }
     }
 }

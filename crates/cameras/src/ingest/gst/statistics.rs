@@ -446,6 +446,24 @@ mod tests {
         assert_eq!(statistics.counters.frames_corrupt, 3);
     }
 
+    // Faults: C26.
+    #[test]
+    fn what_builds_on_a_picture_that_never_came_is_held_back() {
+        let mut statistics = StreamStatistics::new(SourceKind::Network);
+        assert!(take(&mut statistics, 0, true, 0));
+        assert!(take(&mut statistics, 1, false, 1));
+        // What is left of the next picture makes none.
+        let header = PacketHeader {
+            seq: 3,
+            rtp: 9000,
+            marked: true,
+        };
+        statistics.packet(7, header, at(100));
+        statistics.in_turn(header, Duration::from_millis(100), at(100));
+        assert!(!take(&mut statistics, 3, false, 4));
+        assert!(take(&mut statistics, 4, true, 5));
+    }
+
     #[test]
     fn decoder_with_input_but_no_output_is_stuck() {
         let mut statistics = StreamStatistics::new(SourceKind::Network);
