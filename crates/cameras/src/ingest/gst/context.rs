@@ -10,6 +10,7 @@ use tracing::warn;
 use super::{
     GstOpener,
     decoder::Decoders,
+    failure,
     picture::DeviceMap,
     statistics::{SourceKind, StreamStatistics},
 };
@@ -81,6 +82,8 @@ pub struct PipelineProbes {
     has_failed: AtomicBool,
     statistics: Mutex<StreamStatistics>,
     relay: Mutex<Option<RtspRelay>>,
+    /// The status with which the camera refused the last request.
+    refusal: Mutex<Option<u16>>,
 }
 
 impl PipelineProbes {
@@ -101,6 +104,7 @@ impl PipelineProbes {
             has_failed: AtomicBool::new(false),
             statistics: Mutex::new(StreamStatistics::new(kind)),
             relay: Mutex::default(),
+            refusal: Mutex::default(),
         })
     }
 
@@ -140,11 +144,24 @@ impl PipelineProbes {
         }
     }
 
-    /// Reports the first failure; later ones follow from it and are dropped.
+    /// The camera answered a request, which it refused with this status if any.
+    pub fn answered(&self, refusal: Option<u16>) {
+        *lock(&self.refusal) = refusal;
+    }
+
+    /// Reports the first failure; later ones follow from it and are dropped. What ends a conversation whose last request was
+    /// refused is no other reason.
     pub fn fail(&self, failure: Failure) {
-        if !self.has_failed.swap(true, Ordering::AcqRel) {
-            self.send(SourceEvent::Failed(failure.at(&self.name)));
+        if self.has_failed.swap(true, Ordering::AcqRel) {
+            return;
         }
+        let refusal = *lock(&self.refusal);
+        let failure = match refusal {
+            None => failure,
+            Some(461) => self.memory.transport().refuse(),
+            Some(status) => failure::of_status(status),
+        };
+        self.send(SourceEvent::Failed(failure.at(&self.name)));
     }
 
     pub fn is_open(&self) -> bool {

@@ -36,8 +36,6 @@ pub enum DialogueStep {
     /// Nothing.
     Done,
     ToClient(RtspMessage),
-    /// The same; there will be no stream.
-    Refused(RtspMessage),
     ToCamera(RtspMessage),
     /// Connect to [`RtspDialogue::target`], then send this.
     Reconnect(RtspMessage),
@@ -98,8 +96,7 @@ pub struct RtspDialogue {
     timeout: Duration,
     is_udp: bool,
     is_playing: bool,
-    /// The status of a refused SETUP, which rtspsrc may repeat with another URL.
-    setup_refusal: Option<u16>,
+    refusal: Option<u16>,
     last_request: Mono,
     keep_alive_url: String,
 }
@@ -124,7 +121,7 @@ impl RtspDialogue {
             timeout: TIMEOUT,
             is_udp: false,
             is_playing: false,
-            setup_refusal: None,
+            refusal: None,
             last_request: Mono::default(),
             keep_alive_url: text,
             configured,
@@ -186,9 +183,10 @@ impl RtspDialogue {
         Ok(DialogueStep::Reconnect(again))
     }
 
-    /// The status of the last refused SETUP, if nothing was accepted since.
-    pub fn setup_refusal(&self) -> Option<u16> {
-        self.setup_refusal
+    /// The status with which the camera refused rtspsrc's last request, before the stream plays. rtspsrc may go on: without an
+    /// optional method, or with another URL of a stream.
+    pub fn refusal(&self) -> Option<u16> {
+        self.refusal
     }
 
     /// When [`Self::keep_alive`] has a request; `None` without a session.
@@ -227,6 +225,7 @@ impl RtspDialogue {
         let Some(pending) = self.take_pending(&answer) else {
             return Ok(DialogueStep::Done);
         };
+        self.refusal = None;
         if status == 401 {
             if self.is_to_repeat(&answer, &pending)? {
                 let again = self.send(pending.again(), now)?;
@@ -239,20 +238,11 @@ impl RtspDialogue {
             return Ok(DialogueStep::Done);
         };
         if status == 200 {
-            self.setup_refusal = None;
             self.learn(&pending.message, &mut answer, peer);
         }
         answer.set("CSeq", number);
-        // rtspsrc goes on without methods, and asks for a stream a second time by another URL.
-        let is_optional = match pending.message.method() {
-            "OPTIONS" => matches!(status, 405 | 406 | 501 | 551),
-            "SETUP" if matches!(status, 400 | 404) => self.setup_refusal.replace(status).is_none(),
-            _ => false,
-        };
-        match status >= 300 && !self.is_playing && !is_optional {
-            true => Ok(DialogueStep::Refused(answer)),
-            false => Ok(DialogueStep::ToClient(answer)),
-        }
+        self.refusal = (status >= 300 && !self.is_playing).then_some(status);
+        Ok(DialogueStep::ToClient(answer))
     }
 
     /// Numbers, signs and remembers a request.

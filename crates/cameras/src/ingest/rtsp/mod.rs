@@ -20,4 +20,4 @@ mod relay;
 
 pub use budget::ConnectionBudget;
 pub use connection::register_socket_types;
-pub use relay::{RelayEnd, RelaySettings, RtspRelay};
+pub use relay::{RelayReport, RelaySettings, RtspRelay};

@@ -44,15 +44,15 @@ pub struct RelaySettings {
     pub connect_limit: Duration,
     pub connections: Arc<Mutex<ConnectionBudget>>,
     pub clock: Arc<dyn Clock>,
-    /// Is called in the relay's thread, before rtspsrc notices; the first call has the reason. Not when rtspsrc ends first.
-    pub ended: Box<dyn Fn(RelayEnd) + Send>,
+    /// Is called in the relay's thread, before rtspsrc notices.
+    pub report: Box<dyn Fn(RelayReport) + Send>,
 }
 
-/// Why there is no stream, or no more of it.
-pub enum RelayEnd {
-    /// The camera refused a request with this status.
-    Refused(u16),
-    Failed(Failure),
+pub enum RelayReport {
+    /// The camera answered a request; the status when it refused it, and there is no stream unless a later one is accepted.
+    Answered { refusal: Option<u16> },
+    /// There is no stream, or no more of it. Not when rtspsrc ends first.
+    Ended(Failure),
 }
 
 /// Stops when it is dropped; rtspsrc must have ended before.
@@ -112,7 +112,7 @@ impl RtspRelay {
 /// Serves the first client that knows the URL; its connection and the camera's are closed at the end.
 async fn converse(settings: &RelaySettings, relay_url: &str, listener: TcpListener) {
     let Some(dialogue) = RtspDialogue::new(relay_url, &settings.rtsp) else {
-        return (settings.ended)(RelayEnd::Failed(Failure::of(Fault::Unreachable)));
+        return (settings.report)(RelayReport::Ended(Failure::of(Fault::Unreachable)));
     };
     let Some((client, side, first)) = accept(listener, &dialogue).await else {
         return;
@@ -139,7 +139,7 @@ async fn converse(settings: &RelaySettings, relay_url: &str, listener: TcpListen
     match ended {
         Ok(never) => match never {},
         Err(None) => {}
-        Err(Some(failure)) => (settings.ended)(RelayEnd::Failed(failure)),
+        Err(Some(failure)) => (settings.report)(RelayReport::Ended(failure)),
     }
     drop(client);
 }
@@ -263,9 +263,6 @@ impl RelayedSession<'_> {
     }
 
     fn end_of_camera(&self, has_closed: bool) -> Failure {
-        if let Some(status) = self.dialogue.borrow().setup_refusal() {
-            (self.settings.ended)(RelayEnd::Refused(status));
-        }
         match (has_closed, self.dialogue.borrow().is_playing()) {
             (true, true) => Failure::ended(),
             (true, false) => Failure::of(Fault::Disconnected),
@@ -277,9 +274,11 @@ impl RelayedSession<'_> {
     fn on_camera_answer(&self, answer: RtspMessage) -> RelayResult<DialogueStep> {
         let now = self.settings.clock.now();
         let mut dialogue = self.dialogue.borrow_mut();
-        let step = dialogue.answer(answer, self.peer.get(), now)?;
+        let step = dialogue.answer(answer, self.peer.get(), now);
+        let refusal = dialogue.refusal();
+        (self.settings.report)(RelayReport::Answered { refusal });
         self.answered.notify_one();
-        Ok(step)
+        Ok(step?)
     }
 
     /// With a new connection where the step demands one.
@@ -287,11 +286,6 @@ impl RelayedSession<'_> {
         match step {
             DialogueStep::Done => {}
             DialogueStep::ToClient(answer) => self.to_client(answer.to_bytes()).await?,
-            DialogueStep::Refused(answer) => {
-                let status = answer.status().unwrap_or_default();
-                (self.settings.ended)(RelayEnd::Refused(status));
-                self.to_client(answer.to_bytes()).await?;
-            }
             DialogueStep::ToCamera(request) => self.to_camera(request.to_bytes()).await,
             DialogueStep::Reconnect(request) => {
                 let camera = self.connect().await?;

@@ -13,11 +13,10 @@ use tracing::info;
 
 use crate::ingest::{
     gst::{
-        PipelineProbes, decoder::Codec, device, exists, failure, fill, named, parse,
-        tail::PictureMemory,
+        PipelineProbes, decoder::Codec, device, exists, fill, named, parse, tail::PictureMemory,
     },
     health::{Failure, Fault},
-    rtsp::{RelayEnd, RelaySettings, RtspRelay},
+    rtsp::{RelayReport, RelaySettings, RtspRelay},
 };
 use spotter_config::RtspConfig;
 use spotter_core::plain_line;
@@ -90,14 +89,10 @@ fn relay(rtsp: &RtspConfig, probes: &Arc<PipelineProbes>) -> Result<RtspRelay, F
         connect_limit: probes.camera.first_frame.min(CONNECT_LIMIT),
         connections: Arc::clone(&probes.memory.connections),
         clock: Arc::clone(&probes.outlet.clock),
-        ended: Box::new(move |end| {
-            if let Some(probes) = probes_of_relay.upgrade() {
-                probes.fail(match end {
-                    RelayEnd::Refused(461) => probes.memory.transport().refuse(),
-                    RelayEnd::Refused(status) => failure::of_status(status),
-                    RelayEnd::Failed(failure) => failure,
-                });
-            }
+        report: Box::new(move |report| match (report, probes_of_relay.upgrade()) {
+            (RelayReport::Answered { refusal }, Some(probes)) => probes.answered(refusal),
+            (RelayReport::Ended(failure), Some(probes)) => probes.fail(failure),
+            (_, None) => {}
         }),
     };
     RtspRelay::start(settings)
@@ -137,7 +132,7 @@ fn is_decodable(stream: &gst::StructureRef, probes: &Weak<PipelineProbes>) -> bo
 }
 
 /// One pipeline has one decoder. Another sender of the same stream does not come up here; another pad is another stream.
-pub fn decode_when_added(
+fn decode_when_added(
     pipeline: &gst::Pipeline,
     source: &gst::Element,
     probes: &Arc<PipelineProbes>,

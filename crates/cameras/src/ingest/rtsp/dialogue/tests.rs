@@ -52,10 +52,6 @@ fn parsed(text: &str) -> RtspMessage {
     }
 }
 
-fn closed() -> Failure {
-    Failure::of(Fault::Disconnected)
-}
-
 impl RtspDialogue {
     fn camera_gets(&mut self, method: &str, headers: &[(&str, &str)]) -> RtspMessage {
         self.forwarded(&asked(method, RELAY, headers))
@@ -66,11 +62,6 @@ impl RtspDialogue {
             Ok(DialogueStep::ToCamera(request)) => request,
             other => panic!("{other:?}"),
         }
-    }
-
-    /// The camera closed its connection.
-    fn closed(&mut self) -> Result<DialogueStep, Failure> {
-        self.camera_ended(closed(), START)
     }
 
     fn answered(&mut self, answer: RtspMessage) -> Result<DialogueStep, Failure> {
@@ -102,10 +93,9 @@ impl RtspDialogue {
     }
 
     fn is_refused(&mut self, answer: RtspMessage) -> RtspMessage {
-        match self.answered(answer) {
-            Ok(DialogueStep::Refused(answer)) => answer,
-            other => panic!("{other:?}"),
-        }
+        let refused = self.client_gets(answer);
+        assert_eq!(self.refusal(), refused.status());
+        refused
     }
 
     /// Follows a redirect.
@@ -352,7 +342,8 @@ fn stale_login_is_repeated_three_times_also_while_playing() {
     let request = dialogue.camera_gets("DESCRIBE", &[]);
     let (repeats, step) = stale_repeats(&mut dialogue, request);
     assert_eq!(repeats, REPEATS_MAX);
-    assert!(matches!(step, DialogueStep::Refused(_)), "{step:?}");
+    assert!(matches!(step, DialogueStep::ToClient(_)), "{step:?}");
+    assert_eq!(dialogue.refusal(), Some(401));
 
     dialogue.plays("1");
     let due = dialogue.keep_alive_due().unwrap();
@@ -388,20 +379,29 @@ fn login_that_cannot_be_written_is_a_refusal() {
 
 // Faults: C4.
 #[test]
-fn missing_method_and_refusal_of_a_stream_are_no_refusals() {
+fn refusal_is_the_reason_until_the_camera_accepts_a_request() {
     let mut dialogue = dialogue("rtsp://gate/x");
-    let methods = dialogue.camera_gets("OPTIONS", &[]);
-    dialogue.client_gets(answer(&methods, 501, &[]));
-    let describe = dialogue.camera_gets("DESCRIBE", &[]);
-    dialogue.client_gets(answer(&describe, 200, &[]));
-    // The second URL is right.
-    for status in [404, 200] {
-        let setup = dialogue.camera_gets("SETUP", &[]);
-        dialogue.client_gets(answer(&setup, status, &[]));
+    for (request, status, refusal) in [
+        // rtspsrc goes on without the method.
+        ("OPTIONS", 501, Some(501)),
+        ("DESCRIBE", 200, None),
+        // It asks for a stream by several URLs.
+        ("SETUP", 404, Some(404)),
+        ("SETUP", 461, Some(461)),
+        ("SETUP", 200, None),
+        ("PLAY", 200, None),
+        // Nothing that plays ends with a refusal.
+        ("GET_PARAMETER", 451, None),
+    ] {
+        let sent = dialogue.camera_gets(request, &[]);
+        dialogue.client_gets(answer(&sent, status, &[]));
+        assert_eq!(dialogue.refusal(), refusal, "{request} {status}");
     }
-    let play = dialogue.camera_gets("PLAY", &[]);
-    dialogue.client_gets(answer(&play, 200, &[]));
-    let parameter = dialogue.camera_gets("GET_PARAMETER", &[]);
-    dialogue.client_gets(answer(&parameter, 451, &[]));
-    assert_eq!(dialogue.closed().unwrap_err(), closed());
+    // What follows a refusal has a reason of its own.
+    let mut dialogue = self::dialogue("rtsp://gate/x");
+    let options = dialogue.camera_gets("OPTIONS", &[]);
+    dialogue.is_refused(answer(&options, 501, &[]));
+    let describe = dialogue.camera_gets("DESCRIBE", &[]);
+    dialogue.redirected(&describe, "http://gate/x").unwrap_err();
+    assert_eq!(dialogue.refusal(), None);
 }
