@@ -103,13 +103,13 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    use crate::app::test_support;
+    use crate::app::testing;
     use spotter_control::Command;
     use spotter_core::{ManualClock, ModeId, Mono, NO_MODE, Setting, WallTime, testing::rate};
 
     /// A site whose camera has a rate of 1, with a mode from 22:00 to 06:00 and one without a schedule.
     fn site(overrides: &str) -> Config {
-        test_support::config(&format!(
+        testing::config(&format!(
             "mqtt = {{ url = \"mqtt://127.0.0.1:1\", overrides = \"{overrides}\" }}\n\
              [camera.gate]\nurl = \"test://\"\nrate = 1\nprompt.person.detect = \"person\"\n\
              [mode.night]\nschedule = \"Mon-Sun 22:00-06:00 UTC\"\ncamera.gate.rate = 4\n\
@@ -182,8 +182,8 @@ mod tests {
     #[test]
     fn file_read_before_the_fleets_list_keeps_the_later_list() {
         let text = "mqtt = { url = \"mqtt://127.0.0.1:1\" }\n[fleet]\nname = \"hall\"\nurl = \"nats://127.0.0.1:1\"\n";
-        let file = test_support::config(text);
-        let mut config = test_support::config_store(&file, &ManualClock::default());
+        let file = testing::config(text);
+        let mut config = testing::config_store(&file, &ManualClock::default());
         let list = site("keep").cameras;
         config.replace_list(list.clone(), Mono::default());
         config.replace_file(file, Mono::default(), hour(0));

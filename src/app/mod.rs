@@ -63,7 +63,7 @@ mod stage;
 mod stages;
 mod status;
 #[cfg(test)]
-pub(crate) mod test_support;
+pub(crate) mod testing;
 mod triggers;
 mod watchdogs;
 mod webhooks;

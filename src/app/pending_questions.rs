@@ -147,7 +147,7 @@ fn value(body: &AnswerBody) -> Result<ReplyValue, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::test_support;
+    use crate::app::testing;
     use spotter_core::{Answer, Look, ScoreSource, StageTimes};
 
     fn at(seconds: u64) -> Mono {
@@ -162,7 +162,7 @@ mod tests {
         Look {
             moved: None,
             strips: Vec::new(),
-            frame: test_support::frame(&gate(), 1, at(1)),
+            frame: testing::frame(&gate(), 1, at(1)),
             prompts,
             start_by: at(2),
             answer_by: at(3),
@@ -199,7 +199,7 @@ mod tests {
             ..(*a).clone()
         });
         let answered = |answer| LookNews::Answer {
-            frame: test_support::frame(&gate(), 1, at(1)),
+            frame: testing::frame(&gate(), 1, at(1)),
             model_size: (2, 2),
             since_last: spotter_core::SkippedSinceLast::default(),
             answer,

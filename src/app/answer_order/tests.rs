@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use proptest::prelude::*;
 
 use super::*;
-use crate::app::test_support::{frame, scene};
+use crate::app::testing::{frame, scene};
 use spotter_config::PromptConfig;
 use spotter_core::{
     Answer, AnswerBody, LookFailure, LookToken, Mono, Outcome, Prompt, SkippedSinceLast,

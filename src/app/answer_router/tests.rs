@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::app::test_support;
+use crate::app::testing;
 use spotter_cameras::sampler::{CameraShare, Sampler};
 use spotter_core::{
     AnswerBody, Clock, EventStep, FoundObject, FrameEnd, Look, LookFailure, ManualClock, Mono,
@@ -34,15 +34,15 @@ struct Site {
 
 impl Site {
     fn new(text: &str) -> Self {
-        let config = test_support::config(text);
+        let config = testing::config(text);
         let clock = ManualClock::default();
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
-        let handles = test_support::handles(&config, &shared);
+        let handles = testing::handles(&config, &shared);
         let sampler = Arc::clone(&handles.sampler);
-        let share = sampler.share(test_support::no_limits());
+        let share = sampler.share(testing::no_limits());
         let ids = config.cameras.iter().map(|camera| camera.id.clone());
         sampler.assign(&share, &Vec::from_iter(ids));
-        let store = test_support::config_store(&config, &*shared);
+        let store = testing::config_store(&config, &*shared);
         let router = AnswerRouter::new(&store, "a model".into(), "b7c1".into(), handles);
         Self {
             clock,
@@ -64,7 +64,7 @@ impl Site {
             number: self.frames,
             ..frame
         });
-        test_support::look(&self.share)
+        testing::look(&self.share)
     }
 
     /// A look is answered: there is a thing for every prompt, and `verdict` to every question.

@@ -3,7 +3,7 @@
 //! Faults: C54.
 
 use super::*;
-use crate::app::test_support;
+use crate::app::testing;
 use spotter_cameras::ingest::{
     Failure, Fault, Opener, Progress, Source, SourceEvent, SourceOutlet,
 };
@@ -41,8 +41,8 @@ fn watched(
 }
 
 fn supervisor(camera: SupervisedCamera, clock: &Arc<dyn Clock>) -> CameraSupervisor {
-    let config = test_support::config(CONFIG);
-    let handles = test_support::handles(&config, clock);
+    let config = testing::config(CONFIG);
+    let handles = testing::handles(&config, clock);
     CameraSupervisor {
         cameras: vec![camera],
         ..CameraSupervisor::start(&[], None, handles)
@@ -93,12 +93,11 @@ async fn switching_is_reported_once_off_at_once_on_when_connecting() {
 
 #[tokio::test]
 async fn schedule_switches_camera_off_and_on_without_trouble() {
-    let file =
-        test_support::config(&(CONFIG.to_owned() + "schedule = \"Mon-Sun 18:00-06:00 UTC\"\n"));
+    let file = testing::config(&(CONFIG.to_owned() + "schedule = \"Mon-Sun 18:00-06:00 UTC\"\n"));
     // A second before six in the evening of 22 August 2026.
     let manual = ManualClock::at(WallTime::from_unix_millis(1_787_421_599_000));
     let clock: Arc<dyn Clock> = Arc::new(manual.clone());
-    let mut config = test_support::config_store(&file, &*clock);
+    let mut config = testing::config_store(&file, &*clock);
     let camera = &file.cameras[0];
     let (watched, mut health) = watched(ABSENT, camera);
     let mut cameras = supervisor(watched, &clock);

@@ -17,7 +17,7 @@ use crate::{
         notice::FoundFile,
         stage::Stage as _,
         stages::PreparedStages,
-        test_support::{self, fragile_engines},
+        testing::{self, fragile_engines},
     },
     ops::{secret_list::SecretList, telemetry::Levels},
 };
@@ -79,14 +79,14 @@ async fn daemon_with(config: Config, steps: &[usize], open_engines: Arc<OpenEngi
         open_engines,
         ..ProcessContext::new(&path, logging)
     };
-    let state = test_support::state();
+    let state = testing::state();
     let prepared = PreparedStages {
         costs: None,
         events: OpenedEvents::of(&state),
         config: open_config(config, &state, &*clock),
         state,
         engines,
-        card: test_support::card(),
+        card: testing::card(),
         fleet: None,
     };
     let started = prepared.begin(&mut HttpServers::default(), &context);
@@ -100,7 +100,7 @@ fn never() -> Arc<OpenEngines> {
 
 #[tokio::test]
 async fn cameras_move_until_the_last_engine_fails() {
-    let mut daemon = daemon_with(test_support::config(CONFIG), &[400, 8], never()).await;
+    let mut daemon = daemon_with(testing::config(CONFIG), &[400, 8], never()).await;
     let mut signals = Signals::listen().unwrap();
     let error = loop {
         // Other tests of this process send it signals.
@@ -208,7 +208,7 @@ fn engines_when(allowed: watch::Receiver<bool>) -> Arc<OpenEngines> {
             let slots = fragile_engines(&[usize::MAX], &plan.sampler, &plan.clock).await;
             Ok(OpenedEngines {
                 slots,
-                card: test_support::card(),
+                card: testing::card(),
             })
         })
     })

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, future::pending};
 use tokio::time::timeout;
 
 use super::*;
-use crate::app::test_support::{fragile_engines, frame};
+use crate::app::testing::{fragile_engines, frame};
 use spotter_core::{CameraId, LookFailure, ManualClock, Outcome, testing::rate};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -185,7 +185,7 @@ async fn cameras_return_with_looks_in_flight_elsewhere() {
     let shared: Arc<dyn Clock> = Arc::new(site.clock.clone());
     let mut slots = fragile_engines(&[ALWAYS, ALWAYS], site.engines.sampler(), &shared).await;
     slots.remove(0);
-    let card = crate::app::test_support::card();
+    let card = crate::app::testing::card();
     site.engines.opened(1, Ok(OpenedEngines { slots, card }));
     assert_eq!(site.labels(), before);
     site.end_looks().await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::{task::JoinHandle, time::timeout};
 
 use super::*;
-use crate::app::test_support::{frame, no_limits, scene};
+use crate::app::testing::{frame, no_limits, scene};
 use spotter_api::{RequestQueue, UnansweredRequest};
 use spotter_cameras::sampler::Sampler;
 use spotter_config::{CameraConfig, PromptConfig};

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::*;
-use crate::app::test_support;
+use crate::app::testing;
 use spotter_core::{Clock, Look, ManualClock, Outcome, Task, TriggerSignal};
 
 const CAMERAS: &str = "node.name = \"edge1\"\nmqtt.url = \"mqtt://127.0.0.1:1\"\n[api]\n\
@@ -15,9 +15,9 @@ const CAMERAS: &str = "node.name = \"edge1\"\nmqtt.url = \"mqtt://127.0.0.1:1\"\
     [camera.roof]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n";
 
 fn triggers() -> (Triggers, Vec<CameraConfig>) {
-    let config = test_support::config(CAMERAS);
+    let config = testing::config(CAMERAS);
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-    let handles = test_support::handles(&config, &clock);
+    let handles = testing::handles(&config, &clock);
     (Triggers::start(&config.cameras, handles), config.cameras)
 }
 
@@ -109,7 +109,7 @@ async fn late_requested_look_is_requested_again() {
     let one = switches(&[("gate", TriggeredLooks::One)]);
     assert_eq!(followed(&mut triggers, 1), one);
     assert!(followed(&mut triggers, 2).is_empty());
-    let frame = test_support::frame(gate, 1, at(2));
+    let frame = testing::frame(gate, 1, at(2));
     let task = Task::Detect {
         object: "person".into(),
     };

@@ -528,7 +528,7 @@ impl fmt::Display for PicturesReport {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::test_support;
+    use crate::app::testing;
     use spotter_core::ScoreSource;
 
     fn found<T>(place: T, score: f64) -> FoundObject<T> {
@@ -605,7 +605,7 @@ mod tests {
         let run = |precision: &str, bodies: [AnswerBody; 3]| AnsweredPictures {
             card: ModelCard {
                 precision: precision.into(),
-                ..test_support::card()
+                ..testing::card()
             },
             answers: bodies.map(|body| vec![body]).into(),
             maps: ScoreMaps::default(),

@@ -191,7 +191,7 @@ pub fn write_maps(directory: &Path, card: &ModelCard, fits: &[ScoreFit]) -> anyh
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::app::test_support;
+    use crate::app::testing;
     use spotter_core::GpuPrecision;
 
     fn answer(nth: usize) -> ScoredAnswer {
@@ -222,7 +222,7 @@ mod tests {
         let card = ModelCard {
             sha256: "abc".into(),
             precision: "int8".into(),
-            ..test_support::card()
+            ..testing::card()
         };
         write_maps(folder.path(), &card, &fits).unwrap();
         let read = ModelRecord::read(folder.path()).unwrap().unwrap();

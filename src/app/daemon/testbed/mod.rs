@@ -36,12 +36,12 @@ use crate::app::{
     engine_slot::{EngineSlot, OpenedEngines},
     engine_supervisor::{EnginePlan, OpenEngines},
     logging::Logging,
-    start_logging, test_support,
+    start_logging, testing,
 };
 use spotter_cameras::sampler::TimeLimits;
 use spotter_config::{self as config, Environment};
 use spotter_core::{CameraId, Clock, SystemClock};
-use spotter_engine::{service::handle, testing};
+use spotter_engine::{service::handle, testing::simulated};
 use spotter_scripted::{
     broker::{ScriptedBroker, codec::Publish},
     rtsp::{
@@ -324,17 +324,12 @@ fn engines_of(scene: &Scene) -> Arc<OpenEngines> {
 
 async fn engine(plan: EnginePlan, scene: Scene) -> anyhow::Result<OpenedEngines> {
     let engine_clock = plan.clock;
-    let build = move || {
-        Ok((
-            testing::simulated::engine(SceneDevice::new(scene), engine_clock),
-            2,
-        ))
-    };
+    let build = move || Ok((simulated::engine(SceneDevice::new(scene), engine_clock), 2));
     let started = handle::start(build).await?;
     let limits = TimeLimits::new(plan.config.model.budget, None);
     let slot = EngineSlot::new("cpu".into(), started, plan.sampler.share(limits));
     Ok(OpenedEngines {
         slots: vec![slot],
-        card: test_support::card(),
+        card: testing::card(),
     })
 }
