@@ -9,7 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use sources::{files, root, shipped};
+use sources::{files, root, shipped, shipped_below};
 use spotter_engine::model::ModelConfig;
 
 /// Modules of a crate, and the modules of the same crate that each may import. Cargo holds the rules between crates.
@@ -18,19 +18,6 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     ("cameras", "sampler", &[]),
     ("events", "track", &[]),
     ("events", "triggers", &[]),
-    ("state", "schema", &[]),
-    ("state", "file_system", &[]),
-    ("state", "document", &[]),
-    ("state", "event_table", &[]),
-    ("state", "former_events", &["event_table"]),
-    (
-        "state",
-        "database",
-        &["schema", "file_system", "document", "former_events"],
-    ),
-    ("state", "backup", &["database"]),
-    ("state", "store", &["database", "document", "event_table"]),
-    ("state", "event_log", &["event_table", "store"]),
     ("mqtt", "contract", &[]),
     ("mqtt", "delivery", &["contract"]),
     ("mqtt", "link", &["contract", "delivery"]),
@@ -55,67 +42,41 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
         "open",
         &["model", "network", "scheduler", "service", "cpu", "cuda"],
     ),
-    (
-        "engine",
-        "testing",
-        &["model", "network", "scheduler", "service", "sim"],
-    ),
 ];
 
-/// Sources of all languages below `folder`.
 fn sources_below(folder: &Path) -> Vec<PathBuf> {
-    files(folder, &["rs", "py", "cu", "cuh"])
+    files(folder, &["rs"])
 }
 
 #[test]
 fn modules_of_a_crate_import_only_what_they_may() {
     let mut wrong = Vec::new();
     for (owner, module, allowed) in IMPORTS {
-        let known: Vec<&str> = IMPORTS
-            .iter()
-            .filter(|(crate_name, ..)| crate_name == owner)
-            .map(|(_, module, _)| *module)
-            .collect();
-        let sources = root().join("crates").join(owner).join("src");
-        let folder = sources.join(module);
+        let of_crate = IMPORTS.iter().filter(|(name, ..)| name == owner);
+        let known: Vec<&str> = of_crate.map(|(_, module, _)| *module).collect();
         // A module is a folder with a `mod.rs`, or a file, with a folder beside it or without.
-        let mut of_module = Vec::new();
-        if folder.is_dir() {
-            of_module = sources_below(&folder);
-        }
-        of_module.extend(Some(folder.with_extension("rs")).filter(|file| file.is_file()));
-        for path in of_module {
-            let within = path.strip_prefix(&sources).expect("a file of the crate");
-            // Tests may import every module.
-            if within
-                .iter()
-                .any(|part| part == "tests" || part == "tests.rs")
-            {
-                continue;
-            }
-            let text = fs::read_to_string(&path).expect("source file");
-            for (line, named) in imports(&shipped(&text), "crate::") {
+        let sources = shipped_below(&root().join("crates").join(owner).join("src"));
+        let of_module = sources.iter().filter(|(path, _)| {
+            path.starts_with(module) || *path == Path::new(module).with_extension("rs")
+        });
+        for (path, text) in of_module {
+            for (line, named) in imports(text, "crate::") {
                 let named = named.get(1).map_or("", String::as_str);
                 if known.contains(&named) && named != *module && !allowed.contains(&named) {
-                    wrong.push(format!(
-                        "{}:{line}: {module} imports {named}",
-                        path.display()
-                    ));
+                    let place = path.display();
+                    wrong.push(format!("{owner} {place}:{line}: {module} imports {named}"));
                 }
             }
         }
     }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(wrong, [""; 0]);
 }
 
 #[test]
 fn contract_of_mqtt_knows_no_task_and_no_client() {
-    let folder = root().join("crates/mqtt/src/contract");
-    let files = sources_below(&folder);
-    assert!(files.len() > 10, "{}", folder.display());
-    let is_test = |path: &PathBuf| path.to_string_lossy().ends_with("tests.rs");
-    for path in files.into_iter().filter(|path| !is_test(path)) {
-        let text = shipped(&fs::read_to_string(&path).expect("source file"));
+    let files = shipped_below(&root().join("crates/mqtt/src/contract"));
+    assert!(files.len() > 10, "{}", files.len());
+    for (path, text) in files {
         for outside in ["tokio", "rumqttc", "std::fs", "std::net"] {
             let place = path.display();
             assert!(!text.contains(outside), "{place} names {outside}");
@@ -223,26 +184,15 @@ type ModuleFiles = BTreeMap<Vec<String>, String>;
 
 /// The shipped code of each module of a folder, by its path from there.
 fn modules_of(folder: &Path) -> ModuleFiles {
-    let mut files = BTreeMap::new();
-    for path in sources_below(folder) {
-        let module = path.strip_prefix(folder).unwrap_or(&path);
-        let module = module.with_extension("");
-        let parts = module
-            .iter()
-            .map(|part| part.to_string_lossy().into_owned());
-        let parts: Vec<String> = parts
+    let module = |path: PathBuf| {
+        let parts = path.with_extension("");
+        let parts = parts.iter().map(|part| part.to_string_lossy().into_owned());
+        parts
             .filter(|part| part != "mod" && part != "lib")
-            .collect();
-        let test_folders = ["tests", "testing", "testbed", "test_support"];
-        let is_test =
-            |part: &String| test_folders.contains(&part.as_str()) || part.ends_with("_tests");
-        if !parts.iter().any(is_test) {
-            let text = fs::read_to_string(&path);
-            let text = text.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-            files.insert(parts, shipped(&text));
-        }
-    }
-    files
+            .collect()
+    };
+    let files = shipped_below(folder).into_iter();
+    files.map(|(path, text)| (module(path), text)).collect()
 }
 
 /// The other modules of these that a module imports.
@@ -463,19 +413,16 @@ fn calls_that_allocate_or_wait_on_a_gpu_are_counted() {
 #[test]
 fn unsafe_code_is_in_cuda_only() {
     let cuda = root().join("crates/engine/src/cuda");
-    for path in ["src", "crates"]
+    let sources = ["src", "crates"].map(|folder| sources_below(&root().join(folder)));
+    for path in sources
         .iter()
-        .flat_map(|folder| sources_below(&root().join(folder)))
+        .flatten()
+        .filter(|path| !path.starts_with(&cuda))
     {
-        let text = fs::read_to_string(&path).expect("source file");
-        let has_unsafe = text
-            .lines()
-            .any(|line| !line.trim_start().starts_with("//") && line.contains("unsafe {"));
-        assert!(
-            path.starts_with(&cuda) || !has_unsafe,
-            "{}: unsafe outside of cuda/",
-            path.display()
-        );
+        let text = fs::read_to_string(path).expect("source file");
+        let mut code = text.lines().map(str::trim_start);
+        let has_unsafe = code.any(|line| !line.starts_with("//") && line.contains("unsafe {"));
+        assert!(!has_unsafe, "{}: unsafe outside of cuda/", path.display());
     }
 }
 
@@ -515,16 +462,7 @@ fn tensor_names_and_token_ids_are_in_family_modules_only() {
         "\"region.ln",
     ];
     let (mut inside, mut wrong) = (0, Vec::new());
-    for path in sources_below(&engine) {
-        let within = path.strip_prefix(&engine).expect("a file of the engine");
-        if within.iter().any(|part| {
-            ["tests", "tests.rs", "testing"]
-                .iter()
-                .any(|name| part == *name)
-        }) {
-            continue;
-        }
-        let text = shipped(&fs::read_to_string(&path).expect("source file"));
+    for (within, text) in shipped_below(&engine) {
         for (line, code) in (1..).zip(text.lines()) {
             let code = code.split("//").next().unwrap_or_default();
             let numbers = code

@@ -30,31 +30,40 @@ pub fn files(folder: &Path, extensions: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// Rust files of the program and its crates, with their text. Test files, test doubles and examples are left out, and so are
-/// comments and items that only tests see.
+/// Rust files of the program and its crates, as [`shipped_below`].
 pub fn production_code() -> Vec<(PathBuf, String)> {
-    let folders = ["src", "crates"].map(|folder| files(&root().join(folder), &["rs"]));
-    let all = folders.into_iter().flatten();
-    let is_production = |path: &PathBuf| {
-        let within = path.strip_prefix(root()).unwrap_or(path);
-        let is_of_tests = |part: &str| {
-            let name = part.trim_end_matches(".rs");
-            matches!(
-                name,
-                "tests" | "testing" | "scripted" | "examples" | "rig" | "testbed"
-            ) || name.ends_with("_tests")
-        };
-        !within
-            .iter()
-            .any(|part| is_of_tests(&part.to_string_lossy()))
+    let below = |folder| {
+        let folder = root().join(folder);
+        let files = shipped_below(&folder).into_iter();
+        files.map(move |(path, text)| (folder.join(path), text))
     };
-    all.filter(is_production)
-        .map(|path| {
-            let text =
-                fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-            (path, shipped(&text))
-        })
-        .collect()
+    ["src", "crates"].into_iter().flat_map(below).collect()
+}
+
+/// Rust files below `folder` by their paths from there, with their text. Test files, test doubles and examples are left out, and
+/// so are comments and items that only tests see.
+pub fn shipped_below(folder: &Path) -> Vec<(PathBuf, String)> {
+    let of_tests = [
+        "tests",
+        "testing",
+        "testbed",
+        "test_support",
+        "scripted",
+        "examples",
+        "rig",
+    ];
+    let is_of_tests = |part: &str| of_tests.contains(&part) || part.ends_with("_tests");
+    let mut found = Vec::new();
+    for path in files(folder, &["rs"]) {
+        let within = path.strip_prefix(folder).unwrap_or(&path).to_owned();
+        let mut parts = within.iter().map(|part| part.to_string_lossy());
+        if !parts.any(|part| is_of_tests(part.trim_end_matches(".rs"))) {
+            let text = fs::read_to_string(&path);
+            let text = text.unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            found.push((within, shipped(&text)));
+        }
+    }
+    found
 }
 
 /// The text with empty lines in place of comments and of items that only tests see. `cargo fmt` has set it: such an item ends
