@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use derive_more::Display;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use super::{CameraId, DirectionId, LineId, Location, PromptId, ScoreSource, WallTime, ZoneId};
 
@@ -23,8 +24,9 @@ impl TrackId {
     }
 }
 
-/// What a message of an event reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// What a message of an event reports. Its word is the `type` in docs/mqtt.md section 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, Serialize, Deserialize)]
+#[strum(serialize_all = "snake_case")]
 pub enum EventStep {
     /// The object is confirmed.
     New,
@@ -35,7 +37,8 @@ pub enum EventStep {
 }
 
 /// Why an open event is published again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, Serialize, Deserialize)]
+#[strum(serialize_all = "snake_case")]
 pub enum UpdateReason {
     /// The object is in other zones than before.
     Zones,
@@ -57,7 +60,9 @@ pub enum UpdateReason {
     Crossed,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// Why an event ended. Its word is a `reason`, as that of [`UpdateReason`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, Serialize, Deserialize)]
+#[strum(serialize_all = "snake_case")]
 pub enum EndReason {
     /// No look saw the object for `end_after`.
     Left,

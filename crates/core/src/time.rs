@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 /// A point of the daemon's monotonic time, nanoseconds since its clock was made. It never jumps.
 #[derive(
@@ -96,7 +97,8 @@ impl WallTime {
 }
 
 /// Where a capture time came from (`capture_src` in docs/mqtt.md section 2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum CaptureSource {
     /// The camera's RTCP sender reports, found trustworthy.
     Rtcp,

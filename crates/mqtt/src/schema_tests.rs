@@ -490,7 +490,7 @@ fn each_state_is_a_documented_value() {
         let message::MessageContent::State(state) = &message.content else {
             panic!("{message:?}")
         };
-        let levels = topics.levels_of(&message.topic).unwrap();
+        let (_, levels) = topics.scope_of(&message.topic).unwrap();
         assert_eq!(schemas.faults_at(&levels, &state.payload), [""; 0]);
     }
     for (topic, wrong) in [

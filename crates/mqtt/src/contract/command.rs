@@ -74,12 +74,7 @@ pub struct RequestHead {
 pub fn filters(topics: &Topics, config: &Config) -> Vec<String> {
     // Not without modes: the broker's access rules need not allow it then.
     let mode = (!config.modes.is_empty()).then(|| format!("{}/set", topics.mode()));
-    let settings = [
-        topics.any_camera_set(),
-        topics.any_prompt_set(),
-        topics.any_line_set(),
-    ];
-    let settings = settings.into_iter().chain(mode);
+    let settings = topics.any_set().into_iter().chain(mode);
     let requests = std::iter::once(topics.command()).chain(topics.fleet_command());
     match config.mqtt.commands {
         Commands::Off => Vec::new(),

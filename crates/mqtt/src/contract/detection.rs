@@ -8,8 +8,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use spotter_core::{
-    CaptureSource, Detection, DetectionBody, Epoch, Latency, Location, Mono, NormBox, NormPoint,
-    STAGES, ScoreSource, TrackedObject, WallTime, ZoneDwell, yes_or_no,
+    Detection, DetectionBody, Epoch, Latency, Location, Mono, NormBox, NormPoint, STAGES,
+    ScoreSource, TrackedObject, WallTime, ZoneDwell, yes_or_no,
 };
 
 /// Version of the schema; rises when a meaning changes, not when a key is added.
@@ -118,12 +118,7 @@ fn time(detection: &Detection, now: Mono) -> Value {
         "capture": capture.and_then(|capture| rfc3339(capture.wall)),
         "capture_err_ms": error_ms.map(|ms| rounded(ms, 1)),
         "capture_ms": capture.map(|capture| capture.wall.unix_millis()),
-        "capture_src": match capture.map(|capture| capture.source) {
-            Some(CaptureSource::Rtcp) => "rtcp",
-            Some(CaptureSource::Arrival) => "arrival",
-            Some(CaptureSource::File) => "file",
-            None => "none",
-        },
+        "capture_src": capture.map_or("none", |capture| capture.source.into()),
         "publish_ms": detection.unix_ms(now),
         "recv_ms": times.received_wall.unix_millis(),
         "rtp": times.rtp,

@@ -4,7 +4,7 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
 use super::detection::{SCHEMA, add, corners, dwell_s, pair, rounded};
-use spotter_core::{EndReason, Event, EventStep, LineCrossing, Location, UpdateReason};
+use spotter_core::{Event, EventStep, LineCrossing, Location};
 use spotter_state::LoggedEvent;
 
 /// The payload. `delayed`: the event is not sent when it happened. `jpeg`: a picture that is a part of it, for webhooks.
@@ -38,7 +38,12 @@ pub fn to_json(logged: &LoggedEvent, delayed: bool, jpeg: Option<&[u8]>) -> Vec<
 
 /// A track begins, changes or ends.
 fn add_event(payload: &mut Value, event: &Event) {
-    let (kind, reason) = words(event.step);
+    let kind: &str = event.step.into();
+    let reason = match event.step {
+        EventStep::New => "first_seen",
+        EventStep::Update(reason) => reason.into(),
+        EventStep::End(reason) => reason.into(),
+    };
     let dwelling = event.dwell.iter().filter(|dwell| dwell.is_dwelling);
     let dwelling = dwelling.map(|dwell| &dwell.zone);
     let (width, height) = event.camera_size;
@@ -74,38 +79,14 @@ fn add_crossing(payload: &mut Value, crossing: &LineCrossing) {
     payload["count"] = json!(crossing.count);
 }
 
-/// The values of `type` and `reason`.
-fn words(step: EventStep) -> (&'static str, &'static str) {
-    use EventStep::{End, New, Update};
-    match step {
-        New => ("new", "first_seen"),
-        Update(UpdateReason::Zones) => ("update", "zones"),
-        Update(UpdateReason::Moved) => ("update", "moved"),
-        Update(UpdateReason::Still) => ("update", "still"),
-        Update(UpdateReason::Better) => ("update", "better"),
-        Update(UpdateReason::Minute) => ("update", "minute"),
-        Update(UpdateReason::Described) => ("update", "described"),
-        Update(UpdateReason::Dwell) => ("update", "dwell"),
-        Update(UpdateReason::DwellEnd) => ("update", "dwell_end"),
-        Update(UpdateReason::Crossed) => ("update", "crossed"),
-        End(EndReason::Left) => ("end", "left"),
-        End(EndReason::CameraLost) => ("end", "camera_lost"),
-        End(EndReason::EngineLost) => ("end", "engine_lost"),
-        End(EndReason::PromptChanged) => ("end", "prompt_changed"),
-        End(EndReason::Disabled) => ("end", "disabled"),
-        End(EndReason::Shutdown) => ("end", "shutdown"),
-        End(EndReason::Moved) => ("end", "moved"),
-        End(EndReason::Restart) => ("end", "restart"),
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use std::time::Duration;
 
     use super::*;
     use spotter_core::{
-        DirectionId, Epoch, LineId, NormPoint, ScoreSource, WallTime, ZoneDwell, ZoneId,
+        DirectionId, Epoch, LineId, NormPoint, ScoreSource, UpdateReason, WallTime, ZoneDwell,
+        ZoneId,
     };
 
     /// An event of the track with this number.

@@ -128,19 +128,10 @@ impl Topics {
         Some(format!("{}/reply", self.fleet_prefix.as_ref()?))
     }
 
-    /// A filter for the topics that set a camera's values.
-    pub fn any_camera_set(&self) -> String {
-        format!("{}/cam/+/+/set", self.cameras())
-    }
-
-    /// A filter for the topics that set a prompt's values.
-    pub fn any_prompt_set(&self) -> String {
-        format!("{}/cam/+/prompt/+/+/set", self.cameras())
-    }
-
-    /// A filter for the topics that reset a line.
-    pub fn any_line_set(&self) -> String {
-        format!("{}/cam/+/line/+/set", self.cameras())
+    /// Filters for the topics that set values of cameras and of prompts, and that reset lines.
+    pub(crate) fn any_set(&self) -> [String; 3] {
+        ["cam/+/+", "cam/+/prompt/+/+", "cam/+/line/+"]
+            .map(|levels| format!("{}/{levels}/set", self.cameras()))
     }
 
     /// Which node of the fleet watches the camera, and its epoch.
@@ -173,13 +164,9 @@ impl Topics {
         }
     }
 
-    /// The levels of a topic below this node's or the fleet's; `None` when it is below neither.
-    pub fn levels_of<'a>(&self, topic: &'a str) -> Option<Vec<&'a str>> {
-        self.scope_of(topic).map(|(_, levels)| levels)
-    }
-
-    /// The same with the scope of the topic. In a fleet, topics of cameras are the fleet's alone.
-    pub fn scope_of<'a>(&self, topic: &'a str) -> Option<(RequestScope, Vec<&'a str>)> {
+    /// The levels of a topic below this node's or the fleet's; `None` when it is below neither. In a fleet, topics of cameras are the fleet's
+    /// alone.
+    pub(crate) fn scope_of<'a>(&self, topic: &'a str) -> Option<(RequestScope, Vec<&'a str>)> {
         let below = |prefix: &str| {
             let below = topic.strip_prefix(prefix)?.strip_prefix('/')?;
             Some(below.split('/').collect::<Vec<_>>())

@@ -3,7 +3,7 @@
 
 use std::{io, pin::Pin, time::Duration};
 
-use rumqttc::{NetworkOptions, default_socket_connect};
+use rumqttc::{NetworkOptions, QoS, default_socket_connect};
 use tokio::{net::TcpStream, time::timeout};
 
 use super::{policy::ConnectionEnd, timing::ConnectionTiming, tls::Trust};
@@ -33,6 +33,7 @@ pub(super) struct BrokerLimits {
     pub(super) packet_max_bytes: usize,
     /// Messages without an acknowledgement.
     pub(super) in_flight_max: usize,
+    pub(super) max_qos: u8,
     /// The broker supports retained messages.
     pub(super) retains: bool,
 }
@@ -42,6 +43,7 @@ impl Default for BrokerLimits {
         Self {
             packet_max_bytes: usize::MAX,
             in_flight_max: usize::MAX,
+            max_qos: 2,
             retains: true,
         }
     }
@@ -85,6 +87,7 @@ pub(super) trait Sender: Send {
         &self,
         topic: &str,
         payload: Vec<u8>,
+        qos: QoS,
         delivery: &DeliveryOptions,
     ) -> Option<RequestAnswer>;
 
@@ -134,8 +137,15 @@ pub(super) enum FilterPurpose {
 }
 
 impl FilterPurpose {
-    pub(super) fn is_with_qos_1(self) -> bool {
-        self != Self::States
+    pub(super) fn qos(self) -> QoS {
+        qos(self != Self::States)
+    }
+}
+
+pub(super) fn qos(is_acknowledged: bool) -> QoS {
+    match is_acknowledged {
+        true => QoS::AtLeastOnce,
+        false => QoS::AtMostOnce,
     }
 }
 

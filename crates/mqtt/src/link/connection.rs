@@ -11,8 +11,9 @@ use tokio::{
 use super::{
     client::{
         BrokerLimits, ConnectionEvent, Events, FilterPurpose, JSON, QUEUE, RequestOutcome, Sender,
-        content_type,
+        content_type, qos,
     },
+    ends,
     liveness::ConnectionLiveness,
     open,
     policy::{AwayCause, BrokerState, ConnectionEnd, LateWill, Protocol, ReconnectPolicy},
@@ -166,6 +167,9 @@ impl<'a> BrokerConnection<'a> {
             };
             match happened {
                 Ok(ConnectionEvent::Connected(limits)) => {
+                    if limits.max_qos < self.target.mqtt.broker.max_qos {
+                        return Some(ends::no_qos_1());
+                    }
                     policy.connected(self.shared.now(), limits.retains);
                     self.on_connected(limits);
                 }
@@ -339,7 +343,11 @@ impl<'a> BrokerConnection<'a> {
             return self.decline(&outgoing, bytes);
         }
         let line = self.line(&outgoing.topic, &payload);
-        let Some(answer) = self.sender.publish(&outgoing.topic, payload, &delivery) else {
+        let qos = qos(delivery.ticket.is_some() && self.target.mqtt.broker.max_qos > 0);
+        let Some(answer) = self
+            .sender
+            .publish(&outgoing.topic, payload, qos, &delivery)
+        else {
             // The client library has less room than was counted; its next event wakes the task.
             self.queued = QUEUE;
             let mut outbox = self.shared.outbox();
@@ -374,7 +382,7 @@ impl<'a> BrokerConnection<'a> {
     /// The line for standard output, if there is a receiver: JSON of this node, without discovery records.
     fn line(&self, topic: &str, payload: &[u8]) -> Option<JsonLine> {
         let is_heard = self.shared.lines.receiver_count() > 0;
-        let is_ours = || self.target.topics.levels_of(topic).is_some();
+        let is_ours = || self.target.topics.scope_of(topic).is_some();
         let is_printed = is_heard && content_type(payload) == Some(JSON) && is_ours();
         is_printed.then(|| JsonLine::new(topic, payload))
     }
@@ -462,7 +470,7 @@ impl<'a> BrokerConnection<'a> {
             FilterPurpose::Triggers => {
                 "subscription rejected; the triggers of this topic start no looks; allow this client to read the topic on the broker"
             }
-            FilterPurpose::Commands if self.target.topics.levels_of(filter).is_some() => {
+            FilterPurpose::Commands if self.target.topics.scope_of(filter).is_some() => {
                 "subscription rejected; commands on this topic are ignored"
             }
             FilterPurpose::Commands => {

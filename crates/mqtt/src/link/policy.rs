@@ -387,6 +387,7 @@ mod tests {
         }
     }
 
+    // Faults: B17.
     #[test]
     fn configured_version_is_the_only_one() {
         for (version, protocol) in [

@@ -1,4 +1,4 @@
-//! For tests: mosquitto and NATS as child processes on loopback, and a consumer with its own connection.
+//! For tests: mosquitto and NATS as child processes on loopback, and a consumer.
 
 use std::{
     env, fs,
@@ -8,13 +8,8 @@ use std::{
     time::Duration,
 };
 
-use rumqttc::{AsyncClient, Event, MqttOptions, Packet, QoS};
-use tokio::{
-    net::TcpSocket,
-    sync::mpsc,
-    task::JoinHandle,
-    time::{sleep, timeout},
-};
+use serde_json::Value;
+use tokio::{net::TcpSocket, sync::mpsc, time::timeout};
 
 /// The longest time that a test waits for one result.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
@@ -188,164 +183,59 @@ fn listens(port: u16) {
     panic!("no listener on port {port}");
 }
 
-/// A consumer with a persistent session: `mosquitto_sub`, which reconnects by itself.
-pub(super) struct PersistentConsumer {
+/// Retained at a broker for [`Consumer::on`].
+const READY: &str = "test/ready";
+
+/// `mosquitto_sub`, which reconnects by itself.
+pub(super) struct Consumer {
     _child: KilledChild,
-    heard: mpsc::Receiver<ReceivedLine>,
+    heard: mpsc::Receiver<ReceivedMessage>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct ReceivedLine {
-    pub(super) retain: bool,
-    pub(super) topic: String,
-    pub(super) payload: String,
-}
+impl Consumer {
+    /// With MQTT 5; returns when it is subscribed.
+    pub(super) async fn on(port: u16, filter: &str) -> Self {
+        // A broker may allow no other.
+        publish(port, "0", &[READY, "-m", "ready"], true);
+        let mut consumer = Self::start(port, &["-V", "5", "-t", READY, "-t", filter]);
+        assert_eq!(consumer.next().await.topic, READY);
+        consumer
+    }
 
-impl PersistentConsumer {
-    /// Subscribes to `filter` with MQTT `5` or `311`.
-    pub(super) fn on(port: u16, filter: &str, protocol: &str) -> Self {
+    /// With a session of MQTT `5` or `311` that survives the connection, and a broker that keeps sessions.
+    pub(super) fn persistent(port: u16, filter: &str, protocol: &str) -> Self {
         // A persistent session of MQTT 3.1.1 never expires.
         let kept: &[&str] = match protocol {
             "5" => &["-x", "3600"],
             _ => &[],
         };
         let id = format!("on-{filter}").replace(['/', '#', '+'], "-");
+        let session = ["-V", protocol, "-c", "-i", &id, "-t", filter];
+        Self::start(port, &[&session, kept].concat())
+    }
+
+    fn start(port: u16, arguments: &[&str]) -> Self {
         let mut command = Command::new("mosquitto_sub");
         command
-            .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-V", protocol])
-            .args(["-c", "-i", &id, "-q", "1", "-t", filter, "-F", "%r %t %p"])
-            .args(kept)
+            .args(["-h", "127.0.0.1", "-p", &port.to_string()])
+            .args(["-q", "1", "-F", "%j"])
+            .args(arguments)
             .stdout(Stdio::piped());
         let mut child = KilledChild::start(&mut command, "mosquitto-clients");
         let lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
         let (sender, heard) = mpsc::channel(1024);
         let read = move || {
             for line in lines.map_while(Result::ok) {
-                let mut parts = line.splitn(3, ' ').map(str::to_owned);
-                let mut next = || parts.next().unwrap_or_default();
-                let line = ReceivedLine {
-                    retain: next() == "1",
-                    topic: next(),
-                    payload: next(),
-                };
-                if sender.blocking_send(line).is_err() {
+                if sender.blocking_send(ReceivedMessage::of(&line)).is_err() {
                     return;
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("persistent".into());
+        let thread = std::thread::Builder::new().name("consumer".into());
         thread.spawn(read).unwrap();
         Self {
             _child: child,
             heard,
-        }
-    }
-
-    pub(super) async fn next(&mut self) -> ReceivedLine {
-        timeout(PATIENCE, self.heard.recv())
-            .await
-            .expect("no message arrived")
-            .unwrap()
-    }
-
-    /// The next message of a topic with this payload, or with any.
-    pub(super) async fn until(&mut self, topic: &str, payload: Option<&str>) -> ReceivedLine {
-        loop {
-            let heard = self.next().await;
-            let is_wanted = payload.is_none_or(|payload| heard.payload == payload);
-            if heard.topic.ends_with(topic) && is_wanted {
-                return heard;
-            }
-        }
-    }
-
-    /// The next message if it has arrived.
-    pub(super) fn received_already(&mut self) -> Option<ReceivedLine> {
-        self.heard.try_recv().ok()
-    }
-}
-
-/// Publishes with QoS 1 and MQTT 3.1.1 as another client.
-pub(super) fn publish_as_other(port: u16, topic: &str, payload: &str, retained: bool) {
-    let mut command = Command::new("mosquitto_pub");
-    command
-        .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-V", "311"])
-        .args(["-q", "1", "-t", topic, "-m", payload])
-        .args(retained.then_some("-r"));
-    let done = command.status().expect("tests need mosquitto-clients");
-    assert!(done.success());
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct ReceivedMessage {
-    pub(super) topic: String,
-    pub(super) payload: String,
-    pub(super) qos: QoS,
-    pub(super) retain: bool,
-    pub(super) expiry_s: Option<u32>,
-    pub(super) content_type: Option<String>,
-    /// The user property.
-    pub(super) epoch: Option<String>,
-}
-
-/// A consumer with its own connection, subscribed to `filter`.
-pub(super) struct Listener {
-    heard: mpsc::Receiver<ReceivedMessage>,
-    pub(super) client: AsyncClient,
-    task: JoinHandle<()>,
-}
-
-impl Listener {
-    pub(super) async fn on(port: u16, filter: &str) -> Self {
-        let mut options = MqttOptions::new(
-            format!("listener-{filter}").replace(['/', '#'], "-"),
-            ("127.0.0.1", port),
-        );
-        options.set_keep_alive(30);
-        let (client, mut events) = AsyncClient::builder(options).capacity(16).build();
-        client.subscribe(filter, QoS::AtLeastOnce).await.unwrap();
-        let (sender, heard) = mpsc::channel(256);
-        let (ready, is_ready) = tokio::sync::oneshot::channel();
-        let mut ready = Some(ready);
-        let task = tokio::spawn(async move {
-            loop {
-                let event = match events.poll().await {
-                    Ok(event) => event,
-                    // A busy broker may need several tries.
-                    Err(_) if ready.is_some() => {
-                        sleep(Duration::from_millis(100)).await;
-                        continue;
-                    }
-                    Err(_) => return,
-                };
-                match event {
-                    Event::Incoming(Packet::SubAck(_)) => {
-                        ready.take().map(|ready| ready.send(()));
-                    }
-                    Event::Incoming(Packet::Publish(publish)) => {
-                        let properties = publish.properties.unwrap_or_default();
-                        let heard = ReceivedMessage {
-                            topic: String::from_utf8(publish.topic.to_vec()).unwrap(),
-                            payload: String::from_utf8(publish.payload.to_vec()).unwrap(),
-                            qos: publish.qos,
-                            retain: publish.retain,
-                            expiry_s: properties.message_expiry_interval,
-                            content_type: properties.content_type,
-                            epoch: epoch_of(&properties.user_properties),
-                        };
-                        if sender.send(heard).await.is_err() {
-                            return;
-                        }
-                    }
-                    _ => {}
-                }
-            }
-        });
-        timeout(PATIENCE, is_ready).await.unwrap().unwrap();
-        Self {
-            heard,
-            client,
-            task,
         }
     }
 
@@ -356,23 +246,70 @@ impl Listener {
             .unwrap()
     }
 
-    pub(super) async fn until(&mut self, topic: &str, payload: &str) -> ReceivedMessage {
+    /// The next message of a topic with this payload, or with any.
+    pub(super) async fn until<'a>(
+        &mut self,
+        topic: &str,
+        payload: impl Into<Option<&'a str>>,
+    ) -> ReceivedMessage {
+        let payload = payload.into();
         loop {
             let heard = self.next().await;
-            if heard.topic.ends_with(topic) && heard.payload == payload {
+            let is_wanted = payload.is_none_or(|payload| heard.payload == payload);
+            if heard.topic.ends_with(topic) && is_wanted {
                 return heard;
             }
         }
     }
-}
 
-fn epoch_of(properties: &[(String, String)]) -> Option<String> {
-    let mut epochs = properties.iter().filter(|(name, _)| name == "epoch");
-    epochs.next().map(|(_, epoch)| epoch.clone())
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.task.abort();
+    /// The next message if it has arrived.
+    pub(super) fn received_already(&mut self) -> Option<ReceivedMessage> {
+        self.heard.try_recv().ok()
     }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct ReceivedMessage {
+    pub(super) topic: String,
+    pub(super) payload: String,
+    pub(super) qos: u64,
+    pub(super) retain: bool,
+    pub(super) expiry_s: Option<u64>,
+    pub(super) content_type: Option<String>,
+    /// The user property.
+    pub(super) epoch: Option<String>,
+}
+
+impl ReceivedMessage {
+    /// A line of `mosquitto_sub -F %j`.
+    fn of(line: &str) -> Self {
+        let json: Value = serde_json::from_str(line).unwrap();
+        let properties = &json["properties"];
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        Self {
+            topic: text(&json["topic"]).unwrap(),
+            payload: text(&json["payload"]).unwrap_or_default(),
+            qos: json["qos"].as_u64().unwrap(),
+            retain: json["retain"] == 1,
+            expiry_s: properties["message-expiry-interval"].as_u64(),
+            content_type: text(&properties["content-type"]),
+            epoch: text(&properties["user-properties"]["epoch"]),
+        }
+    }
+}
+
+/// Publishes with QoS 1 and MQTT 3.1.1 as another client.
+pub(super) fn publish_as_other(port: u16, topic: &str, payload: &str, retained: bool) {
+    publish(port, "1", &[topic, "-m", payload], retained);
+}
+
+fn publish(port: u16, qos: &str, topic_and_payload: &[&str], retained: bool) {
+    let mut command = Command::new("mosquitto_pub");
+    command
+        .args(["-h", "127.0.0.1", "-p", &port.to_string(), "-V", "311"])
+        .args(["-q", qos, "-t"])
+        .args(topic_and_payload)
+        .args(retained.then_some("-r"));
+    let done = command.status().expect("tests need mosquitto-clients");
+    assert!(done.success());
 }

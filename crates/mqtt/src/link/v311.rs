@@ -9,7 +9,7 @@ use rumqttc_v4::{
 use super::{
     client::{
         BrokerLimits, ClientSettings, ConnectionEvent, Events, FilterPurpose, PACKET_MAX_BYTES,
-        Pending, QUEUE, RequestAnswer, RequestOutcome, Sender, connector,
+        Pending, QUEUE, RequestAnswer, RequestOutcome, Sender, connector, qos,
     },
     ends,
     policy::{AwayCause, ConnectionEnd},
@@ -17,26 +17,18 @@ use super::{
 use crate::{Inbound, contract::node_topic::status_text, delivery::DeliveryOptions};
 use spotter_core::plain_line;
 
-struct V311Sender {
-    client: AsyncClient,
-    /// The highest that the configuration permits.
-    max_qos: u8,
-}
+struct V311Sender(AsyncClient);
 
 struct V311Events(EventLoop);
 
 pub(super) fn open(client: &ClientSettings<'_>) -> (Box<dyn Sender>, Box<dyn Events>) {
-    let max_qos = client.broker.max_qos;
     let mut network = NetworkOptions::new();
     network.set_connection_timeout(client.timing.connect_timeout.as_secs());
     network.set_tcp_nodelay(true);
     let builder = AsyncClient::builder(options(client)).capacity(QUEUE);
     let (client, mut events) = builder.build();
     events.set_network_options(network);
-    (
-        Box::new(V311Sender { client, max_qos }),
-        Box::new(V311Events(events)),
-    )
+    (Box::new(V311Sender(client)), Box::new(V311Events(events)))
 }
 
 impl Sender for V311Sender {
@@ -44,11 +36,11 @@ impl Sender for V311Sender {
         &self,
         topic: &str,
         payload: Vec<u8>,
+        qos: QoS,
         delivery: &DeliveryOptions,
     ) -> Option<RequestAnswer> {
-        let qos = qos(delivery.ticket.is_some() && self.max_qos > 0);
         let options = PublishOptions::new(qos).retain(delivery.retained);
-        let notice = self.client.try_publish_tracked(topic, payload, options);
+        let notice = self.0.try_publish_tracked(topic, payload, options);
         let notice = notice.ok()?;
         // In MQTT 3.1.1 a broker cannot reject a message: it acknowledges or closes the connection.
         Some(Box::pin(async {
@@ -59,8 +51,7 @@ impl Sender for V311Sender {
 
     /// In MQTT 3.1.1 a subscription always receives the retained messages.
     fn subscribe(&self, filter: &str, purpose: FilterPurpose) -> Option<RequestAnswer> {
-        let qos = qos(purpose.is_with_qos_1());
-        let notice = self.client.try_subscribe_tracked(filter, qos).ok()?;
+        let notice = self.0.try_subscribe_tracked(filter, purpose.qos()).ok()?;
         Some(Box::pin(async {
             match notice.wait_completion_async().await {
                 Ok(()) => RequestOutcome::Acked,
@@ -73,11 +64,11 @@ impl Sender for V311Sender {
     }
 
     fn unsubscribe(&self, filter: &str) -> bool {
-        self.client.try_unsubscribe(filter).is_ok()
+        self.0.try_unsubscribe(filter).is_ok()
     }
 
     fn disconnect(&self) -> bool {
-        self.client.try_disconnect().is_ok()
+        self.0.try_disconnect().is_ok()
     }
 }
 
@@ -109,13 +100,6 @@ fn options(client: &ClientSettings<'_>) -> MqttOptions {
         options.set_transport(Transport::Tls(trust.client()));
     }
     options
-}
-
-fn qos(is_acknowledged: bool) -> QoS {
-    match is_acknowledged {
-        true => QoS::AtLeastOnce,
-        false => QoS::AtMostOnce,
-    }
 }
 
 fn happened(event: Event) -> ConnectionEvent {

@@ -11,7 +11,7 @@ use super::{
     client::{
         BrokerLimits, ClientSettings, ConnectionEvent, Events, FilterPurpose, JPEG,
         PACKET_MAX_BYTES, Pending, QUEUE, RequestAnswer, RequestOutcome, Sender, WillSettings,
-        connector, content_type,
+        connector, content_type, qos,
     },
     ends,
     policy::{ANOTHER_CLIENT, AwayCause, ConnectionEnd},
@@ -25,25 +25,14 @@ const EPOCH: &str = "epoch";
 /// specification the will is due then; mosquitto waits for the delay nevertheless.
 const WILL_DELAY_S: u32 = 5;
 
-struct V5Sender {
-    client: AsyncClient,
-    /// The highest that the configuration permits.
-    max_qos: u8,
-}
+struct V5Sender(AsyncClient);
 
-struct V5Events {
-    events: EventLoop,
-    max_qos: u8,
-}
+struct V5Events(EventLoop);
 
 pub(super) fn open(client: &ClientSettings<'_>) -> (Box<dyn Sender>, Box<dyn Events>) {
-    let max_qos = client.broker.max_qos;
     let builder = AsyncClient::builder(options(client)).capacity(QUEUE);
     let (client, events) = builder.build();
-    (
-        Box::new(V5Sender { client, max_qos }),
-        Box::new(V5Events { events, max_qos }),
-    )
+    (Box::new(V5Sender(client)), Box::new(V5Events(events)))
 }
 
 impl Sender for V5Sender {
@@ -51,13 +40,13 @@ impl Sender for V5Sender {
         &self,
         topic: &str,
         payload: Vec<u8>,
+        qos: QoS,
         delivery: &DeliveryOptions,
     ) -> Option<RequestAnswer> {
-        let qos = qos(delivery.ticket.is_some() && self.max_qos > 0);
         let properties = properties(delivery, &payload);
         let options = PublishOptions::new(qos).retain(delivery.retained);
         let options = options.properties(properties);
-        let notice = self.client.try_publish_tracked(topic, payload, options);
+        let notice = self.0.try_publish_tracked(topic, payload, options);
         let notice = notice.ok()?;
         Some(Box::pin(async {
             match notice.wait_completion_async().await {
@@ -74,13 +63,13 @@ impl Sender for V5Sender {
     }
 
     fn subscribe(&self, filter: &str, purpose: FilterPurpose) -> Option<RequestAnswer> {
-        let mut input = SubscribeFilterInput::new(filter, qos(purpose.is_with_qos_1()));
+        let mut input = SubscribeFilterInput::new(filter, purpose.qos());
         if let FilterPurpose::OwnStatus | FilterPurpose::Commands = purpose {
             input = input
                 .retain_forward_rule(RetainForwardRule::Never)
                 .preserve_retain(is_of_commands(filter));
         }
-        let notice = self.client.try_subscribe_many_tracked([input]).ok()?;
+        let notice = self.0.try_subscribe_many_tracked([input]).ok()?;
         Some(Box::pin(async {
             match notice.wait_completion_async().await {
                 Ok(()) => RequestOutcome::Acked,
@@ -93,22 +82,17 @@ impl Sender for V5Sender {
     }
 
     fn unsubscribe(&self, filter: &str) -> bool {
-        self.client.try_unsubscribe(filter).is_ok()
+        self.0.try_unsubscribe(filter).is_ok()
     }
 
     fn disconnect(&self) -> bool {
-        self.client.try_disconnect().is_ok()
+        self.0.try_disconnect().is_ok()
     }
 }
 
 impl Events for V5Events {
     fn next(&mut self) -> Pending<'_, Result<ConnectionEvent, ConnectionEnd>> {
-        Box::pin(async {
-            match self.events.poll().await {
-                Ok(event) => happened(event, self.max_qos),
-                Err(error) => Err(end(error)),
-            }
-        })
+        Box::pin(async { self.0.poll().await.map_err(end).and_then(happened) })
     }
 }
 
@@ -138,13 +122,6 @@ fn options(client: &ClientSettings<'_>) -> MqttOptions {
         options.set_transport(Transport::Tls(trust.client()));
     }
     options
-}
-
-fn qos(is_acknowledged: bool) -> QoS {
-    match is_acknowledged {
-        true => QoS::AtLeastOnce,
-        false => QoS::AtMostOnce,
-    }
 }
 
 fn last_will(will: &WillSettings<'_>, qos: QoS) -> LastWill {
@@ -188,18 +165,15 @@ fn is_of_commands(filter: &str) -> bool {
     filter.ends_with("/set") || filter.ends_with("/cmd")
 }
 
-fn happened(event: Event, max_qos: u8) -> Result<ConnectionEvent, ConnectionEnd> {
+fn happened(event: Event) -> Result<ConnectionEvent, ConnectionEnd> {
     Ok(match event {
         Event::Incoming(Packet::ConnAck(accepted)) => {
-            let offered = accepted.properties.as_ref().and_then(|all| all.max_qos);
-            if offered.is_some_and(|offered| offered < max_qos) {
-                return Err(ends::no_qos_1());
-            }
             let limits = accepted.properties.map(|properties| BrokerLimits {
                 packet_max_bytes: properties
                     .max_packet_size
                     .map_or(usize::MAX, |bytes| bytes as usize),
                 in_flight_max: properties.receive_max.map_or(usize::MAX, usize::from),
+                max_qos: properties.max_qos.unwrap_or(2),
                 retains: properties.retain_available != Some(0),
             });
             ConnectionEvent::Connected(limits.unwrap_or_default())

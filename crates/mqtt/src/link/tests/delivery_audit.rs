@@ -9,7 +9,7 @@ use std::{
 use tokio::time::{sleep, timeout};
 
 use super::{
-    super::rig::{PATIENCE, PersistentConsumer},
+    super::rig::{Consumer, PATIENCE},
     away, mqtt, online, publish_states, quick,
 };
 use crate::{
@@ -46,7 +46,7 @@ pub(super) struct DeliveryAudit {
     clock: Arc<AdjustableClock>,
     /// The state directory with the event log.
     _state: tempfile::TempDir,
-    consumer: PersistentConsumer,
+    consumer: Consumer,
     /// Number of the first track that the consumer can receive.
     first: u64,
     /// Number of the last track.
@@ -78,7 +78,7 @@ impl DeliveryAudit {
             publisher,
             clock,
             _state: state,
-            consumer: PersistentConsumer::on(port, EVENTS, protocol),
+            consumer: Consumer::persistent(port, EVENTS, protocol),
             first: 1,
             published: 0,
             received: Vec::new(),

@@ -9,7 +9,7 @@ use tokio::{
 };
 
 use super::{
-    super::rig::{Listener, RealBroker},
+    super::rig::{Consumer, RealBroker},
     PATIENCE, away,
     delivery_audit::DeliveryAudit,
     mqtt, online, publish_states, start,
@@ -18,7 +18,7 @@ use crate::{BrokerState, Publisher};
 
 /// A new subscriber receives the current value of every state.
 async fn all_is_right(broker: &RealBroker, publisher: &Publisher, count: u32) {
-    let mut later = Listener::on(broker.port, "spotter/edge1/#").await;
+    let mut later = Consumer::on(broker.port, "spotter/edge1/#").await;
     let mut states = HashMap::new();
     // An empty text is any value.
     let count = count.to_string();

@@ -2,16 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rumqttc::{AsyncClient, PublishOptions};
 use tokio::{
     join,
     time::{sleep, timeout},
 };
 
 use super::{
-    super::rig::{
-        Listener, PATIENCE, PersistentConsumer, RealBroker, ReceivedMessage, publish_as_other,
-    },
+    super::rig::{Consumer, PATIENCE, RealBroker, ReceivedMessage, publish_as_other},
     away, mqtt, online, scripted,
 };
 use crate::{
@@ -28,6 +25,7 @@ use spotter_state::OpenedEvents;
 
 const OWNER: &str = "spotter/hall/cam/gate/owner";
 const COUNT: &str = "spotter/hall/cam/gate/count/person";
+const NEWER_OWNER: &str = r#"{"v":1,"node":"edge2","epoch":18}"#;
 
 /// The node `edge1` of the fleet `hall`, which owns `gate` with epoch 17 as far as it knows.
 fn start(port: u16, clock: Arc<dyn Clock>) -> (Publisher, Arc<TestRights>) {
@@ -47,14 +45,8 @@ fn start(port: u16, clock: Arc<dyn Clock>) -> (Publisher, Arc<TestRights>) {
     (publisher, rights)
 }
 
-/// Publishes a retained message as another node.
-async fn publish(client: &AsyncClient, topic: &str, payload: &str) {
-    let retained = PublishOptions::at_least_once().retained();
-    client.publish(topic, payload, retained).await.unwrap();
-}
-
-async fn publish_newer_owner(client: &AsyncClient) {
-    publish(client, OWNER, r#"{"v":1,"node":"edge2","epoch":18}"#).await;
+fn publish_newer_owner(port: u16) {
+    publish_as_other(port, OWNER, NEWER_OWNER, true);
 }
 
 /// The node has received the newer owner. It attempts to connect until then: with a clock that does not move, it would wait.
@@ -72,7 +64,7 @@ async fn is_lost(publisher: &Publisher, rights: &TestRights) {
 }
 
 /// Publishes of the camera, then of the node, and returns what arrives before the latter.
-async fn heard_until_marker(publisher: &Publisher, live: &mut Listener) -> Vec<ReceivedMessage> {
+async fn heard_until_marker(publisher: &Publisher, live: &mut Consumer) -> Vec<ReceivedMessage> {
     publisher.publish(count(9));
     publisher.publish(happened(event("gate", 1, EventStep::New)));
     let at = WallTime::from_unix_millis(0);
@@ -106,7 +98,7 @@ async fn node_follows_a_newer_owner_of_the_broker() {
 /// The store is down from the start. The broker knows no owner, so the node publishes, until another one appears.
 async fn newer_owner_arrives_while_it_publishes() {
     let broker = RealBroker::open();
-    let mut live = Listener::on(broker.port, "spotter/#").await;
+    let mut live = Consumer::on(broker.port, "spotter/#").await;
     let (publisher, rights) = start(broker.port, Arc::new(SystemClock::new()));
     let first = loop {
         let heard = live.next().await;
@@ -121,10 +113,9 @@ async fn newer_owner_arrives_while_it_publishes() {
     );
     assert!(is_older(&live.until("count/person", "2").await));
 
-    publish_newer_owner(&live.client).await;
+    publish_newer_owner(broker.port);
     is_lost(&publisher, &rights).await;
-    live.until("owner", r#"{"v":1,"node":"edge2","epoch":18}"#)
-        .await;
+    live.until("owner", NEWER_OWNER).await;
     let heard = heard_until_marker(&publisher, &mut live).await;
     assert!(!heard.iter().any(is_older), "{heard:?}");
     assert_eq!(publisher.counters().not_owned, 2);
@@ -137,7 +128,7 @@ async fn newer_owner_follows_a_cut() {
     let clock = ManualClock::default();
     let (publisher, rights) = start(broker.port, Arc::new(clock.clone()));
     online(&publisher).await;
-    let mut live = Listener::on(broker.port, "spotter/hall/#").await;
+    let mut live = Consumer::on(broker.port, "spotter/hall/#").await;
     while publisher.counters().states_acked < 4 {
         clock.advance(Duration::from_millis(100));
         sleep(Duration::from_millis(10)).await;
@@ -148,9 +139,9 @@ async fn newer_owner_follows_a_cut() {
     publisher.publish(count(3));
     // It sends nothing of the camera, whenever it connects: the clock does not move on.
     broker.restart();
-    let mut live = Listener::on(broker.port, "spotter/#").await;
-    publish_newer_owner(&live.client).await;
-    publish(&live.client, COUNT, "5").await;
+    let mut live = Consumer::on(broker.port, "spotter/#").await;
+    publish_newer_owner(broker.port);
+    publish_as_other(broker.port, COUNT, "5", true);
     live.until("count/person", "5").await;
     is_lost(&publisher, &rights).await;
     for _ in 0..20 {
@@ -159,26 +150,22 @@ async fn newer_owner_follows_a_cut() {
     }
     let heard = heard_until_marker(&publisher, &mut live).await;
     assert!(!heard.iter().any(is_older), "{heard:?}");
-    let mut later = Listener::on(broker.port, "spotter/hall/cam/gate/+").await;
+    let mut later = Consumer::on(broker.port, "spotter/hall/cam/gate/+").await;
     assert!(later.next().await.payload.contains("edge2"));
 }
 
 /// With MQTT 3.1.1: the newer owner is retained before the node connects, or published later.
 async fn newer_owner_at_a_broker_of_another_make() {
-    let publish = |port: u16| {
-        let owner = r#"{"v":1,"node":"edge2","epoch":18}"#;
-        publish_as_other(port, OWNER, owner, true);
-    };
     for is_retained_before in [true, false] {
         let broker = RealBroker::nats();
-        let mut counts = PersistentConsumer::on(broker.port, COUNT, "311");
+        let mut counts = Consumer::persistent(broker.port, COUNT, "311");
         if is_retained_before {
-            publish(broker.port);
+            publish_newer_owner(broker.port);
         }
         let (publisher, rights) = start(broker.port, Arc::new(SystemClock::new()));
         if !is_retained_before {
             assert_eq!(counts.next().await.payload, "2");
-            publish(broker.port);
+            publish_newer_owner(broker.port);
         }
         is_lost(&publisher, &rights).await;
         publisher.publish(count(9));

@@ -5,7 +5,7 @@
 use tokio::{join, time::timeout};
 
 use super::{
-    super::rig::{PersistentConsumer, RealBroker, publish_as_other},
+    super::rig::{Consumer, RealBroker, publish_as_other},
     COUNT, INFO, PATIENCE, STATUS,
     delivery_audit::DeliveryAudit,
     mqtt, online, publish_states, start, stop,
@@ -17,7 +17,7 @@ use crate::{
 
 /// The retained message of the topic.
 async fn is_retained(broker: &RealBroker, topic: &str, payload: Option<&str>) -> bool {
-    let mut later = PersistentConsumer::on(broker.port, topic, "311");
+    let mut later = Consumer::persistent(broker.port, topic, "311");
     later.until(topic, payload).await.retain
 }
 
@@ -49,7 +49,7 @@ async fn events_over_its_deaths() {
 async fn states_detections_and_commands() {
     let mut broker = RealBroker::nats();
     let settings = mqtt(broker.port);
-    let mut live = PersistentConsumer::on(broker.port, "spotter/#", "311");
+    let mut live = Consumer::persistent(broker.port, "spotter/#", "311");
     let (publisher, task) = start(&settings);
     let mut inbox = publisher.take_inbound().unwrap();
     publisher.listen(vec!["spotter/edge1/cam/+/+/set".into()]);
@@ -58,7 +58,7 @@ async fn states_detections_and_commands() {
     assert_eq!(online(&publisher).await, is_old);
 
     // The consumer receives the birth message and the states, live and retained.
-    live.until(STATUS, Some("online")).await;
+    live.until(STATUS, "online").await;
     assert!(is_retained(&broker, INFO, None).await);
     assert!(is_retained(&broker, COUNT, Some("2")).await);
     // The consumer receives a detection, which is not retained.
@@ -72,15 +72,15 @@ async fn states_detections_and_commands() {
     assert!(inbound.payload == b"0.5" && !inbound.retained);
     // The publisher corrects a late will.
     publish_as_other(broker.port, STATUS, "offline", true);
-    live.until(STATUS, Some("offline")).await;
-    live.until(STATUS, Some("online")).await;
+    live.until(STATUS, "offline").await;
+    live.until(STATUS, "online").await;
 
     // The broker is killed and restarts without its store.
     drop(live);
     broker.lose_everything();
     publisher.publish(count(9));
-    let mut later = PersistentConsumer::on(broker.port, STATUS, "311");
-    later.until(STATUS, Some("online")).await;
+    let mut later = Consumer::persistent(broker.port, STATUS, "311");
+    later.until(STATUS, "online").await;
     assert!(is_retained(&broker, INFO, None).await);
     assert!(is_retained(&broker, COUNT, Some("9")).await);
     publish_as_other(broker.port, topic, "1", false);
@@ -90,10 +90,10 @@ async fn states_detections_and_commands() {
     // The broker publishes the will of a publisher that ended without DISCONNECT.
     task.abort();
     _ = task.await;
-    later.until(STATUS, Some("offline")).await;
+    later.until(STATUS, "offline").await;
     // A publisher that stops publishes `offline` itself.
     let (publisher, task) = start(&settings);
-    later.until(STATUS, Some("online")).await;
+    later.until(STATUS, "online").await;
     stop(publisher, task).await;
-    later.until(STATUS, Some("offline")).await;
+    later.until(STATUS, "offline").await;
 }
