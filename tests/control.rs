@@ -10,7 +10,7 @@
 #[allow(dead_code, reason = "each test file uses a part of it")]
 mod support;
 
-use std::{fs, path::PathBuf, sync::Arc};
+use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
 
 use serde_json::{Value, json};
 use spotter_core::SystemClock;
@@ -34,18 +34,22 @@ const MODES: &str = "[mode.night.camera.gate]\nrate = 8\nprompt.ball.text = \"ro
 
 struct Site {
     directory: tempfile::TempDir,
-    address: std::net::SocketAddr,
-    page: std::net::SocketAddr,
+    address: SocketAddr,
+    page: SocketAddr,
     _broker: spotter_street::broker::Mosquitto,
     consumer: Consumer,
 }
 
 impl Site {
     fn new() -> Self {
+        Self::heard_by(Consumer::on)
+    }
+
+    fn heard_by(consumer: fn(SocketAddr) -> Consumer) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let address = free_address();
         let broker = broker(address, "");
-        let consumer = Consumer::on(address);
+        let consumer = consumer(address);
         Self {
             directory,
             address,
@@ -507,4 +511,71 @@ fn a_reload_changes_what_changed_and_nothing_else() {
     assert_eq!(info["value"]["boot"], boot, "it is the same run");
     assert_eq!(site.health("gate")["since_ms"], connected[0]);
     program.terminate().expect_balanced();
+}
+
+/// What is announced to Home Assistant, and what is cleared while the daemon runs and at the next start.
+#[test]
+fn removed_cameras_and_prompts_leave_no_topics() {
+    let site = Site::heard_by(Consumer::on_all);
+    let record = |of: &str| format!("homeassistant/device/spotter_edge1{of}/config");
+    let of = |topic: &str| format!("spotter/edge1/cam/{topic}");
+    let program = site.start(&[GATE, YARD]);
+    // Something is known of it, which is not any more when it goes.
+    site.consumer
+        .wait_for("yard/count/ball", |payload| payload != "None");
+    let left = retained(site.address);
+    let yard: Vec<_> = left.keys().filter(|topic| topic.contains("yard")).collect();
+    for topic in [record("_yard"), of("yard/count/ball"), of("yard/rate")] {
+        assert!(yard.contains(&&topic), "{topic}: {yard:?}");
+    }
+    // What Home Assistant reads and what it sets is there: each entity's state is at a topic that holds something.
+    let device = &left[&record("_gate")];
+    for topic in ["count/ball", "enabled", "prompt/ball/text"] {
+        let topic = of(&format!("gate/{topic}"));
+        assert!(device.contains(&topic), "{topic}: {device}");
+        assert!(!left[&topic].is_empty());
+    }
+
+    // A temporary prompt has no entities, and its topics are cleared afterwards.
+    let hat = json!({"id": "hat", "detect": "hat"});
+    site.ask(json!({"op": "prompt_add", "cam": "gate", "prompt": hat}));
+    site.consumer
+        .wait_for("gate/count/hat", |payload| payload == "None");
+    let from = site.consumer.now();
+    site.ask(json!({"op": "prompt_del", "cam": "gate", "prompt": "hat"}));
+    site.consumer
+        .wait_after(from, "gate/count/hat", str::is_empty);
+
+    // A camera is removed: all its topics are cleared, and with them its device in Home Assistant.
+    let from = site.consumer.now();
+    site.write(&[GATE]);
+    program.signal("HUP");
+    for topic in &yard {
+        site.consumer.wait_after(from, topic, str::is_empty);
+    }
+    assert_eq!(&retained(site.address)[&record("_gate")], device);
+
+    // Home Assistant restarts: the records are published again.
+    let from = site.consumer.now();
+    publish(site.address, "homeassistant/status", "online", &[]);
+    for topic in [record(""), record("_gate")] {
+        site.consumer
+            .wait_after(from, &topic, |payload| payload.contains("state_topic"));
+    }
+    program.terminate().expect(DONE);
+    let left = retained(site.address);
+    let stale = |topic: &&String| topic.contains("yard") || topic.contains("hat");
+    assert_eq!(left.keys().filter(stale).count(), 0, "{left:#?}");
+    assert!(left.contains_key(&record("_gate")) && left["spotter/edge1/status"] == "offline");
+
+    // A camera is removed while Spotter is stopped.
+    let from = site.consumer.now();
+    let program = site.start(&[ROOF]);
+    for topic in [record("_gate"), of("gate/count/ball")] {
+        site.consumer.wait_after(from, &topic, str::is_empty);
+    }
+    program.terminate().expect(DONE);
+    let left = retained(site.address);
+    let is_of_gate = |topic: &String| topic.contains("/gate/") || topic.contains("_gate/");
+    assert!(!left.keys().any(is_of_gate), "{left:#?}");
 }
