@@ -254,7 +254,9 @@ impl Member {
             }
             StoreEvent::Disconnected { reason } => {
                 self.state.certainty.disconnected();
-                let trouble = format!("{reason}; this node keeps its cameras");
+                let own_name = "this node keeps its cameras";
+                let then = self.name_trouble.as_deref().unwrap_or(own_name);
+                let trouble = format!("{reason}; {then}");
                 self.send(MemberEvent::Trouble(Some(trouble))).await;
             }
             StoreEvent::List(list) => self.send(MemberEvent::List(list)).await,

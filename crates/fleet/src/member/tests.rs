@@ -244,7 +244,7 @@ async fn node_without_a_store_goes_on_with_its_last_cameras() {
 
 #[tokio::test]
 async fn second_machine_with_one_name_owns_nothing() {
-    let server = NatsServer::start();
+    let mut server = NatsServer::start();
     let mut first = Running::start(&server, "a", 3).await;
     all_watched(&mut [&mut first], 3).await;
     let other = MemberSettings {
@@ -259,6 +259,15 @@ async fn second_machine_with_one_name_owns_nothing() {
     let text = "machine machine of a has this node's name; give each box its own node.name";
     let taken = MemberEvent::Trouble(Some(text.into()));
     assert_eq!(second.count(|event| *event == taken), 1);
+    // Without the store, it does not say that it keeps cameras.
+    server.end();
+    let is_taken = |trouble: &String| trouble.ends_with(&format!("; {text}"));
+    let says_so =
+        |event: &MemberEvent| matches!(event, MemberEvent::Trouble(Some(it)) if is_taken(it));
+    second.until(says_so).await;
+    server.begin(&["-js"]);
+    second.until(|event| *event == taken).await;
+    settled(&mut [&mut first, &mut second]).await;
     first.member.abort();
     let epochs = std::mem::take(&mut first.own);
     all_watched(&mut [&mut second], 3).await;
