@@ -11,7 +11,7 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
-        mpsc::{self, Receiver, RecvTimeoutError, Sender},
+        mpsc::{self, RecvTimeoutError, Sender},
     },
     thread,
     time::Duration,
@@ -55,16 +55,15 @@ impl Gauge {
     /// Begins to read the GPU that the driver calls `uuid`, so often; `None` when NVML is not there or does not know it, and the
     /// machine is no Jetson. Blocks until it has named the card.
     pub fn start(uuid: &str, every: Duration, clock: Arc<dyn Clock>) -> Option<Self> {
+        let ((named, card), (stop, stopped)) = (mpsc::channel(), mpsc::channel());
         let (uuid, readings) = (uuid.to_owned(), Readings::default());
         let noted = Arc::clone(&readings);
-        let ((named, card), (stop, stopped)) = (mpsc::channel(), mpsc::channel());
         let body = move || {
-            let watched = watch(&uuid, &named, |read| {
-                note_until(&stopped, every, || {
-                    note(&noted, clock.now(), read());
-                });
-            });
-            if let Err(error) = watched {
+            let on_reading = |strain| {
+                note(&noted, clock.now(), strain);
+                stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout)
+            };
+            if let Err(error) = watch(&uuid, &named, on_reading) {
                 tracing::debug!(uuid, %error, "no figures of the GPU from its driver");
             }
         };
@@ -89,29 +88,25 @@ impl Gauge {
     }
 }
 
-/// Names the card, and hands on how it is read.
+/// Names the card, then reads it for as long as `on_reading` returns true. The error says why there is neither NVML nor a Jetson.
 fn watch(
     uuid: &str,
     named: &Sender<GpuCard>,
-    on: impl FnOnce(&dyn Fn() -> Strain),
-) -> Result<(), NvmlError> {
+    on_reading: impl Fn(Strain) -> bool,
+) -> Result<(), String> {
     let tegra = TegraGpu::find(Path::new("/"));
-    let of_tegra = || tegra.as_ref().map(TegraGpu::strain).unwrap_or_default();
     let nvml = Nvml::builder().lib_path(LIBRARY.as_ref()).init();
-    let opened = nvml.as_ref().map(|nvml| card_of(nvml, uuid));
+    let opened = nvml.as_ref().map_err(ToString::to_string);
+    let opened = opened.and_then(|nvml| card_of(nvml, uuid).map_err(|error| error.to_string()));
+    let (device, card) = match opened {
+        Err(error) if tegra.is_none() => return Err(error),
+        opened => opened.ok().unzip(),
+    };
     // The caller waits for the card.
-    match opened {
-        Ok(Ok((device, card))) => {
-            let _ = named.send(card);
-            on(&|| strain(&device).or(&of_tegra()));
-        }
-        Ok(Err(_)) | Err(_) if tegra.is_some() => {
-            let _ = named.send(GpuCard::default());
-            on(&of_tegra);
-        }
-        Ok(Err(error)) => return Err(error),
-        Err(_) => nvml.map(drop)?,
-    }
+    let _ = named.send(card.unwrap_or_default());
+    let of_driver = || device.as_ref().map(strain).unwrap_or_default();
+    let of_tegra = || tegra.as_ref().map(TegraGpu::strain).unwrap_or_default();
+    while on_reading(of_driver().or(&of_tegra())) {}
     Ok(())
 }
 
@@ -163,16 +158,6 @@ fn strain(device: &Device<'_>) -> Strain {
             .memory_info()
             .ok()
             .map(|memory| memory.used as f64 / MIB),
-    }
-}
-
-/// Does something again and again until the other end is closed.
-fn note_until(stopped: &Receiver<()>, every: Duration, mut note: impl FnMut()) {
-    loop {
-        note();
-        if stopped.recv_timeout(every) != Err(RecvTimeoutError::Timeout) {
-            return;
-        }
     }
 }
 

@@ -53,24 +53,20 @@ impl Signals {
 
     /// Waits for the next request. May be cancelled and called again.
     pub async fn next(&mut self) -> OperatorSignal {
-        loop {
-            tokio::select! {
-                _ = self.interrupt.recv() => {}
-                _ = self.terminate.recv() => {}
-                _ = self.hangup.recv() => return OperatorSignal::Reload,
-            }
-            if let Some(request) = self.stop() {
-                return request;
-            }
-        }
+        self.next_of(true).await
     }
 
     /// Waits until a stop is asked for. A reload that is asked for meanwhile is kept for [`next`](Self::next).
     pub async fn next_stop(&mut self) -> OperatorSignal {
+        self.next_of(false).await
+    }
+
+    async fn next_of(&mut self, reloads: bool) -> OperatorSignal {
         loop {
             tokio::select! {
                 _ = self.interrupt.recv() => {}
                 _ = self.terminate.recv() => {}
+                _ = self.hangup.recv(), if reloads => return OperatorSignal::Reload,
             }
             if let Some(request) = self.stop() {
                 return request;
