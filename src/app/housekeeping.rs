@@ -1,6 +1,6 @@
 //! The figures of the daemon: once a second for the status page, metrics and health; every ten seconds as `stats`; at the end.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use super::{
     engine_usage::Batches,
@@ -28,8 +28,6 @@ const GAUGED_EVERY: Duration = Duration::from_secs(2);
 const LATENCY_SPAN: Duration = Duration::from_secs(60);
 /// Values that a window keeps.
 const WINDOW_VALUES: usize = 8192;
-/// Looks per second are a mean over this many seconds.
-const RATE_TICKS: usize = 10;
 
 /// Collects figures and publishes them. The last stage, so that the figures of the others are there.
 pub struct Housekeeping {
@@ -49,8 +47,7 @@ pub struct Housekeeping {
     over_budget: bool,
     process: ProcessMeter,
     cpu_pct: Option<f64>,
-    /// Analysed frames at the last ticks.
-    looked: VecDeque<(Mono, u64)>,
+    looks_per_s: Option<f64>,
     gauge: Option<GaugedGpu>,
 }
 
@@ -101,7 +98,7 @@ impl Housekeeping {
             over_budget: false,
             process: ProcessMeter::default(),
             cpu_pct: None,
-            looked: VecDeque::new(),
+            looks_per_s: None,
             gauge: None,
         }
     }
@@ -120,16 +117,12 @@ impl Housekeeping {
 
     /// Completes what other stages said of the node.
     fn fill_node(&mut self, status: &mut Status, now: Mono) {
-        if self.looked.len() > RATE_TICKS {
-            self.looked.pop_front();
-        }
-        self.looked.push_back((now, frames(status).looked));
         let [total_p95_ms] = self.total.percentiles(now, [0.95]);
         let named = self.named.clone();
         let node = &mut status.node;
         (node.name, node.version, node.model) = (named.name, named.version, named.model);
         node.uptime_s = now.since(self.started).as_secs();
-        node.looks_per_s = looks_per_s(&self.looked);
+        node.looks_per_s = self.looks_per_s;
         node.total_p95_ms = total_p95_ms;
         node.rss_mib = process::resident_mib();
         node.cpu_pct = self.cpu_pct;
@@ -142,9 +135,8 @@ impl Housekeeping {
         let seconds = now.since(self.previous.at).as_secs_f64();
         let frames = frames(status);
         let before = std::mem::replace(&mut self.previous.frames, frames);
-        let per_second = |now: u64, before: u64| {
-            (now.saturating_sub(before) as f64 / seconds * 10.0).round() / 10.0
-        };
+        let frames_analysed_ps = per_second(frames.looked, before.looked, seconds);
+        self.looks_per_s = Some(frames_analysed_ps);
         let [p50, p95, p99] = self.total.percentiles(now, [0.5, 0.95, 0.99]);
         let [e2e_p95] = self.end_to_end.percentiles(now, [0.95]);
         self.check_budget(p95, budget);
@@ -162,10 +154,10 @@ impl Housekeeping {
             uptime_s: now.since(self.started).as_secs(),
             cams_online: online.count() as u32,
             cams_total: status.cameras.len() as u32,
-            frames_in_ps: per_second(frames.arrived, before.arrived),
-            frames_analysed_ps: per_second(frames.looked, before.looked),
-            frames_late_ps: per_second(frames.late, before.late),
-            frames_gated_ps: per_second(frames.gated, before.gated),
+            frames_in_ps: per_second(frames.arrived, before.arrived, seconds),
+            frames_analysed_ps,
+            frames_late_ps: per_second(frames.late, before.late, seconds),
+            frames_gated_ps: per_second(frames.gated, before.gated, seconds),
             lat_total_p50_ms: p50,
             lat_total_p95_ms: p95,
             lat_total_p99_ms: p99,
@@ -246,10 +238,8 @@ impl Stage for Housekeeping {
         }
     }
 
-    fn apply(&mut self, change: &ConfigChange, context: &mut StageContext<'_>) {
-        if !change.is_empty() {
-            self.handles.board.change(context.config.cameras());
-        }
+    fn apply(&mut self, change: &ConfigChange, _context: &mut StageContext<'_>) {
+        self.handles.board.apply(change);
     }
 
     fn tick(&mut self, context: &mut StageContext<'_>) {
@@ -285,18 +275,15 @@ pub fn named(config: &Config, card: &ModelCard) -> NodeStatus {
     }
 }
 
-/// A mean of the ticks; `None` for less than two.
-fn looks_per_s(looked: &VecDeque<(Mono, u64)>) -> Option<f64> {
-    let ((first, before), (last, looked)) = looked.front().zip(looked.back())?;
-    let seconds = last.since(*first).as_secs_f64();
-    (seconds > 0.0).then(|| looked.saturating_sub(*before) as f64 / seconds)
+/// To a tenth; 0 when the sum has shrunk.
+fn per_second(now: u64, before: u64, seconds: f64) -> f64 {
+    (now.saturating_sub(before) as f64 / seconds * 10.0).round() / 10.0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    // Faults: H10.
     #[test]
     fn budget_is_exceeded_above_it_and_met_by_silence() {
         let is_over = |p95_ms| is_over_budget(p95_ms, Duration::from_millis(250));
@@ -304,14 +291,10 @@ mod tests {
         assert!(!is_over(Some(250.0)) && !is_over(None));
     }
 
+    // Faults: H10.
     #[test]
     fn looks_per_second_survive_a_sum_that_shrinks() {
-        let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
-        let mut looked = VecDeque::from([(at(0), 100)]);
-        assert_eq!(looks_per_s(&looked), None);
-        looked.push_back((at(1), 110));
-        assert_eq!(looks_per_s(&looked), Some(10.0));
-        looked.push_back((at(2), 40));
-        assert_eq!(looks_per_s(&looked), Some(0.0));
+        assert_eq!(per_second(110, 85, 10.0), 2.5);
+        assert_eq!(per_second(40, 110, 10.0), 0.0);
     }
 }

@@ -18,7 +18,7 @@ use crate::{
     metrics::{self, LatencyHistograms},
     status::{CameraStatus, PromptCost, Status},
 };
-use spotter_config::CameraConfig;
+use spotter_config::{CameraConfig, ConfigChange};
 use spotter_core::{
     CameraId, Clock, Detection, Frame, Latency, Mono, Picture, PromptId, PromptState, STAGES,
 };
@@ -92,18 +92,16 @@ impl Board {
         }
     }
 
-    /// Replaces the cameras; looks of a camera with the same id are kept.
-    pub fn change(&self, cameras: &[CameraConfig]) {
+    /// Looks of a camera that stays are kept; a new one is shown after the others.
+    pub fn apply(&self, change: &ConfigChange) {
         let mut state = self.lock();
-        let mut before = std::mem::take(&mut state.cameras);
-        let board = |camera: &CameraConfig| {
-            let index = before.iter().position(|board| *board.id() == camera.id);
-            let mut board =
-                index.map_or_else(|| CameraBoard::new(camera), |at| before.swap_remove(at));
-            board.configure(camera);
-            board
-        };
-        state.cameras = cameras.iter().map(board).collect();
+        for (id, change) in change.cameras() {
+            match (change.camera(), state.camera(id)) {
+                (Some(camera), Some(board)) => board.configure(camera),
+                (Some(camera), None) => state.cameras.push(CameraBoard::new(camera)),
+                (None, _) => state.cameras.retain(|board| board.id() != id),
+            }
+        }
     }
 
     /// Once a second: the daemon's figures. The order of their cameras does not matter.

@@ -180,7 +180,7 @@ fn zones_lines_and_counts_follow_a_reload() {
     cameras[0].lines.push(door.clone());
     cameras[0].zones.push(drive.clone());
     cameras[0].prompts[0].lines.push(door.id.clone());
-    board.change(&cameras);
+    board.apply(&ConfigChange::between(&self::cameras(), &cameras));
     let [into, out] = DirectionId::in_and_out();
     let count = PromptState::LineCount {
         line: door.id.clone(),
@@ -195,6 +195,11 @@ fn zones_lines_and_counts_follow_a_reload() {
     );
     let counts = &looks.prompts[0].lines[&door.id];
     assert_eq!((counts[&into], counts[&out]), (0, 3));
-    board.change(&self::cameras());
+    let before = self::cameras();
+    board.apply(&ConfigChange::between(&cameras, &before));
     assert_eq!(shown(&board).prompts[0].lines.len(), 0);
+    board.apply(&ConfigChange::between(&before, &before[1..]));
+    board.apply(&ConfigChange::between(&before[1..], &before));
+    let ids = board.status(false).cameras.into_iter().map(|it| it.id);
+    assert_eq!(Vec::from_iter(ids), ["yard", "gate"]);
 }
