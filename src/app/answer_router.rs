@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     line_counts,
-    notice::{CameraSwitch, StageNotice},
+    notice::StageNotice,
     snapshot::Mark,
     snapshots::{FinishedSnapshot, Snapshots},
     stage::{Handles, Stage, StageContext, StageFuture},
@@ -114,18 +114,14 @@ impl AnswerRouter {
     }
 
     /// When a camera is off, its states are unknown and answers of looks in flight are ignored.
-    fn switch(&mut self, switched: &CameraSwitch) -> Vec<PromptChange> {
-        match switched {
-            CameraSwitch::On(camera) => {
-                self.tracker.resume(camera);
-                Vec::new()
-            }
-            CameraSwitch::Off(camera) => {
-                self.found.retain(|(of, _), _| of != camera);
-                let wall = self.handles.clock.wall();
-                self.tracker.suspend(camera, EndReason::Disabled, wall)
-            }
+    fn switch(&mut self, camera: &CameraId, is_on: bool) -> Vec<PromptChange> {
+        if is_on {
+            self.tracker.resume(camera);
+            return Vec::new();
         }
+        self.found.retain(|(of, _), _| of != camera);
+        let wall = self.handles.clock.wall();
+        self.tracker.suspend(camera, EndReason::Disabled, wall)
     }
 
     /// The engine of these cameras is lost, with their looks in flight. Their events end, and their states are unknown until the next
@@ -162,15 +158,9 @@ impl AnswerRouter {
 
     /// Publishes a snapshot, or logs why there is none. Returns a notice of it if it is that of an event.
     fn publish_snapshot(&self, snapshot: FinishedSnapshot) -> Option<StageNotice> {
-        let (update, track) = self.snapshots.update(snapshot)?;
-        let picture = match (&update, track) {
-            (Update::Snapshot { jpeg, .. }, Some(track)) => {
-                Some(StageNotice::PictureTaken(track, Arc::clone(jpeg)))
-            }
-            _ => None,
-        };
+        let (update, of_event) = self.snapshots.update(snapshot)?;
         self.handles.publisher.publish(update);
-        picture
+        of_event.map(|(track, jpeg)| StageNotice::PictureTaken(track, jpeg))
     }
 
     /// Publishes the detection of an answer and what it changed. Returns the marks of its objects for a snapshot.
@@ -271,7 +261,7 @@ impl Stage for AnswerRouter {
             StageNotice::HandingOver(camera) => return self.hand_over(camera),
             // With the last one the run ends, and so do all events.
             StageNotice::EngineLost(loss) if !loss.is_last => self.lose(&loss.cameras),
-            StageNotice::CameraSwitched(switched) => self.switch(switched),
+            StageNotice::CameraSwitched { camera, is_on } => self.switch(camera, *is_on),
             StageNotice::LineReset(camera, line) => {
                 self.tracker
                     .reset_line(camera, line, self.handles.clock.wall())

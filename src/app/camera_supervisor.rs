@@ -8,7 +8,7 @@ use tokio::{sync::watch, task::JoinSet};
 
 use self::health_report::{HealthDigest, HealthReason, health_message};
 use super::{
-    notice::{CameraSwitch, LookSwitch, StageNotice},
+    notice::StageNotice,
     stage::{Handles, Stage, StageContext, StageFuture},
     status,
 };
@@ -45,8 +45,6 @@ struct SupervisedCamera {
     health: watch::Receiver<Health>,
     /// Why the configuration has it off now.
     off: Option<Off>,
-    /// The last request to its ingest task.
-    is_enabled: bool,
     /// It has triggers, none of them is active, and no look is requested.
     is_waiting: bool,
     /// The last state that [`switched`](Self::switched) reported.
@@ -116,13 +114,6 @@ impl CameraSupervisor {
         }
     }
 
-    /// Why the process has to be restarted; `None` while it can continue.
-    pub fn too_many_abandoned(&self) -> Option<String> {
-        let abandoned = |watched: &SupervisedCamera| watched.health.borrow().abandoned;
-        let cameras = self.cameras.iter();
-        too_many_abandoned(cameras.map(|watched| (&watched.camera.id, abandoned(watched))))
-    }
-
     /// One line for each camera that should stream and does not, or of whose frames no strips can be made. A camera that its schedule
     /// has switched off and a file that has ended are not among them.
     pub fn troubles(&self) -> impl Iterator<Item = String> {
@@ -154,14 +145,11 @@ impl Stage for CameraSupervisor {
     fn hear(&mut self, notice: &mut StageNotice, context: &mut StageContext<'_>) {
         match notice {
             // The connection stays.
-            StageNotice::LookSwitched(LookSwitch { camera, looks }) => {
-                let switched = self.find(camera).and_then(|watched| {
+            StageNotice::LookSwitched(camera, looks) => {
+                if let Some(watched) = self.find(camera) {
                     let is_looked_at = *looks != TriggeredLooks::None;
                     watched.is_waiting = !is_looked_at && !watched.camera.triggers.is_empty();
-                    watched.switched()
-                });
-                if let Some(switched) = switched {
-                    context.say(StageNotice::CameraSwitched(switched));
+                    context.say_all(watched.switched());
                 }
             }
             StageNotice::ReconnectAsked(camera) => {
@@ -203,9 +191,7 @@ impl Stage for CameraSupervisor {
         for camera in &mut self.cameras {
             camera.follow_schedule(context.wall);
             camera.publish_health(&self.handles.publisher, context.now);
-            if let Some(switched) = camera.switched() {
-                context.say(StageNotice::CameraSwitched(switched));
-            }
+            context.say_all(camera.switched());
             let mut its = counters.iter();
             let its = its.find(|(id, _)| *id == camera.camera.id);
             context.status.cameras.push(CameraStatus {
@@ -215,7 +201,9 @@ impl Stage for CameraSupervisor {
         }
         context.status.removed = sampler.removed_counters();
         context.status.troubles.extend(self.troubles());
-        if let Some(why) = self.too_many_abandoned() {
+        let cameras = self.cameras.iter();
+        let abandoned = cameras.map(|it| (&it.camera.id, it.health.borrow().abandoned));
+        if let Some(why) = too_many_abandoned(abandoned) {
             context.say(StageNotice::End(Err(anyhow::Error::msg(why))));
         }
     }
@@ -239,7 +227,6 @@ impl SupervisedCamera {
             health: handle.health(),
             handle,
             off: None,
-            is_enabled: true,
             is_waiting: !camera.triggers.is_empty(),
             was_on: true,
             has_warned_of_gop: false,
@@ -272,41 +259,34 @@ impl SupervisedCamera {
     fn follow_schedule(&mut self, now: WallTime) {
         let schedule = self.camera.schedule.as_ref();
         let covered = schedule.is_none_or(|schedule| schedule.covers(now));
-        self.off = match (self.camera.enabled, covered) {
+        let off = match (self.camera.enabled, covered) {
             (false, _) => Some(Off::SwitchedOff),
             (true, false) => Some(Off::Schedule),
             (true, true) => None,
         };
-        self.enable(self.off.is_none());
-    }
-
-    fn enable(&mut self, wanted: bool) {
-        if wanted != self.is_enabled {
-            self.is_enabled = wanted;
-            self.handle.set_enabled(wanted);
+        if off != self.off {
+            self.off = off;
+            self.handle.set_enabled(off.is_none());
         }
     }
 
     /// Whether it was switched since the last call, by its triggers too. Off is reported at once, on when the ingest task has begun to connect.
-    fn switched(&mut self) -> Option<CameraSwitch> {
-        let is_streamed = self.is_enabled && self.health.borrow().phase.is_meant_to_stream();
+    fn switched(&mut self) -> Option<StageNotice> {
+        let is_streamed = self.off.is_none() && self.health.borrow().phase.is_meant_to_stream();
         let is_on = is_streamed && !self.is_waiting;
         if is_on == self.was_on {
             return None;
         }
         self.was_on = is_on;
-        let switched = match is_on {
-            true => CameraSwitch::On,
-            false => CameraSwitch::Off,
-        };
-        Some(switched(self.camera.id.clone()))
+        let camera = self.camera.id.clone();
+        Some(StageNotice::CameraSwitched { camera, is_on })
     }
 
     /// Publishes status and health if they changed.
     fn publish_health(&mut self, publisher: &Publisher, now: Mono) {
         let health = self.health.borrow_and_update().clone();
         // Switched on, and the ingest task has not begun yet: its health would show a camera that is off without a reason.
-        if self.is_enabled && health.phase == Phase::Disabled {
+        if self.off.is_none() && health.phase == Phase::Disabled {
             return;
         }
         let reason = self.reason(&health);
@@ -314,10 +294,10 @@ impl SupervisedCamera {
         if !published.is_due_after(self.published.as_ref()) {
             return;
         }
-        let (camera, online) = (self.camera.id.clone(), self.is_online());
+        let camera = self.camera.id.clone();
         publisher.publish(Update::CameraStatus {
             camera: camera.clone(),
-            online,
+            online: health.phase == Phase::Streaming,
         });
         publisher.publish(Update::Health {
             camera,
@@ -338,15 +318,8 @@ impl SupervisedCamera {
         }
     }
 
-    fn is_online(&self) -> bool {
-        self.health.borrow().phase == Phase::Streaming
-    }
-
     fn reason(&self, health: &Health) -> Option<HealthReason> {
-        match (health.phase, &self.no_strips) {
-            (Phase::Streaming, no_strips) => no_strips.as_deref().map(HealthReason::no_strips),
-            _ => HealthReason::of(health, self.off),
-        }
+        HealthReason::of(health, self.off, self.no_strips.as_deref())
     }
 
     /// Why there are no strips. A camera that has just connected fills them first.
@@ -388,6 +361,7 @@ impl SupervisedCamera {
     }
 }
 
+/// Why the process has to be restarted; `None` while it can continue.
 fn too_many_abandoned<'a>(cameras: impl Iterator<Item = (&'a CameraId, u32)>) -> Option<String> {
     let left: Vec<_> = cameras.filter(|(_, abandoned)| *abandoned > 0).collect();
     let sum: u32 = left.iter().map(|(_, abandoned)| abandoned).sum();

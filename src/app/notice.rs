@@ -26,9 +26,10 @@ pub enum StageNotice {
     /// ONVIF events: the source of a trigger says something. Triggers.
     Signalled(TriggerCall),
     /// Triggers: a camera is looked at from now on, or not. Cameras.
-    LookSwitched(LookSwitch),
-    /// Cameras: one is on or off. Answers.
-    CameraSwitched(CameraSwitch),
+    LookSwitched(CameraId, TriggeredLooks),
+    /// Cameras: one is on, or off: by a command or the schedule, because its file has ended, or because none of its triggers is active. A lost
+    /// connection is neither. Answers.
+    CameraSwitched { camera: CameraId, is_on: bool },
     /// Cameras: the session of one that was removed is closed. Fleet.
     SessionClosed(CameraId),
     /// Answers: the picture of the event of a track, a JPEG. Webhooks.
@@ -84,21 +85,6 @@ pub struct EngineLoss {
     pub reason: String,
     /// No engine is left.
     pub is_last: bool,
-}
-
-/// A camera was switched on or off. A lost connection is neither.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CameraSwitch {
-    On(CameraId),
-    /// By a command or the schedule, because its file has ended, or because none of its triggers is active.
-    Off(CameraId),
-}
-
-/// These looks of a camera are taken from now on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LookSwitch {
-    pub camera: CameraId,
-    pub looks: TriggeredLooks,
 }
 
 /// The file as it was read, and the commands that asked for it.

@@ -148,7 +148,7 @@ fn value(body: &AnswerBody) -> Result<ReplyValue, Refusal> {
 mod tests {
     use super::*;
     use crate::app::testing;
-    use spotter_core::{Answer, Look, ScoreSource, StageTimes};
+    use spotter_core::{Frame, ScoreSource};
 
     fn at(seconds: u64) -> Mono {
         Mono::default().after(Duration::from_secs(seconds))
@@ -158,17 +158,8 @@ mod tests {
         CameraId::new("gate").unwrap()
     }
 
-    fn look(prompts: Vec<Arc<Prompt>>) -> Look {
-        Look {
-            moved: None,
-            strips: Vec::new(),
-            frame: testing::frame(&gate(), 1, at(1)),
-            prompts,
-            start_by: at(2),
-            answer_by: at(3),
-            in_pieces: false,
-            token: spotter_core::LookToken::default(),
-        }
+    fn frame() -> Frame {
+        testing::frame(&gate(), 1, at(1))
     }
 
     #[test]
@@ -179,46 +170,30 @@ mod tests {
             asked.unwrap()
         };
         let (a, b, c) = (ask("a"), ask("b"), ask("c"));
-        let text = |text: &str| AnswerBody::Text {
-            text: text.into(),
-            score: 0.5,
-            source: ScoreSource::TokenProb,
-        };
-        let answer = |prompt: &Arc<Prompt>, body| Answer {
-            region: None,
-            prompt: Arc::clone(prompt),
-            body,
-            truncated: false,
-            unchanged: false,
-            reasoning: None,
-            tokens: spotter_core::TokenCounts::default(),
-            marks: StageTimes::default(),
+        let answered = |prompt: &Arc<Prompt>, text: &str| {
+            let body = AnswerBody::Text {
+                text: text.into(),
+                score: 0.5,
+                source: ScoreSource::TokenProb,
+            };
+            testing::answered(&frame(), prompt, body)
         };
         let of_camera = Arc::new(Prompt {
             revision: 1,
             ..(*a).clone()
         });
-        let answered = |answer| LookNews::Answer {
-            frame: testing::frame(&gate(), 1, at(1)),
-            model_size: (2, 2),
-            since_last: spotter_core::SkippedSinceLast::default(),
-            answer,
-        };
-        let other = answered(answer(&of_camera, text("no")));
-        assert!(
-            questions.look(&other).is_empty(),
-            "a prompt of the same name"
-        );
+        let same_name = questions.look(&answered(&of_camera, "no"));
+        assert!(same_name.is_empty());
         let says = |text: &str| {
             let text = text.into();
             Ok(ReplyValue::Answer { text, score: 0.5 })
         };
-        let no = answered(answer(&b, text("no")));
+        let no = answered(&b, "no");
         assert_eq!(questions.look(&no), [("b", says("no"))]);
-        let yes = answered(answer(&a, text("yes")));
+        let yes = answered(&a, "yes");
         assert_eq!(questions.look(&yes), [("a", says("yes"))]);
         assert!(questions.look(&yes).is_empty(), "once");
-        let late = Outcome::Late(look(vec![c]));
+        let late = Outcome::Late(testing::look_at(frame(), vec![c]));
         let settled = questions.look(&LookNews::Ended(late));
         assert_eq!(
             settled[0].1.as_ref().unwrap_err().code,

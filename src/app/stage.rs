@@ -59,7 +59,7 @@ impl<'a> StageContext<'a> {
         self.notices.push_back(notice);
     }
 
-    pub fn say_all(&mut self, notices: Vec<StageNotice>) {
+    pub fn say_all(&mut self, notices: impl IntoIterator<Item = StageNotice>) {
         self.notices.extend(notices);
     }
 

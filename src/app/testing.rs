@@ -7,7 +7,8 @@ use spotter_cameras::sampler::{CameraShare, Sampler, TimeLimits};
 use spotter_config::{self as config, Config, Environment, PromptConfig};
 use spotter_control::ConfigStore;
 use spotter_core::{
-    CameraId, Clock, Frame, Look, Mono, Picture, SystemClock, Task, testing::frame_at,
+    Answer, AnswerBody, CameraId, Clock, Frame, Look, LookNews, LookToken, Mono, Picture, Prompt,
+    SkippedSinceLast, StageTimes, SystemClock, Task, TokenCounts, testing::frame_at,
 };
 use spotter_engine::{
     open::ModelCard,
@@ -121,6 +122,39 @@ pub async fn fragile_engines(
 /// The look that an engine with these cameras gets now, if one is due.
 pub fn look(share: &CameraShare) -> Option<Look> {
     std::iter::from_fn(|| share.try_due()).find_map(|due| due.take())
+}
+
+/// A look at `frame` that may take as long as it wants.
+pub fn look_at(frame: Frame, prompts: Vec<Arc<Prompt>>) -> Look {
+    Look {
+        moved: None,
+        strips: Vec::new(),
+        frame,
+        prompts,
+        start_by: Mono::default(),
+        answer_by: Mono::default(),
+        in_pieces: false,
+        token: LookToken::default(),
+    }
+}
+
+/// A prompt of a look at `frame` is answered.
+pub fn answered(frame: &Frame, prompt: &Arc<Prompt>, body: AnswerBody) -> LookNews {
+    LookNews::Answer {
+        frame: frame.clone(),
+        model_size: (2, 2),
+        since_last: SkippedSinceLast::default(),
+        answer: Answer {
+            region: None,
+            prompt: Arc::clone(prompt),
+            body,
+            truncated: false,
+            unchanged: false,
+            reasoning: None,
+            tokens: TokenCounts::default(),
+            marks: StageTimes::default(),
+        },
+    }
 }
 
 /// The frame `number` of a camera, received `now`.

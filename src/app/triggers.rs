@@ -20,7 +20,7 @@ use std::{
 use tokio::time::sleep;
 
 use super::{
-    notice::{LookSwitch, StageNotice, TriggerCall},
+    notice::{StageNotice, TriggerCall},
     stage::{Handles, Stage, StageContext, StageFuture},
 };
 use spotter_api::RefusedCall;
@@ -185,8 +185,7 @@ impl Triggers {
         for (camera, looks) in self.set.looks(now) {
             if self.followed.insert(camera.clone(), looks) != Some(looks) {
                 self.handles.sampler.trigger(camera, looks);
-                let camera = camera.clone();
-                switches.push(StageNotice::LookSwitched(LookSwitch { camera, looks }));
+                switches.push(StageNotice::LookSwitched(camera.clone(), looks));
             }
         }
         switches

@@ -5,14 +5,12 @@ use std::{collections::BTreeMap, sync::Arc};
 use proptest::prelude::*;
 
 use super::*;
-use crate::app::testing::{frame, scene};
-use spotter_config::PromptConfig;
-use spotter_core::{
-    Answer, AnswerBody, LookFailure, LookToken, Mono, Outcome, Prompt, SkippedSinceLast,
-    StageTimes, TokenCounts,
-};
+use crate::app::testing::{answered, frame, look_at, scene};
+use spotter_config::{PromptConfig, testing::prompt};
+use spotter_core::{AnswerBody, Frame, LookFailure, Mono, Outcome, Prompt};
 
-/// A look of the property: which of the prompts it has.
+type Topic = (CameraId, PromptId);
+
 struct PlannedLook {
     look: Look,
     /// What the engine has not said, in the order in which it will.
@@ -23,49 +21,21 @@ struct PlannedLook {
 /// own, short ones first, and ends.
 fn planned(number: u64, camera: usize, prompts: u8, order: usize, is_late: bool) -> PlannedLook {
     let camera = CameraId::new(&format!("c{camera}")).unwrap();
-    let all = [
-        spotter_config::testing::prompt("person"),
-        spotter_config::testing::prompt("car"),
-        scene(),
-    ];
-    let chosen = all
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| prompts >> i & 1 == 1);
-    let prompt = |(_, prompt): (usize, &PromptConfig)| {
+    let all = [prompt("person"), prompt("car"), scene()].into_iter();
+    let chosen = all.enumerate().filter(|(i, _)| prompts >> i & 1 == 1);
+    let prompt = |(_, prompt): (usize, PromptConfig)| {
         Arc::new(Prompt {
-            id: prompt.id.clone(),
+            id: prompt.id,
             revision: 1,
-            task: prompt.task.clone(),
+            task: prompt.task,
             view: Default::default(),
             adapter: None,
         })
     };
-    let look = Look {
-        frame: frame(&camera, number, Mono::default()),
-        prompts: chosen.map(prompt).collect(),
-        moved: None,
-        strips: Vec::new(),
-        start_by: Mono::default(),
-        answer_by: Mono::default(),
-        in_pieces: false,
-        token: LookToken::default(),
-    };
-    let answer = |prompt: &Arc<Prompt>| LookNews::Answer {
-        frame: look.frame.clone(),
-        model_size: (1, 1),
-        since_last: SkippedSinceLast::default(),
-        answer: Answer {
-            region: None,
-            prompt: Arc::clone(prompt),
-            body: AnswerBody::Boxes(Vec::new()),
-            truncated: false,
-            unchanged: false,
-            reasoning: None,
-            tokens: TokenCounts::default(),
-            marks: StageTimes::default(),
-        },
-    };
+    let frame = frame(&camera, number, Mono::default());
+    let look = look_at(frame, chosen.map(prompt).collect());
+    let answer =
+        |prompt: &Arc<Prompt>| answered(&look.frame, prompt, AnswerBody::Boxes(Vec::new()));
     let (texts, mut short): (Vec<_>, Vec<_>) =
         (look.prompts.iter()).partition(|prompt| prompt.task.is_free_text());
     let turns = order % short.len().max(1);
@@ -98,17 +68,17 @@ proptest! {
         let mut order = AnswerOrder::default();
         let mut next = looks.iter().zip(1..);
         let mut open: Vec<(u64, PlannedLook)> = Vec::new();
-        // Of each topic, the frames asked and those whose answer the engine has given or will not give.
-        let mut asked: BTreeMap<(CameraId, PromptId), Vec<u64>> = BTreeMap::new();
-        let mut said: BTreeMap<(CameraId, PromptId, u64), bool> = BTreeMap::new();
-        let mut handed: BTreeMap<(CameraId, PromptId), Vec<u64>> = BTreeMap::new();
+        // The frames of each topic; whether the engine has answered, or will not.
+        let mut asked = BTreeMap::<Topic, Vec<(u64, Option<bool>)>>::new();
+        let mut handed = BTreeMap::<Topic, Vec<u64>>::new();
         let (mut short, mut ended) = (Vec::new(), Vec::new());
+        let topic = |frame: &Frame, prompt: &Prompt| (frame.camera.clone(), prompt.id.clone());
         for pick in picks {
             while open.len() < overlap && let Some((&(camera, prompts, turns, is_late), number)) = next.next() {
                 let planned = planned(number, camera, prompts, turns, is_late);
                 for prompt in &planned.look.prompts {
-                    let topic = (planned.look.frame.camera.clone(), prompt.id.clone());
-                    asked.entry(topic).or_default().push(number);
+                    let frames = asked.entry(topic(&planned.look.frame, prompt)).or_default();
+                    frames.push((number, None));
                 }
                 open.push((order.take(&planned.look), planned));
             }
@@ -118,15 +88,15 @@ proptest! {
             let index = pick.index(open.len());
             let (number, planned) = &mut open[index];
             let news = planned.left.remove(0);
-            let frame = planned.look.frame.clone();
-            match &news {
-                LookNews::Answer { answer, .. } => {
-                    said.insert((frame.camera.clone(), answer.prompt.id.clone(), frame.number), true);
-                }
-                LookNews::Ended(Outcome::Late(look)) => for prompt in &look.prompts {
-                    said.insert((frame.camera.clone(), prompt.id.clone(), frame.number), false);
-                },
-                _ => {}
+            let (settled, is_answer) = match &news {
+                LookNews::Answer { answer, .. } => (vec![&answer.prompt], true),
+                LookNews::Ended(Outcome::Late(look)) => (look.prompts.iter().collect(), false),
+                _ => (Vec::new(), false),
+            };
+            let frame = &planned.look.frame;
+            for prompt in settled {
+                let mut frames = asked.get_mut(&topic(frame, prompt)).unwrap().iter_mut();
+                frames.find(|(of, _)| *of == frame.number).unwrap().1 = Some(is_answer);
             }
             for news in order.hear(*number, news) {
                 match news {
@@ -134,18 +104,17 @@ proptest! {
                         prop_assert!(!ended.contains(&frame.number), "an answer after the end");
                         let is_text = answer.prompt.task.is_free_text();
                         prop_assert!(is_text || !short.contains(&frame.number));
-                        handed.entry((frame.camera, answer.prompt.id.clone())).or_default().push(frame.number);
+                        handed.entry(topic(&frame, &answer.prompt)).or_default().push(frame.number);
                     }
                     LookNews::Piece { .. } => prop_assert!(false, "no look wants pieces"),
                     LookNews::ShortAnswered(frame) => short.push(frame.number),
                     LookNews::Ended(outcome) => {
+                        let is_whole = matches!(outcome, Outcome::Answered(_));
                         let frame = match outcome {
-                            Outcome::Answered(frame) => {
-                                prop_assert!(short.contains(&frame.number));
-                                frame
-                            }
+                            Outcome::Answered(frame) => frame,
                             Outcome::Late(look) | Outcome::Failed(look, _) => look.frame,
                         };
+                        prop_assert!(!is_whole || short.contains(&frame.number));
                         prop_assert!(!ended.contains(&frame.number), "once");
                         ended.push(frame.number);
                     }
@@ -155,8 +124,7 @@ proptest! {
                 open.swap_remove(index);
             }
             for (topic, frames) in &asked {
-                let known = |frame: &u64| said.get(&(topic.0.clone(), topic.1.clone(), *frame)).copied();
-                let settled = frames.iter().map_while(|frame| Some((*frame, known(frame)?)));
+                let settled = frames.iter().map_while(|(frame, answer)| Some((*frame, (*answer)?)));
                 let expected: Vec<u64> = settled.filter(|(_, is_answer)| *is_answer).map(|(frame, _)| frame).collect();
                 prop_assert_eq!(handed.get(topic).cloned().unwrap_or_default(), expected);
             }

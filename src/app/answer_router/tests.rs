@@ -9,7 +9,7 @@ use crate::app::testing;
 use spotter_cameras::sampler::{CameraShare, Sampler};
 use spotter_core::{
     AnswerBody, Clock, EventStep, FoundObject, FrameEnd, Look, LookFailure, ManualClock, Mono,
-    NormBox, ScoreSource, StageTimes, Task,
+    NormBox, ScoreSource, Task,
 };
 
 /// A camera with two prompts, of which one has doubts.
@@ -78,22 +78,8 @@ impl Site {
             },
         };
         for prompt in &look.prompts {
-            let answer = Answer {
-                region: None,
-                prompt: Arc::clone(prompt),
-                body: body(prompt),
-                truncated: false,
-                unchanged: false,
-                reasoning: None,
-                tokens: spotter_core::TokenCounts::default(),
-                marks: StageTimes::default(),
-            };
-            self.router.news(&LookNews::Answer {
-                frame: look.frame.clone(),
-                model_size: (2, 2),
-                since_last: SkippedSinceLast::default(),
-                answer,
-            });
+            let answered = testing::answered(&look.frame, prompt, body(prompt));
+            self.router.news(&answered);
         }
         self.router
             .news(&LookNews::ShortAnswered(look.frame.clone()));

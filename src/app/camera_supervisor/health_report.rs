@@ -58,30 +58,23 @@ pub struct HealthReason {
 }
 
 impl HealthReason {
-    /// `off`: why the configuration has it off.
-    pub fn of(health: &Health, off: Option<Off>) -> Option<Self> {
+    /// `off`: why the configuration has it off. `no_strips`: it streams, and no strips can be made of its frames.
+    pub fn of(health: &Health, off: Option<Off>, no_strips: Option<&str>) -> Option<Self> {
         let off = match health.phase {
             Phase::Disabled => off,
             Phase::Ended => Some(Off::Ended),
             _ => None,
         };
-        if let Some(off) = off {
-            return Some(Self::new(off.code(), off.text()));
-        }
-        let failure = health.failure.as_ref()?;
-        Some(Self::new(failure.fault.code(), &failure.text))
-    }
-
-    /// It streams, and no strips can be made of its frames.
-    pub fn no_strips(text: &str) -> Self {
-        Self::new("no_strips", text)
-    }
-
-    fn new(code: &'static str, text: &str) -> Self {
-        Self {
-            code,
-            text: text.to_owned(),
-        }
+        let (code, text) = match (off, &health.failure) {
+            (Some(off), _) => (off.code(), off.text()),
+            _ if health.phase == Phase::Streaming => ("no_strips", no_strips?),
+            (None, failure) => {
+                let failure = failure.as_ref()?;
+                (failure.fault.code(), &*failure.text)
+            }
+        };
+        let text = text.to_owned();
+        Some(Self { code, text })
     }
 }
 

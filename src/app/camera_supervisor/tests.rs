@@ -50,13 +50,13 @@ fn supervisor(camera: SupervisedCamera, clock: &Arc<dyn Clock>) -> CameraSupervi
 }
 
 /// The cameras that were switched by this second.
-fn switched(cameras: &mut CameraSupervisor, config: &mut ConfigStore) -> Vec<CameraSwitch> {
+fn switched(cameras: &mut CameraSupervisor, config: &mut ConfigStore) -> Vec<(CameraId, bool)> {
     let (now, wall) = (cameras.handles.clock.now(), cameras.handles.clock.wall());
     let mut context = StageContext::new(config, now, wall);
     cameras.tick(&mut context);
     let notices = std::iter::from_fn(|| context.next_notice());
     let switched = notices.filter_map(|notice| match notice {
-        StageNotice::CameraSwitched(switch) => Some(switch),
+        StageNotice::CameraSwitched { camera, is_on } => Some((camera, is_on)),
         _ => None,
     });
     switched.collect()
@@ -72,27 +72,7 @@ fn is_off(phase: Phase) -> bool {
 }
 
 #[tokio::test]
-async fn switching_is_reported_once_off_at_once_on_when_connecting() {
-    let camera = spotter_config::testing::camera("gate", Vec::new());
-    let (mut watched, mut health) = watched(ABSENT, &camera);
-    watched.enable(true);
-    assert_eq!(watched.switched(), None, "absent is not off");
-
-    watched.enable(false);
-    let off = CameraSwitch::Off(camera.id.clone());
-    assert_eq!(watched.switched(), Some(off));
-    until(&mut health, is_off).await;
-    assert_eq!(watched.switched(), None);
-
-    watched.enable(true);
-    until(&mut health, |phase| !is_off(phase)).await;
-    let on = CameraSwitch::On(camera.id.clone());
-    assert_eq!(watched.switched(), Some(on));
-    assert_eq!(watched.switched(), None);
-}
-
-#[tokio::test]
-async fn schedule_switches_camera_off_and_on_without_trouble() {
+async fn schedule_switches_off_at_once_and_on_when_connecting() {
     let file = testing::config(&(CONFIG.to_owned() + "schedule = \"Mon-Sun 18:00-06:00 UTC\"\n"));
     // A second before six in the evening of 22 August 2026.
     let manual = ManualClock::at(WallTime::from_unix_millis(1_787_421_599_000));
@@ -101,19 +81,21 @@ async fn schedule_switches_camera_off_and_on_without_trouble() {
     let camera = &file.cameras[0];
     let (watched, mut health) = watched(ABSENT, camera);
     let mut cameras = supervisor(watched, &clock);
-    let off = [CameraSwitch::Off(camera.id.clone())];
+    let off = [(camera.id.clone(), false)];
     assert_eq!(switched(&mut cameras, &mut config), off);
     until(&mut health, is_off).await;
+    assert_eq!(switched(&mut cameras, &mut config), [], "once");
     assert_eq!(cameras.troubles().count(), 0);
 
     manual.advance(Duration::from_secs(1));
     let mut on = switched(&mut cameras, &mut config);
     until(&mut health, |phase| !is_off(phase)).await;
     on.extend(switched(&mut cameras, &mut config));
-    assert_eq!(on, [CameraSwitch::On(camera.id.clone())]);
+    assert_eq!(on, [(camera.id.clone(), true)]);
 
     manual.advance(Duration::from_secs(12 * 3600 - 1));
-    assert_eq!(switched(&mut cameras, &mut config), []);
+    let none = switched(&mut cameras, &mut config);
+    assert_eq!(none, [], "absent is not off");
     manual.advance(Duration::from_secs(1));
     assert_eq!(switched(&mut cameras, &mut config), off);
 }
@@ -186,28 +168,17 @@ async fn camera_that_is_off_reports_reason() {
     assert!(watched.off.is_none());
 }
 
-fn streaming(losses: u64, frames: u64) -> Health {
-    Health {
+#[tokio::test]
+async fn lost_camera_and_other_decoder_are_published_at_once() {
+    let camera = spotter_config::testing::camera("gate", Vec::new());
+    let (_, health) = watched(ABSENT, &camera);
+    let health = health.borrow().clone();
+    let streaming = |losses, frames| Health {
         phase: Phase::Streaming,
-        failure: None,
-        since: WallTime::default(),
-        attempts: 0,
-        next_retry: None,
-        stream: ingest::StreamInfo::default(),
-        frames,
-        counters: Default::default(),
         losses,
-        reconnects: 0,
-        stalls: 0,
-        reconnects_1h: 0,
-        stalls_1h: 0,
-        abandoned: 0,
-        clock: ingest::ClockHealth::default(),
-    }
-}
-
-#[test]
-fn lost_camera_and_other_decoder_are_published_at_once() {
+        frames,
+        ..health.clone()
+    };
     let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
     let with = |health: &Health, now| HealthDigest::new(health, None, at(now));
     let first = with(&streaming(4, 100), 100);

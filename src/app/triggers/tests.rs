@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::*;
 use crate::app::testing;
-use spotter_core::{Clock, Look, ManualClock, Outcome, Task, TriggerSignal};
+use spotter_core::{Clock, Look, ManualClock, Outcome, Task};
 
 const CAMERAS: &str = "node.name = \"edge1\"\nmqtt.url = \"mqtt://127.0.0.1:1\"\n[api]\n\
     [camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n\
@@ -37,7 +37,7 @@ fn message(payload: &str) -> Inbound {
 fn followed(triggers: &mut Triggers, second: u64) -> Vec<(String, TriggeredLooks)> {
     let notices = triggers.follow(at(second)).into_iter();
     let switches = notices.filter_map(|notice| match notice {
-        StageNotice::LookSwitched(switch) => Some((switch.camera.to_string(), switch.looks)),
+        StageNotice::LookSwitched(camera, looks) => Some((camera.to_string(), looks)),
         _ => None,
     });
     switches.collect()
@@ -131,27 +131,4 @@ async fn late_requested_look_is_requested_again() {
         followed(&mut triggers, 49),
         switches(&[("gate", TriggeredLooks::None)])
     );
-}
-
-#[tokio::test]
-async fn call_is_for_triggers_with_http_alone() {
-    let (mut triggers, cameras) = triggers();
-    let mut call = |camera: usize, trigger: &str| {
-        let call = TriggerCall {
-            camera: cameras[camera].id.clone(),
-            trigger: TriggerId::new(trigger).unwrap(),
-            signal: TriggerSignal::Momentary,
-        };
-        let called = triggers.called(&call, at(1));
-        called.map_err(|error| error.to_string())
-    };
-    assert_eq!(call(0, "app"), Ok(()));
-    for (camera, trigger, part) in [
-        (0, "bell", "another source"),
-        (1, "app", "it has bell"),
-        (2, "app", "gate, yard"),
-    ] {
-        let error = call(camera, trigger).unwrap_err();
-        assert!(error.contains(part), "{error}");
-    }
 }
