@@ -44,25 +44,17 @@ pub struct CommandHandler {
     handles: Handles,
     reporter: NodeReporter,
     logging: Logging,
-    /// Those that changed the cameras and are not applied yet.
-    changing: Vec<ChangingCommand>,
     questions: PendingQuestions<Requester>,
-    /// Replies to commands whose change is applied and on its way to the disk, in the order of the commands.
+    /// Replies to commands whose change is on its way to the disk, in the order of the commands. All stages apply it before the next reply.
     unsent: VecDeque<UnsentReply>,
+    /// Looked at at once, when the sampler has the new rate.
+    due: Vec<CameraId>,
     /// Requests of the last minutes: a repeated request gets the first reply.
     recent: RequestHistory,
     /// Topics of retained commands, and refused response topics.
     logged_topics: LogThrottle<String>,
     /// The usual log level is restored then.
     log_level_until: Option<Mono>,
-}
-
-/// A command that changed the effective cameras and has no reply yet.
-struct ChangingCommand {
-    requester: Requester,
-    value: ReplyValue,
-    /// The camera is looked at at once, when its sampler has the new rate.
-    due: Option<CameraId>,
 }
 
 struct UnsentReply {
@@ -78,9 +70,9 @@ impl CommandHandler {
             handles,
             reporter,
             logging,
-            changing: Vec::new(),
             questions: PendingQuestions::default(),
             unsent: VecDeque::new(),
+            due: Vec::new(),
             recent: RequestHistory::default(),
             logged_topics: LogThrottle::with_max_kinds(LOGGED_TOPICS_MAX),
             log_level_until: None,
@@ -191,19 +183,19 @@ impl CommandHandler {
         self.reporter.confirm(context.config, &requester.head);
         let value = changed?.map_or(ReplyValue::Done, ReplyValue::Revision);
         context.cameras_changed();
-        let mut due = None;
         if let Command::Look {
             camera, lasting, ..
         } = command
         {
             context.say(StageNotice::LooksAsked(camera.clone(), *lasting));
-            due = Some(camera.clone());
+            self.due.push(camera.clone());
         }
-        let requester = requester.clone();
-        self.changing.push(ChangingCommand {
-            requester,
+        store_overrides(context.config, &self.handles.state);
+        self.unsent.push_back(UnsentReply {
+            requester: requester.clone(),
             value,
-            due,
+            write: self.handles.state.pending(),
+            deadline: Instant::now() + REPLY_WITHIN,
         });
         Ok(())
     }
@@ -372,16 +364,8 @@ impl Stage for CommandHandler {
     fn apply(&mut self, change: &ConfigChange, context: &mut StageContext<'_>) {
         store_overrides(context.config, &self.handles.state);
         self.reporter.apply(change, context.config);
-        for command in std::mem::take(&mut self.changing) {
-            if let Some(camera) = &command.due {
-                self.handles.sampler.make_due(camera);
-            }
-            self.unsent.push_back(UnsentReply {
-                requester: command.requester,
-                value: command.value,
-                write: self.handles.state.pending(),
-                deadline: Instant::now() + REPLY_WITHIN,
-            });
+        for camera in self.due.drain(..) {
+            self.handles.sampler.make_due(&camera);
         }
     }
 
