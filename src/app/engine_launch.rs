@@ -151,38 +151,3 @@ impl EngineOrder {
         Ok((engine, rule, MeasuredEngine { card, look }))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use spotter_engine::open::GpuId;
-
-    #[test]
-    fn order_survives_serialisation() {
-        let order = EngineOrder {
-            device: ModelDevice::Gpu {
-                index: 1,
-                gpu: GpuId {
-                    name: "NVIDIA H200".into(),
-                    uuid: "GPU-00112233".into(),
-                },
-            },
-            settings: config::ModelSettings {
-                gpus: vec![0, 1],
-                reuse: config::ReuseMode::Exact,
-                ..config::ModelSettings::of(config::ModelSource::Directory("/models/md2".into()))
-            },
-            looks: vec![ExpectedLook {
-                width: 1280,
-                tasks: vec![Task::Detect {
-                    object: "car".into(),
-                }],
-            }],
-        };
-        let text = serde_json::to_string(&order).unwrap();
-        let arrived: EngineOrder = serde_json::from_str(&text).unwrap();
-        assert_eq!(arrived.settings, order.settings);
-        assert_eq!(arrived.looks, order.looks);
-        assert_eq!(arrived.device.label(), "cuda 1, NVIDIA H200");
-    }
-}

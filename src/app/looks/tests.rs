@@ -10,7 +10,10 @@ use super::*;
 use crate::app::testing::{frame, no_limits, scene};
 use spotter_api::{RequestQueue, UnansweredRequest};
 use spotter_cameras::sampler::Sampler;
-use spotter_config::{CameraConfig, PromptConfig};
+use spotter_config::{
+    CameraConfig, PromptConfig,
+    testing::{camera, prompt},
+};
 use spotter_core::{
     AnswerBody, CaptionLength, Clock as _, FrameCounters, Look, ManualClock, Outcome, Picture, Task,
 };
@@ -38,21 +41,16 @@ struct Site {
 }
 
 impl Site {
-    fn open() -> Self {
-        Self::open_with(PERMITS, &[spotter_config::testing::prompt("person")])
+    fn open(permits: usize) -> Self {
+        Self::open_with(permits, &[prompt("person")], Arc::default())
     }
 
-    fn open_with(permits: usize, prompts: &[PromptConfig]) -> Self {
-        let queue = Arc::new(RequestQueue::default());
+    fn open_with(permits: usize, prompts: &[PromptConfig], queue: Arc<RequestQueue>) -> Self {
         queue.open();
-        Self::open_on(permits, prompts, queue)
-    }
-
-    fn open_on(permits: usize, prompts: &[PromptConfig], queue: Arc<RequestQueue>) -> Self {
         let clock = ManualClock::default();
         clock.advance(PATIENCE);
         let cameras = ["gate", "yard"]
-            .map(|id| spotter_config::testing::camera(id, prompts.to_vec()))
+            .map(|id| camera(id, prompts.to_vec()))
             .to_vec();
         let sampler = Sampler::new(&cameras, Arc::new(clock.clone()));
         let share = sampler.share(no_limits());
@@ -117,37 +115,13 @@ fn answered(news: &LookNews) -> Option<(String, u64)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn looks_in_flight_equal_the_permits() {
-    let mut site = Site::open();
+async fn permits_bound_looks_and_finish_waits_for_the_begun() {
+    let mut site = Site::open(PERMITS);
     for camera in [0, 1, 0, 0, 1] {
         site.frame(camera).await;
     }
     assert_eq!(site.sum(|frames| frames.in_flight), PERMITS as u64);
     assert_eq!(site.sum(|frames| frames.waiting), 2);
-
-    // Answers come in the order of their camera's frames; the ends of looks that run together do not.
-    let (mut seen, mut ended) = (Vec::new(), 0);
-    while ended < 5 {
-        for news in site.step().await {
-            ended += usize::from(answered(&news).is_some());
-            if let LookNews::Answer { frame, .. } = news {
-                seen.push((frame.camera.to_string(), frame.number));
-            }
-        }
-    }
-    for (camera, frames) in [("gate", vec![1, 3, 4]), ("yard", vec![2, 5])] {
-        let of_camera = seen.iter().filter(|(of, _)| of == camera);
-        assert_eq!(of_camera.map(|(_, n)| *n).collect::<Vec<_>>(), frames);
-    }
-    expect_settled(&site.sampler);
-}
-
-#[tokio::test(start_paused = true)]
-async fn finish_waits_for_begun_looks_and_begins_no_other() {
-    let mut site = Site::open();
-    for camera in [0, 1, 0, 0] {
-        site.frame(camera).await;
-    }
     let Site {
         mut looks,
         mut begins,
@@ -162,7 +136,9 @@ async fn finish_waits_for_begun_looks_and_begins_no_other() {
     let expected = [("gate", 1), ("gate", 3), ("yard", 2)];
     assert_eq!(seen, expected.map(|(camera, n)| (camera.to_owned(), n)));
     expect_settled(&site.sampler);
-    assert_eq!(site.sampler.counters()[0].1.waiting, 1);
+    let waiting = site.sampler.counters().into_iter();
+    let waiting = waiting.map(|(_, frames)| frames.waiting);
+    assert_eq!(Vec::from_iter(waiting), [1, 1], "no other is begun");
 }
 
 /// Turns the engine until no look is inside, while others wait for it.
@@ -187,7 +163,7 @@ fn answers(news: &[LookNews]) -> Vec<(String, u64)> {
 
 #[tokio::test(start_paused = true)]
 async fn next_look_runs_beside_the_text_of_the_last() {
-    let mut site = Site::open_with(1, &[spotter_config::testing::prompt("person"), scene()]);
+    let mut site = Site::open_with(1, &[prompt("person"), scene()], Arc::default());
     let mut seen = Vec::new();
     for number in [1, 2] {
         site.clock.advance(Duration::from_secs(2));
@@ -218,15 +194,12 @@ async fn next_look_runs_beside_the_text_of_the_last() {
     assert_eq!((frames.looked, frames.failed), (1, 1), "{frames:?}");
 }
 
-type AskedRequest = JoinHandle<Result<(), UnansweredRequest>>;
-
-/// A request of the API that asks for a thing in a small picture.
-fn request(queue: &Arc<RequestQueue>, wait: Duration) -> AskedRequest {
-    let object = "thing".into();
-    request_of(queue, Task::Detect { object }, wait)
-}
-
-fn request_of(queue: &Arc<RequestQueue>, task: Task, wait: Duration) -> AskedRequest {
+/// A request of the API about a small picture.
+fn request(
+    queue: &Arc<RequestQueue>,
+    task: Task,
+    wait: Duration,
+) -> JoinHandle<Result<(), UnansweredRequest>> {
     let queue = Arc::clone(queue);
     tokio::spawn(async move {
         let picture = Picture::from_rgb(2, 2, vec![0; 12]).unwrap();
@@ -238,9 +211,14 @@ fn request_of(queue: &Arc<RequestQueue>, task: Task, wait: Duration) -> AskedReq
     })
 }
 
+fn detect() -> Task {
+    let object = "thing".into();
+    Task::Detect { object }
+}
+
 /// A site whose only permit is for cameras and requests.
 fn site_with_requests() -> (Site, Arc<RequestQueue>) {
-    let site = Site::open_with(1, &[spotter_config::testing::prompt("person")]);
+    let site = Site::open(1);
     let queue = Arc::clone(&site.queue);
     (site, queue)
 }
@@ -265,7 +243,7 @@ impl Site {
 async fn request_begins_when_no_camera_has_a_look_due() {
     let (mut site, queue) = site_with_requests();
     site.frame(0).await;
-    let asked = request(&queue, PATIENCE);
+    let asked = request(&queue, detect(), PATIENCE);
     site.settle().await;
     site.frame(1).await;
     while !asked.is_finished() {
@@ -284,7 +262,7 @@ async fn request_begins_when_no_camera_has_a_look_due() {
 async fn request_without_room_is_refused_and_no_look_fewer() {
     let (mut site, queue) = site_with_requests();
     site.frame(0).await;
-    let asked = request(&queue, 40 * STEP_PAUSE);
+    let asked = request(&queue, detect(), 40 * STEP_PAUSE);
     site.settle().await;
     let mut steps = 0;
     while !asked.is_finished() {
@@ -312,12 +290,9 @@ async fn request_without_room_is_refused_and_no_look_fewer() {
 #[tokio::test(start_paused = true)]
 async fn free_texts_of_requests_are_written_together() {
     let (mut site, queue) = site_with_requests();
-    let asked: Vec<_> = (0..6)
-        .map(|_| {
-            let length = CaptionLength::Short;
-            request_of(&queue, Task::Caption { length }, PATIENCE)
-        })
-        .collect();
+    let length = CaptionLength::Short;
+    let caption = |_| request(&queue, Task::Caption { length }, PATIENCE);
+    let asked: Vec<_> = (0..6).map(caption).collect();
     site.settle().await;
     let mut most_inside = 0;
     while !asked.iter().all(JoinHandle::is_finished) {
@@ -336,11 +311,10 @@ async fn free_texts_of_requests_are_written_together() {
 async fn engine_with_room_takes_the_next_request() {
     let (mut busy, queue) = site_with_requests();
     busy.frame(0).await;
-    let asked = request(&queue, PATIENCE);
+    let asked = request(&queue, detect(), PATIENCE);
     busy.settle().await;
     assert_eq!(queue.waiting(), 1);
-    let prompts = [spotter_config::testing::prompt("person")];
-    let mut idle = Site::open_on(1, &prompts, Arc::clone(&queue));
+    let mut idle = Site::open_with(1, &[prompt("person")], Arc::clone(&queue));
     while !asked.is_finished() {
         idle.step().await;
     }
@@ -352,7 +326,7 @@ async fn engine_with_room_takes_the_next_request() {
 #[tokio::test(start_paused = true)]
 async fn client_that_disconnects_gives_its_permit_back() {
     let (mut site, queue) = site_with_requests();
-    let asked = request(&queue, PATIENCE);
+    let asked = request(&queue, detect(), PATIENCE);
     site.settle().await;
     assert_eq!(queue.waiting(), 0, "begun");
     site.frame(0).await;
@@ -368,7 +342,8 @@ async fn client_that_disconnects_gives_its_permit_back() {
 #[tokio::test(start_paused = true)]
 async fn requests_end_with_their_engine_and_with_their_queue() {
     let (mut site, queue) = site_with_requests();
-    let (begun, waits) = (request(&queue, PATIENCE), request(&queue, PATIENCE));
+    let ask = || request(&queue, detect(), PATIENCE);
+    let (begun, waits) = (ask(), ask());
     site.settle().await;
     assert_eq!(queue.waiting(), 1, "one at a time");
     site.begins.shutdown().await;
@@ -376,6 +351,5 @@ async fn requests_end_with_their_engine_and_with_their_queue() {
     assert_eq!(begun.await.unwrap(), Err(UnansweredRequest::EngineLost));
     queue.close();
     assert_eq!(waits.await.unwrap(), Err(UnansweredRequest::Stopping));
-    let late = request(&queue, PATIENCE).await.unwrap();
-    assert_eq!(late, Err(UnansweredRequest::Stopping));
+    assert_eq!(ask().await.unwrap(), Err(UnansweredRequest::Stopping));
 }
