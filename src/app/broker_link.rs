@@ -49,11 +49,6 @@ impl BrokerLink {
         Some(link)
     }
 
-    #[cfg(test)]
-    pub fn state(&self) -> tokio::sync::watch::Receiver<spotter_mqtt::BrokerState> {
-        self.publisher.state()
-    }
-
     /// To the commands that the configuration allows, and to the start of Home Assistant.
     fn subscribe(&self, file: &Config) {
         let mut filters = publish::filters(&self.publisher.topics(), file);

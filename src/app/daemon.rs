@@ -9,10 +9,10 @@
 //!
 //! What the stages are is known to [`stages`](super::stages) alone.
 
-use std::{future::poll_fn, pin::pin, task::Poll, time::Duration};
+use std::{pin::pin, time::Duration};
 
 use anyhow::Context as _;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, select_all};
 use tokio::time::{interval, sleep};
 
 use super::{
@@ -125,23 +125,18 @@ pub struct Daemon {
 
 impl Daemon {
     async fn start(file: Config, context: ProcessContext) -> anyhow::Result<Self> {
-        let started = Stages::start(file, &context).await?;
-        Ok(Self::of(started, context))
-    }
-
-    fn of(started: StartedStages, context: ProcessContext) -> Self {
         let StartedStages {
             stages,
             config,
             state,
-        } = started;
-        Self {
+        } = Stages::start(file, &context).await?;
+        Ok(Self {
             context,
             config,
             state,
             stages,
             first: 0,
-        }
+        })
     }
 
     /// Runs the stages until a signal, a reload that needs a restart, or a failure.
@@ -188,9 +183,7 @@ impl Daemon {
     ) -> Option<anyhow::Result<RunEnd>> {
         let (now, wall) = (self.context.clock.now(), self.context.clock.wall());
         let mut context = StageContext::new(&mut self.config, now, wall);
-        for notice in notices {
-            context.say(notice);
-        }
+        context.say_all(notices);
         settle(&mut self.stages, context)
     }
 
@@ -221,16 +214,8 @@ async fn first_notices(stages: &mut Stages, first: usize) -> Vec<StageNotice> {
     let mut all = stages.all();
     let count = all.len();
     all.rotate_left(first % count);
-    let mut all: Vec<_> = all.into_iter().map(|stage| stage.next()).collect();
-    poll_fn(|context| {
-        for next in &mut all {
-            if let Poll::Ready(notices) = next.as_mut().poll(context) {
-                return Poll::Ready(notices);
-            }
-        }
-        Poll::Pending
-    })
-    .await
+    let (notices, ..) = select_all(all.into_iter().map(|stage| stage.next())).await;
+    notices
 }
 
 /// Until nothing more is said, and no camera is another.
@@ -256,5 +241,3 @@ fn settle(stages: &mut Stages, mut context: StageContext<'_>) -> Option<anyhow::
 
 #[cfg(test)]
 mod testbed;
-#[cfg(test)]
-mod tests;

@@ -66,15 +66,6 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// For tests: changes nothing.
-    #[cfg(test)]
-    pub fn fixed() -> Self {
-        Self {
-            usual: "info".into(),
-            set: Arc::new(|_| false),
-        }
-    }
-
     /// Sets the level of Spotter's lines; `None` restores the level of the start. False when the filter cannot be set.
     pub fn show(&self, level: Option<LogLevel>) -> bool {
         let filter = match level {

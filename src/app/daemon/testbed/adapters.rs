@@ -2,7 +2,7 @@
 //!
 //! Faults: E10.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     api::{ApiCaller, picture},

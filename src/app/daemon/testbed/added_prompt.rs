@@ -1,6 +1,6 @@
 //! `prompt_add`: a prompt of a command does what one of the file does.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 
@@ -29,8 +29,9 @@ async fn added() {
             let request = json!({"op": "prompt_add", "cam": "gate", "prompt": hat});
             testbed.say("cmd", request.to_string());
         };
+        let mut received = ReceivedJson::default();
         add(&hat);
-        let reply = message(&testbed, "reply", |_| true).await;
+        let reply = received.one(&testbed, "reply", |_| true).await;
         assert_eq!(
             reply["error"],
             json!({"code": "bad_value",
@@ -38,10 +39,11 @@ async fn added() {
         );
         hat["lines"] = json!(["door"]);
         add(&hat);
-        let reply = message(&testbed, "reply", |_| true).await;
-        assert_eq!(reply["ok"], true, "{reply}");
+        let is_ok = |reply: &Value| reply["ok"] == true;
+        received.one(&testbed, "reply", is_ok).await;
         let is_described = |event: &Value| event["reason"] == "described";
-        let event = message(&testbed, "cam/gate/event/hat", is_described).await;
+        let topic = "cam/gate/event/hat";
+        let event = received.one(&testbed, topic, is_described).await;
         assert!(event["description"].is_string(), "{event}");
         let are = |expected: [&str; 2]| {
             let states = ["line/door/in", "dwell/all"];
@@ -56,21 +58,4 @@ async fn added() {
     };
     let (report, ()) = testbed.run_while(machine_clock(), scenario).await;
     assert!(report.balanced(), "{report}");
-}
-
-/// The next message on a topic of the node that is the one.
-async fn message(testbed: &Testbed, topic: &str, is_it: impl Fn(&Value) -> bool) -> Value {
-    let topic = format!("spotter/edge1/{topic}");
-    let search = async {
-        loop {
-            for message in testbed.broker.consumed() {
-                let json: Option<Value> = serde_json::from_slice(&message.payload).ok();
-                if let Some(json) = json.filter(|json| message.topic == topic && is_it(json)) {
-                    return json;
-                }
-            }
-            sleep(Duration::from_millis(20)).await;
-        }
-    };
-    timeout(PATIENCE, search).await.expect("a message")
 }

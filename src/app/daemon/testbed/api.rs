@@ -3,7 +3,7 @@
 //! Faults: H5, H9, H11.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::sync::watch;
 
 use super::*;
@@ -46,28 +46,10 @@ impl ApiCaller {
         let token = self
             .token
             .map(|token| format!("Authorization: Bearer {token}\r\n"));
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\n{}Content-Length: {}\r\nConnection: close\r\n\r\n",
-            self.api,
-            token.unwrap_or_default(),
-            body.len()
-        );
-        let api = self.api;
-        let exchange = move || {
-            let mut stream = TcpStream::connect(api)?;
-            stream.write_all(head.as_bytes())?;
-            // The server may refuse a long body before it has read all of it.
-            let _ = stream.write_all(body.as_bytes());
-            let mut answer = String::new();
-            stream.read_to_string(&mut answer)?;
-            io::Result::Ok(answer)
-        };
-        let answer = spawn_blocking(exchange).await.unwrap().unwrap_or_default();
-        let status = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
-        let body = answer
-            .split_once("\r\n\r\n")
-            .map(|(_, body)| body.to_owned());
-        (status.unwrap_or_default(), body.unwrap_or_default())
+        let (api, request) = (self.api, format!("{method} {path}"));
+        let answer =
+            spawn_blocking(move || exchange(api, &request, &token.unwrap_or_default(), &body));
+        answer.await.unwrap()
     }
 
     pub(super) async fn post(&self, path: &str, body: Value) -> (u16, Value) {
@@ -114,12 +96,9 @@ async fn answers() {
             sleep(Duration::from_millis(20)).await;
         }
         assert_eq!(client.detect().await.0, 503, "the model is being opened");
-        let ready = get(testbed.page, "/readyz");
-        assert!(
-            ready.starts_with("HTTP/1.1 503") && ready.ends_with("the model is being opened\n"),
-            "{ready}"
-        );
-        assert!(get(testbed.page, "/status.json").starts_with("HTTP/1.1 503"));
+        let opening = (503, "the model is being opened\n".to_owned());
+        assert_eq!(get(testbed.page, "/readyz"), opening);
+        assert_eq!(get(testbed.page, "/status.json").0, 503);
         allow.send_replace(true);
         host::all_see(&testbed).await;
         finds_what_the_picture_shows(&client, &testbed).await;
@@ -231,11 +210,8 @@ async fn refuses_what_it_does_not_accept(client: &ApiCaller) {
 
 async fn is_counted(testbed: &Testbed) {
     let counts = "spotter_api_requests_total{endpoint=\"detect\",status=\"401\"} 2";
-    until("metrics", || get(testbed.page, "/metrics").contains(counts)).await;
-    let status = get(testbed.page, "/status.json");
-    let (_, status) = status.split_once("\r\n\r\n").unwrap();
-    let status: Value = serde_json::from_str(status).unwrap();
-    let api = &status["api"];
+    until("metrics", || testbed.metrics().contains(counts)).await;
+    let api = &testbed.status()["api"];
     assert_eq!(
         (&api["tokens"], &api["answered"], &api["failed"]),
         (&json!(1), &json!(5), &json!(1)),
@@ -287,7 +263,7 @@ async fn gives_way_to_the_cameras(client: &ApiCaller, testbed: &Testbed) {
     .await;
     // Of all cameras. The metrics are of the last seconds: those of before show permits that are free again.
     let sum = |metric: &str| -> u64 {
-        let metrics = get(testbed.page, "/metrics");
+        let metrics = testbed.metrics();
         let of_camera = format!("{metric}{{camera=");
         let lines = metrics.lines().filter(|line| line.starts_with(&of_camera));
         let values = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());

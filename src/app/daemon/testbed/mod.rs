@@ -8,6 +8,7 @@ mod added_prompt;
 mod api;
 mod consumer;
 mod device;
+mod engines;
 mod host;
 mod restart;
 mod soak;
@@ -25,6 +26,7 @@ use std::{
 
 use consumer::Consumer;
 use device::{Scene, SceneDevice};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use std::future::pending;
@@ -41,7 +43,7 @@ use crate::app::{
 use spotter_cameras::sampler::TimeLimits;
 use spotter_config::{self as config, Environment};
 use spotter_core::{CameraId, Clock, SystemClock};
-use spotter_engine::{service::handle, testing::simulated};
+use spotter_engine::{scheduler::backend::Backend, service::handle, testing::simulated};
 use spotter_scripted::{
     broker::{ScriptedBroker, codec::Publish},
     rtsp::{
@@ -139,20 +141,32 @@ fn signal(name: &str) {
     assert!(done.unwrap().success(), "kill {name}");
 }
 
-/// The answer of the status page; empty while there is none. Blocks.
-fn get(page: SocketAddr, path: &str) -> String {
+/// Status and body of the answer to an HTTP request; status 0 without one. `request` is its first line without the version, `headers` end
+/// with a line break each. Blocks.
+fn exchange(server: SocketAddr, request: &str, headers: &str, body: &str) -> (u16, String) {
     let ask = || {
-        let mut stream = TcpStream::connect(page)?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let mut stream = TcpStream::connect(server)?;
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
         write!(
             stream,
-            "GET {path} HTTP/1.1\r\nHost: {page}\r\nConnection: close\r\n\r\n"
+            "{request} HTTP/1.1\r\nHost: {server}\r\n{headers}Content-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
         )?;
+        // The server may refuse a long body before it has read all of it.
+        let _ = stream.write_all(body.as_bytes());
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         io::Result::Ok(answer)
     };
-    ask().unwrap_or_default()
+    let answer = ask().unwrap_or_default();
+    let status = answer.split(' ').nth(1).and_then(|word| word.parse().ok());
+    let body = answer.split_once("\r\n\r\n").unwrap_or_default().1;
+    (status.unwrap_or_default(), body.to_owned())
+}
+
+/// Status and body of a page.
+fn get(server: SocketAddr, path: &str) -> (u16, String) {
+    exchange(server, &format!("GET {path}"), "", "")
 }
 
 fn free_address() -> SocketAddr {
@@ -285,6 +299,62 @@ impl Testbed {
     fn retained(&self, topic: &str) -> Option<String> {
         self.broker.retained(&format!("spotter/edge1/{topic}"))
     }
+
+    /// `/status.json`; null while there is none.
+    fn status(&self) -> Value {
+        serde_json::from_str(&get(self.page, "/status.json").1).unwrap_or_default()
+    }
+
+    fn health_says(&self, words: &str) -> bool {
+        get(self.page, "/healthz").1.contains(words)
+    }
+
+    fn metrics(&self) -> String {
+        get(self.page, "/metrics").1
+    }
+}
+
+/// Messages below the node's topic that are JSON, in their order.
+#[derive(Default)]
+struct ReceivedJson(Vec<(String, Value)>);
+
+impl ReceivedJson {
+    fn receive(&mut self, testbed: &Testbed) {
+        let json = |one: Publish| {
+            let topic = one.topic.strip_prefix("spotter/edge1/")?.to_owned();
+            Some((topic, serde_json::from_slice(&one.payload).ok()?))
+        };
+        let messages = testbed.broker.consumed().into_iter();
+        self.0.extend(messages.filter_map(json));
+    }
+
+    async fn until(&mut self, testbed: &Testbed, is_so: impl Fn(&Self) -> bool) {
+        let search = async {
+            self.receive(testbed);
+            while !is_so(self) {
+                sleep(Duration::from_millis(20)).await;
+                self.receive(testbed);
+            }
+        };
+        let came = timeout(PATIENCE, search).await;
+        assert!(came.is_ok(), "{:?}", self.0);
+    }
+
+    /// The first one on a topic that `is_it`.
+    async fn one(
+        &mut self,
+        testbed: &Testbed,
+        topic: &str,
+        is_it: impl Fn(&Value) -> bool,
+    ) -> Value {
+        self.until(testbed, |all| all.of(topic).any(&is_it)).await;
+        self.of(topic).find(|json| is_it(json)).unwrap().clone()
+    }
+
+    fn of(&self, topic: &str) -> impl Iterator<Item = &Value> {
+        let its = self.0.iter().filter(move |(of, _)| of == topic);
+        its.map(|(_, message)| message)
+    }
 }
 
 async fn testbed_with_good_cameras() -> (Vec<Server>, Testbed) {
@@ -323,13 +393,21 @@ fn engines_of(scene: &Scene) -> Arc<OpenEngines> {
 }
 
 async fn engine(plan: EnginePlan, scene: Scene) -> anyhow::Result<OpenedEngines> {
-    let engine_clock = plan.clock;
-    let build = move || Ok((simulated::engine(SceneDevice::new(scene), engine_clock), 2));
-    let started = handle::start(build).await?;
-    let limits = TimeLimits::new(plan.config.model.budget, None);
-    let slot = EngineSlot::new("cpu".into(), started, plan.sampler.share(limits));
     Ok(OpenedEngines {
-        slots: vec![slot],
+        slots: vec![slot(&plan, "cpu", || SceneDevice::new(scene)).await?],
         card: testing::card(),
     })
+}
+
+async fn slot<D: Backend + 'static>(
+    plan: &EnginePlan,
+    label: &str,
+    device: impl FnOnce() -> D + Send + 'static,
+) -> anyhow::Result<EngineSlot> {
+    let clock = Arc::clone(&plan.clock);
+    let build = move || Ok((simulated::engine(device(), clock), 2));
+    let started = handle::start(build).await?;
+    let limits = TimeLimits::new(plan.config.model.budget, None);
+    let share = plan.sampler.share(limits);
+    Ok(EngineSlot::new(label.to_owned(), started, share))
 }

@@ -2,8 +2,6 @@
 //!
 //! Faults: K18.
 
-use serde_json::Value;
-
 use super::{api::ApiCaller, *};
 use spotter_scripted::onvif::{CameraNotice, OnvifScript, ScriptedOnvifCamera};
 
@@ -30,10 +28,7 @@ fn say(testbed: &Testbed, topic: &str, payload: &str) {
 
 /// The camera `gate` in `/status.json`.
 fn gate(testbed: &Testbed) -> Value {
-    let answer = get(testbed.page, "/status.json");
-    let json = answer.split("\r\n\r\n").nth(1).unwrap_or_default();
-    let status: Value = serde_json::from_str(json).unwrap_or_default();
-    status["cameras"][0].clone()
+    testbed.status()["cameras"][0].clone()
 }
 
 fn frames(testbed: &Testbed, end: &str) -> u64 {
@@ -218,12 +213,8 @@ async fn moves_and_stops() {
         until("the end", || motion().as_deref() == Some("OFF")).await;
         is_not_looked_at(&testbed).await;
         // One that does not answer is reported, and nothing else suffers.
-        let healthy = |testbed: &Testbed| get(testbed.page, "/healthz");
         testbed.reload(&site("http://127.0.0.1:1"));
-        until("the reason", || {
-            healthy(&testbed).contains("no ONVIF events")
-        })
-        .await;
+        until("the reason", || testbed.health_says("no ONVIF events")).await;
         signal("-TERM");
     };
     let (report, ()) = testbed.run_while(machine_clock(), scenario).await;

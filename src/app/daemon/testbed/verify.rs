@@ -2,9 +2,9 @@
 //!
 //! Faults: K16.
 
-use serde_json::Value;
-
 use super::*;
+
+const DOCK: &str = "cam/dock/event/thing";
 
 #[test]
 fn verified_event_waits_for_yes_and_described_one_is_updated() {
@@ -27,44 +27,38 @@ async fn second_looks() {
         "{head}{plain}, {verify}{gate}{plain}{yard}{plain}, {describe}{dock}{plain}{roof}"
     ));
     let scenario = async {
-        let mut received = Received::default();
+        let mut received = ReceivedJson::default();
         for camera in ["gate", "yard"] {
             testbed.scene.show(camera, true);
         }
-        received.until(&testbed, |all| all.begun("yard") == 1).await;
+        let is_begin = |event: &Value| event["type"] == "new";
+        let yard = "cam/yard/event/thing";
+        let plain = received.one(&testbed, yard, is_begin).await;
         // The object is confirmed by enough looks, and the answer is "no".
-        let looks = received.looks("gate");
-        received
-            .until(&testbed, |all| all.looks("gate") >= looks + 20)
-            .await;
+        let looks = |all: &ReceivedJson| all.of("cam/gate/det/thing").count();
+        let enough = looks(&received) + 20;
+        received.until(&testbed, |all| looks(all) >= enough).await;
         let present = testbed.retained("cam/gate/present/thing");
-        assert_eq!(
-            (present.as_deref(), received.begun("gate")),
-            (Some("ON"), 0)
-        );
+        let gate = "cam/gate/event/thing";
+        let begun = received.of(gate).count();
+        assert_eq!((present.as_deref(), begun), (Some("ON"), 0));
         // Until then the first token of a text is its end.
         testbed.scene.say_yes();
-        received.until(&testbed, |all| all.begun("gate") == 1).await;
+        let verified = received.one(&testbed, gate, is_begin).await;
+        let sources = [verified, plain].map(|begin| begin["score_src"].clone());
+        assert_eq!(sources, ["verify", "token_prob"]);
         testbed.scene.show("dock", true);
-        let has = |all: &Received, key: &str, value: &str| {
-            all.of("event", "dock").any(|event| event[key] == value)
-        };
-        received
-            .until(&testbed, |all| has(all, "reason", "described"))
-            .await;
+        let is_described = |event: &Value| event["reason"] == "described";
+        received.one(&testbed, DOCK, is_described).await;
         testbed.scene.show("dock", false);
-        received
-            .until(&testbed, |all| has(all, "type", "end"))
-            .await;
+        let is_end = |event: &Value| event["type"] == "end";
+        received.one(&testbed, DOCK, is_end).await;
         signal("-TERM");
         received
     };
     let (report, received) = testbed.run_while(machine_clock(), scenario).await;
     assert!(report.balanced(), "{report}");
-    let sources =
-        ["gate", "yard"].map(|camera| received.begins(camera).next().unwrap()["score_src"].clone());
-    assert_eq!(sources, ["verify", "token_prob"]);
-    let events: Vec<&Value> = received.of("event", "dock").collect();
+    let events: Vec<&Value> = received.of(DOCK).collect();
     let types: Vec<&Value> = events.iter().map(|event| &event["type"]).collect();
     assert_eq!(types, ["new", "update", "end"]);
     assert!(events[0].get("description").is_none());
@@ -72,42 +66,4 @@ async fn second_looks() {
     assert!(!words.is_empty() && events[2]["description"] == words);
     let id = &events[0]["event"];
     assert!(events.iter().all(|event| event["event"] == *id));
-}
-
-#[derive(Default)]
-struct Received(Vec<(String, Value)>);
-
-impl Received {
-    async fn until(&mut self, testbed: &Testbed, is_so: impl Fn(&Self) -> bool) {
-        let search = async {
-            while !is_so(self) {
-                sleep(Duration::from_millis(20)).await;
-                let messages = testbed.broker.consumed().into_iter();
-                let json =
-                    |one: Publish| Some((one.topic, serde_json::from_slice(&one.payload).ok()?));
-                self.0.extend(messages.filter_map(json));
-            }
-        };
-        let came = timeout(PATIENCE, search).await;
-        assert!(came.is_ok(), "{:?}", self.0);
-    }
-
-    fn of(&self, kind: &str, camera: &str) -> impl Iterator<Item = &Value> {
-        let topic = format!("spotter/edge1/cam/{camera}/{kind}/thing");
-        let its = self.0.iter().filter(move |(of, _)| *of == topic);
-        its.map(|(_, message)| message)
-    }
-
-    fn looks(&self, camera: &str) -> usize {
-        self.of("det", camera).count()
-    }
-
-    fn begins(&self, camera: &str) -> impl Iterator<Item = &Value> {
-        self.of("event", camera)
-            .filter(|event| event["type"] == "new")
-    }
-
-    fn begun(&self, camera: &str) -> usize {
-        self.begins(camera).count()
-    }
 }

@@ -90,7 +90,8 @@ async fn stop_everywhere() {
 
     let sees_pictures = async |testbed: &Testbed| {
         until("pictures", || {
-            get(testbed.page, "/metrics").contains("camera_online{camera=\"gate\"} 1")
+            let online = "camera_online{camera=\"gate\"} 1";
+            testbed.metrics().contains(online)
         })
         .await;
     };

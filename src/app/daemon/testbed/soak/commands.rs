@@ -15,7 +15,7 @@ pub(super) fn send_command(
         testbed.say(&format!("cam/{camera}/{what}/set"), value);
         name
     };
-    let ask = |name: &'static str, mut request: serde_json::Value| {
+    let ask = |name: &'static str, mut request: Value| {
         request["id"] = json!(format!("n{number}"));
         request["op"] = json!(name);
         request["cam"] = json!(camera);

@@ -98,19 +98,13 @@ impl Tapes {
 
     fn ends(&self, chance: &mut RandomDraws, pictures: usize) -> (CameraScript, String) {
         let good = self.good();
-        let (script, name) = match chance.between(0, 7) {
-            0 => (good.after(0, CameraFault::Silence), "silence after PLAY"),
-            1 => (good.after(pictures, CameraFault::Silence), "stall in a GOP"),
-            2 => {
-                let script = good.within(pictures, CameraFault::Silence);
-                (script, "stall in a packet")
-            }
-            3 => (good.after(pictures, CameraFault::Close), "FIN"),
-            4 => (good.within(pictures, CameraFault::Close), "FIN in a packet"),
-            5 => (good.after(pictures, CameraFault::Reset), "RST"),
-            _ => (good.within(pictures, CameraFault::Reset), "RST in a packet"),
+        let deed = chance.one(&[CameraFault::Silence, CameraFault::Close, CameraFault::Reset]);
+        let (script, place) = match chance.between(0, 5) {
+            0 => (good.after(0, deed), "after PLAY"),
+            1 | 2 => (good.after(pictures, deed), "in a GOP"),
+            _ => (good.within(pictures, deed), "in a packet"),
         };
-        (script, name.to_owned())
+        (script, format!("{deed:?} {place}"))
     }
 
     fn refuses(&self, chance: &mut RandomDraws) -> (CameraScript, String) {
@@ -132,63 +126,47 @@ impl Tapes {
 
     /// Damages the stream; ends it in order after some pictures.
     fn damaged(&self, chance: &mut RandomDraws, pictures: usize) -> (CameraScript, String) {
+        let damages = [
+            (Damage::LoseOneOf(20), "loss of one in 20"),
+            (Damage::LoseOneOf(1000), "loss of one in 1000"),
+            (Damage::DelayOneOf(20), "reorder"),
+            (Damage::FlipOneOf(200), "wrong bytes"),
+            (Damage::Renamed, "new SSRC with each key picture"),
+            (Damage::Foreign, "another session's packets"),
+        ];
+        let reports = [
+            (Reports::Stepping(-3600), "clock jumps by an hour"),
+            (Reports::Stepping(5), "clock jumps by seconds"),
+            (Reports::Missing, "clock missing"),
+            (Reports::Off(7200), "clock hours off"),
+        ];
         let mut script = self.good();
-        let name = match chance.between(0, 10) {
-            0 => {
-                let of = chance.one(&[20, 100, 1000]);
-                script.damage = Damage::LoseOneOf(of);
-                format!("loss of one in {of}")
-            }
-            1 => {
-                script.damage = Damage::DelayOneOf(20);
-                "reorder".into()
-            }
-            2 => {
-                script.damage = Damage::FlipOneOf(200);
-                "wrong bytes".into()
-            }
-            3 => {
-                script.damage = Damage::Renamed;
-                "new SSRC with each key picture".into()
-            }
-            4 => {
-                script.damage = Damage::Foreign;
-                "another session's packets".into()
-            }
+        let mut name = "new size";
+        match chance.between(0, 10) {
+            0..5 => (script.damage, name) = chance.one(&damages),
             5 => {
-                let ssrc = chance.between(1, 1 << 32) as u32;
                 let stamps = Stamps {
                     sequence: 7,
                     rtp: 1,
-                    ssrc,
+                    ssrc: chance.between(1, 1 << 32) as u32,
                 };
                 script.restart = Some((pictures / 2, stamps));
-                "new SSRC".into()
+                name = "new SSRC";
             }
-            6 => {
-                script.reel = [&self.usual, &self.larger].map(Arc::clone).into();
-                "new size".into()
-            }
+            6 => script.reel = [&self.usual, &self.larger].map(Arc::clone).into(),
             7 => {
                 script.reel = [Arc::clone(&self.rare_keys)].into();
                 script.damage = Damage::LosePicture(50);
-                "key pictures far apart, one picture of each group lost".into()
+                name = "key pictures far apart, one picture of each group lost";
             }
-            8 => {
-                script.reports = Reports::Stepping(chance.one(&[-3600, -5, 5, 3600]));
-                "clock jumps".into()
-            }
-            _ => {
-                script.reports = chance.one(&[Reports::Missing, Reports::Off(7200)]);
-                "clock missing or hours off".into()
-            }
-        };
+            _ => (script.reports, name) = chance.one(&reports),
+        }
         script.ending = Some(StreamEnding {
             pictures,
             torn: false,
             deed: CameraFault::Close,
         });
-        (script, name)
+        (script, name.to_owned())
     }
 }
 

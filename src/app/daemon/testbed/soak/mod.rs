@@ -3,7 +3,6 @@
 //!
 //! `SPOTTER_SOAK_MINUTES` sets the duration of the faults, `SPOTTER_SOAK_SEED` the random draws.
 
-mod checks;
 mod commands;
 mod faults;
 mod process_use;
@@ -15,7 +14,7 @@ use std::sync::{
 };
 
 use faults::{FaultLog, RandomDraws, Tapes};
-use process_use::ProcessUse;
+use process_use::{ProcessUse, growth_mib};
 use scenario::Scenario;
 
 use super::*;
@@ -44,8 +43,8 @@ const MORE_FILES: u64 = 6;
 /// What a camera needs more over UDP than over TCP, which a cut before the first frame makes it try: sockets and their polls.
 const MORE_FILES_OVER_UDP: u64 = 10;
 const MORE_THREADS_OVER_UDP: u64 = 2;
-/// Allowed growth of memory over the second half: events that the test's consumer keeps, and what malloc does not return.
-const MORE_MIB: f64 = 16.0;
+/// Allowed growth of memory over the last quarter: events that the test's consumer keeps, and what malloc does not return.
+const MORE_MIB: f64 = 8.0;
 
 #[test]
 fn minute_of_faults_loses_nothing() {
@@ -139,7 +138,7 @@ async fn soak(length: Duration, seed: u64) {
         consumer: Arc::clone(&consumer),
         clock: Arc::clone(&clock),
     };
-    let (report, usage) = testbed.run_while(clock, scenario.run(length)).await;
+    let (report, during) = testbed.run_while(clock, scenario.run(length)).await;
     receiving.abort();
     let closed = || {
         let servers = scenario.servers.lock().unwrap();
@@ -149,7 +148,7 @@ async fn soak(length: Duration, seed: u64) {
     for message in testbed.broker.consumed() {
         consumer.lock().unwrap().receive(&message);
     }
-    scenario.end(&report, &usage);
+    scenario.check_end(&report, &during);
 }
 
 type Servers = Arc<Mutex<Vec<Option<Server>>>>;

@@ -36,16 +36,12 @@ impl ProcessUse {
         }
     }
 
-    /// The minimum of each figure over several moments.
-    pub(super) fn least(of: &[Self]) -> Self {
-        let least = |what: fn(&Self) -> u64| of.iter().map(what).min().unwrap();
+    /// The lower one of each figure.
+    pub(super) fn or_less(self, other: Self) -> Self {
         Self {
-            threads: least(|moment| moment.threads),
-            files: least(|moment| moment.files),
-            mib: of
-                .iter()
-                .map(|moment| moment.mib)
-                .fold(f64::INFINITY, f64::min),
+            threads: self.threads.min(other.threads),
+            files: self.files.min(other.files),
+            mib: self.mib.min(other.mib),
         }
     }
 }
@@ -61,21 +57,9 @@ impl fmt::Display for ProcessUse {
     }
 }
 
-/// By how much memory grew over these moments, which are equally far apart: the slope of the line through them, times
-/// their span.
+/// By how much the least memory in the last quarter of these moments is above that of the quarter before.
 pub(super) fn growth_mib(of: &[ProcessUse]) -> f64 {
-    let n = of.len() as f64;
-    let middle = (n - 1.0) / 2.0;
-    let mean = of.iter().map(|moment| moment.mib).sum::<f64>() / n;
-    let (mut up, mut across) = (0.0, 0.0);
-    for (at, moment) in of.iter().enumerate() {
-        let x = at as f64 - middle;
-        up += x * (moment.mib - mean);
-        across += x * x;
-    }
-    if across > 0.0 {
-        up / across * (n - 1.0)
-    } else {
-        0.0
-    }
+    let least = |of: &[ProcessUse]| of.iter().map(|it| it.mib).fold(f64::INFINITY, f64::min);
+    let quarter = of.len() / 4;
+    least(&of[3 * quarter..]) - least(&of[2 * quarter..3 * quarter])
 }

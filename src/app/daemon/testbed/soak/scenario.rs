@@ -1,7 +1,5 @@
 //! The course of a soak: idle, faults, recovery, idle, shutdown.
 
-use std::fmt::Write as _;
-
 use serde_json::json;
 
 use super::{
@@ -20,26 +18,9 @@ pub(super) struct Scenario {
     pub(super) clock: Arc<dyn Clock>,
 }
 
-/// Threads, descriptors and memory of the process before, during and after the faults, and the settings at the end.
-pub(super) struct SoakUse {
-    pub(super) before: ProcessUse,
-    pub(super) during: Vec<ProcessUse>,
-    /// After the faults, as [`Scenario::needed`].
-    pub(super) needed: ProcessUse,
-    pub(super) after: ProcessUse,
-    pub(super) recovered_after: Duration,
-    pub(super) settings: Settings,
-}
-
-/// One line per setting, as each side has it.
-#[derive(Default)]
-pub(super) struct Settings {
-    pub(super) daemon: String,
-    pub(super) broker: String,
-}
-
 impl Scenario {
-    pub(super) async fn run(&self, length: Duration) -> SoakUse {
+    /// Returns what the process used during the faults.
+    pub(super) async fn run(&self, length: Duration) -> Vec<ProcessUse> {
         for camera in CAMERAS {
             self.testbed.scene.show(camera, true);
         }
@@ -49,20 +30,12 @@ impl Scenario {
         .await;
         let before = self.idle_use().await;
         let during = self.faults(length).await;
-        self.soak.faults_are_over.store(true, Ordering::Relaxed);
         let recovered_after = self.recover().await;
-        let after = self.use_after_faults(before).await;
-        let needed = self.needed(before);
-        let settings = self.settle().await;
+        println!("all is well again after {recovered_after:?}");
+        self.leaks_nothing(before).await;
+        self.settle().await;
         signal("-TERM");
-        SoakUse {
-            before,
-            during,
-            needed,
-            after,
-            recovered_after,
-            settings,
-        }
+        during
     }
 
     pub(super) async fn until(
@@ -85,16 +58,16 @@ impl Scenario {
 
     /// The minimum over four seconds.
     async fn idle_use(&self) -> ProcessUse {
-        let mut moments = Vec::new();
+        let mut least = ProcessUse::now();
         for _ in 0..20 {
             sleep(Duration::from_millis(200)).await;
-            moments.push(ProcessUse::now());
+            least = least.or_less(ProcessUse::now());
         }
-        ProcessUse::least(&moments)
+        least
     }
 
     /// What the process needs for the cameras as they are connected now; `before` all were connected over TCP.
-    pub(super) fn needed(&self, before: ProcessUse) -> ProcessUse {
+    fn needed(&self, before: ProcessUse) -> ProcessUse {
         let is_over_udp = |camera: &&&str| {
             let health = self.testbed.retained(&format!("cam/{camera}/health"));
             health.is_some_and(|health| health.contains("\"transport\":\"udp\""))
@@ -104,16 +77,15 @@ impl Scenario {
     }
 
     /// Measures again while the last pipelines are torn down. What is still in use after that was leaked.
-    async fn use_after_faults(&self, before: ProcessUse) -> ProcessUse {
+    async fn leaks_nothing(&self, before: ProcessUse) {
         let began = self.clock.now();
         loop {
-            let after = self.idle_use().await;
-            if after.is_near(self.needed(before)) {
-                return after;
+            let (after, needed) = (self.idle_use().await, self.needed(before));
+            if after.is_near(needed) {
+                return println!("before: {before}; after: {after}");
             }
-            if self.clock.now().since(began) > TORN_DOWN_WITHIN {
-                return after;
-            }
+            let waited = self.clock.now().since(began);
+            assert!(waited < TORN_DOWN_WITHIN, "{needed}; {after}");
         }
     }
 
@@ -161,8 +133,8 @@ impl Scenario {
     /// A camera that streams without a fault for [`ONLINE_WITHIN`] is online. A single check may come between the loss of a
     /// connection and its server's notice of it, so consecutive failures count.
     async fn check_streaming_cameras_are_online(&self, offline_checks: &mut [u32; CAMERAS.len()]) {
-        let page = self.testbed.page;
-        let metrics = spawn_blocking(move || get(page, "/metrics")).await;
+        let testbed = Arc::clone(&self.testbed);
+        let metrics = spawn_blocking(move || testbed.metrics()).await;
         let metrics = metrics.unwrap();
         let servers = self.servers.lock().unwrap();
         for ((camera, server), checks) in CAMERAS.iter().zip(&*servers).zip(offline_checks) {
@@ -187,17 +159,12 @@ impl Scenario {
         let mut restart = 0;
         while !self.soak.faults_are_over() {
             // Each camera once at the beginning, before the random order.
-            let camera = match usize::try_from(restart)
-                .ok()
-                .filter(|number| *number < CAMERAS.len())
-            {
-                Some(camera) => camera,
-                None => {
-                    let longest_ms = 4 * self.soak.pause_ms();
-                    self.soak.pause(&mut chance, 4000, longest_ms).await;
-                    chance.between(0, CAMERAS.len() as u64) as usize
-                }
-            };
+            let mut camera = restart as usize;
+            if camera >= CAMERAS.len() {
+                let longest_ms = 4 * self.soak.pause_ms();
+                self.soak.pause(&mut chance, 4000, longest_ms).await;
+                camera = chance.between(0, CAMERAS.len() as u64) as usize;
+            }
             let gone = self.servers.lock().unwrap()[camera].take();
             let Some(gone) = gone else { continue };
             let at = gone.address();
@@ -269,12 +236,8 @@ impl Scenario {
         let commanded = async {
             sleep(RECONNECT_COMMAND_AFTER).await;
             for camera in CAMERAS {
-                if self
-                    .testbed
-                    .retained(&format!("cam/{camera}/status"))
-                    .as_deref()
-                    != Some("online")
-                {
+                let status = self.testbed.retained(&format!("cam/{camera}/status"));
+                if status.as_deref() != Some("online") {
                     let request = json!({"op": "reconnect", "cam": camera});
                     self.ask(&format!("last-reconnect-{camera}"), request).await;
                 }
@@ -290,7 +253,7 @@ impl Scenario {
     }
 
     /// Repeats a request until it has a reply: a request may be lost while the daemon connects.
-    async fn ask(&self, id: &str, mut request: serde_json::Value) -> serde_json::Value {
+    async fn ask(&self, id: &str, mut request: Value) -> Value {
         request["id"] = json!(id);
         for _ in 0..RECOVERED_WITHIN.as_secs() {
             self.testbed.say("cmd", request.to_string());
@@ -304,30 +267,17 @@ impl Scenario {
         panic!("no answer to {request}");
     }
 
-    /// Waits until all events of the faults have arrived. Returns the settings as the daemon replies and as the broker retains.
-    async fn settle(&self) -> Settings {
-        let wanted: Vec<(&str, &str)> = {
-            let mut cameras = CAMERAS;
-            cameras.sort_unstable();
-            cameras.map(|camera| (camera, "thing")).into()
-        };
+    /// Waits until all events of the faults have arrived. Then the broker retains the settings with which the daemon replies.
+    async fn settle(&self) {
+        let mut wanted = CAMERAS.map(|camera| (camera, "thing"));
+        wanted.sort_unstable();
         let is_settled = || {
             let consumer = self.consumer.lock().unwrap();
-            let waiting = consumer
-                .stats
-                .as_ref()
-                .map(|stats| stats["spool_msgs"].clone());
-            consumer.open() == wanted && waiting == Some(json!(0))
+            let waiting = consumer.stats.as_ref().map(|stats| &stats["spool_msgs"]);
+            consumer.open() == wanted && waiting == Some(&json!(0))
         };
-        let settled = timeout(Duration::from_secs(60), async {
-            while !is_settled() {
-                sleep(Duration::from_millis(100)).await;
-            }
-        });
-        let settled = settled.await.is_ok();
-        let consumer = self.consumer.lock().unwrap();
-        assert!(settled, "open: {:?}, {:?}", consumer.open(), consumer.stats);
-        drop(consumer);
+        self.until("settled", Duration::from_secs(60), is_settled)
+            .await;
         let reply = self
             .ask("last-settings", json!({"op": "get", "what": "settings"}))
             .await;
@@ -337,45 +287,57 @@ impl Scenario {
             .filter(|topic| topic.contains("/cam/extra/"))
             .collect();
         assert!(extra.is_empty(), "topics of a removed camera: {extra:?}");
-        let mut settings = Settings::default();
-        for (topic, value) in flat_settings(&reply["value"]) {
+        let settings = flat_settings(&reply["value"]);
+        assert!(settings.len() > CAMERAS.len(), "{settings:?}");
+        for (topic, value) in settings {
             let kept = retained.get(&format!("spotter/edge1/cam/{topic}"));
-            _ = writeln!(settings.daemon, "{topic} = {value}");
-            _ = writeln!(
-                settings.broker,
-                "{topic} = {}",
-                kept.map_or("nothing", String::as_str)
-            );
+            assert_eq!(kept, Some(&value), "{topic}");
         }
-        settings
+    }
+
+    /// `during` the faults.
+    pub(super) fn check_end(&self, report: &RunReport, during: &[ProcessUse]) {
+        let consumer = self.consumer.lock().unwrap();
+        let fault_log = self.soak.fault_log.all();
+        println!("seed {}: {fault_log:#?}\n{report}", self.soak.seed);
+        assert!(report.balanced(), "{report}");
+        let faults = consumer.faults();
+        assert!(faults.is_empty(), "{faults:#?}");
+        assert!(consumer.open().is_empty(), "{:?}", consumer.open());
+        let messages = &report.messages;
+        assert_eq!(messages.events_over_bound, 0, "{messages:?}");
+        // A restart inside the process begins the daemon's counters again. A lost message would leave an event without its begin
+        // or its end, which is asserted above.
+        let has_restarted = fault_log.keys().any(|what| what.contains("another model"));
+        let (received, acked) = (consumer.message_count(), messages.events_acked);
+        let is_whole = received == acked || has_restarted && received > acked;
+        assert!(is_whole, "{received} received: {messages:?}");
+        assert_eq!(self.testbed.retained("status").as_deref(), Some("offline"));
+        // In a short soak, pools and caches are filled for the first time.
+        let grown = growth_mib(during);
+        let is_bounded = !self.soak.long || grown < MORE_MIB;
+        assert!(is_bounded, "{grown:.1} MiB more in the last quarter");
     }
 }
 
 /// The settings of a reply as they are published as states: topic below `cam/`, and payload.
-fn flat_settings(value: &serde_json::Value) -> Vec<(String, String)> {
-    fn flatten(topic: &str, value: &serde_json::Value, into: &mut Vec<(String, String)>) {
-        match value {
-            serde_json::Value::Object(fields) => {
-                for (name, value) in fields {
-                    let name = if name == "prompts" { "prompt" } else { name };
-                    flatten(
-                        format!("{topic}/{name}").trim_start_matches('/'),
-                        value,
-                        into,
-                    );
-                }
-            }
-            serde_json::Value::Bool(on) => {
-                into.push((topic.into(), if *on { "ON" } else { "OFF" }.into()))
-            }
-            serde_json::Value::String(text) => into.push((topic.into(), text.clone())),
-            other => into.push((
-                topic.into(),
-                other.to_string().trim_end_matches(".0").into(),
-            )),
+fn flat_settings(value: &Value) -> Vec<(String, String)> {
+    let payload = match value {
+        Value::Object(fields) => {
+            let flat = fields.iter().flat_map(|(name, value)| {
+                let name = if name == "prompts" { "prompt" } else { name };
+                let below = flat_settings(value).into_iter();
+                below.map(move |(topic, payload)| {
+                    let topic = format!("{name}/{topic}");
+                    (topic.trim_end_matches('/').to_owned(), payload)
+                })
+            });
+            return flat.collect();
         }
-    }
-    let mut flat = Vec::new();
-    flatten("", value, &mut flat);
-    flat
+        Value::Bool(true) => "ON".to_owned(),
+        Value::Bool(false) => "OFF".to_owned(),
+        Value::String(text) => text.clone(),
+        number => number.to_string().trim_end_matches(".0").to_owned(),
+    };
+    vec![(String::new(), payload)]
 }
