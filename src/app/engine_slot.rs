@@ -57,6 +57,8 @@ const PAUSES: [Duration; 4] = [
     Duration::from_secs(300),
     Duration::from_secs(900),
 ];
+/// Grace for an engine that is being opened when all stages start again.
+const OPENING_LIMIT: Duration = Duration::from_secs(180);
 /// An engine that ran for so long was good; when it is lost again, the pauses begin from the first.
 const STABLE_AFTER: Duration = Duration::from_secs(3600);
 
@@ -288,42 +290,34 @@ impl EngineSlot {
         }
     }
 
-    /// Drops the engine. The future is ready when its memory is free, at the latest at `deadline`.
-    pub async fn close(&mut self, deadline: Instant) {
-        if !self.is_running() {
-            return;
-        }
-        let EngineSlotState::Running(running) =
-            std::mem::replace(&mut self.state, EngineSlotState::Closed)
-        else {
-            return;
-        };
-        let RunningEngine {
-            handle,
-            end,
-            requests,
-            sampler,
-        } = running;
-        handle.give_up();
-        // The engine gets no more looks.
-        drop((handle, requests, sampler));
-        if timeout_at(deadline, end.over()).await.is_err() {
-            tracing::warn!(
-                device = self.label,
-                "the engine did not end in time; continuing without waiting"
-            );
-        }
-    }
-
-    /// Waits for an engine that is being opened and drops it: it cannot be dropped earlier, and its device has to be free before another
-    /// model is opened there.
-    pub async fn cancel_opening(&mut self, limit: Duration, deadline: impl Fn() -> Instant) {
-        if let EngineSlotState::Opening { opening, .. } = &mut self.state
-            && let Ok(Ok(opened)) = timeout(limit, opening).await
-        {
-            for mut slot in opened.slots {
-                Box::pin(slot.close(deadline())).await;
+    /// Drops the engine. The future is ready when its memory is free, or after `limit`. Before another model is opened on its device
+    /// (`is_restart`), an engine that is being opened is waited for: it cannot be dropped earlier.
+    pub async fn close(&mut self, limit: Duration, is_restart: bool) {
+        match std::mem::replace(&mut self.state, EngineSlotState::Closed) {
+            EngineSlotState::Running(RunningEngine {
+                handle,
+                end,
+                requests,
+                sampler,
+            }) => {
+                handle.give_up();
+                // The engine gets no more looks.
+                drop((handle, requests, sampler));
+                if timeout(limit, end.over()).await.is_err() {
+                    tracing::warn!(
+                        device = self.label,
+                        "the engine did not end in time; continuing without waiting"
+                    );
+                }
             }
+            EngineSlotState::Opening { opening, .. } if is_restart => {
+                if let Ok(Ok(opened)) = timeout(OPENING_LIMIT, opening).await {
+                    for mut slot in opened.slots {
+                        Box::pin(slot.close(limit, false)).await;
+                    }
+                }
+            }
+            _ => {}
         }
     }
 

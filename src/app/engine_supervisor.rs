@@ -12,10 +12,10 @@
 //! together (`engine_launch`). A lost engine is opened again while the others run. The last engine that is lost ends the
 //! daemon: it may be a thread of this process, whose driver is unusable now, and systemd starts the process again.
 
-use std::{future::poll_fn, sync::Arc, task::Poll, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use anyhow::Context as _;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, select_all};
 use tokio::{task::spawn_blocking, time::Instant};
 
 use super::{
@@ -39,8 +39,6 @@ use spotter_page::{EngineState, EngineStatus, Readiness};
 pub const LAST_LOOK_LIMIT: Duration = Duration::from_secs(2);
 /// Grace for devices to free their memory.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
-/// Grace for an engine that is being opened when all stages start again.
-const OPENING_LIMIT: Duration = Duration::from_secs(180);
 /// An engine without progress for this time makes none for `/readyz`.
 const STALL_LIMIT: Duration = Duration::from_secs(10);
 /// An engine without progress for this time is given up, where systemd sets no watchdog interval.
@@ -65,8 +63,7 @@ pub struct EngineParts {
     pub sampler: Arc<Sampler>,
     pub clock: Arc<dyn Clock>,
     pub open_engines: Arc<OpenEngines>,
-    /// `None`: a look of each camera is taken to cost as much as of another.
-    pub costs: Option<CostBasis>,
+    pub costs: CostBasis,
     /// Requests of the API, which engines answer when no camera has a look due; `None`: there is no API.
     pub requests: Option<Arc<RequestQueue>>,
     /// Where it is reported whether engines make progress.
@@ -168,10 +165,9 @@ impl EngineSupervisor {
 
     /// Looks of cost 1 that a camera asks for in a second.
     fn cost(&self, camera: &CameraConfig) -> f64 {
-        match (&self.parts.costs, camera.enabled) {
-            (_, false) => 0.0,
-            (Some(costs), true) => costs.work_hz(camera),
-            (None, true) => camera.rate.hz(),
+        match camera.enabled {
+            true => self.parts.costs.work_hz(camera),
+            false => 0.0,
         }
     }
 
@@ -432,17 +428,11 @@ impl Stage for EngineSupervisor {
         Box::pin(async { vec![StageNotice::Looks(self.finish_looks(LAST_LOOK_LIMIT).await)] })
     }
 
-    /// Devices free their memory. Before another run begins, an engine that is being opened has to leave its device.
+    /// Devices free their memory.
     fn close(&mut self, is_restart: bool) -> StageFuture<'_, Vec<StageNotice>> {
-        let deadline = || Instant::now() + CLOSE_LIMIT;
         Box::pin(async move {
-            if is_restart {
-                for slot in &mut self.slots {
-                    slot.cancel_opening(OPENING_LIMIT, deadline).await;
-                }
-            }
-            let until = deadline();
-            join_all(self.slots.iter_mut().map(|slot| slot.close(until))).await;
+            let slots = self.slots.iter_mut();
+            join_all(slots.map(|slot| slot.close(CLOSE_LIMIT, is_restart))).await;
             Vec::new()
         })
     }
@@ -451,16 +441,8 @@ impl Stage for EngineSupervisor {
 /// The first engine to which something happens, by its index.
 async fn first_event(slots: &mut [EngineSlot]) -> (usize, SlotEvent) {
     let events = slots.iter_mut().map(|slot| Box::pin(slot.event()));
-    let mut events: Vec<_> = events.collect();
-    poll_fn(|context| {
-        for (index, event) in events.iter_mut().enumerate() {
-            if let Poll::Ready(event) = event.as_mut().poll(context) {
-                return Poll::Ready((index, event));
-            }
-        }
-        Poll::Pending
-    })
-    .await
+    let (event, index, _) = select_all(events).await;
+    (index, event)
 }
 
 #[cfg(test)]

@@ -36,10 +36,7 @@ use spotter_cameras::sampler::Sampler;
 use spotter_config::Config;
 use spotter_control::ConfigStore;
 use spotter_core::{CameraId, Clock, SystemClock};
-use spotter_engine::{
-    model::{ModelConfig, model_config},
-    open::ModelCard,
-};
+use spotter_engine::{model::model_config, open::ModelCard};
 use spotter_mqtt::{Identity, Publisher, event_payload};
 use spotter_page::{Board, PromptCosts, Readiness};
 use spotter_state::{OpenedEvents, StateStore};
@@ -94,14 +91,14 @@ pub struct Stages {
 }
 
 /// The stages that can fail to start, running and not yet connected to anything outside.
-pub struct PreparedStages {
-    pub config: ConfigStore,
-    pub state: StateStore,
-    pub events: OpenedEvents,
-    pub engines: EngineSupervisor,
-    pub costs: Option<CostBasis>,
-    pub card: ModelCard,
-    pub fleet: Option<FleetStart>,
+struct PreparedStages {
+    config: ConfigStore,
+    state: StateStore,
+    events: OpenedEvents,
+    engines: EngineSupervisor,
+    costs: CostBasis,
+    card: ModelCard,
+    fleet: Option<FleetStart>,
 }
 
 /// What a daemon runs with.
@@ -188,7 +185,7 @@ impl PreparedStages {
             only: None,
         });
         let opened = opening.await?;
-        let costs = costs(&config.effective(), &opened);
+        let costs = costs(&config.effective(), &opened).context("model")?;
         let OpenedEngines { slots, card } = opened;
         let parts = EngineParts {
             sampler,
@@ -212,7 +209,7 @@ impl PreparedStages {
     }
 
     /// Starts publishing and the cameras. From then on the page shows the daemon, and the engines answer requests of the API.
-    pub fn begin(
+    fn begin(
         mut self,
         servers: &mut HttpServers,
         context: &ProcessContext,
@@ -260,7 +257,7 @@ impl PreparedStages {
         reporter.report_config(&config, Vec::new());
         let parts = FleetParts {
             identity,
-            costs: costs.unwrap_or_else(|| CostBasis::new(ModelConfig::default(), None, 0, 0)),
+            costs,
             secrets: context.logging.secrets.clone(),
             engines: running.count,
             handles: shared(),
@@ -297,9 +294,8 @@ impl PreparedStages {
     }
 
     fn handles(&self, publisher: Publisher, clock: Arc<dyn Clock>) -> Handles {
-        let costs = self.costs.clone().map(|costs| -> PromptCosts {
-            Arc::new(move |camera, size| costs.prompts(camera, size))
-        });
+        let costs = self.costs.clone();
+        let costs: PromptCosts = Arc::new(move |camera, size| costs.prompts(camera, size));
         Handles {
             publisher,
             sampler: Arc::clone(self.engines.sampler()),
@@ -308,7 +304,7 @@ impl PreparedStages {
                 self.config.cameras(),
                 Arc::clone(&clock),
                 snapshot::thumbnail,
-                costs,
+                Some(costs),
             ),
             clock,
         }
@@ -330,17 +326,10 @@ fn serve(servers: &HttpServers, board: Board, file: &Config, card: &ModelCard) {
     api.open(&card.name, &file.model.adapters);
 }
 
-/// What looks cost on the engines; `None` when the model's configuration cannot be read.
-fn costs(effective: &Config, engines: &OpenedEngines) -> Option<CostBasis> {
-    match model_config(&effective.model.source) {
-        Ok(model) => {
-            let measured = longest_look(&expected_looks(&effective.cameras)).len();
-            let count = engines.slots.len();
-            Some(CostBasis::new(model, engines.look(), measured, count))
-        }
-        Err(error) => {
-            tracing::warn!("the status page does not show what prompts cost: {error}");
-            None
-        }
-    }
+/// What looks cost on the engines.
+fn costs(effective: &Config, engines: &OpenedEngines) -> anyhow::Result<CostBasis> {
+    let model = model_config(&effective.model.source)?;
+    let prompts = longest_look(&expected_looks(&effective.cameras)).len();
+    let count = engines.slots.len();
+    Ok(CostBasis::new(model, engines.look(), prompts, count))
 }

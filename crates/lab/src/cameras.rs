@@ -245,7 +245,7 @@ impl RunningCameras {
         let until = Instant::now() + STOP_LIMIT;
         self.slot.stop_looks().await;
         self.looks.finish(until).await;
-        self.slot.close(until).await;
+        self.slot.close(STOP_LIMIT, false).await;
         Ok(row)
     }
 }

@@ -182,7 +182,7 @@ impl RealCase {
             mut slot, engine, ..
         } = opened;
         drop(engine);
-        slot.close(Instant::now() + STOP_LIMIT).await;
+        slot.close(STOP_LIMIT, false).await;
         Ok(rows)
     }
 
