@@ -110,7 +110,7 @@ fn order() -> EngineOrder {
 
 fn look() -> Look {
     let picture = Picture::from_rgb(64, 48, vec![90; 64 * 48 * 3]);
-    Look::still(picture.expect("a picture"), [task()]).expect("a look")
+    Look::still(picture.expect("a picture"), [task()])
 }
 
 fn is_answered(look: &WholeLook) -> bool {

@@ -127,7 +127,7 @@ fn open_settings(settings: &config::ModelSettings) -> anyhow::Result<(Engine, Mo
 fn printed_answer(args: &PictureArgs, task: Task) -> anyhow::Result<(Picture, Answer)> {
     let picture = load(&args.media)?;
     let (mut engine, adapter) = open_with(args)?;
-    let look = Look::still(picture.clone(), [task])?.with_adapter(adapter.as_ref());
+    let look = Look::still(picture.clone(), [task]).with_adapter(adapter.as_ref());
     let mut is_thinking = false;
     let answer = answer(&mut engine, look, |piece| {
         let was_thinking = mem::replace(&mut is_thinking, matches!(piece, AnswerPiece::Thought(_)));

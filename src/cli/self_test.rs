@@ -81,7 +81,7 @@ fn model(args: &ModelArgs) -> anyhow::Result<()> {
     let cars = truth(&scene).things(Class::Car, None);
     let (mut engine, card) = ask::open(args)?;
     let object = Class::Car.name().into();
-    let look = Look::still(picture, [Task::Detect { object }])?;
+    let look = Look::still(picture, [Task::Detect { object }]);
     let answer = ask::answer(&mut engine, look, |_| Ok(()))?;
     let AnswerBody::Boxes(boxes) = &answer.body else {
         bail!("the answer to a detect prompt has no boxes");

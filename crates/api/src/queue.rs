@@ -258,7 +258,7 @@ mod tests {
     fn reason_for_a_client_does_not_name_the_prompt() {
         let picture = Picture::from_rgb(1, 1, vec![0; 3]).unwrap();
         let object = "car".into();
-        let look = Look::still(picture, [Task::Detect { object }]).unwrap();
+        let look = Look::still(picture, [Task::Detect { object }]);
         let prompt = &look.prompts[0].id;
         let why = LookFailure::Unfit(format!("prompt {prompt}: the text has 300 tokens"));
         let expected = UnansweredRequest::Unfit("the text has 300 tokens".into());

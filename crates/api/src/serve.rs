@@ -316,13 +316,9 @@ impl ApiState {
         let Some((asked, picture)) = asked else {
             return Ok((form, None));
         };
-        let look = Look::still(picture, [asked.task]);
         let adapter = self.adapter(asked.adapter)?;
-        let look = Look {
-            in_pieces: asked.in_pieces,
-            ..look.map_err(|error| ApiError::wrong(error.to_string()))?
-        }
-        .with_adapter(adapter.as_ref());
+        let mut look = Look::still(picture, [asked.task]).with_adapter(adapter.as_ref());
+        look.in_pieces = asked.in_pieces;
         let begun = AnsweredRequest {
             news: self.queue.ask(look, self.limits.wait).await?,
             _place: place,

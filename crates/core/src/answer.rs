@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
 use super::{
-    AdapterId, CameraId, Frame, FrameEnd, FrameTimes, IdError, LookToken, Mono, NormBox, NormPoint,
-    Picture, Prompt, PromptId, PromptView, RegionBox, SkippedSinceLast, Strip, Task,
+    AdapterId, CameraId, Frame, FrameEnd, FrameTimes, LookToken, Mono, NormBox, NormPoint, Picture,
+    Prompt, PromptId, PromptView, RegionBox, SkippedSinceLast, Strip, Task,
 };
 
 /// A frame with every prompt that is due on it. The image is encoded once for all prompts with the same view.
@@ -33,7 +33,7 @@ pub struct Look {
 
 impl Look {
     /// A look without time limits at a picture that is not from a camera. An engine remembers nothing of it.
-    pub fn still(picture: Picture, tasks: impl IntoIterator<Item = Task>) -> Result<Self, IdError> {
+    pub fn still(picture: Picture, tasks: impl IntoIterator<Item = Task>) -> Self {
         let frame = Frame {
             camera: CameraId::of_still(),
             number: 1,
@@ -42,27 +42,25 @@ impl Look {
             times: FrameTimes::default(),
             picture,
         };
-        let prompt = |(index, task)| {
-            let id = PromptId::new(&format!("ask-{index}"))?;
-            Ok(Arc::new(Prompt {
-                id,
+        let prompt = |(number, task)| {
+            Arc::new(Prompt {
+                id: PromptId::numbered("ask", number),
                 revision: 1,
                 task,
                 view: PromptView::default(),
                 adapter: None,
-            }))
+            })
         };
-        let prompts = tasks.into_iter().enumerate().map(prompt);
-        Ok(Self {
+        Self {
             frame,
-            prompts: prompts.collect::<Result<_, IdError>>()?,
+            prompts: (0..).zip(tasks).map(prompt).collect(),
             moved: None,
             strips: Vec::new(),
             start_by: Mono::from_nanos(u64::MAX),
             answer_by: Mono::from_nanos(u64::MAX),
             in_pieces: false,
             token: LookToken::default(),
-        })
+        }
     }
 
     /// All its prompts are answered with this adapter.

@@ -104,6 +104,13 @@ impl CameraId {
     }
 }
 
+impl PromptId {
+    /// A short word and a number, for a prompt that no configuration has.
+    pub fn numbered(word: &'static str, number: u64) -> Self {
+        Self(format!("{word}-{number}").into())
+    }
+}
+
 impl DirectionId {
     /// The usual names of a line's directions.
     pub fn in_and_out() -> [Self; 2] {

@@ -22,7 +22,7 @@
 //! let clock = Arc::new(SystemClock::new());
 //! let (mut engine, _) = Engine::open(&settings, Vec::new, clock)?;
 //! let object = "car".to_owned();
-//! let look = engine.look(Look::still(picture, [Task::Detect { object }])?)?;
+//! let look = engine.look(Look::still(picture, [Task::Detect { object }]))?;
 //! # Ok(())
 //! # }
 //! ```

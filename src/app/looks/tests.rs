@@ -204,7 +204,7 @@ fn request(
     tokio::spawn(async move {
         let picture = Picture::from_rgb(2, 2, vec![0; 12]).unwrap();
         let is_text = task.is_free_text();
-        let look = Look::still(picture, [task]).unwrap();
+        let look = Look::still(picture, [task]);
         let answer = queue.ask(look, wait).await?.answer().await?;
         assert_eq!(matches!(answer.body, AnswerBody::Text { .. }), is_text);
         Ok(())

@@ -113,7 +113,7 @@ async fn late_requested_look_is_requested_again() {
     let task = Task::Detect {
         object: "person".into(),
     };
-    let still = Look::still(frame.picture.clone(), [task]).unwrap();
+    let still = Look::still(frame.picture.clone(), [task]);
     let look = Look { frame, ..still };
     assert!(triggers.on_look(&LookNews::Ended(Outcome::Late(look))));
     assert_eq!(followed(&mut triggers, 2), one);

@@ -205,7 +205,6 @@ fn answers(model: &ModelArgs, pictures: &[AskedPicture]) -> anyhow::Result<Answe
         }
         let name = || picture.path.display().to_string();
         let look = Look::still(ask::load(&picture.path)?, picture.tasks.clone());
-        let look = look.with_context(name)?;
         let prompts = look.prompts.clone();
         let found = engine.look(look)?.into_answers();
         let mut found = found.map_err(anyhow::Error::msg).with_context(name)?;

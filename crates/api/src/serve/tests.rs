@@ -194,7 +194,7 @@ async fn text_is_sent_piece_by_piece_in_both_shapes() {
 #[test]
 fn thoughts_and_outlines_have_the_shapes_of_the_cloud() {
     let pixel = Picture::from_rgb(1, 1, vec![0; 3]).unwrap();
-    let look = Look::still(pixel, [Task::Detect { object: "".into() }]).unwrap();
+    let look = Look::still(pixel, [Task::Detect { object: "".into() }]);
     let reply = |skill| SkillReply {
         skill,
         request_id: "1".into(),

@@ -288,9 +288,7 @@ pub fn measured_look(
     }
     let mut looked = || {
         let began = clock.now();
-        let Ok(look) = Look::still(picture.clone(), measured.iter().cloned()) else {
-            return Ok(None);
-        };
+        let look = Look::still(picture.clone(), measured.iter().cloned());
         match engine.look(look) {
             Ok(look) if matches!(look.outcome, Some(Outcome::Answered(_))) => {
                 Ok(Some(clock.now().since(began)))
@@ -324,7 +322,7 @@ mod tests {
         for grey in [100, 100 + step] {
             let picture = Picture::from_rgb(64, 48, vec![grey; 64 * 48 * 3]).unwrap();
             let object = "car".to_owned();
-            let mut look = Look::still(picture, [Task::Point { object }]).unwrap();
+            let mut look = Look::still(picture, [Task::Point { object }]);
             look.frame.camera = CameraId::new("gate").unwrap();
             engine.submit(look).unwrap();
             while !engine.is_idle() {
@@ -356,7 +354,7 @@ mod tests {
     fn squares(engine: &mut Engine, adapters: &[&str]) -> Result<Vec<AnswerBody>, EngineError> {
         let object = || "red square".to_owned();
         let tasks = adapters.iter().map(|_| Task::Detect { object: object() });
-        let mut look = Look::still(micro_picture("gray_200x200"), tasks).unwrap();
+        let mut look = Look::still(micro_picture("gray_200x200"), tasks);
         for (prompt, name) in look.prompts.iter_mut().zip(adapters) {
             Arc::make_mut(prompt).adapter = AdapterId::new(name).ok();
         }

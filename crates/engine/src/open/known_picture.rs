@@ -43,10 +43,7 @@ pub fn nonsense(engine: &mut Engine) -> Result<Option<String>, String> {
     let Ok(picture) = drawn() else {
         return Ok(None);
     };
-    let Ok(look) = Look::still(picture, tasks) else {
-        return Ok(None);
-    };
-    let looked = engine.look(look);
+    let looked = engine.look(Look::still(picture, tasks));
     // The last step of the look may still run.
     while looked.is_ok() && !engine.is_idle() {
         engine.turn().map_err(|error| error.to_string())?;

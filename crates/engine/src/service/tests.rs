@@ -237,7 +237,7 @@ fn look(prompts: usize, start_by: Mono) -> Look {
     Look {
         prompts: (0..prompts).map(|i| Arc::new(prompt(i))).collect(),
         start_by,
-        ..Look::still(picture, []).expect("valid ids")
+        ..Look::still(picture, [])
     }
 }
 
@@ -258,7 +258,7 @@ fn look_at_regions(regions: &[PromptRegion]) -> Look {
     };
     Look {
         prompts: regions.iter().enumerate().map(prompt).collect(),
-        frame: Look::still(picture, []).expect("valid ids").frame,
+        frame: Look::still(picture, []).frame,
         ..template
     }
 }

@@ -351,7 +351,7 @@ impl WireLook {
             });
         }
         let picture = self.picture.picture(body)?;
-        let still = Look::still(picture, []).map_err(malformed)?;
+        let still = Look::still(picture, []);
         Ok(Look {
             frame: Frame {
                 camera: self.camera.unwrap_or_else(CameraId::of_still),

@@ -67,16 +67,9 @@ impl Filter {
         candidates
     }
 
-    /// True when the zone has the same area as in `before`.
-    pub fn keeps<'a>(&'a self, before: &'a Self, zone: &ZoneId) -> bool {
-        let of = |filter: &'a Self| {
-            filter
-                .zones
-                .iter()
-                .map(|(own, _)| own)
-                .find(|own| own.id == *zone)
-        };
-        of(self) == of(before)
+    pub fn zone(&self, id: &ZoneId) -> Option<&ZoneConfig> {
+        let mut zones = self.zones.iter().map(|(zone, _)| zone);
+        zones.find(|zone| zone.id == *id)
     }
 
     fn passes(&self, candidate: &Candidate) -> bool {

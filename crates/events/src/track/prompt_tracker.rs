@@ -9,7 +9,7 @@ use super::{
     hysteresis::Hysteresis,
     lifecycle::{LookContext, TrackLifecycle},
     line_counts::{LineCountRecord, LineCounts},
-    question::{NewQuestion, OpenQuestions},
+    question::{OpenQuestions, question},
     rules::PromptRules,
     seen_part::SeenPart,
     track_set::{FollowedLook, IdAllocator, TrackSet},
@@ -247,21 +247,17 @@ impl PromptTracker {
             let Some((track, location)) = self.tracks.to_describe(is_asked) else {
                 break;
             };
-            let new = NewQuestion {
-                id: format!("describe-{}", ids.next_question()),
-                text: &text,
-                choices: Vec::new(),
-                view: view_of_object(location, strip, &self.view),
-                tracks: vec![track],
-            };
-            asked.extend(self.descriptions.ask(new, now));
+            let view = view_of_object(location, strip, &self.view);
+            let question = question(ids.next_question("describe"), &text, Vec::new(), view);
+            self.descriptions.add(&question, vec![track], now);
+            asked.push(question);
         }
         asked
     }
 
     /// The verification question to be asked now. One at a time: a track that is confirmed meanwhile waits for the next.
     fn verify(&mut self, now: Mono, wall: WallTime, ids: &mut IdAllocator) -> Option<Arc<Prompt>> {
-        let question = self.prompt.verify.clone()?;
+        let text = self.prompt.verify.clone()?;
         let patience = self.rules.hysteresis.stale_after;
         let lost = self.verifications.give_up(now, patience);
         self.verified(&lost, VerificationResult::NoAnswer, now);
@@ -269,14 +265,10 @@ impl PromptTracker {
         if tracks.is_empty() || self.verifications.count() > 0 {
             return None;
         }
-        let new = NewQuestion {
-            id: format!("verify-{}", ids.next_question()),
-            text: &question,
-            choices: VERIFICATION_CHOICES.map(str::to_owned).to_vec(),
-            view: self.view,
-            tracks,
-        };
-        self.verifications.ask(new, now)
+        let choices = VERIFICATION_CHOICES.map(str::to_owned).to_vec();
+        let question = question(ids.next_question("verify"), &text, choices, self.view);
+        self.verifications.add(&question, tracks, now);
+        Some(question)
     }
 
     /// Without a look for too long, all states become unknown.
@@ -325,21 +317,18 @@ impl PromptTracker {
     }
 
     fn replace(&mut self, camera: &CameraConfig, prompt: &PromptConfig) -> Vec<Event> {
-        let (rules, filter) = (
-            PromptRules::new(camera, prompt),
-            Filter::new(camera, prompt),
-        );
-        let is_zone_kept =
-            |zone: &ZoneId| rules.zones.contains(zone) && filter.keeps(&self.filter, zone);
-        let old = &self.rules.lines;
+        let rules = PromptRules::new(camera, prompt);
+        let filter = Filter::new(camera, prompt);
+        let is_zone_kept = |zone: &ZoneId| {
+            rules.zones.contains(zone) && filter.zone(zone) == self.filter.zone(zone)
+        };
         let is_line_kept = |id: &LineId| {
-            let mut lines = rules.lines.iter().filter(|line| line.id == *id);
-            lines.any(|line| {
-                let is_same = |old: &LineConfig| {
-                    (&old.id, &old.points, old.point) == (id, &line.points, line.point)
-                };
-                old.iter().any(is_same)
-            })
+            let mut lines = self.rules.lines.iter();
+            let old = lines.find(|line| line.id == *id);
+            let is_same = |line: &LineConfig, old: &LineConfig| {
+                (&line.id, &line.points, line.point) == (&old.id, &old.points, old.point)
+            };
+            old.is_some_and(|old| rules.lines.iter().any(|line| is_same(line, old)))
         };
         self.zones.retain(is_zone_kept);
         self.tracks.retain(is_zone_kept, is_line_kept);

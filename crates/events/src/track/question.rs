@@ -15,14 +15,19 @@ struct OpenQuestion {
     at: Mono,
 }
 
-/// A question about these tracks.
-pub struct NewQuestion<'a> {
-    /// Kind and number: no other question of the camera has it.
-    pub id: String,
-    pub text: &'a str,
-    pub choices: Vec<String>,
-    pub view: PromptView,
-    pub tracks: Vec<TrackId>,
+/// A question that is asked once. No other one of the camera has its id.
+pub fn question(id: PromptId, text: &str, choices: Vec<String>, view: PromptView) -> Arc<Prompt> {
+    Arc::new(Prompt {
+        id,
+        revision: Prompt::ONCE,
+        task: Task::Query {
+            question: text.to_owned(),
+            choices,
+            options: Default::default(),
+        },
+        view,
+        adapter: None,
+    })
 }
 
 impl OpenQuestions {
@@ -35,25 +40,10 @@ impl OpenQuestions {
         self.0.iter().any(|open| open.tracks.contains(track))
     }
 
-    /// `None` when `id` is none of a prompt.
-    pub fn ask(&mut self, new: NewQuestion<'_>, now: Mono) -> Option<Arc<Prompt>> {
-        let prompt = Arc::new(Prompt {
-            id: PromptId::new(&new.id).ok()?,
-            revision: Prompt::ONCE,
-            task: Task::Query {
-                question: new.text.to_owned(),
-                choices: new.choices,
-                options: Default::default(),
-            },
-            view: new.view,
-            adapter: None,
-        });
-        self.0.push(OpenQuestion {
-            prompt: Arc::clone(&prompt),
-            tracks: new.tracks,
-            at: now,
-        });
-        Some(prompt)
+    /// A question about these tracks is under way now.
+    pub fn add(&mut self, prompt: &Arc<Prompt>, tracks: Vec<TrackId>, at: Mono) {
+        let prompt = Arc::clone(prompt);
+        self.0.push(OpenQuestion { prompt, tracks, at });
     }
 
     /// The tracks that `prompt` asks about, once.

@@ -17,7 +17,7 @@ use super::{
     rules::PromptRules,
 };
 use spotter_core::{
-    CameraId, EndReason, Event, EventStep, LineId, Location, Mono, Presence, TrackId,
+    CameraId, EndReason, Event, EventStep, LineId, Location, Mono, Presence, PromptId, TrackId,
     TrackedObject, UpdateReason, WallTime, ZoneId,
 };
 
@@ -47,9 +47,9 @@ impl IdAllocator {
         }
     }
 
-    pub fn next_question(&mut self) -> u64 {
+    pub fn next_question(&mut self, kind: &'static str) -> PromptId {
         self.questions += 1;
-        self.questions
+        PromptId::numbered(kind, self.questions)
     }
 
     fn next_track(&mut self, camera: &CameraId) -> TrackId {

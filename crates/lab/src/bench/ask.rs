@@ -10,7 +10,7 @@ pub(super) fn ask(
     picture: Picture,
     tasks: impl IntoIterator<Item = Task>,
 ) -> anyhow::Result<Vec<Answer>> {
-    answers_of(engine.look(Look::still(picture, tasks)?)?)
+    answers_of(engine.look(Look::still(picture, tasks))?)
 }
 
 /// The answers of a look, or why it has none.

@@ -186,7 +186,7 @@ fn look(picture: Picture, object: &str, region: PromptRegion) -> anyhow::Result<
     let task = Task::Detect {
         object: object.to_owned(),
     };
-    let mut look = Look::still(picture, [task])?;
+    let mut look = Look::still(picture, [task]);
     let view = PromptView {
         region,
         ..PromptView::default()

@@ -329,7 +329,7 @@ fn row(
             let measure = PictureMeasure::of(&picture, tiling, vision, REUSE.detail);
             measured += real.now().since(began);
             anyhow::ensure!(measure.crops() > 0, "a picture without crops");
-            let mut look = spotter_core::Look::still(picture, [task.clone()])?;
+            let mut look = spotter_core::Look::still(picture, [task.clone()]);
             look.frame.camera = camera.clone();
             engine.submit(look)?;
             while !engine.is_idle() {

@@ -365,7 +365,7 @@ impl Check<'_> {
         task: &Task,
     ) -> anyhow::Result<ReusedAnswer> {
         let reused = self.engine.worker().work().crops_reused;
-        let mut look = Look::still(picture.clone(), [task.clone()])?;
+        let mut look = Look::still(picture.clone(), [task.clone()]);
         look.frame.camera = camera.clone();
         self.engine.submit(look)?;
         let mut answers = Vec::new();

@@ -212,7 +212,6 @@ impl RealCase {
             for picture in its_pictures.iter().take(ALONE_LOOKS) {
                 let look = Look::still(picture.clone(), tasks.iter().cloned());
                 let from = own.now();
-                let look = look.map_err(|error| error.to_string())?;
                 engine.look(look).map_err(|error| error.to_string())?;
                 alone.push(own.now().since(from));
             }

@@ -300,7 +300,7 @@ fn measured_look(
 ) -> anyhow::Result<Duration> {
     let began = clock.now();
     let picture = Picture::from_rgb(2, 2, vec![128; 12]).context("a picture")?;
-    engine.look(Look::still(picture, tasks(prompts))?)?;
+    engine.look(Look::still(picture, tasks(prompts)))?;
     Ok(clock.now().since(began))
 }
 

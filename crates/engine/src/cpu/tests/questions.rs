@@ -99,7 +99,7 @@ fn found(set: &Path, asked: &Value, task: Task) -> FoundText {
     let mut engine = Engine::new(Box::new(backend(set)), model, bounds, clock);
     let look = Look {
         in_pieces: true,
-        ..Look::still(picture(set, asked["image"].as_str().unwrap()), [task]).unwrap()
+        ..Look::still(picture(set, asked["image"].as_str().unwrap()), [task])
     };
     let mut whole = WholeLook::new(&look);
     let mut found = FoundText::default();

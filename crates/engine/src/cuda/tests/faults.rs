@@ -89,7 +89,7 @@ fn build(gpu: u32) -> (Engine, usize) {
 async fn ask(engine: &EngineHandle) -> WholeLook {
     let picture = picture(&golden_set("md2-micro"), "gray_200x200");
     let object = "car".to_owned();
-    let look = Look::still(picture, [Task::Detect { object }]).unwrap();
+    let look = Look::still(picture, [Task::Detect { object }]);
     engine.permit().await.whole_look(look).await
 }
 

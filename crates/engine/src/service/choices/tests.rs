@@ -47,7 +47,7 @@ fn ask(engine: &mut Engine, picture: Picture, choices: &[String]) -> (String, f6
         choices: choices.to_vec(),
         options: Default::default(),
     };
-    let look = Look::still(picture, [task]).unwrap();
+    let look = Look::still(picture, [task]);
     let mut answers = engine.look(look).unwrap().into_answers().unwrap();
     let answer: Answer = answers.pop().unwrap();
     let AnswerBody::Text { text, score, .. } = answer.body else {
@@ -151,7 +151,7 @@ fn a_choice_that_the_model_cannot_write_is_named() {
             choices: texts(&["open", choice]),
             options: Default::default(),
         };
-        let look = Look::still(micro_picture("small_50x40"), [task]).unwrap();
+        let look = Look::still(micro_picture("small_50x40"), [task]);
         let error = babbling_engine().look(look).unwrap_err();
         assert!(matches!(error, EngineError::Prompt { .. }), "{error:?}");
         let expected = format!(

@@ -141,7 +141,7 @@ fn look(prompts: usize, start_by: Mono) -> Look {
         moved: None,
         strips: Vec::new(),
         start_by,
-        ..Look::still(picture, (0..prompts).map(task)).unwrap()
+        ..Look::still(picture, (0..prompts).map(task))
     }
 }
 
@@ -196,7 +196,7 @@ async fn pieces_of_a_text_are_those_of_its_answer() {
         let picture = Picture::from_rgb(7, 5, (0..105).collect()).unwrap();
         let asked = Look {
             in_pieces: true,
-            ..Look::still(picture, [question(text)]).unwrap()
+            ..Look::still(picture, [question(text)])
         };
         let mut whole = WholeLook::new(&asked);
         let mut submitted = within(engine.permit()).await.look(asked);

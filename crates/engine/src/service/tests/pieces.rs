@@ -27,7 +27,7 @@ fn question(in_pieces: bool) -> Look {
     };
     Look {
         in_pieces,
-        ..Look::still(picture, [task]).expect("valid ids")
+        ..Look::still(picture, [task])
     }
 }
 

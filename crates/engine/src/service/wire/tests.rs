@@ -68,7 +68,7 @@ fn tasks() -> Vec<Task> {
 }
 
 fn look(picture: Picture) -> Look {
-    let still = Look::still(picture, tasks()).unwrap();
+    let still = Look::still(picture, tasks());
     Look {
         moved: None,
         strips: Vec::new(),

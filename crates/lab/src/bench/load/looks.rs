@@ -296,7 +296,7 @@ struct LoadCameras<'a> {
 impl<'a> LoadCameras<'a> {
     fn new(count: usize, tasks: &[Task], frames: &'a [Picture]) -> anyhow::Result<Self> {
         let look = |client| {
-            let mut look = Look::still(frames[0].clone(), tasks.iter().cloned())?;
+            let mut look = Look::still(frames[0].clone(), tasks.iter().cloned());
             look.frame.camera = CameraId::new(&format!("client-{client}"))?;
             anyhow::Ok(look)
         };

@@ -79,7 +79,7 @@ fn each_request_is_answered_or_cancelled_with_all_objects() {
         let mut next = |_| {
             submitted += 1;
             let frame = frames[submitted % frames.len()].clone();
-            Ok(Look::still(frame, tasks(2))?)
+            Ok(Look::still(frame, tasks(2)))
         };
         let clients = Clients {
             count: clients,
@@ -107,7 +107,7 @@ fn a_model_that_ends_its_answers_is_rejected() {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let mut engine = micro_engine(&clock);
     let frames = noise(SIZES[0].0, SIZES[0].1).expect("frames");
-    let mut next = |_| Ok(Look::still(frames[0].clone(), tasks(1))?);
+    let mut next = |_| Ok(Look::still(frames[0].clone(), tasks(1)));
     let clients = Clients {
         count: 1,
         next: &mut next,
