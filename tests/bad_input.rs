@@ -17,7 +17,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use support::{
     DONE, Ended, FAILED, Program,
     broker::{Consumer, broker},
@@ -59,20 +59,12 @@ fn transpose(model: &Path, tensor: &str) {
     fs::write(weights, [&size[..], &header, data].concat()).expect("written");
 }
 
-fn change_config(model: &Path, pointer: &str, value: Value) {
-    let path = model.join("config.json");
-    let text = fs::read_to_string(&path).expect("config.json");
-    let mut config: Value = serde_json::from_str(&text).expect("JSON");
-    *config.pointer_mut(pointer).expect("a key") = value;
-    fs::write(path, config.to_string()).expect("written");
-}
-
+/// The engine's own tests have more of what can be wrong with a file.
 #[test]
 fn a_bad_model_is_named_with_what_is_wrong() {
     const FC1: &str = "text.blocks.0.mlp.fc1.weight";
     type SpoiledModel = (fn(&Path), &'static [&'static str]);
-    let remove = |path: &Path| fs::remove_file(path.join("tokenizer.json")).expect("removed");
-    let cases: [SpoiledModel; 8] = [
+    let cases: [SpoiledModel; 5] = [
         (
             cut_weights,
             &["model.safetensors", "cut off", "948480 bytes", "1896960"],
@@ -81,7 +73,6 @@ fn a_bad_model_is_named_with_what_is_wrong() {
             |path| transpose(path, &format!("model.{FC1}")),
             &["model.safetensors", FC1, "[192, 208]", "[208, 192]"],
         ),
-        (remove, &["tokenizer.json is missing"]),
         (
             |path| drop(file(path, "tokenizer.json", "{}")),
             &["tokenizer.json"],
@@ -89,14 +80,6 @@ fn a_bad_model_is_named_with_what_is_wrong() {
         (
             |path| drop(file(path, "config.json", "{\"text\":")),
             &["config.json"],
-        ),
-        (
-            |path| change_config(path, "/text/n_heads", json!(5)),
-            &["config.json", "text.dim = 192", "text.n_heads = 5"],
-        ),
-        (
-            |path| change_config(path, "/text/ff_dim", json!(216)),
-            &["model.safetensors", "mlp.fc1", "[208, 192]", "[216, 192]"],
         ),
         (
             |path| fs::remove_dir_all(path).expect("removed"),
@@ -143,13 +126,8 @@ impl Site {
     /// Starts the daemon, which says all it can say.
     fn run(&self) -> Program {
         let config = self.directory.path().join("site.toml");
-        let arguments = [
-            "run".as_ref(),
-            "-vv".as_ref(),
-            "--config".as_ref(),
-            &*config,
-        ];
-        let mut command = command(arguments);
+        let mut command = command(["run", "-vv", "--config"]);
+        command.arg(config);
         command
             .env("CANARY", CANARY)
             .env("CREDENTIALS_DIRECTORY", self.directory.path());
@@ -246,22 +224,19 @@ fn bad_cameras_are_reported_without_effect_on_good_ones() {
     let _broker = broker(site.broker, "");
     let consumer = Consumer::on(site.broker);
     let daemon = site.run();
-    let mut unlike = Vec::new();
     for (id, url, code) in &cameras {
         let failed = |payload: &str| payload.contains("\"reason\":\"");
         let health = consumer.wait_for(&format!("/cam/{id}/health"), failed);
         assert_eq!(health.qos, 1);
         let health = health.json();
-        let reason = health["reason"].as_str().expect("a reason").to_owned();
+        let reason = health["reason"].as_str().expect("a reason");
+        assert!(reason.starts_with(code), "{id}: {reason}");
         // What does not answer at all is named by the topic alone.
         let place = url.trim_start_matches("file://");
-        let named = reason.contains(place) || *code == "no_frame: ";
-        if !reason.starts_with(code) || !named {
-            unlike.push(format!("{id}: {reason}"));
-        }
+        let is_named = reason.contains(place) || *code == "no_frame: ";
+        assert!(is_named, "{id}: {reason}");
         assert_ne!(health["state"], "streaming", "{id}");
     }
-    assert!(unlike.is_empty(), "{unlike:#?}");
     site.keeps_looking();
     consumer.wait_for("/cam/good/det/car", |_| true);
     for path in ["/metrics", "/healthz"] {
@@ -274,17 +249,13 @@ fn bad_cameras_are_reported_without_effect_on_good_ones() {
 
 #[test]
 fn rejecting_broker_is_logged_and_cameras_are_watched() {
-    let site = Site::new(
-        "mqtt.user = \"edge\"\nmqtt.password = { env = \"CANARY\" }",
-        "",
-    );
+    let login = "mqtt.user = \"edge\"\nmqtt.password = { env = \"CANARY\" }";
+    let site = Site::new(login, "");
     let _broker = broker(site.broker, "allow_anonymous false");
     let daemon = site.run();
     let reported = daemon.stderr.wait_for("rejected the connection");
-    assert!(
-        reported.contains("WARN") || reported.contains("ERROR"),
-        "{reported}"
-    );
+    let is_loud = reported.contains("WARN") || reported.contains("ERROR");
+    assert!(is_loud, "{reported}");
     site.keeps_looking();
     let health = get(site.http, "/healthz").expect("a page");
     assert!(health.contains("broker: "), "{health}");
@@ -329,10 +300,7 @@ fn valid_configuration_is_applied_and_invalid_one_rejected() {
     assert_eq!(reported["state"], "rejected", "{reported}");
     assert_eq!(reported["hash"], first["hash"], "{reported}");
     let errors = reported["errors"].to_string();
-    assert!(
-        errors.contains("camera.good") && errors.contains("rate"),
-        "{errors}"
-    );
+    assert!(errors.contains("camera.good.rate"), "{errors}");
     site.keeps_looking();
 
     // A good change, with a new password.
@@ -355,24 +323,17 @@ fn valid_configuration_is_applied_and_invalid_one_rejected() {
     daemon.signal("HUP");
     let rejected = |payload: &str| payload.contains("\"rejected\"");
     let reported = consumer.wait_after(since, "/edge/config", rejected).json();
-    assert!(
-        reported["errors"].to_string().contains("cut off"),
-        "{reported}"
-    );
+    let errors = reported["errors"].to_string();
+    assert!(errors.contains("cut off"), "{errors}");
     consumer.wait_after(since, "/cam/good/det/dog", |_| true);
     site.keeps_looking();
     let ended = ends_well(daemon);
     assert!(!ended.stderr.contains("old-secret-4711"));
     // A journal takes lines: each has to say by itself how bad it is.
-    let refused = ended.stderr.lines().filter(|line| {
-        ["new configuration rejected", "site.toml:"]
-            .iter()
-            .any(|part| line.contains(part))
-    });
-    let refused: Vec<_> = refused.collect();
+    let is_of_refusal =
+        |line: &&str| line.contains("new configuration rejected") || line.contains("site.toml:");
+    let refused: Vec<_> = ended.stderr.lines().filter(is_of_refusal).collect();
     assert_eq!(refused.len(), 4, "{refused:#?}");
-    assert!(
-        refused.iter().all(|line| line.contains("ERROR")),
-        "{refused:#?}"
-    );
+    let is_error = |line: &&str| line.contains("ERROR");
+    assert!(refused.iter().all(is_error), "{refused:#?}");
 }

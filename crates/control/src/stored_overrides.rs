@@ -131,8 +131,6 @@ mod tests {
         let long = "x".repeat(550_000);
         for (now, key, reason) in [
             (rate(0.0), "rate_hz", "0 is not within 0.01 to 30"),
-            (rate(-1.0), "rate_hz", "-1 is not within"),
-            (rate(1e-320), "rate_hz", "is not within 0.01 to 30"),
             (rate(1e300), "rate_hz", "is not within 0.01 to 30"),
             (json!({"rate_hz": null}), "rate_hz", "expected f64"),
             (

@@ -42,41 +42,6 @@ fn active(set: &TriggerSet, second: u64) -> Vec<String> {
 }
 
 #[test]
-fn trigger_with_an_end_outlasts_it_and_is_bounded() {
-    let gate = gate(&["pir"]);
-    let mut set = TriggerSet::new(std::slice::from_ref(&gate));
-    for (second, signal, before, after) in [
-        (0, Some(TriggerSignal::On), false, true),
-        (50, Some(TriggerSignal::Off), true, true),
-        // A second end changes nothing.
-        (60, Some(TriggerSignal::Off), true, true),
-        (69, None, true, true),
-        (70, None, false, false),
-        (200, Some(TriggerSignal::On), false, true),
-        (290, Some(TriggerSignal::On), true, true),
-        (389, None, true, true),
-        // The end was lost; a late one begins nothing.
-        (390, Some(TriggerSignal::Off), false, false),
-        (400, Some(TriggerSignal::Momentary), false, true),
-        // Again, so its time begins again.
-        (415, Some(TriggerSignal::Momentary), true, true),
-        (434, None, true, true),
-        (435, None, false, false),
-    ] {
-        assert_eq!(!active(&set, second).is_empty(), before, "{second}");
-        if let Some(signal) = signal {
-            set.signal(&gate.id, &id("pir"), signal, at(second))
-                .unwrap();
-        }
-        assert_eq!(!active(&set, second).is_empty(), after, "{second}");
-    }
-    assert_eq!(set.next_end(at(416)), Some(at(435)));
-    assert_eq!(set.next_end(at(435)), None);
-    let (_, reports) = set.reports(at(436)).next().unwrap();
-    assert_eq!(reports[0].activations, 3);
-}
-
-#[test]
 fn change_keeps_what_has_the_same_source() {
     let mut cameras = [gate(&["bell", "app"])];
     let mut set = TriggerSet::new(&cameras);
@@ -219,31 +184,35 @@ proptest! {
     ) {
         let gate = gate(&["bell"]);
         let mut set = TriggerSet::new(std::slice::from_ref(&gate));
-        let (mut second, mut until, mut on_until) = (0, 0, None::<u64>);
+        let (mut second, mut until, mut is_on, mut activations) = (0, 0, false, 0);
         for (step, pause) in steps {
+            let (was_active, was_on) = (second < until, is_on);
             let signal = match step {
                 0 => {
                     until = until.max(second + HOLD_S);
                     TriggerSignal::Momentary
                 }
                 1 => {
-                    on_until = Some(second + AT_MOST_S);
-                    until = second + AT_MOST_S;
+                    (until, is_on) = (second + AT_MOST_S, true);
                     TriggerSignal::On
                 }
                 _ => {
-                    if on_until.take().is_some() && second < until {
-                        until = second + HOLD_S;
-                    }
+                    // The end was lost and `at_most` was over, or it is the second end: it begins nothing.
+                    until = if was_on && was_active { second + HOLD_S } else { until };
+                    is_on = false;
                     TriggerSignal::Off
                 }
             };
+            activations += u64::from(!was_active && second < until);
             set.signal(&gate.id, &id("bell"), signal, at(second)).unwrap();
             for later in second..second + pause {
                 prop_assert_eq!(!active(&set, later).is_empty(), later < until);
+                prop_assert_eq!(set.next_end(at(later)), (later < until).then(|| at(until)));
             }
             second += pause;
         }
+        let (_, reports) = set.reports(at(second)).next().unwrap();
+        prop_assert_eq!(reports[0].activations, activations);
         // It ends by itself.
         prop_assert!(active(&set, second + AT_MOST_S).is_empty());
     }

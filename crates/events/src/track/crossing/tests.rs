@@ -85,22 +85,6 @@ fn walker_that_turns_back_counts_once_in_each_direction() {
 }
 
 #[test]
-fn box_that_trembles_at_the_line_counts_at_most_once() {
-    let trembling = [0.505, 0.495, 0.51, 0.492, 0.508, 0.499];
-    let path = |from: &[f64], to: &[f64]| {
-        let xs = [from, &trembling, to].concat();
-        xs.into_iter().map(|x| (x, 0.8)).collect::<Vec<_>>()
-    };
-    for (from, to, expected) in [(0.4, 0.4, [0, 0]), (0.4, 0.6, [0, 1]), (0.6, 0.4, [1, 0])] {
-        assert_eq!(counts(&upright(), &path(&[from], &[to])), expected);
-    }
-    // It leaves at the line, on the side of its last look.
-    let gone = path(&[0.4], &[]);
-    assert_eq!(counts(&upright(), &gone), [0, 0]);
-    assert_eq!(counts(&upright(), &gone[..gone.len() - 1]), [0, 1]);
-}
-
-#[test]
 fn path_around_an_end_counts_never_through_a_corner_once() {
     let short = line(&[(0.5, 0.6), (0.5, 0.9)]);
     let around = [(0.4, 0.7), (0.45, 0.5), (0.55, 0.5), (0.6, 0.7)];

@@ -132,24 +132,6 @@ fn one_verification_answers_all_waiting_tracks_but_no_later_one() {
 }
 
 #[test]
-fn track_that_ends_unverified_is_not_published() {
-    let mut tracker = tracker(doubting());
-    let (_, question) = until_question(&mut tracker, 0, 1);
-    let none = people(1, 0);
-    let looks = (2..12).map(|second| look(&mut tracker, f64::from(second), &none).change);
-    let published: Vec<_> = looks.collect();
-    assert_eq!(published.iter().find_map(present), Some(Presence::Off));
-    assert_eq!(all_events(&published), []);
-    // No track waits for this answer.
-    assert_eq!(hear(&mut tracker, 12.0, &question, "Yes"), Some(vec![]));
-    // The next person has another track, which needs its own question.
-    let (now, next) = until_question(&mut tracker, 13, 1);
-    assert_eq!(now, 14);
-    assert_eq!(tracker.shutdown(at(15.0).1), []);
-    assert_eq!(hear(&mut tracker, 16.0, &next, "Yes"), None);
-}
-
-#[test]
 fn lost_verification_is_asked_again() {
     let mut tracker = tracker(doubting());
     let (asked_at, lost) = until_question(&mut tracker, 0, 1);
