@@ -3,15 +3,16 @@
 
 use std::{
     collections::VecDeque,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{BufReader, Read as _, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex},
-    thread,
 };
 
 use serde_json::{Value, json};
 use sha1::Sha1;
 use sha2::{Digest as _, Sha256};
+
+use crate::receiver::{read_request, start};
 
 /// A repository at one revision.
 pub struct ScriptedRepository {
@@ -82,7 +83,6 @@ struct HubScript {
 
 struct HubState {
     repositories: Vec<ScriptedRepository>,
-    contents: SocketAddr,
     script: Mutex<HubScript>,
 }
 
@@ -94,26 +94,12 @@ pub struct ScriptedHub {
 
 impl ScriptedHub {
     pub fn start(repositories: Vec<ScriptedRepository>) -> Self {
-        let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let (hub, contents) = (listen(), listen());
         let state = Arc::new(HubState {
             repositories,
-            contents: contents.local_addr().expect("an address"),
             script: Mutex::default(),
         });
-        let address = hub.local_addr().expect("an address");
-        for (listener, is_content_host) in [(hub, false), (contents, true)] {
-            let state = Arc::clone(&state);
-            start("hub", move || {
-                for stream in listener.incoming().flatten() {
-                    let state = Arc::clone(&state);
-                    // A client may leave at any time.
-                    start("hub-request", move || {
-                        state.serve(stream, is_content_host);
-                    });
-                }
-            });
-        }
+        let contents = listen(&state, None);
+        let address = listen(&state, Some(contents));
         Self { address, state }
     }
 
@@ -158,12 +144,18 @@ impl ScriptedHub {
 }
 
 impl HubState {
-    /// Answers one request.
-    fn serve(&self, stream: TcpStream, is_content_host: bool) -> Option<()> {
+    /// Answers one request. `contents` is where the hub redirects to; `None` there.
+    fn serve(&self, stream: TcpStream, contents: Option<SocketAddr>) -> Option<()> {
         let mut reader = BufReader::new(stream);
-        let request = read_request(&mut reader, is_content_host)?;
+        let mut request = read_request(&mut reader)?;
+        let request = HubRequest {
+            is_content_host: contents.is_none(),
+            path: request.path,
+            range: request.headers.remove("range"),
+            authorization: request.headers.remove("authorization"),
+        };
         let mut stream = reader.into_inner();
-        let answer = self.answer(&request);
+        let answer = self.answer(&request, contents);
         self.script.lock().ok()?.requests.push(request);
         stream.write_all(&answer).ok()?;
         stream.shutdown(std::net::Shutdown::Write).ok()?;
@@ -171,7 +163,7 @@ impl HubState {
         stream.read_to_end(&mut Vec::new()).ok().map(drop)
     }
 
-    fn answer(&self, request: &HubRequest) -> Vec<u8> {
+    fn answer(&self, request: &HubRequest, contents: Option<SocketAddr>) -> Vec<u8> {
         let mut script = self.script.lock().expect("no panic");
         let bearer = |token: &Option<String>| Some(format!("Bearer {}", token.as_ref()?));
         let without_access = bearer(&script.token_without_access);
@@ -195,8 +187,8 @@ impl HubState {
         let Some(file) = self.file(&request.path) else {
             return head(404, &[], 0);
         };
-        if file.is_large && !request.is_content_host {
-            let port = self.contents.port();
+        if let Some(contents) = contents.filter(|_| file.is_large) {
+            let port = contents.port();
             let location = format!("Location: http://localhost:{port}{}?signed", request.path);
             return head(302, &[location], 0);
         }
@@ -289,37 +281,22 @@ impl ScriptedFile {
     }
 }
 
-fn start(name: &str, work: impl FnOnce() + Send + 'static) {
-    let thread = thread::Builder::new().name(name.to_owned());
-    thread.spawn(work).expect("a thread");
+/// Listens for requests, which are answered as by [`HubState::serve`].
+fn listen(state: &Arc<HubState>, contents: Option<SocketAddr>) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let (address, state) = (listener.local_addr(), Arc::clone(state));
+    start("hub", move || {
+        for stream in listener.incoming().flatten() {
+            let state = Arc::clone(&state);
+            // A client may leave at any time.
+            start("hub-request", move || _ = state.serve(stream, contents));
+        }
+    });
+    address.expect("an address")
 }
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn read_request(reader: &mut BufReader<TcpStream>, is_content_host: bool) -> Option<HubRequest> {
-    let mut line = String::new();
-    reader.read_line(&mut line).ok()?;
-    let path = line.split(' ').nth(1)?.to_owned();
-    let mut request = HubRequest {
-        is_content_host,
-        path,
-        range: None,
-        authorization: None,
-    };
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).ok()?;
-        let Some((name, value)) = line.trim_end().split_once(": ") else {
-            return Some(request);
-        };
-        match name.to_ascii_lowercase().as_str() {
-            "range" => request.range = Some(value.to_owned()),
-            "authorization" => request.authorization = Some(value.to_owned()),
-            _ => {}
-        }
-    }
 }
 
 fn head(status: u16, headers: &[String], length: usize) -> Vec<u8> {

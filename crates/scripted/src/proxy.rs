@@ -4,8 +4,9 @@ use std::{
     io::{BufRead as _, BufReader, Read as _, Write as _, copy},
     net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{Arc, Mutex},
-    thread,
 };
+
+use crate::receiver::{read_request, start};
 
 /// A request as it arrived.
 #[derive(Clone, Debug)]
@@ -50,41 +51,15 @@ impl ScriptedProxy {
     }
 }
 
-fn start(name: &str, work: impl FnOnce() + Send + 'static) {
-    let thread = thread::Builder::new().name(name.to_owned());
-    thread.spawn(work).expect("a thread");
-}
-
 /// Answers one request; the client's connection stays open, the target's does not.
 fn serve(client: &mut BufReader<TcpStream>, requests: &Mutex<Vec<ProxyRequest>>) -> Option<()> {
-    let mut line = String::new();
-    client.read_line(&mut line).ok()?;
-    let line = line.trim_end().to_owned();
-    let mut words = line.split(' ');
-    let (method, url) = (words.next()?.to_owned(), words.next()?.to_owned());
-    let mut request = ProxyRequest {
-        line,
-        authorization: None,
-    };
-    let mut length = 0;
-    let mut headers = String::new();
-    loop {
-        let mut header = String::new();
-        client.read_line(&mut header).ok()?;
-        let Some((name, value)) = header.trim_end().split_once(": ") else {
-            break;
-        };
-        match name.to_ascii_lowercase().as_str() {
-            "proxy-authorization" => request.authorization = Some(value.to_owned()),
-            "connection" => {}
-            "content-length" => {
-                length = value.parse().ok()?;
-                headers += &header;
-            }
-            _ => headers += &header,
-        }
-    }
-    requests.lock().ok()?.push(request);
+    let mut request = read_request(client)?;
+    request.headers.remove("connection");
+    let (method, url) = (&request.method, &request.path);
+    requests.lock().ok()?.push(ProxyRequest {
+        line: format!("{method} {url} HTTP/1.1"),
+        authorization: request.headers.remove("proxy-authorization"),
+    });
     let refuse = |client: &mut TcpStream, status: &str| {
         let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
         client.write_all(answer.as_bytes()).ok()
@@ -102,9 +77,14 @@ fn serve(client: &mut BufReader<TcpStream>, requests: &Mutex<Vec<ProxyRequest>>)
     let Ok(mut target) = TcpStream::connect(authority) else {
         return refuse(client.get_mut(), "502 no such host");
     };
-    let head = format!("{method} /{path} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n");
-    target.write_all(head.as_bytes()).ok()?;
-    copy(&mut client.by_ref().take(length), &mut target).ok()?;
+    let headers = request.headers.iter();
+    let headers: String = headers
+        .map(|(name, value)| format!("{name}: {value}\r\n"))
+        .collect();
+    let head = format!("{method} /{path} HTTP/1.1\r\n{headers}connection: close\r\n\r\n");
+    target
+        .write_all(&[head.as_bytes(), &request.body].concat())
+        .ok()?;
     forward_answer(target, client.get_mut())
 }
 

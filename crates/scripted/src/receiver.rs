@@ -30,6 +30,8 @@ pub enum ReceiverFault {
 /// A request as it arrived.
 #[derive(Clone, Debug)]
 pub struct ReceivedRequest {
+    pub method: String,
+    /// At a proxy the whole URL.
     pub path: String,
     /// Names in lower case.
     pub headers: BTreeMap<String, String>,
@@ -95,7 +97,7 @@ impl ScriptedReceiver {
     }
 }
 
-fn start(name: &str, work: impl FnOnce() + Send + 'static) {
+pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) {
     let thread = thread::Builder::new().name(name.to_owned());
     thread.spawn(work).expect("a thread");
 }
@@ -124,10 +126,11 @@ fn serve(stream: TcpStream, script: &Mutex<ReceiverScript>, accept: &Accept) -> 
     stream.flush().ok()
 }
 
-fn read_request(reader: &mut impl std::io::BufRead) -> Option<ReceivedRequest> {
+pub(crate) fn read_request(reader: &mut impl std::io::BufRead) -> Option<ReceivedRequest> {
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
-    let path = line.split(' ').nth(1)?.to_owned();
+    let mut words = line.split(' ');
+    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
     let mut headers = BTreeMap::new();
     loop {
         let mut line = String::new();
@@ -137,10 +140,11 @@ fn read_request(reader: &mut impl std::io::BufRead) -> Option<ReceivedRequest> {
         };
         headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
     }
-    let length = headers.get("content-length")?.parse().ok()?;
-    let mut body = vec![0; length];
+    let length = headers.get("content-length").map(|length| length.parse());
+    let mut body = vec![0; length.transpose().ok()?.unwrap_or(0)];
     reader.read_exact(&mut body).ok()?;
     Some(ReceivedRequest {
+        method,
         path,
         headers,
         body,
