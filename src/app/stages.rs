@@ -37,7 +37,7 @@ use spotter_config::Config;
 use spotter_control::ConfigStore;
 use spotter_core::{CameraId, Clock, SystemClock};
 use spotter_engine::{model::model_config, open::ModelCard};
-use spotter_mqtt::{Identity, Publisher, event_payload};
+use spotter_mqtt::{Identity, Publisher};
 use spotter_page::{Board, PromptCosts, Readiness};
 use spotter_state::{OpenedEvents, StateStore};
 use spotter_webhook::Webhooks;
@@ -220,7 +220,7 @@ impl PreparedStages {
         let (file, clock) = (self.config.file(), &context.clock);
         let (of_webhooks, shared) = (&file.webhooks, || Arc::clone(clock));
         // Before the publisher, which ends the tracks of an earlier run.
-        let webhooks = Webhooks::start(of_webhooks, &self.events, event_payload, shared());
+        let webhooks = Webhooks::start(of_webhooks, &self.events, shared());
         let started = Publisher::start(&file.mqtt, &self.events, &identity, shared());
         let (publisher, task) = started.context("mqtt")?;
         let broker = BrokerLink::new(publisher.clone(), task, file, clock.now());

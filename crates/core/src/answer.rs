@@ -102,10 +102,6 @@ pub enum ScoreSource {
 }
 
 impl ScoreSource {
-    pub(crate) fn is_token_prob(&self) -> bool {
-        *self == Self::TokenProb
-    }
-
     /// The value of `score_src` in messages and in the JSON of commands.
     pub fn name(self) -> &'static str {
         self.into()

@@ -6,7 +6,9 @@ use derive_more::Display;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
-use super::{CameraId, DirectionId, LineId, Location, PromptId, ScoreSource, WallTime, ZoneId};
+use super::{
+    CameraId, DirectionId, LineId, Location, PromptId, ScoreSource, WallTime, ZoneId, rounded,
+};
 
 /// Identifies a track and its event: `<boot>-<camera>-<number>`, such as `b7c1-gate-37`. Never used twice, because `boot`
 /// identifies a run of the daemon.
@@ -25,7 +27,7 @@ impl TrackId {
 }
 
 /// What a message of an event reports. Its word is the `type` in docs/mqtt.md section 2.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, Deserialize)]
 #[strum(serialize_all = "snake_case")]
 pub enum EventStep {
     /// The object is confirmed.
@@ -36,8 +38,31 @@ pub enum EventStep {
     End(EndReason),
 }
 
+impl EventStep {
+    pub fn kind(self) -> EventKind {
+        match self {
+            Self::New => EventKind::New,
+            Self::Update(UpdateReason::Crossed) => EventKind::Crossing,
+            Self::Update(_) => EventKind::Update,
+            Self::End(_) => EventKind::End,
+        }
+    }
+}
+
+/// An [`EventStep`] without its reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EventKind {
+    New,
+    Update,
+    End,
+    /// An update that is published as a crossing, without a `type`.
+    #[default]
+    Crossing,
+}
+
 /// Why an open event is published again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, Deserialize)]
 #[strum(serialize_all = "snake_case")]
 pub enum UpdateReason {
     /// The object is in other zones than before.
@@ -61,7 +86,7 @@ pub enum UpdateReason {
 }
 
 /// Why an event ended. Its word is a `reason`, as that of [`UpdateReason`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, Deserialize)]
 #[strum(serialize_all = "snake_case")]
 pub enum EndReason {
     /// No look saw the object for `end_after`.
@@ -80,8 +105,9 @@ pub enum EndReason {
     Restart,
 }
 
-/// One message of an event. Every message has the whole state, so a consumer that missed some needs none of them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// One message of an event. Every message has the whole state, so a consumer that missed some needs none of them. Deserialised, it is a record of
+/// the spool of version 0.1.0; the event log writes and reads the documented payload.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Event {
     pub track: TrackId,
     pub camera: CameraId,
@@ -101,8 +127,7 @@ pub struct Event {
     pub score: f64,
     /// The highest score so far.
     pub top_score: f64,
-    /// Left out of the spool where it is the usual one, as by versions that knew no other.
-    #[serde(default, skip_serializing_if = "ScoreSource::is_token_prob")]
+    #[serde(default)]
     pub score_source: ScoreSource,
     /// The number of looks that saw the object.
     pub looks: u64,
@@ -111,24 +136,24 @@ pub struct Event {
     /// The zones that the object has been in, in the order of entering.
     pub entered_zones: Vec<ZoneId>,
     /// The time in each of these, in their order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub dwell: Vec<ZoneDwell>,
     /// The object has not moved for `still_after`.
     pub still: bool,
     /// A snapshot of the object was begun. It follows within a moment, unless it cannot be made or the broker is away.
     pub snapshot: bool,
     /// The model's answer to the question of `describe`; `None`: there is no question, or no answer yet.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub description: Option<String>,
     /// With [`UpdateReason::Crossed`] and never else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub crossing: Option<LineCrossing>,
     /// Pixels across and down that the camera sends.
     pub camera_size: (u32, u32),
 }
 
 /// The time of an object in a zone: in its stay there, or in the last one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct ZoneDwell {
     pub zone: ZoneId,
     pub time: Duration,
@@ -136,8 +161,15 @@ pub struct ZoneDwell {
     pub is_dwelling: bool,
 }
 
+impl ZoneDwell {
+    /// As payloads have it.
+    pub fn seconds(&self) -> f64 {
+        rounded(self.time.as_secs_f64(), 1)
+    }
+}
+
 /// An object has crossed a line.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct LineCrossing {
     pub line: LineId,
     pub direction: DirectionId,

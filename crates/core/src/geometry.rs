@@ -11,7 +11,18 @@ pub struct NormPoint {
     pub y: f64,
 }
 
+/// A number as payloads have it.
+pub fn rounded(value: f64, decimals: i32) -> f64 {
+    let scale = 10f64.powi(decimals);
+    (value * scale).round() / scale
+}
+
 impl NormPoint {
+    /// As payloads have it.
+    pub fn rounded(self) -> [f64; 2] {
+        [self.x, self.y].map(|share| rounded(share, 4))
+    }
+
     /// Clamped to the picture.
     pub fn new(x: f64, y: f64) -> Self {
         Self {
@@ -59,6 +70,11 @@ pub struct NormBox {
 }
 
 impl NormBox {
+    /// As payloads have it.
+    pub fn rounded(&self) -> [f64; 4] {
+        [self.x0, self.y0, self.x1, self.y1].map(|share| rounded(share, 4))
+    }
+
     /// From two corners in any order, clamped to the picture.
     pub fn from_corners(x0: f64, y0: f64, x1: f64, y1: f64) -> Self {
         let [x0, x1] = [x0.min(x1), x0.max(x1)].map(|x| x.clamp(0.0, 1.0));

@@ -10,10 +10,11 @@ use std::{
 };
 
 use crate::{
-    Answer, AnswerBody, CameraId, ColourMatrix, ColourRange, DevicePlanes, Event, EventStep, Frame,
-    FrameTimes, Location, Look, LookRate, LookToken, Mono, NormBox, Picture, PictureLayout,
-    PixelFormat, Planes, Prompt, PromptId, PromptText, PromptView, ScoreSource, Share, StageTimes,
-    Task, TokenCounts, TrackId, WallTime,
+    Answer, AnswerBody, CameraId, ColourMatrix, ColourRange, DevicePlanes, DirectionId, Event,
+    EventStep, Frame, FrameTimes, LineCrossing, LineId, Location, Look, LookRate, LookToken, Mono,
+    NormBox, Picture, PictureLayout, PixelFormat, Planes, Prompt, PromptId, PromptText, PromptView,
+    ScoreSource, Share, StageTimes, Task, TokenCounts, TrackId, UpdateReason, WallTime, ZoneDwell,
+    ZoneId,
 };
 
 /// A step of the event of a person at a camera: of its track with this number. It was seen once.
@@ -47,6 +48,42 @@ pub fn event(camera: &str, track: u64, step: EventStep) -> Event {
         description: None,
         crossing: None,
         camera_size: (2560, 1440),
+    }
+}
+
+/// The same with times, a zone and a picture.
+pub fn detailed_event(camera: &str, track: u64, step: EventStep) -> Event {
+    let at = |ms: i64| WallTime::from_unix_millis(1_787_393_729_900 + ms);
+    let drive = || ZoneId::new("drive").expect("a name of a zone");
+    Event {
+        revision: 3,
+        last_seen: at(223),
+        ended: matches!(step, EventStep::End(_)).then(|| at(3000)),
+        top_score: 0.830_4,
+        zones: vec![drive()],
+        entered_zones: vec![drive()],
+        dwell: vec![ZoneDwell {
+            zone: drive(),
+            time: Duration::from_millis(31_540),
+            is_dwelling: true,
+        }],
+        snapshot: true,
+        ..event(camera, track, step)
+    }
+}
+
+/// The track has crossed the line `door`.
+pub fn crossing(camera: &str, track: u64) -> Event {
+    let [direction, _] = DirectionId::in_and_out();
+    Event {
+        crossing: Some(LineCrossing {
+            line: LineId::new("door").expect("a name of a line"),
+            direction,
+            at: WallTime::from_unix_millis(1_787_393_730_023),
+            speed: Some(0.080_4),
+            count: 12,
+        }),
+        ..detailed_event(camera, track, EventStep::Update(UpdateReason::Crossed))
     }
 }
 

@@ -9,8 +9,8 @@
 //!
 //! Each layer imports those before it alone; [`Publisher`] and [`Announcer`] join them.
 //!
-//! Belongs here: JSON, topic names, delivery rules. This is the only crate that knows payloads. Does not belong here: the
-//! values of states; they arrive as an [`Update`]. A detection becomes JSON when the client library accepts it, so that its
+//! Belongs here: JSON, topic names, delivery rules. This is the only crate that knows payloads, but for that of an event, which is stored
+//! as it is sent (`spotter_state`). Does not belong here: the values of states; they arrive as an [`Update`]. A detection becomes JSON when the client library accepts it, so that its
 //! time of publication is true.
 
 mod announcer;

@@ -19,7 +19,7 @@ use super::{
     },
 };
 use spotter_config::MqttConfig;
-use spotter_core::{CameraId, Clock, EndReason, Event, EventStep};
+use spotter_core::{CameraId, Clock};
 use spotter_state::{EventReceiver, FoundEvents, OpenedEvents};
 
 /// The connection does not wait longer for the disk.
@@ -207,7 +207,7 @@ pub(super) fn queue_found(
     let events = &mut outbox.events;
     for waiting in found.waiting_for(&EventReceiver::broker()) {
         let logged = Arc::clone(&waiting.logged);
-        let topic = topics.of_event(&logged.event);
+        let topic = topics.of_event(&logged.camera, logged.line.as_ref(), &logged.prompt);
         let left = logged.time_left(events.bounds.max_age, wall);
         events.restore(&topic, logged, left, now);
     }
@@ -216,16 +216,11 @@ pub(super) fn queue_found(
         tracing::info!(waiting, open, "undelivered events of an earlier run loaded");
     }
     for last in &found.open {
-        let end = Event {
-            step: EventStep::End(EndReason::Restart),
-            ended: Some(wall),
-            description: None,
-            crossing: None,
-            ..last.event.clone()
-        };
-        let topic = topics.of_event(&end);
+        let topic = topics.event(&last.camera, &last.prompt);
         let epoch = last.epoch.filter(|_| topics.fleet().is_some());
-        events.push(&topic, end, epoch, now);
+        if let Some(end) = last.ended_by_restart(events.next_id(wall), epoch, wall) {
+            events.log(&topic, end, now);
+        }
     }
 }
 

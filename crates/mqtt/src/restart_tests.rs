@@ -12,12 +12,9 @@ use std::{
 use tokio::time::timeout;
 
 use super::*;
-use crate::{
-    contract::event::tests::event,
-    testing::{happened, identity},
-};
+use crate::testing::{event, happened, identity};
 use spotter_config::{MqttConfig, SpoolConfig};
-use spotter_core::SystemClock;
+use spotter_core::{EndReason, Event, EventStep, SystemClock};
 use spotter_state::StateStore;
 
 const PATIENCE: Duration = Duration::from_secs(60);

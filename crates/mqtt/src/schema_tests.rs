@@ -12,17 +12,17 @@ use crate::{
         command::{InboundKind, Reply, ReplyValue, RequestHead},
         detection::tests::{payload_of_a_fleet, payloads},
         discovery::tests::{SITE, config},
-        event::tests::{crossing, event, logged},
         report::{to_json, to_json_of},
     },
-    testing::{camera, camera_status, health_of, identity, info, prompt, state, topics},
+    testing::{camera, camera_status, event, health_of, identity, info, prompt, state, topics},
 };
 use spotter_control::{Command, Override, Refusal, RefusalCode};
 use spotter_core::{
     DirectionId, EndReason, Epoch, Event, EventStep, LineId, Location, NormPoint, Phase, Presence,
     PromptState, Setting, UpdateReason, WallTime, ZoneId,
-    testing::{prompt_text, rate},
+    testing::{crossing, prompt_text, rate},
 };
+use spotter_state::LoggedEvent;
 
 #[path = "../../../tests/support/schemas.rs"]
 mod schemas;
@@ -200,9 +200,9 @@ fn events() -> Vec<Vec<u8>> {
     let id = "01K37Q8Z7M2T9C4F0RXB6D1A5E";
     let all = on_a_box.iter().chain(&on_a_point);
     let payload = |epoch| {
-        let logged = move |event: &Event| logged(event.clone(), id, epoch);
+        let logged = move |event: &Event| LoggedEvent::new(id.into(), event, epoch);
         all.clone()
-            .map(move |event| event::to_json(&logged(event), event.ended.is_some(), None))
+            .map(move |event| logged(event).payload(event.ended.is_some(), None))
     };
     payload(None).chain(payload(Some(Epoch(17)))).collect()
 }
@@ -217,8 +217,10 @@ fn crossings() -> Vec<Vec<u8>> {
     on_a_point.crossing.as_mut().unwrap().speed = None;
     let id = "01K37Q8Z7M2T9C4F0RXB6D1A5E";
     let all = [(on_a_box, None), (on_a_point, Some(Epoch(17)))];
-    all.map(|(event, epoch)| event::to_json(&logged(event, id, epoch), epoch.is_some(), None))
-        .into()
+    all.map(|(event, epoch)| {
+        LoggedEvent::new(id.into(), &event, epoch).payload(epoch.is_some(), None)
+    })
+    .into()
 }
 
 /// Messages of a camera in a fleet.

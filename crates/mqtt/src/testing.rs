@@ -13,6 +13,8 @@ use spotter_core::{
     CameraId, CameraRights, Epoch, Event, MayPublish, Mono, NodeId, PromptId, PromptState,
 };
 
+pub(crate) use spotter_core::testing::detailed_event as event;
+
 pub(crate) fn camera(id: &str) -> CameraId {
     CameraId::new(id).unwrap()
 }

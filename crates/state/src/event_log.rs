@@ -10,10 +10,11 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use spotter_core::{Epoch, Event};
+use spotter_core::Event;
 
 use crate::{
-    event_table::{EventReceiver, FoundEvents, LoggedEvent, OfferEvent},
+    event_table::{EventReceiver, FoundEvents, OfferEvent},
+    logged_event::LoggedEvent,
     store::{StateStore, StoreShared},
 };
 
@@ -51,18 +52,15 @@ impl EventLog {
             .change(|state| state.events.set_webhooks(webhooks));
     }
 
-    /// An event happened. The broker waits for it, and each webhook that wants it. `id` names its message; `epoch` is that of a fleet's camera.
-    pub fn append(&self, id: String, event: Event, epoch: Option<Epoch>) -> Arc<LoggedEvent> {
-        let logged = LoggedEvent::new(id, event, epoch);
-        self.shared
-            .change(|state| state.events.append(logged, true))
+    /// An event happened. The broker waits for it, and each webhook that wants it.
+    pub fn append(&self, event: LoggedEvent) -> Arc<LoggedEvent> {
+        self.shared.change(|state| state.events.append(event, true))
     }
 
     /// No receiver gets this end of a track, and the next run has no reason to end the track.
-    pub fn end_track(&self, end: Event) {
-        let logged = LoggedEvent::new(String::new(), end, None);
-        self.shared
-            .change(|state| state.events.append(logged, false));
+    pub fn end_track(&self, end: &Event) {
+        let end = LoggedEvent::new(String::new(), end, None);
+        self.shared.change(|state| state.events.append(end, false));
     }
 
     /// The receiver has these events, or dropped them.

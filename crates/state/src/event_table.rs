@@ -1,7 +1,8 @@
 //! The events that are needed: each is in the table as long as a receiver waits for it.
 //!
 //! A row names the receivers that wait for its event. It also stays while its event is the last one of a track that has not ended, because the
-//! next run ends that track; and the end of a track stays while an older event of the track does, which would be its last one otherwise.
+//! next run ends that track; and the end of a track stays while an older event of the track does, which would be its last one otherwise. A
+//! crossing reports one moment and not the track, so it is never the last one.
 //!
 //! The rows are in memory, and the file follows them: [`EventTable::take`] has what differs, [`EventBatch::write`] writes it in one transaction.
 //! What was appended survives `kill -9` then, and a power failure if a receiver waits for it: an event that all receivers have is not synced.
@@ -10,12 +11,12 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
     sync::Arc,
-    time::Duration,
 };
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
-use serde::{Deserialize, Serialize};
-use spotter_core::{Epoch, Event, EventStep, TrackId, WallTime, WebhookId};
+use spotter_core::{EventKind, TrackId, WebhookId};
+
+use crate::logged_event::LoggedEvent;
 
 /// Of pictures that are not written.
 const PICTURES_MAX_BYTES: usize = 8_000_000;
@@ -38,44 +39,6 @@ impl EventReceiver {
 pub(crate) fn names(receivers: &BTreeSet<EventReceiver>) -> String {
     let names: Vec<&str> = receivers.iter().map(|receiver| &*receiver.0).collect();
     names.join(" ")
-}
-
-/// An event as it is stored, with what stays the same each time it is sent.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LoggedEvent {
-    /// Orders the events of all runs.
-    #[serde(skip)]
-    pub number: u64,
-    /// Length of its JSON.
-    #[serde(skip)]
-    pub bytes: u64,
-    /// Id of its message.
-    pub id: String,
-    pub event: Event,
-    /// Of a fleet's camera.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub epoch: Option<Epoch>,
-}
-
-impl LoggedEvent {
-    /// The log numbers it.
-    pub(crate) fn new(id: String, event: Event, epoch: Option<Epoch>) -> Self {
-        Self {
-            number: 0,
-            bytes: 0,
-            id,
-            event,
-            epoch,
-        }
-    }
-
-    /// The time until it is `max_age` old.
-    pub fn time_left(&self, max_age: Duration, wall: WallTime) -> Duration {
-        let at = self.event.ended.unwrap_or(self.event.last_seen);
-        // The machine's clock may have been set back: then it is new.
-        let age_ms = u64::try_from(wall.unix_millis() - at.unix_millis()).unwrap_or(0);
-        max_age.saturating_sub(Duration::from_millis(age_ms))
-    }
 }
 
 /// An event of an earlier run.
@@ -113,13 +76,13 @@ pub type OfferEvent = Arc<dyn Fn(&Arc<LoggedEvent>) -> bool + Send + Sync>;
 struct EventRow {
     logged: Arc<LoggedEvent>,
     waiting: BTreeSet<EventReceiver>,
-    /// Its JSON, until the file has it.
-    body: Option<Arc<str>>,
+    /// The file has its JSON.
+    is_stored: bool,
 }
 
 impl EventRow {
     fn is_end(&self) -> bool {
-        matches!(self.logged.event.step, EventStep::End(_))
+        self.logged.kind == EventKind::End
     }
 }
 
@@ -152,7 +115,7 @@ pub(crate) struct EventBatch {
 struct RowWrite {
     waiting: String,
     /// `None`: the file has it.
-    body: Option<Arc<str>>,
+    added: Option<Arc<LoggedEvent>>,
 }
 
 impl EventTable {
@@ -169,23 +132,19 @@ impl EventTable {
             let waiting: String = row.get(1)?;
             let waiting = waiting.split_whitespace();
             let waiting: BTreeSet<_> = waiting.map(|name| EventReceiver(name.into())).collect();
-            let body = row.get_ref(2)?.as_bytes().unwrap_or_default();
             // SQLite has no checksums: a block that was not written has zeros in it.
-            let event = serde_json::from_slice::<LoggedEvent>(body).ok();
-            let (Some(event), Ok(key)) = (event, u64::try_from(number)) else {
+            let body = row.get_ref(2)?.as_str().ok();
+            let read = body.and_then(|body| LoggedEvent::read(body.to_owned()));
+            let (Some(event), Ok(number)) = (read, u64::try_from(number)) else {
                 for receiver in waiting {
                     *found.unreadable.entry(receiver).or_default() += 1;
                 }
                 removed.push(number);
                 continue;
             };
-            let logged = Arc::new(LoggedEvent {
-                number: key,
-                bytes: body.len() as u64,
-                ..event
-            });
-            table.insert(&logged, waiting.clone(), None);
-            table.next_number = key + 1;
+            let logged = Arc::new(LoggedEvent { number, ..event });
+            table.insert(&logged, waiting.clone(), true);
+            table.next_number = number + 1;
             found.events.push(FoundEvent {
                 logged,
                 waiting,
@@ -199,8 +158,8 @@ impl EventTable {
             let events = removed.len();
             tracing::error!(events, "events in state.db cannot be read; they are lost");
         }
-        let last = table.tracks.values().filter_map(BTreeSet::last);
-        let last: BTreeSet<u64> = last.copied().collect();
+        let tracks = table.tracks.values();
+        let last: BTreeSet<u64> = tracks.filter_map(|it| last_of(&table.rows, it)).collect();
         let open = last.iter().filter_map(|number| table.rows.get(number));
         let open = open.filter(|row| !row.is_end());
         found.open = open.map(|row| Arc::clone(&row.logged)).collect();
@@ -231,13 +190,8 @@ impl EventTable {
 
     /// Without `is_sent`, no receiver gets the event.
     pub(crate) fn append(&mut self, event: LoggedEvent, is_sent: bool) -> Arc<LoggedEvent> {
-        // Numbers, texts and lists under text keys always serialise.
-        let body = serde_json::to_string(&event).unwrap_or_default();
-        let logged = Arc::new(LoggedEvent {
-            number: self.next_number,
-            bytes: body.len() as u64,
-            ..event
-        });
+        let number = self.next_number;
+        let logged = Arc::new(LoggedEvent { number, ..event });
         self.next_number += 1;
         let mut waiting = BTreeSet::new();
         if is_sent {
@@ -245,9 +199,9 @@ impl EventTable {
             waiting.extend(accepted.map(|(receiver, _)| receiver.clone()));
             waiting.insert(EventReceiver::broker());
         }
-        self.insert(&logged, waiting, Some(body.into()));
+        self.insert(&logged, waiting, false);
         self.unwritten.insert(logged.number);
-        self.remove_unneeded(&logged.event.track);
+        self.remove_unneeded(&logged.track);
         logged
     }
 
@@ -255,14 +209,14 @@ impl EventTable {
         &mut self,
         logged: &Arc<LoggedEvent>,
         waiting: BTreeSet<EventReceiver>,
-        body: Option<Arc<str>>,
+        is_stored: bool,
     ) {
-        let numbers = self.tracks.entry(logged.event.track.clone());
+        let numbers = self.tracks.entry(logged.track.clone());
         numbers.or_default().insert(logged.number);
         let row = EventRow {
             logged: Arc::clone(logged),
             waiting,
-            body,
+            is_stored,
         };
         self.rows.insert(logged.number, row);
     }
@@ -274,7 +228,7 @@ impl EventTable {
                 continue;
             };
             if row.waiting.remove(receiver) {
-                let track = row.logged.event.track.clone();
+                let track = row.logged.track.clone();
                 self.unwritten.insert(number);
                 self.remove_unneeded(&track);
             }
@@ -310,7 +264,7 @@ impl EventTable {
         let rows = unwritten.map(|number| {
             let write = self.rows.get(&number).map(|row| RowWrite {
                 waiting: names(&row.waiting),
-                body: row.body.clone(),
+                added: (!row.is_stored).then(|| Arc::clone(&row.logged)),
             });
             (number, write)
         });
@@ -325,9 +279,9 @@ impl EventTable {
     pub(crate) fn finish(&mut self, batch: EventBatch, is_written: bool) {
         self.is_writing = false;
         for (number, write) in &batch.rows {
-            let is_new = write.as_ref().is_some_and(|write| write.body.is_some());
+            let is_new = write.as_ref().is_some_and(|write| write.added.is_some());
             match (is_written, self.rows.get_mut(number)) {
-                (true, Some(row)) => row.body = None,
+                (true, Some(row)) => row.is_stored = true,
                 (true, None) => {}
                 // What came and went needs no write.
                 (false, None) if is_new && !self.is_rewritten => {
@@ -350,8 +304,7 @@ impl EventTable {
     pub(crate) fn rewrite(&mut self) {
         self.is_rewritten = true;
         for (number, row) in &mut self.rows {
-            let body = || serde_json::to_string(&row.logged).unwrap_or_default();
-            row.body.get_or_insert_with(|| body().into());
+            row.is_stored = false;
             self.unwritten.insert(*number);
         }
     }
@@ -362,26 +315,35 @@ impl EventTable {
         };
         let row = |number: &u64| self.rows.get(number);
         let is_done = |number: &u64| row(number).is_none_or(|row| row.waiting.is_empty());
-        let last = numbers.last().copied();
-        let is_older = |number: &u64| Some(*number) != last;
+        let last = last_of(&self.rows, numbers);
+        let is_last = |number: &u64| Some(*number) == last;
         let mut unneeded: Vec<u64> = numbers
-            .extract_if(.., |number| is_older(number) && is_done(number))
+            .extract_if(.., |number| !is_last(number) && is_done(number))
             .collect();
         let is_over = |last: &u64| is_done(last) && row(last).is_none_or(EventRow::is_end);
-        if numbers.len() == 1 && last.as_ref().is_some_and(is_over) {
-            unneeded.extend(last);
+        if numbers.len() == 1 {
+            unneeded.extend(numbers.extract_if(.., |number| is_last(number) && is_over(number)));
+        }
+        if numbers.is_empty() {
             self.tracks.remove(track);
         }
         for number in unneeded {
             let removed = self.rows.remove(&number);
             self.pictures.remove(&number);
-            let is_new = removed.is_some_and(|row| row.body.is_some());
+            let is_new = removed.is_some_and(|row| !row.is_stored);
             match is_new && !self.is_writing && !self.is_rewritten {
                 true => self.unwritten.remove(&number),
                 false => self.unwritten.insert(number),
             };
         }
     }
+}
+
+/// The last event of the track with these numbers that reports the track.
+fn last_of(rows: &BTreeMap<u64, EventRow>, numbers: &BTreeSet<u64>) -> Option<u64> {
+    let reports_track = |row: &EventRow| row.logged.kind != EventKind::Crossing;
+    let mut newest = numbers.iter().rev().copied();
+    newest.find(|number| rows.get(number).is_some_and(reports_track))
 }
 
 impl fmt::Debug for EventTable {
@@ -398,7 +360,7 @@ impl EventBatch {
     /// Blocks on the disk. After an error nothing of the batch is written.
     pub(crate) fn write(&self, connection: &mut Connection) -> rusqlite::Result<()> {
         let mut writes = self.rows.values().flatten();
-        let is_durable = writes.any(|row| row.body.is_some() && !row.waiting.is_empty());
+        let is_durable = writes.any(|row| row.added.is_some() && !row.waiting.is_empty());
         let level = if is_durable { "FULL" } else { "NORMAL" };
         connection.pragma_update(None, "synchronous", level)?;
         let transaction = connection.transaction()?;
@@ -416,15 +378,15 @@ impl EventBatch {
             match row {
                 Some(RowWrite {
                     waiting,
-                    body: Some(body),
+                    added: Some(event),
                 }) => {
                     let sql =
                         "INSERT OR REPLACE INTO event (number, waiting, body) VALUES (?1, ?2, ?3)";
-                    transaction.execute(sql, params![key, waiting, body])?;
+                    transaction.execute(sql, params![key, waiting, event.json])?;
                 }
                 Some(RowWrite {
                     waiting,
-                    body: None,
+                    added: None,
                 }) => {
                     let sql = "UPDATE event SET waiting = ?2 WHERE number = ?1";
                     transaction.execute(sql, params![key, waiting])?;

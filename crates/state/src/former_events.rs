@@ -10,10 +10,13 @@ use std::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use rusqlite::{Connection, params};
 use serde::Deserialize;
-use serde_json::{Value, json};
-use spotter_core::{WallTime, WebhookId, duration_from_secs};
+use serde_json::{Map, Value};
+use spotter_core::{Epoch, Event, WebhookId};
 
-use crate::event_table::{EventReceiver, LoggedEvent, names};
+use crate::{
+    event_table::{EventReceiver, names},
+    logged_event::LoggedEvent,
+};
 
 /// Length and checksum of a record of the spool.
 const HEAD_BYTES: usize = 12;
@@ -40,83 +43,17 @@ enum SpoolRecord {
 #[derive(Deserialize)]
 struct SpooledEvent {
     number: u64,
-    #[serde(flatten)]
-    logged: LoggedEvent,
+    id: String,
+    event: Event,
+    #[serde(default)]
+    epoch: Option<Epoch>,
 }
 
 /// A file of a webhook.
 #[derive(Deserialize)]
 struct StoredPost {
-    id: String,
-    body: Value,
-}
-
-impl StoredPost {
-    /// A payload has the values of an event under other keys, and that of a crossing has fewer. `None`: it is of another version.
-    fn logged(&self) -> Option<LoggedEvent> {
-        let body = &self.body;
-        let at = |key: &str| body[key].as_i64().map(WallTime::from_unix_millis);
-        let last_seen = at("last_seen_ms").or(at("at_ms"))?;
-        let reason = variant(body["reason"].as_str().unwrap_or("crossed"));
-        let step = match body["type"].as_str() {
-            Some("new") => json!("New"),
-            Some("end") => json!({ "End": reason }),
-            _ => json!({ "Update": reason }),
-        };
-        let place = match &body["box"] {
-            Value::Null => json!({ "Point": body["point"] }),
-            corners => json!({ "Box": corners }),
-        };
-        let crossing = at("at_ms").map(|at| {
-            json!({
-                "line": body["line"], "direction": body["direction"], "at": at,
-                "speed": body["speed"], "count": body["count"],
-            })
-        });
-        let dwelling = body["dwelling"].as_array();
-        let dwell = body["dwell_s"].as_object().into_iter().flatten();
-        let dwell = dwell.map(|(zone, seconds)| {
-            json!({
-                "zone": zone, "time": duration_from_secs(seconds.as_f64().unwrap_or_default()),
-                "is_dwelling": dwelling.is_some_and(|zones| zones.contains(&json!(zone))),
-            })
-        });
-        let score_source = body["score_src"].as_str().unwrap_or("token_prob");
-        let or = |key: &str, default: Value| match &body[key] {
-            Value::Null => default,
-            value => value.clone(),
-        };
-        let (frame, zones) = (&body["frame"], || json!([]));
-        let event = json!({
-            "track": body["event"], "camera": body["cam"], "prompt": body["prompt"]["id"],
-            "revision": body["prompt"]["rev"], "step": step, "started": at("start_ms").unwrap_or(last_seen),
-            "last_seen": last_seen, "ended": at("end_ms"), "place": place, "score": body["score"],
-            "top_score": or("top_score", json!(0.0)), "score_source": variant(score_source),
-            "looks": or("frames", json!(0)), "zones": or("zones", zones()),
-            "entered_zones": or("entered_zones", zones()), "dwell": dwell.collect::<Vec<_>>(),
-            "still": or("stationary", json!(false)), "snapshot": or("snapshot", json!(false)),
-            "description": body["description"], "crossing": crossing,
-            "camera_size": [frame["w"].as_u64().unwrap_or(0), frame["h"].as_u64().unwrap_or(0)],
-        });
-        let epoch = serde_json::from_value(body["epoch"].clone()).ok()?;
-        let event = serde_json::from_value(event).ok()?;
-        Some(LoggedEvent::new(self.id.clone(), event, epoch))
-    }
-
-    fn picture(&self) -> Option<Vec<u8>> {
-        BASE64_STANDARD
-            .decode(self.body["snapshot_jpeg"].as_str()?)
-            .ok()
-    }
-}
-
-/// The name of a variant in the table: `CameraLost` for `camera_lost`.
-fn variant(word: &str) -> String {
-    let parts = word.split('_').filter_map(|part| {
-        let (first, rest) = part.split_at_checked(1)?;
-        Some(first.to_uppercase() + rest)
-    });
-    parts.collect()
+    /// The payload of an event.
+    body: Map<String, Value>,
 }
 
 /// Moves the files into the table, and returns their folders. Where the table has events, they were moved before: then a crash came between, and
@@ -149,8 +86,7 @@ pub(crate) fn move_files(
 }
 
 fn insert(connection: &Connection, number: i64, event: &FormerEvent) -> rusqlite::Result<()> {
-    // Numbers, texts and lists under text keys always serialise.
-    let body = serde_json::to_string(&event.logged).unwrap_or_default();
+    let body = &event.logged.json;
     let sql = "INSERT INTO event (number, waiting, body) VALUES (?1, ?2, ?3)";
     connection.execute(sql, params![number, names(&event.waiting), body])?;
     if let Some(jpeg) = &event.picture {
@@ -198,7 +134,7 @@ fn read_spool(folder: &Path, events: &mut FormerEvents) -> io::Result<()> {
         let former = FormerEvent {
             waiting: broker.into_iter().collect(),
             picture: None,
-            logged: event.logged,
+            logged: LoggedEvent::new(event.id, &event.event, event.epoch),
         };
         events.insert(former.logged.id.clone(), former);
     }
@@ -212,8 +148,13 @@ fn read_webhooks(folder: &Path, events: &mut FormerEvents) -> io::Result<()> {
             continue;
         };
         for path in paths_in(&webhook, Some("json"))? {
-            let post = serde_json::from_slice::<StoredPost>(&fs::read(&path)?).ok();
-            let found = post.and_then(|post| Some((post.logged()?, post.picture())));
+            let post = serde_json::from_slice::<StoredPost>(&fs::read(&path)?);
+            let found = post.ok().and_then(|StoredPost { mut body }| {
+                body.remove("delayed");
+                let picture = body.remove("snapshot_jpeg");
+                let logged = LoggedEvent::read(Value::from(body).to_string())?;
+                Some((logged, picture))
+            });
             let Some((logged, picture)) = found else {
                 let path = path.display();
                 tracing::error!(%path, "an event of an earlier version cannot be read; it is lost");
@@ -225,7 +166,8 @@ fn read_webhooks(folder: &Path, events: &mut FormerEvents) -> io::Result<()> {
                 picture: None,
             });
             former.waiting.insert(EventReceiver::webhook(&id));
-            former.picture = former.picture.take().or(picture);
+            let jpeg = picture.and_then(|text| BASE64_STANDARD.decode(text.as_str()?).ok());
+            former.picture = former.picture.take().or(jpeg);
         }
     }
     Ok(())

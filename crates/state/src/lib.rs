@@ -20,6 +20,7 @@ mod event_log;
 mod event_table;
 mod file_system;
 mod former_events;
+mod logged_event;
 mod schema;
 mod store;
 #[cfg(any(test, feature = "testing"))]
@@ -30,5 +31,6 @@ pub use backup::{BackupError, back_up};
 pub use database::OpenError;
 pub use document::Document;
 pub use event_log::{EventLog, OpenedEvents};
-pub use event_table::{EventReceiver, FoundEvent, FoundEvents, LoggedEvent, OfferEvent};
+pub use event_table::{EventReceiver, FoundEvent, FoundEvents, OfferEvent};
+pub use logged_event::LoggedEvent;
 pub use store::{PendingWrite, StateStore};

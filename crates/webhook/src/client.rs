@@ -11,7 +11,7 @@ use ureq::{
     http::{Response, StatusCode, header},
 };
 
-use crate::signature::{ID, SIGNATURE, SignedRequest, TIMESTAMP, signature};
+use crate::signature::{ID, PostRequest, SIGNATURE, TIMESTAMP, signature};
 use spotter_config::{WebhookConfig, signing_key};
 use spotter_core::{WebhookId, plain_line};
 use spotter_outbound::{PROXY_LOGIN_REQUIRED, agent, tls_config};
@@ -45,15 +45,6 @@ impl PostOutcome {
         let after = None;
         Self::Failed { reason, after }
     }
-}
-
-/// What is posted.
-#[derive(Clone, Debug)]
-pub(crate) struct PostRequest {
-    pub(crate) id: String,
-    /// Unix seconds.
-    pub(crate) unix_s: i64,
-    pub(crate) body: Vec<u8>,
 }
 
 /// Posts to one receiver.
@@ -105,12 +96,7 @@ impl WebhookClient {
             post = post.header(header::AUTHORIZATION, format!("Bearer {}", token.reveal()));
         }
         if let Some(key) = &self.key {
-            let signed = SignedRequest {
-                id: &request.id,
-                unix_s: request.unix_s,
-                body: &request.body,
-            };
-            match signature(key, signed) {
+            match signature(key, request) {
                 Ok(value) => post = post.header(SIGNATURE, value),
                 Err(reason) => return PostOutcome::Refused { reason },
             }

@@ -8,8 +8,8 @@
 //! A webhook has one request at a time, which its receiver has to answer before the next one: that keeps the order. A slow or dead
 //! receiver delays its own webhook alone.
 //!
-//! Belongs here: order, retries, bounds, signatures, HTTP. Does not belong here: the payload of an event, which an [`WritePayload`] writes, and
-//! what is on the disk (`spotter_state`).
+//! Belongs here: order, retries, bounds, signatures, HTTP. Does not belong here: the payload of an event and what is on the disk
+//! (`spotter_state`).
 
 mod client;
 mod queue;
@@ -21,7 +21,6 @@ mod webhooks;
 
 pub use client::UnusableWebhook;
 pub use status::{WebhookCounters, WebhookState, WebhookStatus};
-pub use task::WritePayload;
 pub use webhooks::Webhooks;
 
 #[cfg(test)]

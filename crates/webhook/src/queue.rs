@@ -11,7 +11,7 @@ use crate::{
     timing::WebhookTiming,
 };
 use spotter_config::WebhookConfig;
-use spotter_core::{EventStep, Mono, TrackId, UpdateReason};
+use spotter_core::{Mono, TrackId};
 use spotter_state::LoggedEvent;
 
 /// Pauses vary by up to a fifth, so that webhooks that failed together do not all try at the same moments.
@@ -33,7 +33,7 @@ pub(crate) enum PostPicture {
 }
 
 /// An event that the receiver has not accepted.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct QueuedPost {
     pub(crate) logged: Arc<LoggedEvent>,
     /// `None`: of an earlier run.
@@ -49,19 +49,21 @@ impl QueuedPost {
             PostPicture::Stored { bytes } => *bytes,
             PostPicture::None | PostPicture::Awaited(_) => 0,
         };
-        self.logged.bytes + of_picture
+        self.logged.bytes() + of_picture
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum NextPost {
+    /// It is in flight from now on.
     Post {
-        number: u64,
+        config: Arc<WebhookConfig>,
+        post: QueuedPost,
         /// It was not posted when it happened.
         is_delayed: bool,
     },
     At(Mono),
-    /// Something has to happen first: another event, or the answer to a request.
+    /// No event waits.
     Nothing,
 }
 
@@ -119,21 +121,15 @@ impl PostQueue {
 
     /// Adds a new event, if the receiver wants it.
     pub(crate) fn offer(&mut self, logged: &Arc<LoggedEvent>, now: Mono) -> bool {
-        let event = &logged.event;
-        if !self.config.filter.accepts(event) {
+        let filter = &self.config.filter;
+        if !filter.accepts(&logged.camera, &logged.prompt, logged.kind) {
             return false;
         }
-        // A picture was begun for this step of the event. After a better score it may also be one that was begun before.
-        let has_picture = event.snapshot
-            && matches!(
-                event.step,
-                EventStep::New | EventStep::Update(UpdateReason::Better)
-            );
         self.push(QueuedPost {
             logged: Arc::clone(logged),
             since: Some(now),
             expires: now.after(self.config.spool.max_age),
-            picture: match has_picture && self.config.snapshot {
+            picture: match logged.has_picture && self.config.snapshot {
                 true => PostPicture::Awaited(now.after(self.timing.picture_within)),
                 false => PostPicture::None,
             },
@@ -152,7 +148,7 @@ impl PostQueue {
     pub(crate) fn add_picture(&mut self, track: &TrackId, jpeg: &Arc<[u8]>, now: Mono) {
         let mut posts = self.posts.iter_mut();
         let awaiting = posts.find(|(number, post)| {
-            let is_of_track = post.logged.event.track == *track;
+            let is_of_track = post.logged.track == *track;
             let is_awaited = matches!(post.picture, PostPicture::Awaited(_));
             is_of_track && is_awaited && self.in_flight != Some(**number)
         });
@@ -164,7 +160,7 @@ impl PostQueue {
     }
 
     /// Drops and counts the oldest events beyond the bounds, except the one in flight.
-    pub(crate) fn drop_excess(&mut self, now: Mono) {
+    fn drop_excess(&mut self, now: Mono) {
         let in_flight = self.in_flight;
         let old = self.posts.iter();
         let old = old.filter(|(number, post)| post.expires <= now && in_flight != Some(**number));
@@ -190,33 +186,28 @@ impl PostQueue {
         }
     }
 
-    pub(crate) fn next(&self, now: Mono) -> NextPost {
+    /// Begins the next request if it is time for one. The request before is over.
+    pub(crate) fn next(&mut self, now: Mono) -> NextPost {
+        self.drop_excess(now);
         let Some((&number, post)) = self.posts.first_key_value() else {
             return NextPost::Nothing;
         };
-        if self.in_flight.is_some() {
-            return NextPost::Nothing;
-        }
         if self.failures > 0 && self.retry_at > now {
             return NextPost::At(self.retry_at);
         }
-        match post.picture {
-            PostPicture::Awaited(until) if until > now => NextPost::At(until),
-            _ => NextPost::Post {
-                number,
-                is_delayed: post
-                    .since
-                    .is_none_or(|since| now.since(since) > self.timing.delayed_after),
-            },
+        if let PostPicture::Awaited(until) = post.picture
+            && until > now
+        {
+            return NextPost::At(until);
         }
-    }
-
-    /// The event is being posted; `None` when it was dropped meanwhile.
-    pub(crate) fn begin(&mut self, number: u64) -> Option<QueuedPost> {
-        let post = self.posts.get(&number)?.clone();
         self.in_flight = Some(number);
         self.counters.retried += u64::from(self.failures > 0);
-        Some(post)
+        let is_late = |since| now.since(since) > self.timing.delayed_after;
+        NextPost::Post {
+            config: Arc::clone(&self.config),
+            is_delayed: post.since.is_none_or(is_late),
+            post: post.clone(),
+        }
     }
 
     /// The request is over. `random` is in 0..1.
@@ -299,7 +290,7 @@ mod tests {
     use super::*;
     use crate::testing::{bounds, config, failed, logged, ms, track};
     use spotter_config::SpoolConfig;
-    use spotter_core::duration_from_secs;
+    use spotter_core::{EventStep, duration_from_secs};
 
     const REFUSED: fn() -> PostOutcome = || PostOutcome::Refused {
         reason: "HTTP 400".into(),
@@ -324,13 +315,14 @@ mod tests {
     /// Its picture follows.
     fn push_pictured(queue: &mut PostQueue, number: u64, at: Mono) {
         let mut logged = logged(number, EventStep::New);
-        logged.event.snapshot = true;
+        logged.has_picture = true;
         assert!(queue.offer(&Arc::new(logged), at));
     }
 
-    fn next(queue: &PostQueue, now: Mono) -> u64 {
+    /// Begins the next post.
+    fn next(queue: &mut PostQueue, now: Mono) -> u64 {
         match queue.next(now) {
-            NextPost::Post { number, .. } => number,
+            NextPost::Post { post, .. } => post.logged.number,
             other => panic!("{other:?}"),
         }
     }
@@ -346,9 +338,7 @@ mod tests {
             push(&mut queue, number, ms(0));
         }
         for number in 1..=3 {
-            assert_eq!(next(&queue, ms(1)), number);
-            queue.begin(number);
-            assert_eq!(queue.next(ms(1)), NextPost::Nothing);
+            assert_eq!(next(&mut queue, ms(1)), number);
             let outcome = match number {
                 2 => REFUSED(),
                 _ => PostOutcome::Accepted,
@@ -372,20 +362,19 @@ mod tests {
         push(&mut queue, 2, ms(0));
         let (mut now, mut pauses) = (ms(0), Vec::new());
         for _ in 0..9 {
-            queue.begin(next(&queue, now));
+            assert_eq!(next(&mut queue, now), 1);
             queue.finish(failed(None), now, 0.5);
             assert!(queue.take_changes().done.is_empty());
             let NextPost::At(at) = queue.next(now) else {
-                panic!("{:?}", queue.next(now));
+                panic!("no pause");
             };
             pauses.push(at.since(now).as_secs());
             now = at;
         }
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        assert_eq!(next(&queue, now), 1);
-        queue.begin(1);
+        assert_eq!(next(&mut queue, now), 1);
         queue.finish(PostOutcome::Accepted, now, 0.5);
-        assert_eq!(next(&queue, now), 2, "no pause after a success");
+        assert_eq!(next(&mut queue, now), 2, "no pause after a success");
         assert_eq!(queue.counters.retried, 9);
     }
 
@@ -394,13 +383,13 @@ mod tests {
         for (after, expected) in [(7, 7.0), (3600, 60.0), (0, 0.8)] {
             let mut queue = queue();
             push(&mut queue, 1, ms(0));
-            queue.begin(1);
+            next(&mut queue, ms(0));
             let after = Duration::from_secs(after);
             queue.finish(failed(Some(after)), ms(0), 0.0);
             let at = ms(0).after(duration_from_secs(expected));
             assert_eq!(queue.next(ms(0)), NextPost::At(at));
             queue.try_again();
-            assert_eq!(next(&queue, ms(0)), 1);
+            assert_eq!(next(&mut queue, ms(0)), 1);
         }
     }
 
@@ -411,16 +400,16 @@ mod tests {
             push_pictured(&mut queue, number, ms(0));
         }
         assert_eq!(queue.next(ms(10)), NextPost::At(ms(3000)));
+        let bytes = queue.bytes + 5000;
         for _ in 0..2 {
             // The second one comes too late.
             queue.add_picture(&track(1), &jpeg(), ms(10));
-            assert_eq!(queue.bytes, 7000);
+            assert_eq!(queue.bytes, bytes);
         }
-        assert_eq!(next(&queue, ms(10)), 1);
-        queue.begin(1);
+        assert_eq!(next(&mut queue, ms(10)), 1);
         queue.finish(PostOutcome::Accepted, ms(11), 0.5);
         assert_eq!(queue.next(ms(11)), NextPost::At(ms(3000)));
-        assert_eq!(next(&queue, ms(3000)), 2);
+        assert_eq!(next(&mut queue, ms(3000)), 2);
     }
 
     #[test]
@@ -440,7 +429,7 @@ mod tests {
             let bytes = queue.bytes;
             match why {
                 "failure" => {
-                    queue.begin(1);
+                    next(&mut queue, ms(1));
                     queue.finish(failed(None), ms(2), 0.5);
                 }
                 "stop" => queue.stop(ms(2)),
@@ -462,7 +451,7 @@ mod tests {
         for number in 1..=3 {
             push(&mut queue, number, ms(number));
         }
-        queue.begin(1);
+        next(&mut queue, ms(3));
         for number in 4..=5 {
             push(&mut queue, number, ms(number));
         }
@@ -499,10 +488,8 @@ mod tests {
                 expires: ms(9999),
                 picture: PostPicture::None,
             });
-            let NextPost::Post { is_delayed, .. } = queue.next(now) else {
-                panic!("{:?}", queue.next(now));
-            };
-            assert_eq!(is_delayed, expected);
+            let posted = queue.next(now);
+            assert!(matches!(posted, NextPost::Post { is_delayed, .. } if is_delayed == expected));
         }
     }
 }

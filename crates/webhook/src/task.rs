@@ -15,16 +15,14 @@ use tokio::{
 };
 
 use crate::{
-    client::{PostOutcome, PostRequest, WebhookClient},
-    queue::{NextPost, PostPicture, PostQueue},
+    client::{PostOutcome, WebhookClient},
+    queue::{NextPost, PostPicture, PostQueue, QueuedPost},
+    signature::PostRequest,
     status::WebhookState,
 };
 use spotter_config::WebhookConfig;
 use spotter_core::{Clock, LogThrottle, Mono};
-use spotter_state::{EventLog, EventReceiver, LoggedEvent};
-
-/// Writes the body of a request: of an event, whether it is delayed, and its picture.
-pub type WritePayload = fn(&LoggedEvent, bool, Option<&[u8]>) -> Vec<u8>;
+use spotter_state::{EventLog, EventReceiver};
 
 /// What the task shares with [`Webhooks`](crate::Webhooks). The lock is held for an operation of the queue; no call of the event log is made
 /// under it, which calls the queue under its own.
@@ -33,23 +31,16 @@ pub(crate) struct SharedWebhook {
     changed: Notify,
     pub(crate) receiver: EventReceiver,
     log: EventLog,
-    payload: WritePayload,
     clock: Arc<dyn Clock>,
 }
 
 impl SharedWebhook {
-    pub(crate) fn new(
-        queue: PostQueue,
-        log: EventLog,
-        payload: WritePayload,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
+    pub(crate) fn new(queue: PostQueue, log: EventLog, clock: Arc<dyn Clock>) -> Self {
         Self {
             receiver: EventReceiver::webhook(&queue.config.id),
             queue: Mutex::new(queue),
             changed: Notify::new(),
             log,
-            payload,
             clock,
         }
     }
@@ -112,22 +103,23 @@ impl WebhookTask {
     pub(crate) async fn run(mut self) {
         let shared = Arc::clone(&self.shared);
         loop {
-            shared.write_changes();
             let now = shared.clock.now();
             let (next, stops) = {
                 let mut queue = shared.queue();
-                queue.drop_excess(now);
                 (queue.next(now), queue.stop_at.is_some())
             };
+            shared.write_changes();
             let pause = match next {
-                NextPost::Post { number, is_delayed } => {
-                    let posting = self.post(number, is_delayed);
+                NextPost::Post {
+                    config,
+                    post,
+                    is_delayed,
+                } => {
+                    let posting = self.post(config, post, is_delayed);
                     let Some(outcome) = shared.before_stop(posting).await else {
                         return shared.write_changes();
                     };
-                    if let Some(outcome) = outcome {
-                        self.finish(outcome);
-                    }
+                    self.finish(outcome);
                     continue;
                 }
                 _ if stops => return,
@@ -141,21 +133,26 @@ impl WebhookTask {
         }
     }
 
-    /// Posts an event in a thread; `None` when it was dropped meanwhile.
-    async fn post(&mut self, number: u64, is_delayed: bool) -> Option<PostOutcome> {
-        let (config, post) = {
-            let mut queue = self.shared.queue();
-            (Arc::clone(&queue.config), queue.begin(number)?)
-        };
-        let jpeg = match post.picture {
+    /// Posts an event in a thread.
+    async fn post(
+        &mut self,
+        config: Arc<WebhookConfig>,
+        post: QueuedPost,
+        is_delayed: bool,
+    ) -> PostOutcome {
+        let QueuedPost {
+            logged, picture, ..
+        } = post;
+        let log = &self.shared.log;
+        let jpeg = match picture {
             PostPicture::InMemory(jpeg) => Some(jpeg),
-            PostPicture::Stored { .. } => self.shared.log.picture(number).await.map(Arc::from),
+            PostPicture::Stored { .. } => log.picture(logged.number).await.map(Arc::from),
             PostPicture::None | PostPicture::Awaited(_) => None,
         };
         let request = PostRequest {
-            id: post.logged.id.clone(),
+            id: logged.id.clone(),
             unix_s: self.shared.clock.wall().unix_millis().div_euclid(1000),
-            body: (self.shared.payload)(&post.logged, is_delayed, jpeg.as_deref()),
+            body: logged.payload(is_delayed, jpeg.as_deref()),
         };
         let (sender, answer) = oneshot::channel();
         let client = self.client.take();
@@ -168,7 +165,7 @@ impl WebhookTask {
         if let Err(error) = thread.spawn(work) {
             tracing::warn!(%error, "cannot start the thread of a request");
         }
-        Some(match answer.await {
+        match answer.await {
             Ok((outcome, client)) => {
                 self.client = client;
                 outcome
@@ -176,7 +173,7 @@ impl WebhookTask {
             Err(_) => {
                 PostOutcome::failed("the thread of the request could not be started".to_owned())
             }
-        })
+        }
     }
 
     /// Logs when the receiver begins to fail and when it accepts again, and what it refuses.

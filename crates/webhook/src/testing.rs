@@ -44,15 +44,10 @@ pub(crate) fn id(number: u64) -> String {
     format!("01K37Q{number:020}")
 }
 
-/// Of 1,000 bytes.
 pub(crate) fn logged(number: u64, step: EventStep) -> LoggedEvent {
-    LoggedEvent {
-        number,
-        bytes: 1000,
-        id: id(number),
-        event: event(number, step),
-        epoch: None,
-    }
+    let mut logged = LoggedEvent::new(id(number), &event(number, step), None);
+    logged.number = number;
+    logged
 }
 
 pub(crate) const SECRET: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";

@@ -8,7 +8,7 @@ use crate::{
     client::{UnusableWebhook, authorities},
     queue::{PostPicture, PostQueue, QueuedPost},
     status::WebhookStatus,
-    task::{SharedWebhook, WebhookTask, WritePayload},
+    task::{SharedWebhook, WebhookTask},
     timing::WebhookTiming,
 };
 use spotter_config::WebhookConfig;
@@ -19,8 +19,7 @@ use spotter_state::{EventLog, EventReceiver, FoundEvents, OfferEvent, OpenedEven
 pub struct Webhooks {
     running: BTreeMap<WebhookId, RunningWebhook>,
     log: EventLog,
-    payload: WritePayload,
-    pub(crate) timing: WebhookTiming,
+    timing: WebhookTiming,
     clock: Arc<dyn Clock>,
 }
 
@@ -45,32 +44,27 @@ impl Webhooks {
 
     /// Starts the tasks on the current tokio runtime. Events that an earlier run left are posted first; those of webhooks that are not
     /// configured any more are removed.
-    pub fn start(
+    pub fn start(configs: &[WebhookConfig], events: &OpenedEvents, clock: Arc<dyn Clock>) -> Self {
+        Self::start_with(WebhookTiming::default(), configs, events, clock)
+    }
+
+    pub(crate) fn start_with(
+        timing: WebhookTiming,
         configs: &[WebhookConfig],
         events: &OpenedEvents,
-        payload: WritePayload,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let mut webhooks = Self::new(&events.log, payload, clock);
-        webhooks.begin_all(configs, &events.found);
-        webhooks
-    }
-
-    pub(crate) fn new(log: &EventLog, payload: WritePayload, clock: Arc<dyn Clock>) -> Self {
-        Self {
+        let mut webhooks = Self {
             running: BTreeMap::new(),
-            log: log.clone(),
-            payload,
-            timing: WebhookTiming::default(),
+            log: events.log.clone(),
+            timing,
             clock,
-        }
-    }
-
-    pub(crate) fn begin_all(&mut self, configs: &[WebhookConfig], found: &FoundEvents) {
+        };
         for config in configs {
-            self.begin(config, found);
+            webhooks.begin(config, &events.found);
         }
-        self.subscribe();
+        webhooks.subscribe();
+        webhooks
     }
 
     fn begin(&mut self, config: &WebhookConfig, found: &FoundEvents) {
@@ -100,7 +94,7 @@ impl Webhooks {
             );
         }
         let (log, clock) = (self.log.clone(), Arc::clone(&self.clock));
-        let shared = Arc::new(SharedWebhook::new(queue, log, self.payload, clock));
+        let shared = Arc::new(SharedWebhook::new(queue, log, clock));
         let mut task = JoinSet::new();
         task.spawn(WebhookTask::new(Arc::clone(&shared)).run());
         let running = RunningWebhook { shared, task };

@@ -7,7 +7,7 @@ use url::Url;
 
 use super::{camera::CameraConfig, mqtt::SpoolConfig};
 use crate::{forms::prelude::*, read::prelude::*};
-use spotter_core::{CameraId, Event, EventStep, PromptId, UpdateReason, WebhookId};
+use spotter_core::{CameraId, EventKind, PromptId, WebhookId};
 
 /// The prefix of a secret by the Standard Webhooks specification.
 const SECRET_PREFIX: &str = "whsec_";
@@ -47,26 +47,10 @@ pub struct EventFilter {
     pub kinds: Vec<EventKind>,
 }
 
-/// An [`EventStep`] without its reason.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventKind {
-    New,
-    Update,
-    /// An update that is published as a crossing.
-    Crossing,
-    End,
-}
-
 impl EventFilter {
-    pub fn accepts(&self, event: &Event) -> bool {
-        let kind = match event.step {
-            EventStep::New => EventKind::New,
-            EventStep::Update(UpdateReason::Crossed) => EventKind::Crossing,
-            EventStep::Update(_) => EventKind::Update,
-            EventStep::End(_) => EventKind::End,
-        };
-        is_among(&self.cameras, &event.camera)
-            && is_among(&self.prompts, &event.prompt)
+    pub fn accepts(&self, camera: &CameraId, prompt: &PromptId, kind: EventKind) -> bool {
+        is_among(&self.cameras, camera)
+            && is_among(&self.prompts, prompt)
             && is_among(&self.kinds, &kind)
     }
 }

@@ -1,6 +1,7 @@
 //! The other ends of connections: a fleet's store, clients of the API, receivers of webhooks.
 
 use super::*;
+use spotter_core::EventKind;
 
 const SITE: &str = "[mqtt]\nurl = \"mqtt://broker\"\n[node]\nname = \"edge1\"\n";
 

@@ -2,14 +2,14 @@
 //!
 //! [`to_json`] is called immediately before the hand-over to the client library: it sets `publish_ms` and the stage `out`.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use spotter_core::{
-    Detection, DetectionBody, Epoch, Latency, Location, Mono, NormBox, NormPoint, STAGES,
-    ScoreSource, TrackedObject, WallTime, ZoneDwell, yes_or_no,
+    Detection, DetectionBody, Epoch, Latency, Location, Mono, NormBox, STAGES, ScoreSource,
+    TrackedObject, WallTime, rounded, yes_or_no,
 };
 
 /// Version of the schema; rises when a meaning changes, not when a key is added.
@@ -64,7 +64,7 @@ pub(crate) fn to_json(detection: &Detection, label: &Label, now: Mono) -> Vec<u8
     add(
         &mut payload,
         "region",
-        detection.region.as_ref().map(corners),
+        detection.region.as_ref().map(NormBox::rounded),
     );
     let strip = prompt.view.strip;
     let strip = strip.map(|strip| {
@@ -137,44 +137,22 @@ fn object(object: &TrackedObject) -> Value {
     let point = match object.location {
         Location::Box(bounds) => {
             part["area"] = json!(rounded(bounds.area(), 4));
-            part["box"] = json!(corners(&bounds));
+            part["box"] = json!(bounds.rounded());
             bounds.centre()
         }
         Location::Point(point) => point,
     };
-    part["point"] = json!(pair(point));
-    if !object.dwell.is_empty() {
-        part["dwell_s"] = json!(dwell_s(&object.dwell));
+    part["point"] = json!(point.rounded());
+    for dwell in &object.dwell {
+        part["dwell_s"][dwell.zone.as_str()] = json!(dwell.seconds());
     }
     part
-}
-
-/// The seconds in each zone.
-pub(crate) fn dwell_s(times: &[ZoneDwell]) -> BTreeMap<&str, f64> {
-    let seconds = |dwell: &ZoneDwell| rounded(dwell.time.as_secs_f64(), 1);
-    let times = times.iter();
-    times
-        .map(|dwell| (dwell.zone.as_str(), seconds(dwell)))
-        .collect()
 }
 
 /// `2026-08-22T10:15:30.123Z`; `None` outside of the calendar.
 pub(crate) fn rfc3339(wall: WallTime) -> Option<String> {
     let time = jiff::Timestamp::from_millisecond(wall.unix_millis()).ok()?;
     Some(time.strftime("%Y-%m-%dT%H:%M:%S.%3fZ").to_string())
-}
-
-pub(crate) fn rounded(value: f64, decimals: i32) -> f64 {
-    let scale = 10f64.powi(decimals);
-    (value * scale).round() / scale
-}
-
-pub(crate) fn corners(bounds: &NormBox) -> [f64; 4] {
-    [bounds.x0, bounds.y0, bounds.x1, bounds.y1].map(|share| rounded(share, 4))
-}
-
-pub(crate) fn pair(point: NormPoint) -> [f64; 2] {
-    [point.x, point.y].map(|share| rounded(share, 4))
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@ use super::*;
 use std::time::Duration;
 
 use spotter_core::{
-    CameraId, Capture, CaptureSource, FrameInfo, FrameTimes, Prompt, PromptId, SkippedSinceLast,
-    StageTimes, StripShape, Task, TrackId, ZoneId,
+    CameraId, Capture, CaptureSource, FrameInfo, FrameTimes, NormPoint, Prompt, PromptId,
+    SkippedSinceLast, StageTimes, StripShape, Task, TrackId, ZoneId,
 };
 
 fn ms(ms: f64) -> Mono {

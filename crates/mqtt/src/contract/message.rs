@@ -338,7 +338,11 @@ fn topic_and_content(
                 MessageContent::Stream(StreamMessage::Answer(detection)),
             );
         }
-        Update::Event(event) => return (topics.of_event(&event), MessageContent::Event(event)),
+        Update::Event(event) => {
+            let crossed = event.crossing.as_ref().map(|crossing| &crossing.line);
+            let topic = topics.of_event(&event.camera, crossed, &event.prompt);
+            return (topic, MessageContent::Event(event));
+        }
         Update::Snapshot {
             camera,
             prompt,

@@ -3,7 +3,6 @@
 pub(crate) mod command;
 pub(crate) mod detection;
 pub mod discovery;
-pub(crate) mod event;
 mod inbound;
 mod line;
 pub(crate) mod message;
@@ -16,7 +15,6 @@ mod trigger;
 pub use command::{
     CommandRequest, InboundKind, Reply, ReplyValue, RequestHead, Requester, filters, parse_inbound,
 };
-pub use event::to_json as event_payload;
 pub use inbound::{Inbound, ReplyTo};
 pub use line::JsonLine;
 pub use message::{ClearedTopic, Update};

@@ -1,6 +1,6 @@
 //! Topic names of docs/mqtt.md sections 2 and 5: pure functions from ids.
 
-use spotter_core::{CameraId, Event, LineId, NodeId, PromptId, PromptState, Setting, TriggerId};
+use spotter_core::{CameraId, LineId, NodeId, PromptId, PromptState, Setting, TriggerId};
 
 /// Whose topic it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -225,10 +225,15 @@ impl Topics {
     }
 
     /// The topic of an event's message.
-    pub(crate) fn of_event(&self, event: &Event) -> String {
-        match &event.crossing {
-            Some(crossing) => self.crossing(&event.camera, &crossing.line, &event.prompt),
-            None => self.event(&event.camera, &event.prompt),
+    pub(crate) fn of_event(
+        &self,
+        camera: &CameraId,
+        crossed: Option<&LineId>,
+        prompt: &PromptId,
+    ) -> String {
+        match crossed {
+            Some(line) => self.crossing(camera, line, prompt),
+            None => self.event(camera, prompt),
         }
     }
 

@@ -19,9 +19,9 @@ use super::{
     gate::{Fate, GateAt},
     rates::RateLimit,
 };
-use crate::contract::{event, message::Body};
+use crate::contract::message::Body;
 use spotter_config::SpoolConfig;
-use spotter_core::{CameraId, Epoch, Event, Mono};
+use spotter_core::{CameraId, Epoch, Event, Mono, WallTime};
 use spotter_state::{EventLog, EventReceiver, LoggedEvent};
 
 /// Events without an acknowledgement.
@@ -121,16 +121,25 @@ impl EventQueue {
     }
 
     /// `epoch`: of a fleet's camera.
-    pub(crate) fn push(&mut self, topic: &str, event: Event, epoch: Option<Epoch>, now: Mono) {
-        let at = event.ended.unwrap_or(event.last_seen).unix_millis();
-        self.id_ms = self.id_ms.max(u64::try_from(at).unwrap_or(0));
-        let id = self.ids.next(self.id_ms);
-        let logged = self.log.append(id, event, epoch);
+    pub(crate) fn push(&mut self, topic: &str, event: &Event, epoch: Option<Epoch>, now: Mono) {
+        let id = self.next_id(event.ended.unwrap_or(event.last_seen));
+        self.log(topic, LoggedEvent::new(id, event, epoch), now);
+    }
+
+    /// For an event of this time.
+    pub(crate) fn next_id(&mut self, at: WallTime) -> String {
+        let at_ms = u64::try_from(at.unix_millis()).unwrap_or(0);
+        self.id_ms = self.id_ms.max(at_ms);
+        self.ids.next(self.id_ms)
+    }
+
+    pub(crate) fn log(&mut self, topic: &str, event: LoggedEvent, now: Mono) {
+        let logged = self.log.append(event);
         self.insert(topic, logged, now, now.after(self.bounds.max_age));
     }
 
     /// Ends a track that the next run would end; nothing is sent.
-    pub(super) fn end_track(&self, end: Event) {
+    pub(super) fn end_track(&self, end: &Event) {
         self.log.end_track(end);
     }
 
@@ -149,7 +158,7 @@ impl EventQueue {
     pub(super) fn is_waiting_of(&self, camera: &CameraId) -> bool {
         let mut of_camera = self.entries.values();
         of_camera.any(|entry| {
-            entry.logged.event.camera == *camera
+            entry.logged.camera == *camera
                 && matches!(entry.phase, EventPhase::Waiting | EventPhase::InFlight)
         })
     }
@@ -162,7 +171,7 @@ impl EventQueue {
         }
         let entry = QueuedEvent {
             topic: topic.into(),
-            bytes: logged.bytes + OVERHEAD_BYTES,
+            bytes: logged.bytes() + OVERHEAD_BYTES,
             since: now,
             expires,
             was_declined: false,
@@ -242,7 +251,7 @@ impl EventQueue {
             self.late_rate.count(now);
         }
         let delayed = is_late || now.since(entry.since) > DELAYED_AFTER;
-        let payload = event::to_json(&entry.logged, delayed, None);
+        let payload = entry.logged.payload(delayed, None);
         let delivery = DeliveryOptions {
             expiry: Some(entry.expires.since(now)),
             epoch: entry.logged.epoch,
@@ -292,7 +301,7 @@ impl EventQueue {
         let all = self.entries.range(numbers);
         let mut waiting = all.filter(|(_, entry)| waits(entry));
         waiting.find_map(|(number, entry)| {
-            let fate = gate.fate(&entry.logged.event.camera, entry.logged.epoch);
+            let fate = gate.fate(&entry.logged.camera, entry.logged.epoch);
             (fate != Fate::Wait).then_some((*number, fate))
         })
     }
@@ -363,11 +372,11 @@ impl EventQueue {
 mod tests {
     use super::*;
     use crate::{
-        contract::event::tests::event,
         delivery::{
             gate::open,
             tests::{json, ms, spool},
         },
+        testing::event,
     };
     use spotter_core::EventStep;
 
@@ -383,7 +392,7 @@ mod tests {
     }
 
     fn push(queue: &mut EventQueue, camera: &str, track: u64, now: Mono) {
-        queue.push(camera, event(camera, track, EventStep::New), None, now);
+        queue.push(camera, &event(camera, track, EventStep::New), None, now);
     }
 
     fn take_all(queue: &mut EventQueue, now: Mono) -> Vec<(u64, Outgoing)> {

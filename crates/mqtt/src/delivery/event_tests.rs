@@ -4,7 +4,10 @@ use super::{
     tests::{drain, json, ms, online, outbox, picture, push, status, ticket},
     *,
 };
-use crate::{ReplyTo, Update, contract::event::tests::event, testing::happened};
+use crate::{
+    ReplyTo, Update,
+    testing::{event, happened},
+};
 use spotter_core::{EndReason, EventStep, UpdateReason};
 
 /// Pushes the first event of a track.

@@ -12,12 +12,11 @@ use super::{
 };
 use crate::{
     CameraHealth,
-    contract::{
-        discovery::{self, tests::SITE},
-        event::tests::event,
-    },
+    contract::discovery::{self, tests::SITE},
     publisher::queue_found,
-    testing::{TestRights, camera, count, detected, fleet_topics, happened, health_of, identity},
+    testing::{
+        TestRights, camera, count, detected, event, fleet_topics, happened, health_of, identity,
+    },
 };
 use spotter_core::{EndReason, Epoch, ManualClock, WebhookId};
 use spotter_state::{EventReceiver, LoggedEvent, OfferEvent, OpenedEvents, testing::MemoryLog};
@@ -274,9 +273,7 @@ fn webhook_gets_owned_events_without_a_broker_and_in_order() {
     fleet.begins(3, ms(3));
     fleet.connected();
     fleet.deliver(ms(700));
-    let got = events
-        .try_iter()
-        .map(|logged| logged.event.track.to_string());
+    let got = events.try_iter().map(|logged| logged.track.to_string());
     assert_eq!(
         got.collect::<Vec<_>>(),
         ["b7c1-gate-1", "b7c1-gate-2"],

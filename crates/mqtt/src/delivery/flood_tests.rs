@@ -8,10 +8,7 @@ use super::{
     tests::{ms, online, push},
     *,
 };
-use crate::{
-    contract::event::tests::event,
-    testing::{detected, happened},
-};
+use crate::testing::{detected, event, happened};
 use spotter_core::EventStep;
 
 /// The largest number of these moments within one second.

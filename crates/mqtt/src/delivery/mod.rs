@@ -179,7 +179,7 @@ impl Outbox {
                 }
             }
             MessageContent::Stream(stream) => self.streams.push(topic, stream, epoch, now),
-            MessageContent::Event(event) => self.events.push(&topic, *event, epoch, now),
+            MessageContent::Event(event) => self.events.push(&topic, &event, epoch, now),
             MessageContent::Reply { .. } if !self.connected => self.replies.dropped += 1,
             MessageContent::Reply {
                 correlation,
@@ -206,7 +206,7 @@ impl Outbox {
                 if let Update::Event(event) = update
                     && matches!(event.step, EventStep::End(_))
                 {
-                    self.events.end_track(*event);
+                    self.events.end_track(&event);
                 }
                 return;
             }

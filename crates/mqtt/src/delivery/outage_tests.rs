@@ -13,9 +13,8 @@ use super::{
     *,
 };
 use crate::{
-    contract::event::tests::event,
     publisher::queue_found,
-    testing::{happened, topics},
+    testing::{event, happened, topics},
 };
 use spotter_core::{Clock, EndReason, EventStep, ManualClock, UpdateReason, WallTime};
 use spotter_state::{OpenedEvents, testing::MemoryLog};

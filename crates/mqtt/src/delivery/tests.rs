@@ -5,11 +5,10 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     CameraHealth, ClearedTopic, Update,
-    contract::{
-        detection::tests::{detection, empty},
-        event::tests::event,
+    contract::detection::tests::{detection, empty},
+    testing::{
+        camera, count, detected, event, happened, health_of, info, prompt, state_of, topics,
     },
-    testing::{camera, count, detected, happened, health_of, info, prompt, state_of, topics},
 };
 use spotter_core::PromptState;
 

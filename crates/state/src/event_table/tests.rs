@@ -2,11 +2,11 @@
 
 mod measurement;
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use super::*;
 use crate::database::Database;
-use spotter_core::{EndReason, UpdateReason};
+use spotter_core::{EndReason, Event, EventStep, UpdateReason, WallTime, testing::crossing};
 
 pub(crate) fn broker() -> EventReceiver {
     EventReceiver::broker()
@@ -28,7 +28,7 @@ fn event(number: u64, track: u64, step: EventStep) -> LoggedEvent {
         ended: matches!(step, EventStep::End(_)).then(|| wall(2)),
         ..spotter_core::testing::event("gate", track, step)
     };
-    LoggedEvent::new(format!("01K3W8C4N5{number:016}"), event, None)
+    LoggedEvent::new(format!("01K3W8C4N5{number:016}"), &event, None)
 }
 
 /// The start of a track, or its end.
@@ -148,12 +148,15 @@ fn last_event_of_an_open_track_stays_until_its_end() {
         event(2, 2, EventStep::New),
         event(3, 1, EventStep::Update(UpdateReason::Moved)),
         event(4, 2, EventStep::End(EndReason::Left)),
+        LoggedEvent::new(String::new(), &crossing("gate", 1), None),
     ]);
     run.finish(&broker(), &[1, 2, 3, 4]);
     drop(run);
     let mut run = Run::start(folder.path());
-    assert_eq!((run.found_open(), run.found.events.len()), (vec![3], 1));
-    let end = event(5, 1, EventStep::End(EndReason::Restart));
+    assert_eq!((run.found_open(), run.found.events.len()), (vec![3], 2));
+    run.finish(&broker(), &[5]);
+    assert_eq!(run.table.rows.len(), 1, "the crossing is not needed");
+    let end = event(6, 1, EventStep::End(EndReason::Restart));
     run.table.append(end, false);
     run.write();
     drop(run);
@@ -164,7 +167,7 @@ fn last_event_of_an_open_track_stays_until_its_end() {
 #[test]
 fn ended_track_is_not_open_while_an_older_event_waits() {
     let folder = tempfile::tempdir().unwrap();
-    let starts = |logged: &LoggedEvent| logged.event.step == EventStep::New;
+    let starts = |logged: &LoggedEvent| logged.kind == EventKind::New;
     let mut run = Run::start(folder.path()).with_door(starts);
     run.append([
         event(1, 1, EventStep::New),

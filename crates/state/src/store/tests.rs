@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 use crate::event_table::tests::{broker, ended, waiting};
-use crate::{EventLog, LoggedEvent, OpenedEvents};
+use crate::{EventLog, OpenedEvents};
 use spotter_core::{ManualClock, WallTime};
 
 fn clock() -> Arc<dyn Clock> {
@@ -133,8 +133,7 @@ fn newer_file_ends_the_start() {
 
 /// Ends of tracks.
 fn append(log: &EventLog, numbers: std::ops::RangeInclusive<u64>) -> Vec<u64> {
-    let append = |end: LoggedEvent| log.append(end.id, end.event, None);
-    let appended = ended(numbers).into_iter().map(append);
+    let appended = ended(numbers).into_iter().map(|end| log.append(end));
     appended.map(|logged| logged.number).collect()
 }
 

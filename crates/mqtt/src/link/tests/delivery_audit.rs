@@ -14,9 +14,8 @@ use super::{
 };
 use crate::{
     Publisher,
-    contract::event::tests::event,
     link::ConnectionTiming,
-    testing::{camera, count, happened},
+    testing::{camera, count, event, happened},
 };
 use spotter_config::SpoolConfig;
 use spotter_core::{Clock, Event, EventStep, Mono, SystemClock, TrackId, WallTime};

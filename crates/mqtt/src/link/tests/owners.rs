@@ -13,9 +13,10 @@ use super::{
 };
 use crate::{
     ConfigReport, Publisher, Update,
-    contract::event::tests::event,
     link::{ConnectionTiming, target::ConnectionTarget},
-    testing::{TestRights, camera, camera_status, count, fleet_identity, happened, identity},
+    testing::{
+        TestRights, camera, camera_status, count, event, fleet_identity, happened, identity,
+    },
 };
 use spotter_core::{
     CameraRights as _, Clock, EventStep, ManualClock, MayPublish, SystemClock, WallTime,
