@@ -23,7 +23,7 @@ use serde_json::Value;
 use spotter_core::{Clock as _, NormBox, SystemClock, WallTime};
 use spotter_street::{
     Street, draw_i420,
-    rtsp::{RtspStreet, StreetOptions},
+    rtsp::{RtspContent, RtspStreet, StreetOptions},
     scene::{Class, ObjectIdentity},
     score::{MatchTally, TruthObject, match_boxes},
     truth::{SeenObject, Visibility, truth},
@@ -209,7 +209,7 @@ fn serve(seed: u64, truth: &Truth) -> RtspStreet {
         mount: "/street".into(),
         size: SIZE,
         fps: FPS,
-        bitrate_kbps: 1000,
+        content: RtspContent::Pictures { kbit_per_s: 1000 },
     };
     let street = Street::new(seed);
     let truth = Truth { ..*truth };

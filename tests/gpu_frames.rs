@@ -14,7 +14,7 @@ use tokio::{sync::mpsc, time::timeout};
 use spotter_cameras::ingest;
 use spotter_config::{self as config, Environment};
 use spotter_core::SystemClock;
-use spotter_street::rtsp::{RtspStreet, StreetOptions};
+use spotter_street::rtsp::{RtspContent, RtspStreet, StreetOptions};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// Replaces a GPU's decoder by one that leaves pictures on the host.
@@ -57,7 +57,7 @@ async fn watch_a_camera(reported: &str) {
         mount: "/street".into(),
         size: (320, 180),
         fps: 20,
-        bitrate_kbps: 1000,
+        content: RtspContent::Pictures { kbit_per_s: 1000 },
     };
     let grey = |_| vec![128; 320 * 180 * 3 / 2];
     let street = RtspStreet::start(options, clock.clone(), grey).expect("a camera");

@@ -152,7 +152,9 @@ fn start_street(
         mount: url.path().to_owned(),
         size: STREET_SIZE,
         fps: STREET_FPS,
-        bitrate_kbps: STREET_KBIT_PER_S,
+        content: rtsp::RtspContent::Pictures {
+            kbit_per_s: STREET_KBIT_PER_S,
+        },
     };
     let draw = move |wall: WallTime| {
         let shown = WallTime::from_unix_nanos(wall.unix_nanos().saturating_add(ahead_ns));

@@ -14,7 +14,7 @@ use spotter_config::{self as config, Environment, ModelSource};
 use spotter_core::{AnswerBody, Clock, Look, NormBox, Picture, SystemClock, Task, WallTime};
 use spotter_street::{
     Scene, Street, draw, draw_i420,
-    rtsp::{RtspStreet, StreetOptions},
+    rtsp::{RtspContent, RtspStreet, StreetOptions},
     scene::Class,
     score::match_boxes,
     truth,
@@ -46,7 +46,9 @@ fn video() -> anyhow::Result<()> {
         mount: "/street".into(),
         size: STREET_SIZE,
         fps: STREET_FPS,
-        bitrate_kbps: STREET_KBIT_PER_S,
+        content: RtspContent::Pictures {
+            kbit_per_s: STREET_KBIT_PER_S,
+        },
     };
     let street = Street::new(STREET_SEED);
     let drawn = move |wall| draw_i420(&street.at(wall), width, height);

@@ -27,8 +27,16 @@ pub struct StreetOptions {
     /// Pixels across and down, even.
     pub size: (u32, u32),
     pub fps: u32,
-    /// Bits of the encoded video, thousands a second.
-    pub bitrate_kbps: u32,
+    pub content: RtspContent,
+}
+
+/// What is sent.
+#[derive(Clone, Copy, Debug)]
+pub enum RtspContent {
+    /// Packed I420 pictures, which are encoded to this rate.
+    Pictures { kbit_per_s: u32 },
+    /// Access units of H.264 with start codes, which are sent unchanged.
+    Units,
 }
 
 /// Why the camera cannot be started.
@@ -42,15 +50,6 @@ pub enum StreetError {
     Thread(#[from] std::io::Error),
 }
 
-/// What is pushed into the pipeline.
-#[derive(Clone, Copy)]
-enum RtspContent {
-    /// Packed I420 pictures, which the pipeline encodes.
-    Pictures,
-    /// Access units of H.264.
-    Units,
-}
-
 /// The running camera; dropping it disconnects all viewers.
 pub struct RtspStreet {
     main_loop: glib::MainLoop,
@@ -61,28 +60,9 @@ pub struct RtspStreet {
 
 impl RtspStreet {
     /// Starts listening. `draw` is called in a GStreamer thread when a picture is due, while a viewer is connected, with the
-    /// time to draw; it returns the bytes of one picture as packed I420.
+    /// time to draw; it returns the bytes of one picture or unit.
     pub fn start(
         options: StreetOptions,
-        clock: Arc<dyn Clock>,
-        draw: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
-    ) -> Result<Self, StreetError> {
-        Self::serve(options, RtspContent::Pictures, clock, draw)
-    }
-
-    /// The same with access units of H.264 instead of pictures, which are sent unchanged: `next` returns one with start
-    /// codes whenever a picture is due. The bit rate of the options is ignored.
-    pub fn play(
-        options: StreetOptions,
-        clock: Arc<dyn Clock>,
-        next: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
-    ) -> Result<Self, StreetError> {
-        Self::serve(options, RtspContent::Units, clock, next)
-    }
-
-    fn serve(
-        options: StreetOptions,
-        content: RtspContent,
         clock: Arc<dyn Clock>,
         draw: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
     ) -> Result<Self, StreetError> {
@@ -90,7 +70,7 @@ impl RtspStreet {
         let server = rtsp_server::RTSPServer::new();
         server.set_address(&options.listen.ip().to_string());
         server.set_service(&options.listen.port().to_string());
-        let factory = factory(&options, content, clock, draw);
+        let factory = factory(&options, clock, draw);
         let mounts = rtsp_server::RTSPMountPoints::new();
         mounts.add_factory(&options.mount, factory);
         server.set_mount_points(Some(&mounts));
@@ -164,19 +144,18 @@ fn serve(
 
 fn factory(
     options: &StreetOptions,
-    content: RtspContent,
     clock: Arc<dyn Clock>,
     draw: impl FnMut(WallTime) -> Vec<u8> + Send + 'static,
 ) -> rtsp_server::RTSPMediaFactory {
     let (width, height) = options.size;
     let fps = options.fps.max(1);
     let size = format!("width={width},height={height},framerate={fps}/1");
-    let made = match content {
-        RtspContent::Pictures => {
-            let (kbps, key_every) = (options.bitrate_kbps, fps * 2);
+    let made = match options.content {
+        RtspContent::Pictures { kbit_per_s } => {
+            let key_every = fps * 2;
             format!(
                 "caps=video/x-raw,format=I420,{size} \
-                 ! x264enc tune=zerolatency speed-preset=veryfast bitrate={kbps} key-int-max={key_every} \
+                 ! x264enc tune=zerolatency speed-preset=veryfast bitrate={kbit_per_s} key-int-max={key_every} \
                  ! video/x-h264,profile=main"
             )
         }
@@ -291,7 +270,7 @@ mod tests {
                 mount: "/street".into(),
                 size: (64, 48),
                 fps: 5,
-                bitrate_kbps: 100,
+                content: RtspContent::Pictures { kbit_per_s: 100 },
             };
             let clock = Arc::new(SystemClock::new());
             let street = RtspStreet::start(options, clock, |_| vec![0; 64 * 48 * 3 / 2]).unwrap();

@@ -13,7 +13,7 @@ use anyhow::Context as _;
 
 use super::{STREAM, record_tape};
 use spotter_core::{Clock, SystemClock};
-use spotter_street::rtsp::{RtspStreet, StreetOptions};
+use spotter_street::rtsp::{RtspContent, RtspStreet, StreetOptions};
 
 /// The process; it ends when this is dropped.
 pub struct CameraServer {
@@ -74,10 +74,10 @@ pub fn serve_cameras(cameras: usize) -> anyhow::Result<()> {
             mount: format!("/{number}"),
             size: (STREAM.width as u32, STREAM.height as u32),
             fps: STREAM.fps,
-            bitrate_kbps: STREAM.kbit_per_s,
+            content: RtspContent::Units,
         };
         let mut next = tape.player(number);
-        let street = RtspStreet::play(options, Arc::clone(&clock), move |_| next())?;
+        let street = RtspStreet::start(options, Arc::clone(&clock), move |_| next())?;
         writeln!(io::stdout(), "{}", street.url())?;
         streets.push(street);
     }

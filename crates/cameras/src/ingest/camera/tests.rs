@@ -10,7 +10,7 @@ use super::*;
 use crate::ingest::probe;
 use spotter_config::{CameraTls, Decode, RtspConfig, Secret, SourceConfig, Transport};
 use spotter_core::{CaptureSource, Frame, PixelFormat, SystemClock};
-use spotter_street::rtsp::{RtspStreet, StreetOptions};
+use spotter_street::rtsp::{RtspContent, RtspStreet, StreetOptions};
 
 mod cameras;
 mod decoders;
@@ -56,7 +56,7 @@ fn street_options() -> StreetOptions {
         mount: "/street".into(),
         size: (320, 180),
         fps: 20,
-        bitrate_kbps: 2000,
+        content: RtspContent::Pictures { kbit_per_s: 2000 },
     }
 }
 

@@ -91,7 +91,7 @@ async fn failed_decoder_is_replaced_and_slow_decoder_gets_fewer_frames() {
     }
     let server = street(StreetOptions {
         fps: 10,
-        bitrate_kbps: 500,
+        content: RtspContent::Pictures { kbit_per_s: 500 },
         ..street_options()
     });
     tokio::join!(
