@@ -164,6 +164,19 @@ pub struct DiscoverArgs {
     /// Write a configuration with these cameras to a new file
     #[arg(long, value_name = "FILE")]
     pub write: Option<PathBuf>,
+    // Options of earlier versions.
+    #[arg(long, hide = true)]
+    pub interface: Vec<String>,
+    #[arg(long, hide = true, value_parser = asked_host)]
+    pub ask: Option<Url>,
+    #[arg(long, hide = true)]
+    pub password_file: Option<PathBuf>,
+}
+
+/// `IP[:PORT]`, with the port of the search.
+fn asked_host(text: &str) -> Result<Url, String> {
+    let host = text.split_once(':').map_or(text, |(host, _)| host);
+    onvif_address(&format!("http://{host}"))
 }
 
 fn onvif_address(text: &str) -> Result<Url, String> {

@@ -15,7 +15,7 @@ use serde_json::json;
 use self::site::configuration;
 use super::{
     args::DiscoverArgs,
-    out::{counted, remark, say},
+    out::{counted, remark, removed, say},
     table::{TableRow, TextTable, known},
 };
 use spotter_config::{self as config, Environment, Secret};
@@ -24,6 +24,7 @@ use spotter_onvif::{
     DISCOVERY_GROUP, DiscoveredCamera, OnvifCamera, OnvifLogin, OnvifStream, describe_camera,
     interfaces,
 };
+use url::Url;
 
 /// The password of `--user`: not an argument, which other users of the machine can read.
 const PASSWORD_VARIABLE: &str = "ONVIF_PASSWORD";
@@ -39,14 +40,21 @@ pub fn discover(args: &DiscoverArgs) -> anyhow::Result<()> {
             path.display()
         );
     }
-    let login = args.user.as_deref().map(login).transpose()?;
-    let mut cameras: Vec<DiscoveredCamera> = match args.address.is_empty() {
-        true => search(args.wait)?,
-        false => (args.address.iter().cloned())
-            .map(DiscoveredCamera::at)
-            .collect(),
+    if !args.interface.is_empty() {
+        removed("--interface", "the search uses all interfaces");
+    }
+    if let Some(address) = &args.ask {
+        removed("--ask", &format!("use --address {address}"));
+    }
+    let login = args.user.as_deref().map(|user| login(args, user));
+    let login = login.transpose()?;
+    let addresses: Vec<Url> = args.address.iter().chain(&args.ask).cloned().collect();
+    let has_addresses = !addresses.is_empty();
+    let mut cameras: Vec<DiscoveredCamera> = match has_addresses {
+        true => addresses.into_iter().map(DiscoveredCamera::at).collect(),
+        false => search(args.wait)?,
     };
-    if login.is_some() || args.write.is_some() || !args.address.is_empty() {
+    if login.is_some() || args.write.is_some() || has_addresses {
         ask_all(&mut cameras, login.as_ref(), args.insecure);
     }
     match args.json {
@@ -62,10 +70,20 @@ pub fn discover(args: &DiscoverArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn login(user: &str) -> anyhow::Result<OnvifLogin> {
-    let password = std::env::var(PASSWORD_VARIABLE).map_err(|_| {
-        anyhow!("--user {user}: the password is read from {PASSWORD_VARIABLE}, which is not set")
-    })?;
+fn login(args: &DiscoverArgs, user: &str) -> anyhow::Result<OnvifLogin> {
+    let password = match &args.password_file {
+        Some(path) => {
+            removed("--password-file", &format!("set {PASSWORD_VARIABLE}"));
+            let name = || format!("cannot read {}", path.display());
+            let text = std::fs::read_to_string(path).with_context(name)?;
+            text.trim_end().to_owned()
+        }
+        None => std::env::var(PASSWORD_VARIABLE).map_err(|_| {
+            anyhow!(
+                "--user {user}: the password is read from {PASSWORD_VARIABLE}, which is not set"
+            )
+        })?,
+    };
     Ok(OnvifLogin {
         user: user.to_owned(),
         password: Secret::new(password),

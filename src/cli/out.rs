@@ -35,6 +35,13 @@ pub fn counted(n: usize, what: &str) -> String {
     format!("{n} {what}{plural}")
 }
 
+/// Of an option of earlier versions that was given.
+pub fn removed(option: &str, replacement: &str) {
+    remark(format_args!(
+        "warning: {option} was removed and will be an error; {replacement}"
+    ));
+}
+
 /// A line on stderr, for the person at the terminal. A closed stderr is no error.
 pub fn remark(line: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{line}");

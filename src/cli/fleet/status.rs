@@ -21,7 +21,7 @@ use tokio::time::timeout;
 
 use crate::cli::{
     args::FleetStatusArgs,
-    out::{counted, remark, say},
+    out::{counted, removed, say},
     table::{TableRow, TextTable, known},
 };
 use spotter_config::{BrokerAccess, BrokerOptions, Environment};
@@ -41,9 +41,7 @@ pub struct FleetTrouble;
 
 pub async fn status(args: &FleetStatusArgs) -> anyhow::Result<()> {
     for (option, replacement) in args.removed() {
-        remark(format_args!(
-            "warning: {option} was removed and will be an error; {replacement}"
-        ));
+        removed(option, replacement);
     }
     let mqtt = args.mqtt.clone().context(
         "fleet status: no broker; --mqtt with the broker of the boxes shows their fleet, and the status page of each box shows loads",
