@@ -235,7 +235,7 @@ fn took_ms(answer: &Answer) -> f64 {
 }
 
 fn to_json(answer: &Answer) -> Value {
-    let found = match &answer.body {
+    let mut all = match &answer.body {
         AnswerBody::Boxes(found) => json!({"objects": found.iter().map(|f| json!({
             "x_min": f.place.x0, "y_min": f.place.y0, "x_max": f.place.x1, "y_max": f.place.y1,
             "score": f.score, "score_src": f.source.name(), "sharpness": f.sharpness,
@@ -251,15 +251,10 @@ fn to_json(answer: &Answer) -> Value {
         } => json!({"answer": text, "score": score, "score_src": source.name()}),
         AnswerBody::Outline(outline) => outline_json(outline),
     };
-    let mut all = json!({
-        "kind": answer.prompt.task.kind(),
-        "prompt": answer.prompt.task.text(),
-        "truncated": answer.truncated,
-        "ms": took_ms(answer),
-    });
-    if let (Value::Object(all), Value::Object(found)) = (&mut all, found) {
-        all.extend(found);
-    }
+    all["kind"] = json!(answer.prompt.task.kind());
+    all["prompt"] = json!(answer.prompt.task.text());
+    all["truncated"] = json!(answer.truncated);
+    all["ms"] = json!(took_ms(answer));
     if let Some(reasoning) = &answer.reasoning {
         all["reasoning"] = reasoning_json(reasoning);
     }
