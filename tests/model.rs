@@ -17,7 +17,7 @@ use std::{
 use spotter_core::ModelRecord;
 use spotter_pictures::{RgbPixels, png_file};
 use spotter_scripted::{
-    hub::{HubFault, RecordFault, ScriptedFile, ScriptedHub, ScriptedRepository},
+    hub::{HubFault, ScriptedFile, ScriptedHub, ScriptedRepository},
     proxy::ScriptedProxy,
 };
 use spotter_street::{Street, draw};
@@ -216,14 +216,6 @@ fn failures_name_the_remedy_and_print_no_token() {
         "{refused:#?}"
     );
     assert!(!refused.stderr.contains("canary"), "{refused:#?}");
-    hub.misrecord(Some((WEIGHTS, RecordFault::Huge)));
-    let full = machine
-        .run(&get, &[("HF_TOKEN", "hf_right")])
-        .expect(FAILED);
-    assert!(
-        full.stderr.contains("make room, or name another directory"),
-        "{full:#?}"
-    );
 
     let nothing = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = nothing.local_addr().expect("an address");
@@ -262,12 +254,6 @@ fn model_of_an_http_hub_is_fetched_through_a_proxy() {
                 .any(|request| request.line.starts_with(begin))
         );
     }
-    let without = [
-        ("HTTP_PROXY", address.as_str()),
-        ("NO_PROXY", "127.0.0.1,localhost"),
-    ];
-    machine.run(&get, &without).expect(DONE);
-    assert!(proxy.take_requests().is_empty());
 }
 
 /// Two pictures in a folder of their own.

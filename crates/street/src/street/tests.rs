@@ -1,10 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::{
-    records::MAX_OBJECTS,
-    truth::{SeenObject, Visibility, truth},
-};
 
 fn at_ms(ms: i64) -> WallTime {
     WallTime::from_unix_millis(1_790_000_000_000 + ms)
@@ -33,47 +29,6 @@ fn things_move_smoothly() {
         assert!((before.darkness - after.darkness).abs() < 0.01);
     }
     assert!(followed > 5_000, "{followed}");
-}
-
-#[test]
-fn vehicles_enter_and_leave_outside_of_the_picture() {
-    let street = Street::new(4);
-    let outside = |o: &SceneObject| !(60.0..580.0).contains(&o.x);
-    let known = |all: &[SceneObject], o: &SceneObject| all.iter().any(|other| other.look == o.look);
-    let mut there: Option<Vec<SceneObject>> = None;
-    for tick in 0..15_000 {
-        let mut now = street.at(at_ms(tick * 40)).objects;
-        now.retain(|o| o.class.is_vehicle());
-        let before = there.replace(now.clone()).unwrap_or_else(|| now.clone());
-        for new in now.iter().filter(|o| !known(&before, o)) {
-            assert!(outside(new), "appeared in the picture: {new:?}");
-        }
-        for gone in before.iter().filter(|o| !known(&now, o)) {
-            assert!(outside(gone), "left in the picture: {gone:?}");
-        }
-    }
-}
-
-#[test]
-fn the_street_is_neither_empty_nor_crowded() {
-    let street = Street::new(1);
-    let present = |i: i64| {
-        let scene = street.at(at_ms(i * 10_000));
-        assert!(scene.objects.len() <= MAX_OBJECTS);
-        let is_present = |s: &&SeenObject| s.visibility == Visibility::Present;
-        truth(&scene).seen.iter().filter(is_present).count()
-    };
-    let counts: Vec<usize> = (0..360).map(present).collect();
-    let usual = counts.iter().filter(|n| (3..=9).contains(*n)).count();
-    assert!(usual * 10 >= counts.len() * 9, "{counts:?}");
-}
-
-#[test]
-fn no_passage_is_longer_than_its_slot() {
-    for route in ROUTES.iter() {
-        let (least_s, most_s) = route.takes_s;
-        assert!(least_s < most_s && most_s < route.slot_s, "{route:?}");
-    }
 }
 
 /// The score of a tracker needs it.

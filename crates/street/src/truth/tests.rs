@@ -1,7 +1,6 @@
 use super::*;
 use crate::{
-    draw, random,
-    records::MAX_OBJECTS,
+    draw,
     scene::{Backdrop, Facing, Lens, ObjectIdentity, SceneObject, View},
     testing::{night_street, seen},
 };
@@ -155,25 +154,6 @@ fn leaving_or_tiny_things_are_ignored_and_then_absent() {
     };
     let tiny = truth(&with(vec![ball]));
     assert_eq!(only(&tiny).visibility, Visibility::Ignored);
-}
-
-#[test]
-fn random_scenes_are_mostly_clear() {
-    let (mut present, mut clear, mut classes) = (0, 0, [0; 12]);
-    for seed in 0..300 {
-        let scene = random(seed);
-        assert!(scene.objects.len() <= MAX_OBJECTS);
-        for seen in truth(&scene).seen {
-            assert!((IGNORE_BELOW..=1.0).contains(&seen.visible));
-            assert_eq!(seen.colour.is_some(), seen.class.is_coloured());
-            present += i32::from(seen.visibility == Visibility::Present);
-            clear += i32::from(seen.visible >= 0.6);
-            classes[seen.class.index()] += 1;
-        }
-    }
-    let clear_min = 0.85 * f64::from(present);
-    assert!(f64::from(clear) >= clear_min, "{clear} of {present}");
-    assert!(classes.iter().all(|&n| n > 50), "{classes:?}");
 }
 
 #[test]

@@ -33,13 +33,6 @@ fn captions_name_what_is_visible() {
     assert_eq!(usual, "An orange car on a street on a rainy night.");
 }
 
-#[test]
-fn ignored_things_are_not_named() {
-    let hidden = seen_as(Class::Bus, Some(Colour::Red), Visibility::Ignored);
-    let [short, ..] = captions(&night_street(vec![hidden]));
-    assert_eq!(short, "Nothing on a street at night.");
-}
-
 fn any_truth() -> impl Strategy<Value = Truth> {
     let one = (0..Class::ALL.len(), 0..Colour::ALL.len()).prop_map(|(class, colour)| {
         let class = Class::ALL[class];
