@@ -1,6 +1,6 @@
 //! A connection to a camera by GIO, with TLS where the URL says so, and never through a proxy.
 
-use std::{cell::Cell, net::IpAddr, rc::Rc, sync::Once, time::Duration};
+use std::{net::IpAddr, sync::Once, time::Duration};
 
 use gio::{
     glib::{self, object::Class},
@@ -69,8 +69,8 @@ impl CameraConnection {
     }
 }
 
-/// The signal comes when no authority vouches for the certificate, as none does for cameras' own ones. With a configured
-/// fingerprint, only the certificate with that fingerprint is accepted, also when an authority vouches for another one.
+/// With a configured fingerprint, only the certificate with that fingerprint is accepted, also when an authority vouches for another
+/// one.
 async fn encrypted(
     socket: &gio::SocketConnection,
     address: &gio::NetworkAddress,
@@ -79,27 +79,21 @@ async fn encrypted(
     let failed = |_: glib::Error| Failure::new(Fault::Tls, NO_TLS);
     let connection = gio::TlsClientConnection::new(socket, Some(address)).map_err(failed)?;
     let connection: gio::TlsConnection = connection.upcast();
-    let refused = Rc::new(Cell::new(false));
-    let (noted, checked) = (Rc::clone(&refused), tls.clone());
-    connection.connect_accept_certificate(move |_, certificate, _| {
-        let accepted = match &checked {
-            CameraTls::Insecure => true,
-            CameraTls::Verify => false,
-            CameraTls::Fingerprint(pinned) => is_pinned(certificate, pinned),
-        };
-        noted.set(!accepted);
-        accepted
-    });
+    // The signal does not come for a session that is resumed, so the certificate is checked behind it.
+    connection.connect_accept_certificate(|_, _, _| true);
     let shaken = connection.handshake_future(glib::Priority::DEFAULT).await;
-    if let CameraTls::Fingerprint(pinned) = tls {
-        let certificate = connection.peer_certificate();
-        refused.set(!certificate.is_some_and(|certificate| is_pinned(&certificate, pinned)));
-    }
-    match (refused.get(), shaken) {
-        (true, _) => Err(Failure::of(Fault::Tls)),
-        (false, Err(e)) => Err(failed(e)),
-        (false, Ok(())) => Ok(connection),
-    }
+    shaken.map_err(failed)?;
+    let is_accepted = match tls {
+        CameraTls::Insecure => true,
+        CameraTls::Verify => connection.peer_certificate_errors().is_empty(),
+        CameraTls::Fingerprint(pinned) => {
+            let certificate = connection.peer_certificate();
+            certificate.is_some_and(|certificate| is_pinned(&certificate, pinned))
+        }
+    };
+    is_accepted
+        .then_some(connection)
+        .ok_or_else(|| Failure::of(Fault::Tls))
 }
 
 fn is_pinned(certificate: &gio::TlsCertificate, pinned: &[u8; 32]) -> bool {
