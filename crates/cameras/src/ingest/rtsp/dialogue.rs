@@ -102,11 +102,10 @@ pub struct RtspDialogue {
 }
 
 impl RtspDialogue {
-    /// `None` for a URL that is none; the configuration accepts no such URL.
-    pub fn new(relay_url: &str, settings: &RtspConfig) -> Option<Self> {
-        let configured = Url::parse(&settings.url).ok()?;
+    /// `configured`: the URL of the settings.
+    pub fn new(relay_url: &str, settings: &RtspConfig, configured: Url) -> Self {
         let text = settings.url.clone();
-        Some(Self {
+        Self {
             relay_url: relay_url.to_owned(),
             target: configured.clone(),
             redirect_hosts: settings.redirect_hosts.clone(),
@@ -125,7 +124,7 @@ impl RtspDialogue {
             last_request: Mono::default(),
             keep_alive_url: text,
             configured,
-        })
+        }
     }
 
     /// Where the camera is now.

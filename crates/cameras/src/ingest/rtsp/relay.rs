@@ -66,11 +66,10 @@ impl RtspRelay {
     /// Listens for rtspsrc.
     pub fn start(settings: RelaySettings) -> io::Result<Self> {
         // rtspsrc has sockets for datagrams in the address family of its connection.
-        let is_v6 = Url::parse(&settings.rtsp.url)
-            .is_ok_and(|url| matches!(url.host(), Some(Host::Ipv6(_))));
-        let loopback: IpAddr = match is_v6 {
-            true => Ipv6Addr::LOCALHOST.into(),
-            false => Ipv4Addr::LOCALHOST.into(),
+        let camera = Url::parse(&settings.rtsp.url).map_err(io::Error::other)?;
+        let loopback: IpAddr = match camera.host() {
+            Some(Host::Ipv6(_)) => Ipv6Addr::LOCALHOST.into(),
+            _ => Ipv4Addr::LOCALHOST.into(),
         };
         let listener = TcpListener::bind(SocketAddr::from((loopback, 0)))?;
         // Other users of this machine can connect too, and cannot know this.
@@ -79,7 +78,7 @@ impl RtspRelay {
         let token = u128::from_le_bytes(token);
         let url = format!("rtsp://{}/{token:032x}", listener.local_addr()?);
         let (running, stopped) = oneshot::channel();
-        let relay_url = url.clone();
+        let dialogue = RtspDialogue::new(&url, &settings.rtsp, camera);
         let work = move || {
             let context = glib::MainContext::new();
             context.block_on(async {
@@ -88,7 +87,7 @@ impl RtspRelay {
                     glib::timeout_future(LAST_BYTES).await;
                 };
                 tokio::select! {
-                    () = converse(&settings, &relay_url, listener) => {}
+                    () = converse(&settings, dialogue, listener) => {}
                     () = stop => {}
                 }
                 // Futures that were under way are cancelled, and free their memory when the context runs once more.
@@ -110,10 +109,7 @@ impl RtspRelay {
 }
 
 /// Serves the first client that knows the URL; its connection and the camera's are closed at the end.
-async fn converse(settings: &RelaySettings, relay_url: &str, listener: TcpListener) {
-    let Some(dialogue) = RtspDialogue::new(relay_url, &settings.rtsp) else {
-        return (settings.report)(RelayReport::Ended(Failure::of(Fault::Unreachable)));
-    };
+async fn converse(settings: &RelaySettings, dialogue: RtspDialogue, listener: TcpListener) {
     let Some((client, side, first)) = accept(listener, &dialogue).await else {
         return;
     };

@@ -19,7 +19,11 @@ fn settings(url: &str) -> RtspConfig {
 }
 
 fn dialogue(url: &str) -> RtspDialogue {
-    RtspDialogue::new(RELAY, &settings(url)).unwrap()
+    started(&settings(url))
+}
+
+fn started(settings: &RtspConfig) -> RtspDialogue {
+    RtspDialogue::new(RELAY, settings, Url::parse(&settings.url).unwrap())
 }
 
 fn asked(method: &str, url: &str, headers: &[(&str, &str)]) -> RtspMessage {
@@ -369,7 +373,7 @@ fn login_that_cannot_be_written_is_a_refusal() {
         user: Some("jürg".into()),
         ..settings("rtsp://gate/x")
     };
-    let mut dialogue = RtspDialogue::new(RELAY, &settings).unwrap();
+    let mut dialogue = started(&settings);
     let challenge = [("WWW-Authenticate", "Digest realm=\"r\", nonce=\"n\"")];
     let request = dialogue.camera_gets("DESCRIBE", &[]);
     let again = dialogue.signed(&request, &challenge);
