@@ -1,9 +1,9 @@
 //! One camera's events: subscribes, pulls messages, renews, and begins again after a failure.
 //!
 //! ```text
-//!   find ──▶ subscribe ──▶ synchronize ──▶ pull, renew ──▶ …
-//!              ▲                               │
-//!              └───── forgotten, expired ──────┘
+//!   find and subscribe ──▶ synchronize ──▶ pull, renew ──▶ …
+//!           ▲                                  │
+//!           └─────── forgotten, expired ───────┘
 //! ```
 //!
 //! A failure leaves the subscription as it is, except that a camera which refuses a request has forgotten it. The first failure
@@ -107,7 +107,6 @@ pub(crate) async fn watch_with(
     let receiver = updates.clone();
     let mut watch = EventWatch {
         client: None,
-        events: None,
         subscription: None,
         link: EventLink::default(),
         camera,
@@ -127,8 +126,6 @@ pub(crate) async fn watch_with(
 struct EventWatch {
     /// `None` before the first request and during one.
     client: Option<OnvifClient>,
-    /// The event service.
-    events: Option<Endpoint>,
     subscription: Option<EventSubscription>,
     link: EventLink,
     camera: OnvifCamera,
@@ -141,22 +138,25 @@ struct EventWatch {
 struct EventSubscription {
     endpoint: Endpoint,
     is_synchronized: bool,
-    ends_at: Mono,
-    renew_at: Mono,
+    began: Mono,
+    lasts: Duration,
 }
 
 impl EventSubscription {
-    fn set_end(&mut self, began: Mono, lasts: Duration) {
-        self.ends_at = began.after(lasts);
-        self.renew_at = began.after(lasts / 2);
+    fn ends_at(&self) -> Mono {
+        self.began.after(self.lasts)
+    }
+
+    fn renew_at(&self) -> Mono {
+        self.began.after(self.lasts / 2)
     }
 
     /// The answer to a request for messages may extend it. What is left of it is no extension.
     fn pulled(&mut self, began: Mono, lasts: Option<Duration>) {
         if let Some(lasts) = lasts
-            && began.after(lasts) > self.ends_at.after(EXTENSION)
+            && began.after(lasts) > self.ends_at().after(EXTENSION)
         {
-            self.set_end(began, lasts);
+            (self.began, self.lasts) = (began, lasts);
         }
     }
 }
@@ -183,11 +183,11 @@ impl EventWatch {
         loop {
             let now = self.clock.now();
             match &self.subscription {
-                Some(it) if it.ends_at <= now => self.subscribe(now).await?,
+                Some(it) if it.ends_at() <= now => self.subscribe(now).await?,
                 Some(it) if !it.is_synchronized => self.synchronize().await?,
-                Some(it) if it.renew_at <= now => self.renew(now).await?,
+                Some(it) if it.renew_at() <= now => self.renew(now).await?,
                 Some(it) => {
-                    let until_renewal = it.renew_at.since(now);
+                    let until_renewal = it.renew_at().since(now);
                     self.pull(now, until_renewal).await?;
                 }
                 None => self.subscribe(now).await?,
@@ -196,45 +196,27 @@ impl EventWatch {
     }
 
     async fn subscribe(&mut self, began: Mono) -> Result<(), OnvifError> {
-        let within = self.timing.answer_within;
-        let events = match &self.events {
-            Some(events) => events.clone(),
-            None => {
-                let events = self.blocking(move |client| event_service(client, within));
-                events.await?
-            }
-        };
-        // The service may be at another address after an update of the camera.
-        self.events = None;
-        let content = leaf(
-            "tev:InitialTerminationTime",
-            &seconds(self.timing.subscription),
-        );
-        let request = OnvifRequest::new(&EVENTS, "CreatePullPointSubscription", content);
-        let to = events.clone();
+        let (within, wanted) = (self.timing.answer_within, self.timing.subscription);
         let created = self.blocking(move |client| {
-            let answer = client.ask(&to, &request, within)?;
-            client.read(&request, CreatedSubscription::of(&answer))
+            // After an update of the camera, the service may be at another address.
+            let events = services(client, within)?.events;
+            let events = events.ok_or_else(|| client.error(OnvifProblem::NoService("event")))?;
+            let events = Endpoint::new(reachable(&client.camera().address, &events));
+            let content = leaf("tev:InitialTerminationTime", &seconds(wanted));
+            let request = OnvifRequest::new(&EVENTS, "CreatePullPointSubscription", content);
+            let answer = client.ask(&events, &request, within)?;
+            let created = client.read(&request, CreatedSubscription::of(&answer))?;
+            Ok(EventSubscription {
+                endpoint: Endpoint {
+                    url: reachable(&events.url, &created.address),
+                    parameters: created.parameters,
+                },
+                is_synchronized: false,
+                began,
+                lasts: created.lasts.unwrap_or(wanted),
+            })
         });
-        let created = created.await;
-        if !created
-            .as_ref()
-            .is_err_and(|error| error.problem.is_refusal())
-        {
-            self.events = Some(events.clone());
-        }
-        let created = created?;
-        let mut subscription = EventSubscription {
-            endpoint: Endpoint {
-                url: reachable(&events.url, &created.address),
-                parameters: created.parameters,
-            },
-            is_synchronized: false,
-            ends_at: began,
-            renew_at: began,
-        };
-        subscription.set_end(began, created.lasts.unwrap_or(self.timing.subscription));
-        self.subscription = Some(subscription);
+        self.subscription = Some(created.await?);
         Ok(())
     }
 
@@ -255,7 +237,7 @@ impl EventWatch {
         match (self.ask_optional(request).await?, &mut self.subscription) {
             (Some(answer), Some(subscription)) => {
                 let lasts = answer.lasts.unwrap_or(self.timing.subscription);
-                subscription.set_end(began, lasts);
+                (subscription.began, subscription.lasts) = (began, lasts);
             }
             _ => self.unsubscribe(self.timing.answer_within).await,
         }
@@ -296,11 +278,8 @@ impl EventWatch {
     /// Ends the subscription, which would count until it expires.
     async fn unsubscribe(&mut self, within: Duration) {
         let now = self.clock.now();
-        if self
-            .subscription
-            .as_ref()
-            .is_some_and(|it| it.ends_at > now)
-        {
+        let subscription = self.subscription.as_ref();
+        if subscription.is_some_and(|it| it.ends_at() > now) {
             let request = OnvifRequest::new(&SUBSCRIPTION, "Unsubscribe", "");
             // A camera that does not answer lets the subscription expire.
             _ = timeout(within, self.ask(request, within)).await;
@@ -423,12 +402,6 @@ impl EventLink {
     }
 }
 
-fn event_service(client: &mut OnvifClient, within: Duration) -> Result<Endpoint, OnvifError> {
-    let events = services(client, within)?.events;
-    let events = events.ok_or_else(|| client.error(OnvifProblem::NoService("event")))?;
-    Ok(Endpoint::new(reachable(&client.camera().address, &events)))
-}
-
 /// Where the camera has its services. Old cameras know them as capabilities.
 pub(crate) fn services(
     client: &mut OnvifClient,
@@ -527,8 +500,8 @@ mod tests {
         let mut subscription = EventSubscription {
             endpoint: Endpoint::new("http://cam/".parse().unwrap()),
             is_synchronized: true,
-            ends_at: at(60),
-            renew_at: at(30),
+            began: at(0),
+            lasts: Duration::from_secs(60),
         };
         // One that shrinks as time goes by is no extension.
         for (began_s, lasts_s, renew_s) in [
@@ -539,7 +512,7 @@ mod tests {
             (45, Some(60), 75),
         ] {
             subscription.pulled(at(began_s), lasts_s.map(Duration::from_secs));
-            assert_eq!(subscription.renew_at, at(renew_s), "{began_s}");
+            assert_eq!(subscription.renew_at(), at(renew_s), "{began_s}");
         }
     }
 }
