@@ -270,7 +270,7 @@ mod tests {
     use spotter_core::{SystemClock, testing::rate};
     use spotter_onvif::{OnvifItem, OnvifTopic};
     use spotter_scripted::onvif::{
-        CameraNotice, OnvifLoginScheme, OnvifLoginScript, OnvifScript, ScriptedOnvifCamera,
+        OnvifLoginScheme, OnvifLoginScript, OnvifScript, ScriptedOnvifCamera,
     };
 
     fn camera(lines: &str) -> CameraConfig {
@@ -395,7 +395,7 @@ mod tests {
         faster[0].rate = rate(7.0);
         events.change(&ConfigChange::between(&right, &faster));
         for (is_active, expected) in [(true, TriggerSignal::On), (false, TriggerSignal::Off)] {
-            scripted.notify(CameraNotice::motion(is_active));
+            scripted.motion(is_active);
             let calls = loop {
                 let notices = events.next().await;
                 if !notices.is_empty() {

@@ -17,7 +17,7 @@ use spotter_config::Secret;
 use spotter_core::{Backoff, SystemClock};
 use spotter_scripted::{
     onvif::{
-        CameraNotice, OnvifLoginScheme, OnvifLoginScript, OnvifScript, PullFault, ReportedTime,
+        OnvifLoginScheme, OnvifLoginScript, OnvifScript, PullFault, ReportedTime,
         ScriptedOnvifCamera,
     },
     tls::{certificates, tls_server},
@@ -140,7 +140,7 @@ async fn until(what: &str, mut is_done: impl FnMut() -> bool) {
 
 /// Events of a camera arrive, from the state at the start on.
 async fn receives(scripted: &ScriptedOnvifCamera, camera: OnvifCamera) {
-    scripted.notify(CameraNotice::motion(true));
+    scripted.motion(true);
     let mut watched = Watched::start(camera, quick());
     watched.connected().await;
     if scripted.script().has_synchronization {
@@ -149,7 +149,7 @@ async fn receives(scripted: &ScriptedOnvifCamera, camera: OnvifCamera) {
         assert_eq!(first.is_active, Some(true));
     }
     for is_active in [false, true] {
-        scripted.notify(CameraNotice::motion(is_active));
+        scripted.motion(is_active);
         assert_eq!(watched.motion().await, Some(is_active));
     }
     watched.end().await;
@@ -270,7 +270,7 @@ async fn goes_on(has_renew: bool) {
             .is_some_and(|last| last == "PullMessages")
     };
     until("a pull", pulls).await;
-    scripted.notify(CameraNotice::motion(true));
+    scripted.motion(true);
     assert_eq!(watched.motion().await, Some(true), "it was never lost");
     assert_eq!(scripted.subscriptions(), 1);
     watched.end().await;
@@ -291,7 +291,7 @@ async fn camera_that_forgets_gets_a_new_subscription_at_once() {
     for is_active in [true, false] {
         scripted.forget_subscriptions();
         until("another subscription", || scripted.subscriptions() == 1).await;
-        scripted.notify(CameraNotice::motion(is_active));
+        scripted.motion(is_active);
         // The state at the start of the subscription may come before.
         while watched.motion().await != Some(is_active) {}
     }
@@ -312,12 +312,12 @@ async fn broken_pulls_are_repeated_and_then_reported() {
     ];
     for fault in faults {
         scripted.will([fault]);
-        scripted.notify(CameraNotice::motion(true));
+        scripted.motion(true);
         assert_eq!(watched.motion().await, Some(true), "{fault:?} once");
         scripted.will([fault, fault]);
         let reason = watched.lost().await;
         assert!(reason.starts_with("127.0.0.1:"), "{reason}");
-        scripted.notify(CameraNotice::motion(false));
+        scripted.motion(false);
         watched.connected().await;
         assert_eq!(watched.motion().await, Some(false));
     }
@@ -342,7 +342,7 @@ async fn camera_that_answers_at_once_is_not_flooded() {
     };
     let mut watched = Watched::start(camera(&scripted), timing);
     watched.connected().await;
-    scripted.notify(CameraNotice::motion(true));
+    scripted.motion(true);
     assert_eq!(watched.motion().await, Some(true));
     assert!(
         scripted.count("PullMessages") <= 3,
@@ -354,44 +354,31 @@ async fn camera_that_answers_at_once_is_not_flooded() {
 
 // Faults: O12.
 #[tokio::test]
-async fn camera_with_too_many_subscriptions_is_asked_again() {
-    let scripted = ScriptedOnvifCamera::start(OnvifScript {
-        max_subscriptions: 0,
-        ..OnvifScript::default()
-    });
-    let mut watched = Watched::start(camera(&scripted), quick());
-    let reason = watched.lost().await;
-    assert!(reason.contains("MaximumNumberOfSubscriptions"), "{reason}");
-    scripted.set(|script| script.max_subscriptions = 1);
-    watched.connected().await;
-    watched.end().await;
-}
-
-#[tokio::test]
-async fn slow_camera_and_absent_one_have_different_reasons() {
-    let scripted = ScriptedOnvifCamera::start(OnvifScript {
-        delay: Duration::from_millis(200),
-        ..OnvifScript::default()
-    });
-    let timing = OnvifTiming {
-        answer_within: Duration::from_millis(20),
-        ..quick()
-    };
-    let mut watched = Watched::start(camera(&scripted), timing);
-    assert!(watched.lost().await.contains("did not answer within 20ms"));
+async fn camera_that_does_not_serve_is_lost_until_it_does() {
+    let cases: [(fn(&mut OnvifScript), &str); 2] = [
+        (
+            |script| script.max_subscriptions = 0,
+            "MaximumNumberOfSubscriptions",
+        ),
+        (|script| script.has_events = false, "has no event service"),
+    ];
+    for (fault, reason) in cases {
+        let scripted = ScriptedOnvifCamera::start(OnvifScript::default());
+        scripted.set(fault);
+        let mut watched = Watched::start(camera(&scripted), quick());
+        let lost = watched.lost().await;
+        assert!(lost.contains(reason), "{lost}");
+        scripted.set(|script| *script = OnvifScript::default());
+        watched.connected().await;
+        watched.end().await;
+    }
     let absent = OnvifCamera {
         address: device_address("http://127.0.0.1:1").unwrap(),
-        ..camera(&scripted)
+        login: None,
+        is_insecure: false,
     };
-    let mut watched = Watched::start(absent, quick());
-    let reason = watched.lost().await;
-    assert!(reason.contains("refused"), "{reason}");
-    let without_events = ScriptedOnvifCamera::start(OnvifScript {
-        has_events: false,
-        ..OnvifScript::default()
-    });
-    let mut watched = Watched::start(camera(&without_events), quick());
-    assert!(watched.lost().await.contains("has no event service"));
+    let lost = Watched::start(absent, quick()).lost().await;
+    assert!(lost.contains("refused"), "{lost}");
 }
 
 // Faults: O5.

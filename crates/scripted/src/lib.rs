@@ -7,6 +7,7 @@
 )]
 
 pub mod broker;
+mod digest;
 pub mod hub;
 pub mod onvif;
 pub mod proxy;

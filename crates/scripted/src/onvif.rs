@@ -8,18 +8,16 @@ mod soap;
 
 use std::{
     collections::VecDeque,
-    io::{BufReader, Write as _},
     net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket},
     sync::{Arc, Condvar, Mutex, MutexGuard},
     thread,
     time::Duration,
 };
 
-use crate::receiver::ReceiverStream;
+use crate::receiver::{self, ReceivedRequest, ReceiverStream};
 use login::{LoginAttempt, LoginVerdict, Nonces};
 pub use login::{OnvifLoginScheme, OnvifLoginScript};
-pub use soap::{CameraNotice, NoticeOperation};
-use soap::{CameraReply, CameraRequest};
+use soap::{CameraReply, CameraRequest, MotionMessage};
 use spotter_core::{Clock as _, SystemClock, WallTime};
 
 /// The behaviour of a camera.
@@ -99,15 +97,16 @@ pub enum PullFault {
 struct CameraSubscription {
     number: u64,
     ends: WallTime,
-    waiting: VecDeque<CameraNotice>,
+    waiting: VecDeque<MotionMessage>,
 }
 
+#[derive(Default)]
 struct CameraState {
     script: OnvifScript,
     subscriptions: Vec<CameraSubscription>,
     next_number: u64,
-    /// What has a state, with its current one.
-    states: Vec<CameraNotice>,
+    /// Its only event; `None` before the first one.
+    motion: Option<bool>,
     faults: VecDeque<PullFault>,
     nonces: Nonces,
     requests: Vec<String>,
@@ -123,8 +122,6 @@ struct CameraShared {
     state: Mutex<CameraState>,
     changed: Condvar,
 }
-
-type AcceptConnection = dyn Fn(TcpStream) -> Option<Box<dyn ReceiverStream>> + Send + Sync;
 
 /// Listens on loopback until the process ends.
 pub struct ScriptedOnvifCamera {
@@ -152,14 +149,7 @@ impl ScriptedOnvifCamera {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let state = CameraState {
             script,
-            subscriptions: Vec::new(),
-            next_number: 1,
-            states: Vec::new(),
-            faults: VecDeque::new(),
-            nonces: Nonces::default(),
-            requests: Vec::new(),
-            wrong_logins: 0,
-            complaints: Vec::new(),
+            ..CameraState::default()
         };
         let shared = Arc::new(CameraShared {
             address: listener.local_addr().expect("an address"),
@@ -168,15 +158,8 @@ impl ScriptedOnvifCamera {
             state: Mutex::new(state),
             changed: Condvar::new(),
         });
-        let (serving, accept): (_, Arc<AcceptConnection>) = (Arc::clone(&shared), Arc::new(accept));
-        start("onvif-camera", move || {
-            for stream in listener.incoming().flatten() {
-                let (shared, accept) = (Arc::clone(&serving), Arc::clone(&accept));
-                start("onvif-request", move || {
-                    shared.answer(stream, &*accept);
-                });
-            }
-        });
+        let serving = Arc::clone(&shared);
+        receiver::serve(listener, accept, move |request| serving.answer(&request));
         Self { shared }
     }
 
@@ -192,7 +175,7 @@ impl ScriptedOnvifCamera {
             panic!("an IPv4 address");
         };
         let shared = Arc::clone(&self.shared);
-        start("onvif-discovery", move || {
+        receiver::start("onvif-discovery", move || {
             let mut buffer = vec![0; 65_535];
             while let Ok((length, sender)) = socket.recv_from(&mut buffer) {
                 let probe = String::from_utf8_lossy(&buffer[..length]);
@@ -215,15 +198,15 @@ impl ScriptedOnvifCamera {
         self.shared.changed.notify_all();
     }
 
-    /// Sends a message to all subscriptions. One with a state is remembered.
-    pub fn notify(&self, notice: CameraNotice) {
+    /// Motion begins or ends.
+    pub fn motion(&self, is_active: bool) {
         let mut state = self.state();
-        if notice.operation != NoticeOperation::None {
-            state.states.retain(|known| known.topic != notice.topic);
-            state.states.push(notice.clone());
-        }
+        state.motion = Some(is_active);
         for subscription in &mut state.subscriptions {
-            subscription.waiting.push_back(notice.clone());
+            subscription.waiting.push_back(MotionMessage {
+                is_active,
+                operation: "Changed",
+            });
         }
         drop(state);
         self.shared.changed.notify_all();
@@ -272,11 +255,6 @@ impl ScriptedOnvifCamera {
     }
 }
 
-fn start(name: &str, work: impl FnOnce() + Send + 'static) {
-    let thread = thread::Builder::new().name(name.to_owned());
-    thread.spawn(work).expect("a thread");
-}
-
 impl CameraState {
     fn expire(&mut self, now: WallTime) {
         self.subscriptions.retain(|one| one.ends > now);
@@ -311,27 +289,21 @@ impl CameraShared {
         soap::probe_match(probe, &address)
     }
 
-    /// Answers one request.
-    fn answer(&self, stream: TcpStream, accept: &AcceptConnection) -> Option<()> {
-        let mut reader = BufReader::new(accept(stream)?);
-        let request = read_request(&mut reader)?;
-        let (status, headers, body) = self.respond(&request)?;
-        let mut stream = reader.into_inner();
-        let answer = format!(
+    /// `None` closes the connection.
+    fn answer(&self, request: &ReceivedRequest) -> Option<String> {
+        let (status, headers, body) = self.respond(request)?;
+        Some(format!(
             "HTTP/1.1 {status} -\r\n{headers}Content-Type: application/soap+xml; charset=utf-8\r\n\
              Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
             body.len()
-        );
-        stream.write_all(answer.as_bytes()).ok()?;
-        stream.flush().ok()
+        ))
     }
 
-    /// Status, further headers and text; `None` closes the connection.
-    fn respond(&self, request: &HttpRequest) -> Option<(u16, String, String)> {
+    /// Status, further headers and text.
+    fn respond(&self, request: &ReceivedRequest) -> Option<(u16, String, String)> {
         let script = self.state().script.clone();
         thread::sleep(script.delay);
-        let read = soap::read(&request.body);
-        let call = match read {
+        let call = match soap::read(&String::from_utf8_lossy(&request.body)) {
             Ok(call) => call,
             Err(complaint) => {
                 self.state().complaints.push(complaint);
@@ -363,7 +335,7 @@ impl CameraShared {
     fn log_in(
         &self,
         script: &OnvifScript,
-        request: &HttpRequest,
+        request: &ReceivedRequest,
         call: &CameraRequest,
     ) -> LoginVerdict {
         let Some(login) = &script.login else {
@@ -373,9 +345,9 @@ impl CameraShared {
         if call.name == "GetSystemDateAndTime" {
             return LoginVerdict::Accepted;
         }
-        let given = request.header("authorization");
+        let given = request.headers.get("authorization");
         let attempt = LoginAttempt {
-            header: given,
+            header: given.map(String::as_str),
             path: &request.path,
             call,
             now: self.camera_time(script),
@@ -419,8 +391,11 @@ impl CameraShared {
             }
             "CreatePullPointSubscription" if script.has_events => self.subscribe(script, call),
             "SetSynchronizationPoint" if script.has_synchronization => {
-                self.with_subscription(call, path, |subscription, states| {
-                    let initial = states.iter().cloned().map(CameraNotice::initialized);
+                self.with_subscription(call, path, |subscription, motion| {
+                    let initial = motion.map(|is_active| MotionMessage {
+                        is_active,
+                        operation: "Initialized",
+                    });
                     subscription.waiting.extend(initial);
                     CameraReply::Body(String::new())
                 })
@@ -485,14 +460,14 @@ impl CameraShared {
         &self,
         call: &CameraRequest,
         path: &str,
-        work: impl FnOnce(&mut CameraSubscription, &[CameraNotice]) -> CameraReply,
+        work: impl FnOnce(&mut CameraSubscription, Option<bool>) -> CameraReply,
     ) -> CameraReply {
         let mut state = self.state();
         state.expire(self.clock.wall());
-        let states = state.states.clone();
+        let motion = state.motion;
         let number = call.subscription(path);
         match number.and_then(|number| state.subscription(number)) {
-            Some(subscription) => work(subscription, &states),
+            Some(subscription) => work(subscription, motion),
             None => soap::UNKNOWN_SUBSCRIPTION,
         }
     }
@@ -536,45 +511,4 @@ impl CameraShared {
             state = waited.expect("no panic").0;
         }
     }
-}
-
-/// A request as it arrived.
-struct HttpRequest {
-    path: String,
-    /// Names in lower case.
-    headers: Vec<(String, String)>,
-    body: String,
-}
-
-impl HttpRequest {
-    fn header(&self, name: &str) -> Option<&str> {
-        let mut headers = self.headers.iter();
-        let found = headers.find(|(known, _)| known == name);
-        found.map(|(_, value)| value.as_str())
-    }
-}
-
-fn read_request(reader: &mut impl std::io::BufRead) -> Option<HttpRequest> {
-    let mut line = String::new();
-    reader.read_line(&mut line).ok()?;
-    let path = line.split(' ').nth(1)?.to_owned();
-    let mut headers = Vec::new();
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line).ok()?;
-        let Some((name, value)) = line.split_once(':') else {
-            break;
-        };
-        headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
-    }
-    let mut request = HttpRequest {
-        path,
-        headers,
-        body: String::new(),
-    };
-    let length = request.header("content-length")?.parse().ok()?;
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    request.body = String::from_utf8(body).ok()?;
-    Some(request)
 }

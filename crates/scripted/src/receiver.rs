@@ -14,8 +14,6 @@ pub trait ReceiverStream: Read + Write + Send {}
 
 impl<T: Read + Write + Send> ReceiverStream for T {}
 
-type Accept = dyn Fn(TcpStream) -> Option<Box<dyn ReceiverStream>> + Send + Sync;
-
 /// What the receiver does with a request that it has read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReceiverFault {
@@ -62,15 +60,8 @@ impl ScriptedReceiver {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
         let address = listener.local_addr().expect("an address");
         let script = Arc::new(Mutex::<ReceiverScript>::default());
-        let (shared, accept): (_, Arc<Accept>) = (Arc::clone(&script), Arc::new(accept));
-        start("receiver", move || {
-            for stream in listener.incoming().flatten() {
-                let (script, accept) = (Arc::clone(&shared), Arc::clone(&accept));
-                start("request", move || {
-                    serve(stream, &script, &*accept);
-                });
-            }
-        });
+        let shared = Arc::clone(&script);
+        serve(listener, accept, move |request| answer(request, &shared));
         Self { address, script }
     }
 
@@ -102,10 +93,37 @@ pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) {
     thread.spawn(work).expect("a thread");
 }
 
-/// Answers one request.
-fn serve(stream: TcpStream, script: &Mutex<ReceiverScript>, accept: &Accept) -> Option<()> {
+/// Reads one request of each connection and writes the text that `answer` makes of it; without one the connection ends.
+pub(crate) fn serve(
+    listener: TcpListener,
+    accept: impl Fn(TcpStream) -> Option<Box<dyn ReceiverStream>> + Send + Sync + 'static,
+    answer: impl Fn(ReceivedRequest) -> Option<String> + Send + Sync + 'static,
+) {
+    let both = Arc::new((accept, answer));
+    start("receiver", move || {
+        for stream in listener.incoming().flatten() {
+            let both = Arc::clone(&both);
+            start("request", move || {
+                let (accept, answer) = &*both;
+                serve_one(stream, accept, answer);
+            });
+        }
+    });
+}
+
+fn serve_one(
+    stream: TcpStream,
+    accept: impl Fn(TcpStream) -> Option<Box<dyn ReceiverStream>>,
+    answer: impl Fn(ReceivedRequest) -> Option<String>,
+) -> Option<()> {
     let mut reader = BufReader::new(accept(stream)?);
-    let request = read_request(&mut reader)?;
+    let text = answer(read_request(&mut reader)?)?;
+    let mut stream = reader.into_inner();
+    stream.write_all(text.as_bytes()).ok()?;
+    stream.flush().ok()
+}
+
+fn answer(request: ReceivedRequest, script: &Mutex<ReceiverScript>) -> Option<String> {
     let fault = {
         let mut script = script.lock().expect("no panic");
         script.requests.push(request);
@@ -119,11 +137,9 @@ fn serve(stream: TcpStream, script: &Mutex<ReceiverScript>, accept: &Accept) -> 
             thread::sleep(Duration::from_secs(3600));
         },
     };
-    let mut stream = reader.into_inner();
-    let answer =
-        format!("HTTP/1.1 {status} -\r\n{headers}Content-Length: 0\r\nConnection: close\r\n\r\n");
-    stream.write_all(answer.as_bytes()).ok()?;
-    stream.flush().ok()
+    Some(format!(
+        "HTTP/1.1 {status} -\r\n{headers}Content-Length: 0\r\nConnection: close\r\n\r\n"
+    ))
 }
 
 pub(crate) fn read_request(reader: &mut impl std::io::BufRead) -> Option<ReceivedRequest> {

@@ -299,6 +299,3 @@ fn watch_bus(pipeline: &gst::Pipeline, probes: &Arc<PipelineProbes>) {
 fn is_of_decoder(element: Option<&gst::Object>) -> bool {
     element.is_some_and(|element| element.name() == "decoder")
 }
-
-#[cfg(test)]
-mod tests;

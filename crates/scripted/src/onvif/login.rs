@@ -1,13 +1,12 @@
 //! The camera's side of logins.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use gstreamer::glib::{
-    ChecksumType, DateTime, base64_decode, base64_encode, compute_checksum_for_string,
-};
+use gstreamer::glib::{ChecksumType, DateTime, base64_decode, base64_encode};
 use sha1::{Digest as _, Sha1};
 
 use super::soap::CameraRequest;
+use crate::digest;
 
 const REALM: &str = "ONVIF camera";
 /// A token that is older or newer is refused, by the camera's clock.
@@ -58,32 +57,37 @@ pub(super) struct LoginAttempt<'a> {
 
 impl OnvifLoginScript {
     pub(super) fn judge(&self, nonces: &mut Nonces, attempt: &LoginAttempt<'_>) -> LoginVerdict {
-        match self.scheme {
-            OnvifLoginScheme::UsernameToken => match self.has_token(attempt.call, attempt.now) {
-                true => LoginVerdict::Accepted,
-                false => LoginVerdict::Fault,
-            },
+        let (algorithm, kind, uses) = match self.scheme {
+            OnvifLoginScheme::UsernameToken if self.has_token(attempt.call, attempt.now) => {
+                return LoginVerdict::Accepted;
+            }
+            OnvifLoginScheme::UsernameToken => return LoginVerdict::Fault,
             OnvifLoginScheme::Basic => {
                 let header = format!("WWW-Authenticate: Basic realm=\"{REALM}\"\r\n");
-                LoginVerdict::Challenge(header)
+                return LoginVerdict::Challenge(header);
             }
-            OnvifLoginScheme::Md5(uses) => self.digest(
-                DigestScript {
-                    algorithm: "MD5",
-                    uses,
-                },
-                nonces,
-                attempt,
-            ),
-            OnvifLoginScheme::Sha256(uses) => self.digest(
-                DigestScript {
-                    algorithm: "SHA-256",
-                    uses,
-                },
-                nonces,
-                attempt,
-            ),
+            OnvifLoginScheme::Md5(uses) => ("MD5", ChecksumType::Md5, uses),
+            OnvifLoginScheme::Sha256(uses) => ("SHA-256", ChecksumType::Sha256, uses),
+        };
+        // By RFC 7616 with `qop=auth`.
+        let (given, path) = (attempt.header.unwrap_or_default(), attempt.path);
+        let field = |name| digest::field(given, name).unwrap_or_default();
+        let hash = |text: &str| digest::hash(kind, text);
+        let login = hash(&format!("{}:{REALM}:{}", self.user, self.password));
+        let request = hash(&format!("POST:{path}"));
+        let (nonce, count, client_nonce) = (field("nonce"), field("nc"), field("cnonce"));
+        let expected = hash(&format!(
+            "{login}:{nonce}:{count}:{client_nonce}:auth:{request}"
+        ));
+        let is_right = field("response") == expected && field("uri") == path;
+        if is_right && nonces.accepts(nonce, count, uses) {
+            return LoginVerdict::Accepted;
         }
+        let stale = if is_right { ", stale=true" } else { "" };
+        LoginVerdict::Challenge(format!(
+            "WWW-Authenticate: Digest realm=\"{REALM}\", qop=\"auth\", algorithm={algorithm}, nonce=\"{}\"{stale}\r\n",
+            nonces.give()
+        ))
     }
 
     fn has_token(&self, call: &CameraRequest, now: i64) -> bool {
@@ -100,43 +104,6 @@ impl OnvifLoginScript {
             && token.digest == base64_encode(&hash.finalize())
             && age_s.is_ok_and(|age_s| age_s.abs() <= TOKEN_AGE_S)
     }
-
-    /// By RFC 7616 with `qop=auth`.
-    fn digest(
-        &self,
-        script: DigestScript,
-        nonces: &mut Nonces,
-        attempt: &LoginAttempt<'_>,
-    ) -> LoginVerdict {
-        let DigestScript { algorithm, uses } = script;
-        let (given, path) = (attempt.header, attempt.path);
-        let fields = given.and_then(|given| given.strip_prefix("Digest "));
-        let fields = fields.map(fields_of).unwrap_or_default();
-        let field = |name: &str| fields.get(name).map(String::as_str).unwrap_or_default();
-        let hash = |text: &str| hash(algorithm, text);
-        let login = hash(&format!("{}:{REALM}:{}", self.user, self.password));
-        let request = hash(&format!("POST:{path}"));
-        let (nonce, count) = (field("nonce"), field("nc"));
-        let expected = hash(&format!(
-            "{login}:{nonce}:{count}:{}:auth:{request}",
-            field("cnonce")
-        ));
-        let is_right = field("response") == expected && field("uri") == path;
-        if is_right && nonces.accepts(nonce, count, uses) {
-            return LoginVerdict::Accepted;
-        }
-        let stale = if is_right { ", stale=true" } else { "" };
-        LoginVerdict::Challenge(format!(
-            "WWW-Authenticate: Digest realm=\"{REALM}\", qop=\"auth\", algorithm={algorithm}, nonce=\"{}\"{stale}\r\n",
-            nonces.give()
-        ))
-    }
-}
-
-struct DigestScript {
-    algorithm: &'static str,
-    /// Of each nonce.
-    uses: usize,
 }
 
 impl Nonces {
@@ -152,23 +119,4 @@ impl Nonces {
         let counts = number.and_then(|number| self.given.get_mut(number.checked_sub(1)?));
         counts.is_some_and(|counts| counts.len() < uses && counts.insert(count.to_owned()))
     }
-}
-
-fn hash(algorithm: &str, text: &str) -> String {
-    let kind = match algorithm {
-        "MD5" => ChecksumType::Md5,
-        _ => ChecksumType::Sha256,
-    };
-    let sum = compute_checksum_for_string(kind, text);
-    sum.map(|sum| sum.to_string()).unwrap_or_default()
-}
-
-/// `name="value"` or `name=value`, with commas.
-fn fields_of(header: &str) -> BTreeMap<String, String> {
-    let fields = header
-        .split(',')
-        .filter_map(|field| field.trim().split_once('='));
-    fields
-        .map(|(name, value)| (name.to_owned(), value.trim_matches('"').to_owned()))
-        .collect()
 }

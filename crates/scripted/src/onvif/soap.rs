@@ -38,40 +38,12 @@ const REQUESTS: [(&str, &str); 13] = [
     ("Unsubscribe", NOTIFICATION),
 ];
 
-/// A message of an event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CameraNotice {
-    /// `None`: the message has no topic.
-    pub topic: Option<&'static str>,
-    pub operation: NoticeOperation,
-    /// Names and values.
-    pub data: Vec<(&'static str, String)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NoticeOperation {
-    Initialized,
-    Changed,
-    /// The message is about no state.
-    None,
-}
-
-impl CameraNotice {
-    /// Motion begins or ends.
-    pub fn motion(is_active: bool) -> Self {
-        Self {
-            topic: Some("tns1:RuleEngine/CellMotionDetector/Motion"),
-            operation: NoticeOperation::Changed,
-            data: vec![("IsMotion", is_active.to_string())],
-        }
-    }
-
-    pub(super) fn initialized(self) -> Self {
-        Self {
-            operation: NoticeOperation::Initialized,
-            ..self
-        }
-    }
+/// Motion began or ended, or is a state at the start of a subscription.
+#[derive(Debug)]
+pub(super) struct MotionMessage {
+    pub(super) is_active: bool,
+    /// `Initialized` or `Changed`.
+    pub(super) operation: &'static str,
 }
 
 /// A request that was read.
@@ -238,29 +210,18 @@ fn prefixed(script: &OnvifScript, text: &str) -> String {
     if !script.is_oddly_prefixed {
         return text.to_owned();
     }
-    let others = [
-        ("soap", "SOAP-ENV"),
-        ("wsa", "a5"),
-        ("tds", "n1"),
-        ("trt", "n2"),
-        ("tev", "n3"),
-        ("wsnt", "n4"),
-        ("tt", "n5"),
-        ("tns1", "topics"),
-        ("wsrf", "n6"),
-        ("ter", "e"),
+    let prefixes = [
+        "soap", "wsa", "tds", "trt", "tev", "wsnt", "tt", "tns1", "wsrf", "ter",
     ];
     let mut text = text.to_owned();
-    for (usual, odd) in others {
-        let named = [
-            (format!("xmlns:{usual}="), format!("xmlns:{odd}=")),
-            (format!("<{usual}:"), format!("<{odd}:")),
-            (format!("</{usual}:"), format!("</{odd}:")),
-            (format!(">{usual}:"), format!(">{odd}:")),
-        ];
-        for (from, to) in named {
-            text = text.replace(&from, &to);
+    for prefix in prefixes {
+        for before in ["<", "</", ">"] {
+            text = text.replace(
+                &format!("{before}{prefix}:"),
+                &format!("{before}n-{prefix}:"),
+            );
         }
+        text = text.replace(&format!("xmlns:{prefix}="), &format!("xmlns:n-{prefix}="));
     }
     text
 }
@@ -387,30 +348,23 @@ pub(super) fn subscribed(address: &str, number: Option<u64>, times: &str) -> Str
     )
 }
 
-pub(super) fn pulled(messages: &[CameraNotice], now: i64, left_s: i64) -> String {
-    let messages: String = messages.iter().map(|notice| message(notice, now)).collect();
+pub(super) fn pulled(messages: &[MotionMessage], now: i64, left_s: i64) -> String {
+    let messages: String = messages.iter().map(|one| message(one, now)).collect();
     format!("{}{messages}", times("tev", now, left_s))
 }
 
-fn message(notice: &CameraNotice, now: i64) -> String {
-    let topic = notice.topic.map(|topic| {
-        format!("<wsnt:Topic Dialect=\"http://www.onvif.org/ver10/tev/topicExpression/ConcreteSet\">{topic}</wsnt:Topic>")
-    });
-    let operation = match notice.operation {
-        NoticeOperation::Initialized => " PropertyOperation=\"Initialized\"",
-        NoticeOperation::Changed => " PropertyOperation=\"Changed\"",
-        NoticeOperation::None => "",
-    };
-    let data = notice.data.iter();
-    let data: String = data
-        .map(|(name, value)| format!("<tt:SimpleItem Name=\"{name}\" Value=\"{value}\"/>"))
-        .collect();
+fn message(message: &MotionMessage, now: i64) -> String {
+    let MotionMessage {
+        is_active,
+        operation,
+    } = message;
+    let time = iso(now);
     format!(
-        "<wsnt:NotificationMessage>{}<wsnt:Message><tt:Message UtcTime=\"{}\"{operation}><tt:Source>\
-         <tt:SimpleItem Name=\"VideoSourceConfigurationToken\" Value=\"1\"/></tt:Source><tt:Data>{data}</tt:Data></tt:Message></wsnt:Message>\
-         </wsnt:NotificationMessage>",
-        topic.unwrap_or_default(),
-        iso(now)
+        "<wsnt:NotificationMessage><wsnt:Topic Dialect=\"http://www.onvif.org/ver10/tev/topicExpression/ConcreteSet\">\
+         tns1:RuleEngine/CellMotionDetector/Motion</wsnt:Topic><wsnt:Message>\
+         <tt:Message UtcTime=\"{time}\" PropertyOperation=\"{operation}\"><tt:Source>\
+         <tt:SimpleItem Name=\"VideoSourceConfigurationToken\" Value=\"1\"/></tt:Source><tt:Data>\
+         <tt:SimpleItem Name=\"IsMotion\" Value=\"{is_active}\"/></tt:Data></tt:Message></wsnt:Message></wsnt:NotificationMessage>"
     )
 }
 

@@ -106,31 +106,3 @@ pub fn interleaved(channel: u8, packet: &[u8]) -> Vec<u8> {
     let length = u16::try_from(packet.len()).unwrap();
     [&[b'$', channel], &length.to_be_bytes()[..], packet].concat()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn requests_and_packets_are_whole_and_in_order() {
-        let text = "DESCRIBE rtsp://h/x RTSP/1.0\r\nCSeq: 2\r\nContent-Length: 3\r\n\r\nabc";
-        let mut bytes = [&interleaved(1, &[1, 2, 3]), text.as_bytes()].concat();
-        bytes.push(b'$');
-        let mut received = Vec::new();
-        let mut incoming = Vec::new();
-        for byte in bytes {
-            received.push(byte);
-            incoming.extend(take(&mut received));
-        }
-        assert_eq!(received, b"$");
-        assert_eq!(incoming[0], ClientMessage::Packet);
-        let ClientMessage::Request(request) = &incoming[1] else {
-            panic!("{incoming:?}");
-        };
-        assert_eq!(
-            (&*request.method, &*request.url),
-            ("DESCRIBE", "rtsp://h/x")
-        );
-        assert_eq!(request.header("cseq"), Some("2"));
-    }
-}

@@ -31,8 +31,8 @@ pub struct Login {
 pub enum Redirect {
     /// DESCRIBE of this path, to this location.
     Path(&'static str, String),
-    /// Every request, to this location with another number each time.
-    Always(String),
+    /// Every request, to another path each time.
+    Always,
     /// Requests for `rtsp://`, to the same place by `rtsps://`.
     Unencrypted,
 }
@@ -99,6 +99,8 @@ pub struct CameraScript {
     pub first_after: Duration,
     /// Time between two pictures.
     pub every: Duration,
+    /// Before this picture it sends nothing for a while, and then at once what was due.
+    pub hold: Option<(usize, Duration)>,
     pub marks: Marks,
     /// First numbers and times.
     pub stamps: Stamps,
@@ -129,6 +131,7 @@ impl CameraScript {
             timeout: Duration::from_secs(60),
             first_after: Duration::ZERO,
             every: Duration::from_millis(50),
+            hold: None,
             marks: Marks::Pictures,
             stamps: Stamps {
                 sequence: 1000,

@@ -12,13 +12,13 @@ use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, TcpStream, UdpSocket},
     task::{JoinHandle, JoinSet},
-    time::{Instant, sleep_until, timeout},
+    time::{Instant, sleep, sleep_until, timeout},
 };
 
 use super::{
     conversation::{Conversation, PacketWay, RequestEffect},
     message::{ClientMessage, RtspRequest, RtspResponse, interleaved, take},
-    play::{Damage, Player, Stamps},
+    play::{Damage, Player},
     script::{CameraFault, CameraScript},
 };
 use crate::tls::tls_config;
@@ -147,16 +147,6 @@ async fn listen(
     }
 }
 
-fn player(script: &CameraScript, stamps: Stamps) -> Player {
-    Player::new(
-        Arc::clone(&script.reel),
-        script.every,
-        stamps,
-        script.damage,
-    )
-    .with_marks(script.marks)
-}
-
 struct Connection {
     socket: TcpStream,
     number: usize,
@@ -210,7 +200,7 @@ impl Connection {
             received: Vec::new(),
             way: PacketWay::Channel(0),
             datagrams,
-            player: player(&script, script.stamps),
+            player: Player::new(&script, script.stamps),
             playing: false,
             silent: false,
             reports: 0,
@@ -351,6 +341,10 @@ impl Connection {
     /// Sends the next picture, and at once those that overtake one of its packets, so that its delay does not depend on the
     /// speed of this machine.
     async fn pictures(&mut self) -> Result<(), CameraEnd> {
+        let played = self.player.pictures();
+        if let Some((_, pause)) = self.script.hold.take_if(|(at, _)| played >= *at) {
+            sleep(pause).await;
+        }
         self.picture().await?;
         while self.player.holds_one() {
             self.picture().await?;
@@ -362,7 +356,7 @@ impl Connection {
         self.next_picture += self.script.every;
         let played = self.player.pictures();
         if let Some((_, stamps)) = self.script.restart.take_if(|(at, _)| played >= *at) {
-            self.player = player(&self.script, stamps);
+            self.player = Player::new(&self.script, stamps);
         }
         let over = self.script.ending.filter(|end| played >= end.pictures);
         for packet in self.player.next_picture() {

@@ -3,7 +3,7 @@
 //! Faults: K18.
 
 use super::{api::ApiCaller, *};
-use spotter_scripted::onvif::{CameraNotice, OnvifScript, ScriptedOnvifCamera};
+use spotter_scripted::onvif::{OnvifScript, ScriptedOnvifCamera};
 
 const BELL: &str = "zigbee2mqtt/bell";
 const PIR: &str = "zigbee2mqtt/pir";
@@ -205,11 +205,11 @@ async fn moves_and_stops() {
         until("a subscription", || camera.subscriptions() == 1).await;
         until("it streams", || gate(&testbed)["state"] == "streaming").await;
         is_not_looked_at(&testbed).await;
-        camera.notify(CameraNotice::motion(true));
+        camera.motion(true);
         until("motion", || motion().as_deref() == Some("ON")).await;
         let looked = frames(&testbed, "looked");
         until("looks", || frames(&testbed, "looked") > looked + 7).await;
-        camera.notify(CameraNotice::motion(false));
+        camera.motion(false);
         until("the end", || motion().as_deref() == Some("OFF")).await;
         is_not_looked_at(&testbed).await;
         // One that does not answer is reported, and nothing else suffers.

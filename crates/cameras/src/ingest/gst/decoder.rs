@@ -100,16 +100,8 @@ impl Codec {
     }
 }
 
-/// Payload types of video below 96 may come without a name in the SDP (RFC 3551 section 6).
-const STATIC_TYPES: [(i32, &str); 7] = [
-    (25, "CELB"),
-    (26, "JPEG"),
-    (28, "NV"),
-    (31, "H261"),
-    (32, "MPV"),
-    (33, "MP2T"),
-    (34, "H263"),
-];
+/// The payload types of camera video below 96, which may come without a name in the SDP (RFC 3551 section 6).
+const STATIC_TYPES: [(i32, &str); 4] = [(26, "JPEG"), (31, "H261"), (32, "MPV"), (34, "H263")];
 
 /// The encoding of RTP caps.
 fn encoding(stream: &gst::StructureRef) -> String {
@@ -328,6 +320,14 @@ mod tests {
             place,
             seen,
         }
+    }
+
+    #[test]
+    fn software_decoder_has_few_threads() {
+        gst::init().unwrap();
+        let decoder = gst::ElementFactory::make("avdec_h264").build().unwrap();
+        bound_threads(&decoder);
+        assert_eq!(decoder.property::<i32>("max-threads"), THREADS);
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! Decoders that fail, give no pictures or are too slow.
 
 use super::*;
-use crate::ingest::gst::{Codec, DecoderCandidates, DecoderChain};
+use crate::{
+    ingest::gst::{Codec, DecoderCandidates, DecoderChain},
+    testing,
+};
 
 fn watch(server: &RtspStreet, candidates: DecoderCandidates) -> WatchedCamera {
     let camera = rtsp(server.url(), Transport::Tcp);
@@ -99,4 +102,30 @@ async fn failed_decoder_is_replaced_and_slow_decoder_gets_fewer_frames() {
         falls_back(&server, swallows, "gives no pictures"),
         falls_back(&server, fails, "failed or"),
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs a GPU and the GStreamer plugin nvcodec; run make test-gpu"]
+async fn gpu_decoded_picture_stays_on_gpu_until_it_is_read() {
+    spotter_engine::cuda::open(0).unwrap_or_else(|error| panic!("{error}"));
+    testing::need_elements(&["nvh264dec", "cudaconvertscale"]);
+    let server = street(street_options());
+    for width in [320, 160] {
+        let mut camera = rtsp(server.url(), Transport::Tcp);
+        camera.width = width;
+        let device = Some(spotter_engine::cuda::take_frame as DeviceMap);
+        let opener = GstOpener::new(camera.clone(), device);
+        let mut watched = WatchedCamera::start_with(opener, &camera);
+        for _ in 0..20 {
+            let frame = watched.frame().await;
+            let picture = &frame.picture;
+            assert_eq!(frame.camera_size, (320, 180));
+            assert_eq!(picture.width() as u32, width);
+            assert!(picture.on_device().is_some() && !picture.is_on_host());
+            assert_colours(&frame);
+        }
+        let health = watched.until("streaming", is_streaming).await;
+        assert_eq!(health.stream.decoder.as_deref(), Some("nvh264dec"));
+        watched.stop().await;
+    }
 }

@@ -40,16 +40,20 @@ const SLACK: Duration = Duration::from_secs(20);
 
 /// A tape that several tests play.
 fn tape(codec: TapeCodec) -> Arc<CameraTape> {
-    static H264: OnceLock<Arc<CameraTape>> = OnceLock::new();
-    static H265: OnceLock<Arc<CameraTape>> = OnceLock::new();
-    static JPEG: OnceLock<Arc<CameraTape>> = OnceLock::new();
-    let tape = match codec {
-        TapeCodec::H264 => &H264,
-        TapeCodec::H265 => &H265,
-        TapeCodec::Jpeg => &JPEG,
-    };
+    static TAPES: [OnceLock<Arc<CameraTape>>; 3] = [const { OnceLock::new() }; 3];
     let record = || Arc::new(CameraTape::record(&Recording::of(codec)));
-    Arc::clone(tape.get_or_init(record))
+    Arc::clone(TAPES[codec as usize].get_or_init(record))
+}
+
+/// The same in several slices a picture.
+fn sliced(codec: TapeCodec) -> Arc<CameraTape> {
+    static TAPES: [OnceLock<Arc<CameraTape>>; 3] = [const { OnceLock::new() }; 3];
+    let recording = Recording {
+        sliced: true,
+        ..Recording::of(codec)
+    };
+    let record = || Arc::new(CameraTape::record(&recording));
+    Arc::clone(TAPES[codec as usize].get_or_init(record))
 }
 
 /// A good H.264 camera.

@@ -2,22 +2,6 @@
 
 use super::*;
 
-fn sliced(codec: TapeCodec) -> Arc<CameraTape> {
-    static H264: OnceLock<Arc<CameraTape>> = OnceLock::new();
-    static H265: OnceLock<Arc<CameraTape>> = OnceLock::new();
-    let tape = match codec {
-        TapeCodec::H265 => &H265,
-        _ => &H264,
-    };
-    let record = || {
-        Arc::new(CameraTape::record(&Recording {
-            sliced: true,
-            ..Recording::of(codec)
-        }))
-    };
-    Arc::clone(tape.get_or_init(record))
-}
-
 // Faults: C25.
 /// As some servers send pictures of several slices. The measured rate is the camera's, and none of its pictures is left out.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,5 +1,8 @@
 //! What a camera answers before it streams: logins, redirects, channels, timeouts. And how often it is connected to.
 
+use gio::{glib, prelude::*};
+use sha2::{Digest, Sha256};
+
 use super::*;
 use spotter_config::RtspConfig;
 use spotter_scripted::{
@@ -27,17 +30,11 @@ fn configured(url: String, change: impl FnOnce(&mut RtspConfig)) -> CameraConfig
 // Faults: C7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn redirect_on_the_same_host_and_port_logs_in_again() {
-    let at = Arc::new(OnceLock::<String>::new());
-    let known = Arc::clone(&at);
-    let script = move |_| CameraScript {
-        redirect: Some(Redirect::Path(
-            "/old",
-            known.get().cloned().unwrap_or_default(),
-        )),
+    let server = serve(&CameraScript {
+        redirect: Some(Redirect::Path("/old", "/x".into())),
         ..with_login(Scheme::Digest)
-    };
-    let server = Server::start(script).await;
-    at.set(server.url()).unwrap();
+    })
+    .await;
     let old = server.url().replace("/x", "/old");
     let watched = CheckedCamera::start(configured(old, |_| {}), &good());
     watched.frames(5).await;
@@ -89,23 +86,37 @@ async fn redirect_elsewhere_is_followed_without_login_where_named() {
 
 // Faults: C10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rtsps_camera_is_asked_for_rtsps() {
+async fn rtsps_camera_is_asked_for_rtsps_and_its_certificate_is_checked() {
     let directory = tempfile::tempdir().unwrap();
     tls::certificates(directory.path());
+    let certificate = gio::TlsCertificate::from_file(directory.path().join("server.pem")).unwrap();
+    let der = certificate.property::<glib::ByteArray>("certificate");
+    let pinned: [u8; 32] = Sha256::digest(&*der).into();
     let script = CameraScript {
         redirect: Some(Redirect::Unencrypted),
         ..with_login(Scheme::Digest)
     };
     let server = serve(&script).await;
     let url = server.encrypted(directory.path()).await;
-    let camera = configured(url, |rtsp| rtsp.tls = CameraTls::Insecure);
-    let watched = CheckedCamera::start(camera, &script);
-    watched.frames(5).await;
-    watched.stop().await;
+    let watch = |checked| {
+        let camera = configured(url.clone(), |rtsp| rtsp.tls = checked);
+        CheckedCamera::start(camera, &script)
+    };
+    for good in [CameraTls::Insecure, CameraTls::Fingerprint(pinned)] {
+        let watched = watch(good);
+        watched.frames(5).await;
+        watched.stop().await;
+    }
+    for bad in [CameraTls::Verify, CameraTls::Fingerprint([7; 32])] {
+        let watched = watch(bad);
+        let failure = watched.failure().await.failure.unwrap();
+        assert_eq!(failure.fault, Fault::Tls, "{failure}");
+        watched.stop().await;
+    }
     let memory = server.memory();
     let is_encrypted = |(_, _, url): &(usize, String, String)| url.starts_with("rtsps://");
     assert!(
-        memory.connections == 1 && memory.requests.iter().all(is_encrypted),
+        memory.sessions == 2 && memory.requests.iter().all(is_encrypted),
         "{memory:?}"
     );
 }
@@ -131,25 +142,18 @@ async fn hostile_answers_get_few_connections_and_requests() {
                 ..good().after(3, CameraFault::Close)
             },
         ),
+        (
+            "redirects",
+            CameraScript {
+                redirect: Some(Redirect::Always),
+                ..good()
+            },
+        ),
     ];
     let mut running = JoinSet::new();
     for (name, script) in scripts {
         running.spawn(async move { (name, connections_of(serve(&script).await).await) });
     }
-    running.spawn(async {
-        let at = Arc::new(OnceLock::<String>::new());
-        let known = Arc::clone(&at);
-        let script = move |connection: usize| CameraScript {
-            redirect: Some(Redirect::Always(format!(
-                "{}{connection}/",
-                known.get().cloned().unwrap_or_default()
-            ))),
-            ..good()
-        };
-        let server = Server::start(script).await;
-        at.set(server.url()).unwrap();
-        ("redirects", connections_of(server).await)
-    });
     for (name, memory) in running.join_all().await {
         let (times, requests) = (&memory.connected_at, memory.requests.len());
         println!("{name}: {} connections, {requests} requests", times.len());

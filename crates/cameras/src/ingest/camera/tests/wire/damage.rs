@@ -9,14 +9,6 @@ async fn watched(name: &str, script: CameraScript, frames: u64, wanted: impl Fn(
     played(name, script, |_| {}, enough).await;
 }
 
-/// Plays pictures that are recorded otherwise.
-fn recorded(recording: Recording, damage: Damage) -> CameraScript {
-    CameraScript {
-        reel: [Arc::new(CameraTape::record(&recording))].into(),
-        ..damaged(damage)
-    }
-}
-
 fn damaged(damage: Damage) -> CameraScript {
     CameraScript {
         damage,
@@ -25,7 +17,7 @@ fn damaged(damage: Damage) -> CameraScript {
     }
 }
 
-// Faults: C23, C24.
+// Faults: C23, C24, C35.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_packets_are_counted_and_no_dependent_frame_is_shown() {
     tape(TapeCodec::H264);
@@ -46,18 +38,20 @@ async fn lost_packets_are_counted_and_no_dependent_frame_is_shown() {
         ..good()
     };
     let wrapped = watched("wrap", wrapping, 60, whole);
-    let recording = Recording {
-        sliced: true,
-        ..Recording::of(TapeCodec::H264)
+    let slices = CameraScript {
+        reel: [sliced(TapeCodec::H264)].into(),
+        ..damaged(Damage::LoseOneOf(20))
     };
-    let slices = recorded(recording, Damage::LoseOneOf(20));
     // A key picture every five seconds: after a loss, no good frame comes for longer than the stall limit.
     let recording = Recording {
         pictures: 200,
         gop: 200,
         ..Recording::of(TapeCodec::H264)
     };
-    let rare = recorded(recording, Damage::LosePicture(40));
+    let rare = CameraScript {
+        reel: [Arc::new(CameraTape::record(&recording))].into(),
+        ..damaged(Damage::LosePicture(40))
+    };
     let enough = |health: &Health| health.frames >= 50 && hurt(health);
     let rare = played(
         "rare key pictures",
@@ -67,9 +61,23 @@ async fn lost_packets_are_counted_and_no_dependent_frame_is_shown() {
     );
     let none_foreign = |health: &Health| whole(health) && health.counters.rtp_foreign == 0;
     let renamed = watched("renamed", damaged(Damage::Renamed), 100, none_foreign);
-    let sliced = watched("loss in slices", slices, 200, hurt);
+    let in_slices = watched("loss in slices", slices, 200, hurt);
     let lossy = async { tokio::join!(lossy(1000), lossy(100), lossy(20)) };
-    tokio::join!(lossy, sliced, rare, renamed, late, foreign, wrapped);
+    tokio::join!(lossy, in_slices, rare, renamed, late, foreign, wrapped);
+}
+
+// Faults: C39.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn delayed_frames_that_arrive_together_keep_their_own_times() {
+    // For more than the second from which on the jitter buffer gives one PTS to several frames.
+    let script = CameraScript {
+        hold: Some((40, Duration::from_millis(1600))),
+        ..damaged(Damage::None)
+    };
+    let (health, tally, _) = played("held up", script, |_| {}, streams(200)).await;
+    assert_undamaged(&health, "held up");
+    let left_out = tally.skipped as u64;
+    assert!(left_out <= health.counters.frames_late, "{tally:?}");
 }
 
 // Faults: C34.
