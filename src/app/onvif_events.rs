@@ -1,7 +1,7 @@
 //! The events of ONVIF cameras as signals of triggers: one subscription for each camera that has such triggers.
 //!
 //! ```text
-//!   camera ──watch_events──▶ OnvifUpdate ──▶ EventTrigger: pure ──▶ TriggerCall
+//!   camera ──watch_events──▶ OnvifUpdate ──▶ signal: pure ──▶ TriggerCall
 //!                                       └──▶ log, trouble
 //! ```
 
@@ -37,13 +37,17 @@ const STOP_WITHIN: Duration = Duration::from_secs(3);
 /// See the module's documentation.
 pub struct OnvifEvents {
     cameras: BTreeMap<CameraId, SubscribedCamera>,
+    /// The camera of the last update: those behind it have the next turn.
+    last: Option<CameraId>,
     clock: Arc<dyn Clock>,
 }
 
 /// A camera whose events are received.
 struct SubscribedCamera {
     wanted: WantedEvents,
-    triggers: Vec<EventTrigger>,
+    /// Of each trigger: its rules, inputs and areas that are active, with topic and source. It is on while one of them is: one message
+    /// that a rule is over does not end it.
+    active: Vec<BTreeSet<String>>,
     /// Why no events arrive.
     trouble: Option<String>,
     /// Topics that no trigger wants.
@@ -64,6 +68,7 @@ impl OnvifEvents {
     pub fn start(cameras: &[CameraConfig], clock: Arc<dyn Clock>) -> Self {
         let mut events = Self {
             cameras: BTreeMap::new(),
+            last: None,
             clock,
         };
         events.change(&ConfigChange::between(&[], cameras));
@@ -98,10 +103,15 @@ impl OnvifEvents {
 impl Stage for OnvifEvents {
     fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(poll_fn(|context| {
-            for (id, camera) in &mut self.cameras {
-                if let Poll::Ready(Some(update)) = camera.updates.poll_recv(context) {
-                    let calls = camera.on_update(id, update).into_iter();
-                    return Poll::Ready(calls.map(StageNotice::Signalled).collect());
+            for is_turn in [true, false] {
+                for (id, camera) in &mut self.cameras {
+                    if (Some(id) > self.last.as_ref()) == is_turn
+                        && let Poll::Ready(Some(update)) = camera.updates.poll_recv(context)
+                    {
+                        self.last = Some(id.clone());
+                        let calls = camera.on_update(id, update).into_iter();
+                        return Poll::Ready(calls.map(StageNotice::Signalled).collect());
+                    }
                 }
             }
             Poll::Pending
@@ -137,13 +147,8 @@ impl Stage for OnvifEvents {
 impl SubscribedCamera {
     fn new(wanted: WantedEvents, clock: Arc<dyn Clock>) -> Self {
         let (sender, updates) = mpsc::channel(WAITING_MAX);
-        let trigger = |(id, selector): &(TriggerId, OnvifSelector)| EventTrigger {
-            id: id.clone(),
-            selector: selector.clone(),
-            active: BTreeSet::new(),
-        };
         Self {
-            triggers: wanted.triggers.iter().map(trigger).collect(),
+            active: vec![BTreeSet::new(); wanted.triggers.len()],
             trouble: None,
             seen: BTreeSet::new(),
             updates,
@@ -157,9 +162,7 @@ impl SubscribedCamera {
             OnvifUpdate::Connected => {
                 tracing::info!(%camera, "ONVIF events arrive");
                 // What is active is unknown: the camera says it again.
-                for trigger in &mut self.triggers {
-                    trigger.active.clear();
-                }
+                self.active.fill(BTreeSet::new());
                 self.trouble = None;
             }
             OnvifUpdate::Lost { reason } => {
@@ -173,9 +176,9 @@ impl SubscribedCamera {
 
     fn on_message(&mut self, camera: &CameraId, message: &OnvifMessage) -> Vec<TriggerCall> {
         let topic = message.topic.as_str();
-        let triggers = self.triggers.iter_mut();
+        let triggers = self.wanted.triggers.iter().zip(&mut self.active);
         let mut wanting = triggers
-            .filter(|it| it.selector.accepts(message))
+            .filter(|((_, selector), _)| selector.accepts(message))
             .peekable();
         if wanting.peek().is_none()
             && self.seen.len() < REMEMBERED_MAX
@@ -183,11 +186,11 @@ impl SubscribedCamera {
         {
             tracing::debug!(%camera, topic, "no trigger has this ONVIF topic; ignoring its messages");
         }
-        let calls = wanting.filter_map(|trigger| {
+        let calls = wanting.filter_map(|((id, selector), active)| {
             Some(TriggerCall {
-                signal: trigger.signal(message)?,
+                signal: signal(selector, active, message)?,
                 camera: camera.clone(),
-                trigger: trigger.id.clone(),
+                trigger: id.clone(),
             })
         });
         calls.collect()
@@ -231,35 +234,29 @@ fn onvif_camera(camera: &CameraConfig) -> Option<OnvifCamera> {
     })
 }
 
-/// What the messages of a camera mean for one of its triggers, which is on while any of the camera's rules is: one message that a rule
-/// is over does not end it. Pure.
-struct EventTrigger {
-    id: TriggerId,
-    selector: OnvifSelector,
-    /// Rules, inputs and areas that are active: topic and source.
-    active: BTreeSet<String>,
-}
-
-impl EventTrigger {
-    fn signal(&mut self, message: &OnvifMessage) -> Option<TriggerSignal> {
-        let source = message.source.iter();
-        let source = source.map(|item| format!(" {}={}", item.name, item.value));
-        let rule = message.topic.as_str().to_owned() + &source.collect::<String>();
-        match self.selector.state(message) {
-            Some(true) => {
-                if self.active.len() < REMEMBERED_MAX {
-                    self.active.insert(rule);
-                }
-                Some(TriggerSignal::On)
+/// What a message of a camera means for a trigger, of which `active` is remembered. Pure.
+fn signal(
+    selector: &OnvifSelector,
+    active: &mut BTreeSet<String>,
+    message: &OnvifMessage,
+) -> Option<TriggerSignal> {
+    let source = message.source.iter();
+    let source = source.map(|item| format!(" {}={}", item.name, item.value));
+    let rule = message.topic.as_str().to_owned() + &source.collect::<String>();
+    match selector.state(message) {
+        Some(true) => {
+            if active.len() < REMEMBERED_MAX {
+                active.insert(rule);
             }
-            Some(false) => {
-                self.active.remove(&rule);
-                self.active.is_empty().then_some(TriggerSignal::Off)
-            }
-            // What was before the subscription is no event.
-            None if message.operation == PropertyOperation::Initialized => None,
-            None => Some(TriggerSignal::Momentary),
+            Some(TriggerSignal::On)
         }
+        Some(false) => {
+            active.remove(&rule);
+            active.is_empty().then_some(TriggerSignal::Off)
+        }
+        // What was before the subscription is no event.
+        None if message.operation == PropertyOperation::Initialized => None,
+        None => Some(TriggerSignal::Momentary),
     }
 }
 
@@ -326,16 +323,12 @@ mod tests {
 
     #[test]
     fn trigger_is_on_while_any_rule_of_the_camera_is() {
-        let id = TriggerId::new("m").unwrap();
-        let mut trigger = EventTrigger {
-            id,
-            selector: OnvifSelector::new("motion").unwrap(),
-            active: BTreeSet::new(),
-        };
+        let selector = OnvifSelector::new("motion").unwrap();
+        let mut active = BTreeSet::new();
         let mut signal = |rule: &str, data: &[(&str, &str)], operation| {
             let message = message(rule, data, operation);
-            assert!(trigger.selector.accepts(&message));
-            trigger.signal(&message)
+            assert!(selector.accepts(&message));
+            signal(&selector, &mut active, &message)
         };
         let (on, off) = (&[("IsMotion", "true")][..], &[("IsMotion", "false")][..]);
         let changed = PropertyOperation::Changed;
@@ -355,6 +348,31 @@ mod tests {
         assert_eq!(signal("x", on, initialized), Some(TriggerSignal::On));
         let deleted = signal("x", on, PropertyOperation::Deleted);
         assert_eq!(deleted, Some(TriggerSignal::Off));
+    }
+
+    #[tokio::test]
+    async fn cameras_with_waiting_messages_take_turns() {
+        let mut events = OnvifEvents::start(&[], Arc::new(SystemClock::new()));
+        for name in ["a", "b", "c"] {
+            let (sender, updates) = mpsc::channel(WAITING_MAX);
+            for _ in 0..WAITING_MAX {
+                let crossed = message("x", &[("ObjectId", "7")], PropertyOperation::Changed);
+                sender.try_send(OnvifUpdate::Message(crossed)).unwrap();
+            }
+            let text = "url = \"rtsp://192.0.2.7/x\"\ntrigger.m.onvif = \"motion\"\n";
+            let wanted = wanted_events(&camera(text)).unwrap();
+            let id = CameraId::new(name).unwrap();
+            let mut subscribed = SubscribedCamera::new(wanted, Arc::clone(&events.clock));
+            subscribed.updates = updates;
+            events.cameras.insert(id, subscribed);
+        }
+        for camera in ["a", "b", "c", "a", "b", "c"] {
+            let notices = events.next().await;
+            let [StageNotice::Signalled(call)] = &notices[..] else {
+                panic!("one signal");
+            };
+            assert_eq!(call.camera.as_str(), camera);
+        }
     }
 
     async fn until(what: &str, mut is_done: impl FnMut() -> bool) {
