@@ -12,8 +12,8 @@ use super::{
 use spotter_config::ConfigChange;
 use spotter_control::ConfigStore;
 use spotter_core::{
-    Answer, CameraId, Detection, EndReason, Event, Frame, FrameInfo, LogThrottle, LookFailure,
-    LookNews, Outcome, Prompt, SkippedSinceLast,
+    Answer, CameraId, Detection, EndReason, Event, Frame, FrameInfo, LogThrottle, Look,
+    LookFailure, LookNews, Outcome, Prompt, SkippedSinceLast,
 };
 use spotter_events::track::{PromptChange, TrackedAnswer, Tracker};
 use spotter_mqtt::Update;
@@ -82,15 +82,9 @@ impl AnswerRouter {
             // Looks of cameras are not in pieces.
             LookNews::Piece { .. } | LookNews::Ended(Outcome::Answered(_)) => {}
             // Counted by the sampler; a camera that is too slow for its budget would fill the log.
-            LookNews::Ended(Outcome::Late(look)) => {
-                self.found.remove(&key(&look.frame));
-                let changes = self.tracker.unanswered(look);
-                self.publish(changes);
-            }
+            LookNews::Ended(Outcome::Late(look)) => self.unanswered(look),
             LookNews::Ended(Outcome::Failed(look, why)) => {
-                self.found.remove(&key(&look.frame));
-                let changes = self.tracker.unanswered(look);
-                self.publish(changes);
+                self.unanswered(look);
                 let camera = &look.frame.camera;
                 // Its end is logged once.
                 if *why == LookFailure::EngineStopped {
@@ -105,6 +99,12 @@ impl AnswerRouter {
                 }
             }
         }
+    }
+
+    fn unanswered(&mut self, look: &Look) {
+        self.found.remove(&key(&look.frame));
+        let changes = self.tracker.unanswered(look);
+        self.publish(changes);
     }
 
     fn store_line_counts(&self) {

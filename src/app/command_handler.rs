@@ -106,10 +106,29 @@ impl CommandHandler {
     }
 
     fn execute(&mut self, asked: CommandRequest, context: &mut StageContext<'_>) {
-        let Some((requester, command)) = self.accept(asked, context.config) else {
-            return;
+        let requester = asked.requester;
+        if let Some(topic) = asked.refused_reply_topic {
+            let text = "response topic refused; the reply goes to the topic reply; allow the topic in mqtt.reply_topics";
+            self.warn_of_topic(&topic, text);
+        }
+        match self.recent.register(&requester, context.now) {
+            RequestStatus::New => {}
+            RequestStatus::Running => return,
+            RequestStatus::Answered(reply) => return self.send(&reply, requester.reply_to),
+        }
+        let (op, camera) = (&requester.head.op, requester.head.camera.as_deref());
+        let result = match asked.command {
+            Ok(command) => {
+                tracing::info!(op, camera, field = requester.head.field, "command");
+                self.result(command, &requester, context)
+            }
+            Err(refusal) => {
+                tracing::debug!(op, camera, %refusal, "command refused");
+                self.reporter.confirm(context.config, &requester.head);
+                Err(refusal)
+            }
         };
-        if let Some(result) = self.result(command, &requester, context).transpose() {
+        if let Some(result) = result.transpose() {
             self.reply(requester, result);
         }
     }
@@ -200,40 +219,6 @@ impl CommandHandler {
         Ok(())
     }
 
-    /// A command that is to be executed. `None`: it has its reply, or will have it.
-    fn accept(
-        &mut self,
-        asked: CommandRequest,
-        config: &ConfigStore,
-    ) -> Option<(Requester, Command)> {
-        let requester = asked.requester;
-        if let Some(topic) = asked.refused_reply_topic {
-            let text = "response topic refused; the reply goes to the topic reply; allow the topic in mqtt.reply_topics";
-            self.warn_of_topic(&topic, text);
-        }
-        match self.recent.register(&requester, self.handles.clock.now()) {
-            RequestStatus::New => {}
-            RequestStatus::Running => return None,
-            RequestStatus::Answered(reply) => {
-                self.send(&reply, requester.reply_to);
-                return None;
-            }
-        }
-        let (op, camera) = (&requester.head.op, requester.head.camera.as_deref());
-        match asked.command {
-            Ok(command) => {
-                tracing::info!(op, camera, field = requester.head.field, "command");
-                Some((requester, command))
-            }
-            Err(refusal) => {
-                tracing::debug!(op, camera, %refusal, "command refused");
-                self.reporter.confirm(config, &requester.head);
-                self.reply(requester, Err(refusal));
-                None
-            }
-        }
-    }
-
     fn set_log_level(&mut self, level: LogLevel, lasting: Duration) -> Result<(), Refusal> {
         if !self.logging.levels.show(Some(level)) {
             let text = "this process cannot change its log level";
@@ -315,16 +300,9 @@ fn require_line(camera: &CameraConfig, line: &LineId) -> Result<(), Refusal> {
 
 /// A request to the whole fleet is for the node that has the camera; the others are silent.
 fn is_for_this_node(asked: &CommandRequest, config: &ConfigStore) -> bool {
-    asked.scope == RequestScope::Node
-        || asked
-            .requester
-            .head
-            .camera
-            .as_deref()
-            .is_some_and(|camera| {
-                let mut own = config.cameras().iter();
-                own.any(|known| known.id.as_str() == camera)
-            })
+    let camera = asked.requester.head.camera.as_deref();
+    let mut own = config.cameras().iter().map(|own| own.id.as_str());
+    asked.scope == RequestScope::Node || camera.is_some_and(|camera| own.any(|id| id == camera))
 }
 
 impl Stage for CommandHandler {

@@ -138,31 +138,33 @@ impl Triggers {
 
     /// A message on a subscribed topic. True when it is a signal of a trigger: the caller then [follows](Self::follow).
     fn on_message(&mut self, message: &Inbound, now: Mono) -> bool {
-        let mut calls = Vec::new();
-        let mut not_json = Vec::new();
-        for (camera, trigger, mqtt) in self.topics().filter(|(.., m)| m.topic == message.topic) {
-            let (camera, trigger) = (camera.clone(), trigger.clone());
-            match trigger_signal(mqtt, message) {
-                Ok(Some(signal)) => calls.push(TriggerCall {
-                    camera,
-                    trigger,
-                    signal,
-                }),
+        let topic = message.topic.as_str();
+        let its = self.topics().filter(|(.., mqtt)| mqtt.topic == topic);
+        let its = its.map(|(camera, trigger, mqtt)| {
+            let signal = trigger_signal(mqtt, message);
+            (camera.clone(), trigger.clone(), signal)
+        });
+        let mut is_signal = false;
+        for (camera, trigger, signal) in Vec::from_iter(its) {
+            match signal {
                 Ok(None) => {}
-                Err(error) => not_json.push((camera, trigger, error)),
+                Ok(Some(signal)) => {
+                    is_signal = true;
+                    let call = TriggerCall {
+                        camera,
+                        trigger,
+                        signal,
+                    };
+                    // Known: it is the set's own.
+                    _ = self.signal(&call, now);
+                }
+                Err(error) if self.not_json.insert((camera.clone(), trigger.clone())) => {
+                    tracing::warn!(%camera, %trigger, topic, %error, "the trigger has a key, and the message is not JSON; ignoring such messages");
+                }
+                Err(_) => {}
             }
         }
-        for (camera, trigger, error) in not_json {
-            let topic = message.topic.as_str();
-            if self.not_json.insert((camera.clone(), trigger.clone())) {
-                tracing::warn!(%camera, %trigger, topic, %error, "the trigger has a key, and the message is not JSON; ignoring such messages");
-            }
-        }
-        for call in &calls {
-            // Known: they are the set's own.
-            _ = self.signal(call, now);
-        }
-        !calls.is_empty()
+        is_signal
     }
 
     /// Publishes what changed. The sampler and the other stages get which looks begin or end.
