@@ -32,17 +32,12 @@ pub struct BrokerLink {
 
 impl BrokerLink {
     /// Subscribes to the commands that `file` allows. `None` when another one already reads the broker's messages.
-    pub fn new(
-        publisher: Publisher,
-        task: JoinHandle<()>,
-        file: &Config,
-        now: Mono,
-    ) -> Option<Self> {
+    pub fn new(publisher: Publisher, task: JoinHandle<()>, file: &Config) -> Option<Self> {
         let link = Self {
             task,
             sent: publisher.sent(),
             inbound: publisher.take_inbound()?,
-            systemd: SystemdWatchdog::new(now),
+            systemd: SystemdWatchdog::new(),
             publisher,
         };
         link.subscribe(file);

@@ -223,7 +223,7 @@ impl PreparedStages {
         let webhooks = Webhooks::start(of_webhooks, &self.events, shared());
         let started = Publisher::start(&file.mqtt, &self.events, &identity, shared());
         let (publisher, task) = started.context("mqtt")?;
-        let broker = BrokerLink::new(publisher.clone(), task, file, clock.now());
+        let broker = BrokerLink::new(publisher.clone(), task, file);
         let broker = broker.context("mqtt: the messages of the broker are already read")?;
         if let Some(lines) = &context.lines {
             lines.print(publisher.lines());

@@ -26,28 +26,25 @@ impl ProgressClock {
 pub struct SystemdWatchdog {
     interval: Duration,
     broker: ProgressClock,
-    notified_at: Mono,
 }
 
 impl SystemdWatchdog {
     /// `None` when the unit has no watchdog.
-    pub fn new(now: Mono) -> Option<Self> {
+    pub fn new() -> Option<Self> {
         Some(Self {
             interval: notify::watchdog_interval()?,
             broker: ProgressClock::default(),
-            notified_at: now,
         })
     }
 
-    /// `progress`: a counter of the broker's connection.
+    /// Once a second. `progress`: a counter of the broker's connection.
     pub fn tick(&mut self, progress: u64, now: Mono) {
         if self.broker.idle(progress, now) >= self.interval {
             tracing::error!(
                 "the connection to the broker makes no progress; systemd restarts the daemon"
             );
-        } else if now.since(self.notified_at) >= self.interval / 4 {
+        } else {
             notify::alive();
-            self.notified_at = now;
         }
     }
 }
