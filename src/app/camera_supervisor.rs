@@ -116,7 +116,7 @@ impl CameraSupervisor {
 
     /// One line for each camera that should stream and does not, or of whose frames no strips can be made. A camera that its schedule
     /// has switched off and a file that has ended are not among them.
-    pub fn troubles(&self) -> impl Iterator<Item = String> {
+    fn troubles(&self) -> impl Iterator<Item = String> {
         self.cameras.iter().filter_map(|camera| {
             let health = camera.health.borrow();
             let why = camera.reason(&health);

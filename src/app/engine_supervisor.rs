@@ -36,7 +36,7 @@ use spotter_engine::open::{self, ModelDevice};
 use spotter_page::{EngineState, EngineStatus, Readiness};
 
 /// Grace for the looks in flight when the daemon stops.
-pub const LAST_LOOK_LIMIT: Duration = Duration::from_secs(2);
+const LAST_LOOK_LIMIT: Duration = Duration::from_secs(2);
 /// Grace for devices to free their memory.
 const CLOSE_LIMIT: Duration = Duration::from_secs(5);
 /// An engine without progress for this time makes none for `/readyz`.
@@ -209,7 +209,7 @@ impl EngineSupervisor {
     }
 
     /// The engine of each camera.
-    pub fn assignment(&self) -> CameraAssignment {
+    fn assignment(&self) -> CameraAssignment {
         let slots = self.slots.iter();
         let pairs = slots.flat_map(|slot| slot.cameras.iter().map(|id| (id, &slot.label)));
         pairs
@@ -237,7 +237,7 @@ impl EngineSupervisor {
     }
 
     /// One line for each lost engine.
-    pub fn troubles(&self) -> impl Iterator<Item = String> {
+    fn troubles(&self) -> impl Iterator<Item = String> {
         self.slots.iter().filter_map(|slot| {
             let (label, why) = (&slot.label, slot.why_ended()?);
             Some(format!(
@@ -378,9 +378,9 @@ impl EngineSupervisor {
         self.slots.iter().map(status).collect()
     }
 
-    /// Begins no more looks and waits at most `limit` for those in flight. Returns all remaining news.
-    pub async fn finish_looks(&mut self, limit: Duration) -> Vec<LookNews> {
-        let deadline = Instant::now() + limit;
+    /// Begins no more looks and waits some seconds for those in flight. Returns all remaining news.
+    async fn finish_looks(&mut self) -> Vec<LookNews> {
+        let deadline = Instant::now() + LAST_LOOK_LIMIT;
         for slot in &mut self.slots {
             slot.stop_looks().await;
         }
@@ -425,7 +425,7 @@ impl Stage for EngineSupervisor {
     }
 
     fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
-        Box::pin(async { vec![StageNotice::Looks(self.finish_looks(LAST_LOOK_LIMIT).await)] })
+        Box::pin(async { vec![StageNotice::Looks(self.finish_looks().await)] })
     }
 
     /// Devices free their memory.

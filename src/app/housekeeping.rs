@@ -33,8 +33,8 @@ const WINDOW_VALUES: usize = 8192;
 pub struct Housekeeping {
     handles: Handles,
     lines: Option<Lines>,
-    /// Name, version and model.
-    named: NodeStatus,
+    /// Name, version and model, and the figures of the last `stats`.
+    known: NodeStatus,
     /// Names the run, as in `info`.
     started_ms: i64,
     started: Mono,
@@ -46,8 +46,6 @@ pub struct Housekeeping {
     /// The 95th percentile, receive to publish, is above `model.budget`.
     over_budget: bool,
     process: ProcessMeter,
-    cpu_pct: Option<f64>,
-    looks_per_s: Option<f64>,
     gauge: Option<GaugedGpu>,
 }
 
@@ -83,7 +81,7 @@ impl Housekeeping {
         });
         Self {
             lines,
-            named,
+            known: named,
             started_ms: info.started_ms,
             handles,
             started: now,
@@ -97,8 +95,6 @@ impl Housekeeping {
             },
             over_budget: false,
             process: ProcessMeter::default(),
-            cpu_pct: None,
-            looks_per_s: None,
             gauge: None,
         }
     }
@@ -116,18 +112,18 @@ impl Housekeeping {
     }
 
     /// Completes what other stages said of the node.
-    fn fill_node(&mut self, status: &mut Status, now: Mono) {
+    fn node(&mut self, said: NodeStatus, mode: Option<String>, now: Mono) -> NodeStatus {
         let [total_p95_ms] = self.total.percentiles(now, [0.95]);
-        let named = self.named.clone();
-        let node = &mut status.node;
-        (node.name, node.version, node.model) = (named.name, named.version, named.model);
-        node.uptime_s = now.since(self.started).as_secs();
-        node.looks_per_s = self.looks_per_s;
-        node.total_p95_ms = total_p95_ms;
-        node.rss_mib = process::resident_mib();
-        node.cpu_pct = self.cpu_pct;
-        node.cpu_time = process::processor_time();
-        node.lines_lost = self.lines.as_ref().map_or(0, Lines::lost);
+        NodeStatus {
+            mode,
+            uptime_s: now.since(self.started).as_secs(),
+            total_p95_ms,
+            rss_mib: process::resident_mib(),
+            cpu_time: process::processor_time(),
+            lines_lost: self.lines.as_ref().map_or(0, Lines::lost),
+            snapshots: said.snapshots,
+            ..self.known.clone()
+        }
     }
 
     /// The figures since the last call.
@@ -136,12 +132,11 @@ impl Housekeeping {
         let frames = frames(status);
         let before = std::mem::replace(&mut self.previous.frames, frames);
         let frames_analysed_ps = per_second(frames.looked, before.looked, seconds);
-        self.looks_per_s = Some(frames_analysed_ps);
+        self.known.looks_per_s = Some(frames_analysed_ps);
         let [p50, p95, p99] = self.total.percentiles(now, [0.5, 0.95, 0.99]);
         let [e2e_p95] = self.end_to_end.percentiles(now, [0.95]);
         self.check_budget(p95, budget);
-        let process = self.process.read(now);
-        self.cpu_pct = process.cpu_pct;
+        self.known.cpu_pct = self.process.cpu_pct(now);
         let gpu = self.gpu(status, now);
         let batches = Batches::of_all(&status.engines);
         let batches_before = std::mem::replace(&mut self.previous.batches, batches);
@@ -169,8 +164,8 @@ impl Housekeeping {
             mqtt_puback_p95_ms: status.broker.puback_p95_ms,
             mqtt_dropped: self.handles.publisher.counters().dropped(),
             spool_msgs: status.broker.spooled,
-            rss_mib: process.rss_mib,
-            cpu_pct: process.cpu_pct,
+            rss_mib: process::resident_mib(),
+            cpu_pct: self.known.cpu_pct,
         }
     }
 
@@ -244,8 +239,8 @@ impl Stage for Housekeeping {
 
     fn tick(&mut self, context: &mut StageContext<'_>) {
         let mut status = std::mem::take(&mut context.status);
-        status.node.mode = context.config.mode().map(ToString::to_string);
-        self.fill_node(&mut status, context.now);
+        let mode = context.config.mode().map(ToString::to_string);
+        status.node = self.node(status.node, mode, context.now);
         status.troubles.extend(self.handles.state.troubles());
         if context.now.since(self.previous.at) >= STATS_EVERY {
             let budget = context.config.file().model.budget;

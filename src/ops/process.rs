@@ -13,21 +13,10 @@ pub struct ProcessMeter {
     last: Option<(Mono, Duration)>,
 }
 
-/// A reading; unknown where `/proc` is not readable.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct ProcessUse {
-    pub rss_mib: Option<f64>,
-    /// Processor time since the last reading, percent of one core; unknown at the first.
-    pub cpu_pct: Option<f64>,
-}
-
 impl ProcessMeter {
-    /// Reads `/proc/self`; takes microseconds.
-    pub fn read(&mut self, now: Mono) -> ProcessUse {
-        ProcessUse {
-            rss_mib: resident_mib(),
-            cpu_pct: processor_time().and_then(|time| self.share(now, time)),
-        }
+    /// Processor time since the last call, percent of one core; unknown at the first.
+    pub fn cpu_pct(&mut self, now: Mono) -> Option<f64> {
+        self.share(now, processor_time()?)
     }
 
     fn share(&mut self, now: Mono, time: Duration) -> Option<f64> {
@@ -102,6 +91,7 @@ mod tests {
         let at = |seconds| Mono::default().after(Duration::from_secs(seconds));
         assert_eq!(meter.share(at(0), Duration::from_secs(1)), None);
         assert_eq!(meter.share(at(10), Duration::from_secs(6)), Some(50.0));
-        assert!(meter.read(at(20)).rss_mib.is_some_and(|mib| mib > 0.1));
+        assert!(meter.cpu_pct(at(20)).is_some());
+        assert!(resident_mib().is_some_and(|mib| mib > 0.1));
     }
 }
