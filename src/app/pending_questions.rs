@@ -148,7 +148,7 @@ fn value(body: &AnswerBody) -> Result<ReplyValue, Refusal> {
 mod tests {
     use super::*;
     use crate::app::testing;
-    use spotter_core::{Frame, ScoreSource};
+    use spotter_core::{Frame, ScoreSource, testing::look_at};
 
     fn at(seconds: u64) -> Mono {
         Mono::default().after(Duration::from_secs(seconds))
@@ -193,7 +193,7 @@ mod tests {
         let yes = answered(&a, "yes");
         assert_eq!(questions.look(&yes), [("a", says("yes"))]);
         assert!(questions.look(&yes).is_empty(), "once");
-        let late = Outcome::Late(testing::look_at(frame(), vec![c]));
+        let late = Outcome::Late(look_at(frame(), &[c]));
         let settled = questions.look(&LookNews::Ended(late));
         assert_eq!(
             settled[0].1.as_ref().unwrap_err().code,

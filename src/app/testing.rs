@@ -7,8 +7,9 @@ use spotter_cameras::sampler::{CameraShare, Sampler, TimeLimits};
 use spotter_config::{self as config, Config, Environment, PromptConfig};
 use spotter_control::ConfigStore;
 use spotter_core::{
-    Answer, AnswerBody, CameraId, Clock, Frame, Look, LookNews, LookToken, Mono, Picture, Prompt,
-    SkippedSinceLast, StageTimes, SystemClock, Task, TokenCounts, testing::frame_at,
+    AnswerBody, CameraId, Clock, Frame, Look, LookNews, Mono, Picture, Prompt, SkippedSinceLast,
+    SystemClock, Task,
+    testing::{answer_to, frame_at},
 };
 use spotter_engine::{
     open::ModelCard,
@@ -124,36 +125,13 @@ pub fn look(share: &CameraShare) -> Option<Look> {
     std::iter::from_fn(|| share.try_due()).find_map(|due| due.take())
 }
 
-/// A look at `frame` that may take as long as it wants.
-pub fn look_at(frame: Frame, prompts: Vec<Arc<Prompt>>) -> Look {
-    Look {
-        moved: None,
-        strips: Vec::new(),
-        frame,
-        prompts,
-        start_by: Mono::default(),
-        answer_by: Mono::default(),
-        in_pieces: false,
-        token: LookToken::default(),
-    }
-}
-
 /// A prompt of a look at `frame` is answered.
 pub fn answered(frame: &Frame, prompt: &Arc<Prompt>, body: AnswerBody) -> LookNews {
     LookNews::Answer {
         frame: frame.clone(),
         model_size: (2, 2),
         since_last: SkippedSinceLast::default(),
-        answer: Answer {
-            region: None,
-            prompt: Arc::clone(prompt),
-            body,
-            truncated: false,
-            unchanged: false,
-            reasoning: None,
-            tokens: TokenCounts::default(),
-            marks: StageTimes::default(),
-        },
+        answer: answer_to(prompt, body),
     }
 }
 

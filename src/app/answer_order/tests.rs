@@ -5,9 +5,9 @@ use std::{collections::BTreeMap, sync::Arc};
 use proptest::prelude::*;
 
 use super::*;
-use crate::app::testing::{answered, frame, look_at, scene};
+use crate::app::testing::{answered, frame, scene};
 use spotter_config::{PromptConfig, testing::prompt};
-use spotter_core::{AnswerBody, Frame, LookFailure, Mono, Outcome, Prompt};
+use spotter_core::{AnswerBody, Frame, LookFailure, Mono, Outcome, Prompt, testing::look_at};
 
 type Topic = (CameraId, PromptId);
 
@@ -33,7 +33,7 @@ fn planned(number: u64, camera: usize, prompts: u8, order: usize, is_late: bool)
         })
     };
     let frame = frame(&camera, number, Mono::default());
-    let look = look_at(frame, chosen.map(prompt).collect());
+    let look = look_at(frame, &Vec::from_iter(chosen.map(prompt)));
     let answer =
         |prompt: &Arc<Prompt>| answered(&look.frame, prompt, AnswerBody::Boxes(Vec::new()));
     let (texts, mut short): (Vec<_>, Vec<_>) =

@@ -38,7 +38,7 @@ fn drawn_at(image: &Picture, x: usize, y: usize) -> u8 {
 }
 
 #[test]
-fn a_box_is_drawn_where_it_is_and_nowhere_else() {
+fn boxes_and_points_are_drawn_where_they_are() {
     let marks = [silent(box_at(0.25, 0.25, 0.75, 0.5))];
     let image = decoded(&jpeg(&grey(640, 360), &marks).unwrap());
     assert_eq!(image.size(), (640, 360));
@@ -48,10 +48,6 @@ fn a_box_is_drawn_where_it_is_and_nowhere_else() {
     for (x, y) in [(320, 135), (100, 135), (320, 50), (320, 250), (5, 5)] {
         assert!(drawn_at(&image, x, y) < 12, "nothing at {x},{y}");
     }
-}
-
-#[test]
-fn a_point_has_its_ring() {
     let place = Location::Point(NormPoint { x: 0.5, y: 0.5 });
     let image = decoded(&jpeg(&grey(640, 360), &[silent(place)]).unwrap());
     assert!(drawn_at(&image, 326, 180) > 60);

@@ -111,15 +111,11 @@ async fn answers() {
     };
     let (report, ()) = testbed.run_with(machine_clock(), engines, scenario).await;
     assert!(report.balanced(), "{report}");
-    let counted = report
-        .frame_counters
-        .iter()
-        .map(|(camera, _)| camera.as_str());
-    assert_eq!(
-        counted.collect::<Vec<_>>(),
-        CAMERAS,
-        "a request is no frame"
-    );
+    let counted = report.frame_counters.iter();
+    let counted = counted.map(|(camera, _)| camera.as_str());
+    // By name.
+    let cameras = ["dock", "gate", "roof", "yard"];
+    assert_eq!(Vec::from_iter(counted), cameras, "a request is no frame");
     let topics = testbed.broker.consumed().into_iter().map(|one| one.topic);
     assert_eq!(topics.filter(|topic| topic.contains("still)")).count(), 0);
     assert_eq!(client.detect().await.0, 0, "stopped");

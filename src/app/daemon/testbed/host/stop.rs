@@ -12,25 +12,18 @@ fn stop_ends_in_time_at_every_moment() {
     alone_without_an_error(test, stop_everywhere());
 }
 
-struct Stopped {
-    testbed: Testbed,
-    servers: Vec<Server>,
-}
-
 /// Runs a testbed of cameras that play `script` until `scenario` ends, and asserts that the daemon then ends in time.
 async fn stopped(
     name: &'static str,
     script: CameraScript,
-    broker: impl FnOnce(&mut spotter_scripted::broker::BrokerScript),
     scenario: impl AsyncFnOnce(&Testbed),
-) -> Stopped {
+) -> (Testbed, Vec<Server>) {
     let mut servers = Vec::new();
     for _ in CAMERAS {
         let script = script.clone();
         servers.push(Server::start(move |_| script.clone()).await);
     }
     let testbed = Testbed::new(servers.iter().map(Server::url).collect(), PATIENT).await;
-    testbed.broker.script(broker);
     let clock = machine_clock();
     let asked = async {
         scenario(&testbed).await;
@@ -52,7 +45,7 @@ async fn stopped(
             "{name}: {memory:?}"
         );
     }
-    Stopped { testbed, servers }
+    (testbed, servers)
 }
 
 /// As [`stopped`] with a good broker, which must know afterwards that the node is offline.
@@ -60,11 +53,11 @@ async fn offline(
     name: &'static str,
     script: CameraScript,
     scenario: impl AsyncFnOnce(&Testbed),
-) -> Stopped {
-    let done = stopped(name, script, |_| {}, scenario).await;
-    let status = done.testbed.retained("status");
+) -> (Testbed, Vec<Server>) {
+    let (testbed, servers) = stopped(name, script, scenario).await;
+    let status = testbed.retained("status");
     assert_eq!(status.as_deref(), Some("offline"), "{name}");
-    done
+    (testbed, servers)
 }
 
 async fn stop_everywhere() {
@@ -72,19 +65,17 @@ async fn stop_everywhere() {
     while_the_model_loads().await;
 
     let at_once = async |_: &Testbed| sleep(Duration::ZERO).await;
-    stopped("at once", good(), |_| {}, at_once).await;
+    stopped("at once", good(), at_once).await;
     let silent = good().at("DESCRIBE", CameraFault::Silence);
     offline("while cameras connect", silent, async |testbed| {
         until("online", || is_online(testbed)).await;
     })
     .await;
-    let done = offline("while everything runs", good(), async |testbed| {
-        all_see(testbed).await;
-    })
-    .await;
-    let mut servers = done.servers.iter();
+    let runs = async |testbed: &Testbed| all_see(testbed).await;
+    let (testbed, servers) = offline("while everything runs", good(), runs).await;
+    let mut servers = servers.iter();
     assert!(servers.all(|server| server.memory().sessions == 1));
-    let messages = done.testbed.broker.consumed();
+    let messages = testbed.broker.consumed();
     let ends = messages.iter().filter(|message| is_end(message));
     assert_eq!(ends.count(), CAMERAS.len(), "all events end with it");
 
@@ -95,40 +86,29 @@ async fn stop_everywhere() {
         })
         .await;
     };
-    let refuses = |script: &mut spotter_scripted::broker::BrokerScript| script.connack = 0x89;
-    stopped("while the broker refuses", good(), refuses, sees_pictures).await;
-    stopped(
-        "while the broker is away",
-        good(),
-        |_| {},
-        async |testbed| {
-            testbed.broker.leave();
-            sees_pictures(testbed).await;
-        },
-    )
+    stopped("while the broker refuses", good(), async |testbed| {
+        testbed.broker.script(|script| script.connack = 0x89);
+        testbed.broker.cut();
+        sees_pictures(testbed).await;
+    })
     .await;
-    stopped(
-        "while the broker is silent",
-        good(),
-        |_| {},
-        async |testbed| {
-            all_see(testbed).await;
-            testbed.broker.script(|script| script.is_half_open = true);
-        },
-    )
+    stopped("while the broker is away", good(), async |testbed| {
+        testbed.broker.leave();
+        sees_pictures(testbed).await;
+    })
     .await;
-    stopped(
-        "while the broker acknowledges nothing",
-        good(),
-        |_| {},
-        async |testbed| {
-            until("online", || is_online(testbed)).await;
-            testbed.broker.script(|script| {
-                script.acknowledges = spotter_scripted::broker::Acknowledges::Never
-            });
-            sees_pictures(testbed).await;
-        },
-    )
+    stopped("while the broker is silent", good(), async |testbed| {
+        all_see(testbed).await;
+        testbed.broker.script(|script| script.is_half_open = true);
+    })
+    .await;
+    let name = "while the broker acknowledges nothing";
+    stopped(name, good(), async |testbed| {
+        until("online", || is_online(testbed)).await;
+        let never = spotter_scripted::broker::Acknowledges::Never;
+        testbed.broker.script(|script| script.acknowledges = never);
+        sees_pictures(testbed).await;
+    })
     .await;
 
     let edit = |testbed: &Testbed, from: &str, to: &str| {
