@@ -37,7 +37,7 @@ pub struct Thumbnail {
 /// What the routes answer from. No call blocks for longer than a lock and some copies.
 pub trait StatusSource: Send + Sync {
     /// Everything now. With `pictured`, the looks that have a thumbnail, which are made more often for some seconds.
-    fn status(&self, pictured: bool) -> Status;
+    fn status_json(&self, pictured: bool) -> String;
 
     fn metrics(&self) -> String;
 
@@ -152,6 +152,32 @@ impl Board {
         }
     }
 
+    fn status(&self, pictured: bool) -> Status {
+        let (now, wall) = (self.clock.now(), self.clock.wall());
+        let mut state = self.lock();
+        if pictured {
+            state.page_asked = Some(now);
+        }
+        let BoardState {
+            status, cameras, ..
+        } = &mut *state;
+        let cameras = cameras.iter_mut().map(|board| {
+            let mut reported = status.cameras.iter();
+            let reported = reported.find(|camera| camera.id == board.id().as_str());
+            let mut camera = reported.cloned().unwrap_or_else(|| CameraStatus {
+                id: board.id().to_string(),
+                ..CameraStatus::default()
+            });
+            camera.looks = board.looks(now, pictured, self.costs.as_ref());
+            camera
+        });
+        Status {
+            time_ms: wall.unix_millis(),
+            cameras: cameras.collect(),
+            ..status.clone()
+        }
+    }
+
     /// On a blocking thread: looks do not wait for it, and the decoder gets its frame back after some milliseconds.
     fn make_thumbnail(&self, frame: Frame) {
         let board = self.clone();
@@ -179,30 +205,9 @@ impl Board {
 }
 
 impl StatusSource for Board {
-    fn status(&self, pictured: bool) -> Status {
-        let (now, wall) = (self.clock.now(), self.clock.wall());
-        let mut state = self.lock();
-        if pictured {
-            state.page_asked = Some(now);
-        }
-        let BoardState {
-            status, cameras, ..
-        } = &mut *state;
-        let cameras = cameras.iter_mut().map(|board| {
-            let mut reported = status.cameras.iter();
-            let reported = reported.find(|camera| camera.id == board.id().as_str());
-            let mut camera = reported.cloned().unwrap_or_else(|| CameraStatus {
-                id: board.id().to_string(),
-                ..CameraStatus::default()
-            });
-            camera.looks = board.looks(now, pictured, self.costs.as_ref());
-            camera
-        });
-        Status {
-            time_ms: wall.unix_millis(),
-            cameras: cameras.collect(),
-            ..status.clone()
-        }
+    fn status_json(&self, pictured: bool) -> String {
+        // A struct of numbers, texts and lists always serialises.
+        serde_json::to_string(&self.status(pictured)).unwrap_or_default()
     }
 
     fn metrics(&self) -> String {

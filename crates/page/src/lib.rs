@@ -20,9 +20,10 @@ mod minute;
 mod readiness;
 mod serve;
 mod status;
+#[cfg(test)]
+mod tests;
 
 pub use board::{Board, PromptCosts, StatusSource, Thumbnail};
-pub use metrics::{LatencyHistograms, encode as encode_metrics};
 pub use readiness::{NotReady, Readiness};
 pub use serve::ServedPage;
 pub use status::{

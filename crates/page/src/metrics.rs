@@ -335,6 +335,3 @@ impl MetricsText {
         };
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -92,25 +92,16 @@ async fn thumbnail(board: &Board, frame: u64) {
 }
 
 #[tokio::test]
-async fn thumbnail_is_made_at_once_then_every_half_minute() {
+async fn thumbnail_is_of_the_shown_look_and_frequent_while_watched() {
     let (board, clock, gate) = board();
     look(&board, &gate, 1, 0.1);
     thumbnail(&board, 1).await;
+    assert!(board.thumbnail("yard", None).is_none(), "no look yet");
     clock.advance(camera::THUMBNAIL_UNWATCHED - Duration::from_millis(1));
     look(&board, &gate, 2, 0.2);
     assert_eq!(shown(&board, false), (2, 0.2, false), "a program");
     assert_eq!(shown(&board, true), (1, 0.1, true), "a first visitor");
-    clock.advance(WATCHED_FOR);
-    look(&board, &gate, 3, 0.3);
-    thumbnail(&board, 3).await;
-    let jpeg = board.thumbnail("gate", None).unwrap().jpeg.clone();
-    assert_eq!(&jpeg[..2], [0xff, 0xd8]);
-    assert!(board.thumbnail("yard", None).is_none(), "no look yet");
-}
-
-#[tokio::test]
-async fn thumbnail_of_a_watched_page_is_of_the_shown_look() {
-    let (board, clock, gate) = board();
+    clock.advance(Duration::from_millis(1));
     look(&board, &gate, 3, 0.3);
     thumbnail(&board, 3).await;
     assert_eq!(shown(&board, true), (3, 0.3, true));
@@ -122,17 +113,17 @@ async fn thumbnail_of_a_watched_page_is_of_the_shown_look() {
     clock.advance(Duration::from_millis(100));
     look(&board, &gate, 5, 0.5);
     thumbnail(&board, 5).await;
-    assert_eq!(shown(&board, true), (5, 0.5, true));
     // A browser that has the page of before asks for its picture.
     let frames = [None, Some(3), Some(4), Some(5)].map(|look| {
         let thumbnail = board.thumbnail("gate", look).unwrap();
+        assert_eq!(&thumbnail.jpeg[..2], [0xff, 0xd8]);
         thumbnail.frame
     });
     assert_eq!(frames, [5, 3, 5, 5]);
 
     clock.advance(WATCHED_FOR);
     look(&board, &gate, 6, 0.6);
-    assert_eq!(shown(&board, false), (6, 0.6, false));
+    assert_eq!(shown(&board, true), (5, 0.5, true), "unwatched again");
 }
 
 #[test]

@@ -9,7 +9,20 @@ use std::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde_json::{Value, json};
 
-use super::chromium::QUIET;
+/// How it starts wherever it runs.
+const QUIET: [&str; 10] = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    // It has questions of its own, and it shall not ask anybody.
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+];
 
 /// A browser with one page. Ends with this value.
 pub struct Browser {
@@ -19,6 +32,8 @@ pub struct Browser {
     /// Of the page, once there is one.
     session: Option<String>,
     last: u64,
+    /// What the page asked for and complained of.
+    events: Vec<Value>,
     _profile: tempfile::TempDir,
 }
 
@@ -53,25 +68,25 @@ impl Browser {
             answers: BufReader::new(answers),
             session: None,
             last: 0,
+            events: Vec::new(),
             _profile: profile,
         };
         let page = browser.call("Target.createTarget", json!({"url": "about:blank"}));
         let attach = json!({"targetId": page["targetId"], "flatten": true});
         let attached = browser.call("Target.attachToTarget", attach);
         browser.session = attached["sessionId"].as_str().map(str::to_owned);
-        browser.call(
-            "Emulation.setFocusEmulationEnabled",
-            json!({"enabled": true}),
-        );
+        let focus = json!({"enabled": true});
+        browser.call("Emulation.setFocusEmulationEnabled", focus);
+        for domain in ["Network", "Runtime", "Log"] {
+            browser.call(&format!("{domain}.enable"), json!({}));
+        }
         browser
     }
 
     /// Shows `url` on a screen of that size, drawn and with its pictures.
     pub fn open(&mut self, url: &str, width: u32, height: u32) {
         self.load(url, width, height);
-        let drawn = "new Promise((done) => { const look = () => document.querySelector('footer') \
-             && [...document.images].every((image) => image.complete) ? done(true) : setTimeout(look, 20); look() })";
-        assert_eq!(self.says(drawn), true);
+        self.until("document.querySelector('footer') && [...document.images].every((image) => image.complete)");
     }
 
     /// The same with what the server sends alone.
@@ -81,8 +96,50 @@ impl Browser {
         });
         self.call("Emulation.setDeviceMetricsOverride", screen);
         self.call("Page.navigate", json!({"url": url}));
-        let loaded = "new Promise((done) => document.readyState === 'complete' ? done(true) : addEventListener('load', () => done(true)))";
-        assert_eq!(self.says(loaded), true);
+        self.until("document.readyState === 'complete'");
+    }
+
+    /// Waits until an expression of the page is true.
+    pub fn until(&mut self, expression: &str) {
+        let waited = format!(
+            "new Promise((done) => {{ const look = () => {expression} ? done(true) : setTimeout(look, 20); look() }})"
+        );
+        assert_eq!(self.says(&waited), true);
+    }
+
+    /// Waits until the page shows the next look.
+    pub fn follow(&mut self) {
+        let shown = self.says("document.querySelector('.still img').src");
+        self.until(&format!(
+            "document.querySelector('.still img').src !== {shown}"
+        ));
+    }
+
+    /// All addresses that the page asked for.
+    pub fn asked(&self) -> Vec<&str> {
+        let requests = self.events("Network.requestWillBeSent");
+        requests
+            .filter_map(|event| event["params"]["request"]["url"].as_str())
+            .collect()
+    }
+
+    /// What the script, the policy and the network complained of.
+    pub fn complaints(&self) -> Vec<&Value> {
+        let kinds = [
+            "Runtime.consoleAPICalled",
+            "Runtime.exceptionThrown",
+            "Log.entryAdded",
+        ];
+        kinds
+            .into_iter()
+            .flat_map(|kind| self.events(kind))
+            .collect()
+    }
+
+    fn events(&self, method: &str) -> impl Iterator<Item = &Value> {
+        self.events
+            .iter()
+            .filter(move |event| event["method"] == method)
     }
 
     /// What an expression of the page gives; a promise is waited for.
@@ -152,11 +209,11 @@ impl Browser {
             read.expect("chromium answers");
             assert_eq!(answer.pop(), Some(0), "chromium ended at {method}");
             let mut answer: Value = serde_json::from_slice(&answer).expect("JSON");
-            // Events are skipped.
             if answer["id"] == self.last {
                 assert!(answer["error"].is_null(), "{method}: {answer}");
                 return answer["result"].take();
             }
+            self.events.push(answer);
         }
     }
 }
