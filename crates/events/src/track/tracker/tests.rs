@@ -5,17 +5,16 @@ use crate::track::filter::tests::found;
 use spotter_config::{ZoneConfig, ZonePoint, testing::prompt};
 use spotter_core::{
     AnswerBody, EventStep, FoundObject, Location, NormBox, NormPoint, Presence, PromptState,
-    ScoreSource, Task, TrackId, UpdateReason, ZoneId, duration_from_secs,
+    ScoreSource, Task, TrackId, UpdateReason, ZoneDwell, ZoneId, duration_from_secs,
     testing::{answer_to, frame_at, look_at, share},
 };
 
 mod describe;
-mod dwell;
 mod events;
 mod lines;
 mod names;
 mod properties;
-mod regions;
+mod stories;
 mod verify;
 
 pub(in crate::track) fn camera() -> CameraConfig {
@@ -179,11 +178,6 @@ fn steps(tracker: &mut Tracker, looks: &[Vec<FoundObject<NormBox>>]) -> Vec<(usi
     published
 }
 
-fn kinds(published: &[(usize, Event)]) -> Vec<(usize, EventStep)> {
-    let kind = |(second, event): &(usize, Event)| (*second, event.step);
-    published.iter().map(kind).collect()
-}
-
 fn zone(id: &str, x0: f64, x1: f64) -> ZoneConfig {
     ZoneConfig {
         id: ZoneId::new(id).unwrap(),
@@ -197,76 +191,6 @@ fn zoned() -> CameraConfig {
     // They overlap between 0.45 and 0.55.
     site.zones = vec![zone("right", 0.45, 1.0), zone("left", 0.0, 0.55)];
     site
-}
-
-#[test]
-fn presence_and_count_are_published_on_change_only() {
-    let mut tracker = tracker(camera());
-    let none = (None, None);
-    let looks = [1, 1, 2, 2, 2, 0, 0, 0, 0].map(|n| people(1, n));
-    let seen = states(&mut tracker, 0, &looks);
-    let on = (Some(Presence::On), Some(Some(1)));
-    let off = (Some(Presence::Off), Some(Some(0)));
-    let two = (None, Some(Some(2)));
-    assert_eq!(seen, [none, on, none, two, none, none, none, off, none]);
-}
-
-#[test]
-fn disabled_camera_publishes_unknown_once() {
-    let mut tracker = with_people(camera(), 1);
-    let suspend =
-        |tracker: &mut Tracker, second| tracker.suspend(&gate(), EndReason::Disabled, at(second).1);
-    let lost = suspend(&mut tracker, 2.0);
-    assert_eq!(lost.len(), 1, "the dog had no state");
-    assert_eq!(lost[0].prompt.as_str(), "person");
-    assert_unknown(&lost[0]);
-    let [end] = &lost[0].events[..] else {
-        panic!("{lost:?}")
-    };
-    assert_eq!(end.step, EventStep::End(EndReason::Disabled));
-    assert_eq!((end.last_seen, end.ended), (at(1.0).1, Some(at(2.0).1)));
-    assert_eq!(suspend(&mut tracker, 2.0), []);
-    // Answers that were under way change nothing.
-    for second in [3.0, 4.0, 5.0] {
-        assert_ignored(&mut tracker, second, &people(1, 1));
-    }
-    assert_eq!(suspend(&mut tracker, 6.0), []);
-    // When the camera resumes, the tracker reports the first confirmed state again.
-    tracker.resume(&gate());
-    let seen = states(&mut tracker, 10, &[people(1, 1), people(1, 1)]);
-    assert_eq!(seen[1], (Some(Presence::On), Some(Some(1))));
-}
-
-#[test]
-fn silence_makes_unknown_but_a_closed_gate_does_not() {
-    let mut gated = camera();
-    gated.motion.on = true;
-    gated.motion.at_least_every = Duration::from_secs(60);
-    for (site, stays_s, gone_s) in [(camera(), 30.0, 33.0), (gated, 180.0, 186.0)] {
-        let mut tracker = with_people(site, 1);
-        assert_eq!(tick(&mut tracker, stays_s), []);
-        assert_eq!(tracker.open_events().count(), 1);
-        let lost = tick(&mut tracker, gone_s);
-        assert_eq!(present(&lost[0]), Some(Presence::Unknown));
-        assert_end(&all_events(&lost), EndReason::CameraLost);
-        assert_eq!(tracker.open_events().count(), 0);
-        assert_eq!(tick(&mut tracker, gone_s), [], "reported once");
-    }
-}
-
-/// A camera reconnects in less time than this interruption takes.
-#[test]
-fn a_short_silence_changes_nothing() {
-    let mut tracker = with_people(camera(), 2);
-    let before = tracks(&look(&mut tracker, 2.0, &people(1, 2)));
-    let after = look(&mut tracker, 25.0, &people(1, 2));
-    assert_eq!(tracks(&after), before);
-    assert!(after.change.is_empty());
-    // The result is the same when an answer ends the interruption before a tick notices it.
-    let late = look(&mut tracker, 60.0, &people(1, 2)).change;
-    assert_eq!(present(&late), Some(Presence::Unknown));
-    let steps = late.events.iter().map(|end| end.step);
-    assert!(steps.eq([EventStep::End(EndReason::CameraLost); 2]));
 }
 
 #[test]

@@ -46,51 +46,6 @@ fn until_question(tracker: &mut Tracker, from: u64, count: usize) -> (u64, Arc<P
 }
 
 #[test]
-fn an_event_waits_for_the_yes_and_presence_does_not() {
-    let mut tracker = tracker(doubting());
-    assert_eq!(question(&look(&mut tracker, 0.0, &people(1, 1))), None);
-    let answer = look(&mut tracker, 1.0, &people(1, 1));
-    let asked = question(&answer).unwrap();
-    assert_eq!(present(&answer.change), Some(Presence::On));
-    assert_eq!(answer.change.events, []);
-    let task = Task::Query {
-        question: "Is it a person?".into(),
-        choices: vec!["Yes".into(), "No".into()],
-        options: Default::default(),
-    };
-    assert_eq!((&asked.task, asked.revision), (&task, Prompt::ONCE));
-    let answer = look(&mut tracker, 2.0, &people(1, 1));
-    assert_eq!(question(&answer), None);
-    assert_eq!(tracker.open_events().count(), 0);
-
-    let begun = hear(&mut tracker, 2.1, &asked, "Yes").unwrap();
-    let [new] = &begun[..] else {
-        panic!("{begun:?}")
-    };
-    assert_eq!((new.step, new.started), (EventStep::New, at(0.0).1));
-    let scores = |event: &Event| (event.score, event.top_score, event.score_source);
-    assert_eq!(scores(new), (0.75, 0.75, ScoreSource::Verify));
-    assert_eq!(new.location, answer.body.objects()[0].location);
-    let again = hear(&mut tracker, 2.2, &asked, "Yes");
-    assert_eq!(again, None, "the question is settled already");
-
-    // The event continues like every other, with the score of the yes and without another question.
-    let mut published = Vec::new();
-    for second in 3..80 {
-        let found = people(1, usize::from(second < 70));
-        let answer = look(&mut tracker, f64::from(second), &found);
-        assert_eq!(question(&answer), None);
-        published.extend(answer.change.events);
-    }
-    let steps: Vec<_> = published.iter().map(|event| event.step).collect();
-    let still = EventStep::Update(UpdateReason::Still);
-    assert_eq!(steps, [still, EventStep::End(EndReason::Left)]);
-    for event in published {
-        assert_eq!((scores(&event), &event.track), (scores(new), &new.track));
-    }
-}
-
-#[test]
 fn verification_retries_slowly_after_no_and_soon_without_answer() {
     let mut tracker = tracker(doubting());
     let (mut now, mut question) = until_question(&mut tracker, 0, 1);
@@ -108,37 +63,6 @@ fn verification_retries_slowly_after_no_and_soon_without_answer() {
         (now, question) = (then, next);
     }
     assert_eq!(pauses, [10, 20, 10, 40, 10, 80, 160, 300, 300]);
-    let begun = hear(&mut tracker, now as f64, &question, "Yes");
-    assert_eq!(begun.unwrap().len(), 1);
-}
-
-#[test]
-fn one_verification_answers_all_waiting_tracks_but_no_later_one() {
-    let mut tracker = tracker(doubting());
-    let (now, asked) = until_question(&mut tracker, 0, 2);
-    assert_eq!(now, 1);
-    for second in 2..4 {
-        let answer = look(&mut tracker, f64::from(second), &people(1, 3));
-        assert_eq!(question(&answer), None, "a second question is under way");
-    }
-    let begun = hear(&mut tracker, 3.5, &asked, "Yes").unwrap();
-    assert_eq!(begun.len(), 2);
-    let answer = look(&mut tracker, 4.0, &people(1, 3));
-    let asked = question(&answer).unwrap();
-    assert_eq!(answer.change.events, []);
-    let third = hear(&mut tracker, 4.5, &asked, "Yes").unwrap();
-    assert_eq!(third.len(), 1);
-    assert!(begun.iter().all(|event| event.track != third[0].track));
-}
-
-#[test]
-fn lost_verification_is_asked_again() {
-    let mut tracker = tracker(doubting());
-    let (asked_at, lost) = until_question(&mut tracker, 0, 1);
-    let (now, question) = until_question(&mut tracker, asked_at + 1, 1);
-    // A question without an answer for 30 s is lost; the next one follows after a pause.
-    assert_eq!(now - asked_at, 31 + 10);
-    assert_eq!(hear(&mut tracker, now as f64, &lost, "Yes"), None);
     let begun = hear(&mut tracker, now as f64, &question, "Yes");
     assert_eq!(begun.unwrap().len(), 1);
 }
@@ -167,26 +91,6 @@ fn a_verdict_that_comes_after_a_change_begins_nothing() {
         assert_eq!(hear(&mut tracker, 41.0, &question, "Yes"), None);
         assert_eq!(tracker.open_events().count(), 0);
     }
-}
-
-#[test]
-fn changed_verification_is_asked_at_once_and_removed_one_confirms() {
-    let mut tracker = tracker(doubting());
-    let (_, asked) = until_question(&mut tracker, 0, 1);
-    hear(&mut tracker, 1.5, &asked, "No");
-    let mut site = doubting();
-    site.prompts[0].verify = Some("Is a person there?".into());
-    assert_eq!(tracker.configure(&site, at(2.0).1), []);
-    let (now, other) = until_question(&mut tracker, 2, 1);
-    assert_eq!((now, other.task.text()), (2, "Is a person there?"));
-
-    site.prompts[0].verify = None;
-    assert_eq!(tracker.configure(&site, at(3.0).1), []);
-    let answer = look(&mut tracker, 3.0, &people(1, 1));
-    assert_eq!(question(&answer), None);
-    let sources = answer.change.events.iter().map(|event| event.score_source);
-    assert!(sources.eq([ScoreSource::TokenProb]));
-    assert_eq!(hear(&mut tracker, 3.5, &other, "Yes"), None);
 }
 
 /// What happens to the question under way before a look.
