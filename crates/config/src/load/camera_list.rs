@@ -105,7 +105,6 @@ mod tests {
 
     use super::*;
     use crate::SourceConfig;
-    use crate::forms::rights::network;
     use spotter_core::{LookRate, NodeId, testing::cases};
 
     const GATE: &str = "[camera.gate]\nurl = \"rtsp://192.0.2.1/a\"\n";
@@ -125,13 +124,6 @@ mod tests {
         camera_list("list", text, &reader)
     }
 
-    fn local() -> ListRights {
-        ListRights {
-            allow_local: true,
-            ..ListRights::default()
-        }
-    }
-
     #[test]
     fn camera_of_a_list_has_label_and_priority() {
         let text = format!("{GATE}label = \"hall\"\npriority = 3\nsessions = 1\n{PROMPT}");
@@ -142,21 +134,6 @@ mod tests {
         // Of earlier versions.
         let warning = list.warnings[0].to_string();
         assert!(warning.contains("sessions: warning: removed"), "{warning}");
-    }
-
-    #[test]
-    fn camera_that_this_node_cannot_watch_leaves_the_others() {
-        let yard = "[camera.yard]\nurl = \"rtsp://192.0.2.2/a\"\nuser = \"u\"\npassword = { env = \"ABSENT\" }\n";
-        let door = "[camera.door]\nurl = \"rtsp://192.0.2.3/a\"\nnew_key = 1\n";
-        let text = format!("{GATE}{PROMPT}{yard}{PROMPT}{door}{PROMPT}");
-        let list = read_with(&text, &local()).unwrap();
-        assert_eq!(list.cameras.len(), 1);
-        let reasons: Vec<&str> = list.refused.values().map(String::as_str).collect();
-        assert!(reasons[0].contains("new_key: unknown key"), "{reasons:?}");
-        assert!(reasons[1].contains("ABSENT"), "{reasons:?}");
-        // An operator who applies it sees the key; the secret is for the nodes.
-        let problems = check_camera_list("list", &text, &environment()).unwrap_err();
-        assert_eq!(problems.errors(), 1);
     }
 
     #[test]
@@ -174,100 +151,6 @@ mod tests {
         assert!(refused.unwrap().contains("add [api]"));
         // An operator who applies it does not know the nodes' files.
         assert!(check_camera_list("list", &text, &environment()).is_ok());
-    }
-
-    #[test]
-    fn errors_outside_of_cameras_reject_the_list() {
-        for (text, said) in [
-            ("[mqtt]\n", "unknown key"),
-            ("[defaults]\nrate = \"fast\"\n", "needs a number"),
-            ("allow_plain_secrets = true\n", "unknown key"),
-            ("[camera\n", "not TOML"),
-        ] {
-            let problems = read_with(&format!("{text}{GATE}"), &local()).unwrap_err();
-            assert!(problems.to_string().contains(said), "{problems}");
-        }
-    }
-
-    /// Reasons of refusals by a node with these rights, of a camera with these lines.
-    fn refusal(lines: &str, rights: &ListRights) -> Option<String> {
-        let text = format!("{GATE}{PROMPT}[camera.yard]\n{lines}{PROMPT}");
-        let list = read_with(&text, rights).unwrap();
-        assert_eq!(list.cameras[0].camera.id.as_str(), "gate", "not the others");
-        list.refused.into_values().next()
-    }
-
-    #[test]
-    fn list_reads_no_secret_that_the_box_does_not_permit() {
-        let folder = tempfile::tempdir().unwrap();
-        let secret = folder.path().join("secret");
-        std::fs::write(&secret, "canary").unwrap();
-        let file = secret.display().to_string();
-        let login = |password: &str| {
-            format!("url = \"rtsp://192.0.2.2/a\"\nuser = \"u\"\npassword = {password}\n")
-        };
-        let by_default = ListRights::default();
-        let of_file = format!("url = \"file://{file}\"\n");
-        let device = "url = \"usb:///dev/video0\"\n".to_owned();
-        let (local, begin) = ("cannot name variables and files", "begin with \"camera_\"");
-        for (lines, reason) in [
-            (login(&format!("{{ file = \"{file}\" }}")), local),
-            (login("{ env = \"PATH\" }"), local),
-            (login("{ cred = \"mqtt_password\" }"), begin),
-            (login("{ cred = \"camera_\" }"), begin),
-            (login("\"canary\""), "plain text is not allowed"),
-            (of_file.clone(), "cannot name files and devices"),
-            (device.clone(), "cannot name files and devices"),
-        ] {
-            let refused = refusal(&lines, &by_default).unwrap();
-            assert!(refused.contains(reason), "{refused}");
-            assert!(!refused.contains("canary"), "{refused}");
-        }
-        // The box permits it; that a credential is not there is another reason.
-        let named = ListRights {
-            camera_credentials: ["mqtt_password".to_owned()].into(),
-            ..self::local()
-        };
-        for lines in [login(&format!("{{ file = \"{file}\" }}")), of_file, device] {
-            assert_eq!(refusal(&lines, &named), None, "{lines}");
-        }
-        for (name, rights) in [("camera_yard", &by_default), ("mqtt_password", &named)] {
-            let refused = refusal(&login(&format!("{{ cred = \"{name}\" }}")), rights);
-            assert!(refused.unwrap().contains("systemd did not provide"));
-        }
-        // An operator who applies the list is warned.
-        let text = format!("[camera.yard]\n{}{PROMPT}", login("{ env = \"PATH\" }"));
-        let list = check_camera_list("list", &text, &environment()).unwrap();
-        assert!(list.warnings[0].text.contains("allow_local"));
-    }
-
-    #[test]
-    fn list_names_hosts_in_the_networks_of_a_box() {
-        let rights = ListRights {
-            networks: vec![network("192.0.2.0/24").unwrap()],
-            ..ListRights::default()
-        };
-        let motion = "trigger.motion.onvif = \"motion\"\n";
-        let source = |url: &str| format!("url = \"{url}\"\n");
-        let inside = source("rtsp://192.0.2.2/a");
-        let redirect = |host: &str| format!("{inside}redirect_hosts = [\"{host}\"]\n");
-        let onvif = |url: &str| format!("{inside}onvif_url = \"{url}\"\n{motion}");
-        for (lines, is_allowed) in [
-            (inside.clone(), true),
-            (source("rtsps://192.0.2.2:322/a"), true),
-            (source("rtsp://203.0.113.2/a"), false),
-            (source("rtsp://camera.example.net/a"), false),
-            (source("rtsp://3221225986/a"), false),
-            (redirect("192.0.2.3"), true),
-            (redirect("203.0.113.2"), false),
-            (onvif("http://192.0.2.9/o"), true),
-            (onvif("http://169.254.169.254/o"), false),
-            (onvif("http://metadata/o"), false),
-        ] {
-            let refused = refusal(&lines, &rights);
-            assert_eq!(refused.is_none(), is_allowed, "{lines}: {refused:?}");
-            assert!(refused.is_none_or(|why| why.contains("networks in [fleet]")));
-        }
     }
 
     proptest! {
