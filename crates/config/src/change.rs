@@ -163,8 +163,8 @@ mod tests {
         ];
         for (kind, edits) in kinds {
             for edit in edits {
-                let after = gate(edit);
-                assert_eq!(between(one, &[after.clone()]), [kind(after)]);
+                let after = [gate(edit)];
+                assert_eq!(between(one, &after), after.map(kind));
             }
         }
     }

@@ -126,6 +126,28 @@ pub fn answer_to(prompt: &Arc<Prompt>, body: AnswerBody) -> Answer {
     }
 }
 
+/// Checks a file of stories, of which the first block is for readers. A story is a block of lines, and what each line leads to follows it, as
+/// lines that begin with `> `: `tell` gives them. With `SPOTTER_WRITE_DOCS` the file is written again.
+pub fn check_stories<S: Default>(path: &str, tell: fn(&mut S, &str) -> String) {
+    let expected = std::fs::read_to_string(path).expect("a file of stories");
+    let mut found = String::new();
+    for block in expected.split_inclusive("\n\n") {
+        let (is_story, mut story) = (!found.is_empty(), S::default());
+        for line in block.lines().filter(|line| !line.starts_with("> ")) {
+            found += &format!("{line}\n");
+            if is_story && !line.is_empty() && !line.starts_with('#') {
+                found += &tell(&mut story, line);
+            }
+        }
+    }
+    if std::env::var_os("SPOTTER_WRITE_DOCS").is_some() {
+        std::fs::write(path, &found).expect("a writable file");
+    }
+    let differs = |(found, expected): &(&str, &str)| found != expected;
+    let difference = found.lines().zip(expected.lines()).find(differs);
+    assert!(found == expected, "found and expected: {difference:#?}");
+}
+
 /// How many cases a property has: `few` in `make test`, `SPOTTER_CASES_FACTOR` times as many with that variable
 /// (`make test-properties`).
 pub fn cases(few: u32) -> u32 {

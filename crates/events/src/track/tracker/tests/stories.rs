@@ -1,10 +1,10 @@
 //! Stories of camera gate: what is seen, and all that is published. They are in `stories.txt`, which explains them.
 
-use std::{fmt::Write as _, fs, path::Path};
+use std::fmt::Write as _;
 
 use super::*;
 use spotter_config::{Environment, of_text};
-use spotter_core::{LineId, PromptRegion};
+use spotter_core::{LineId, PromptRegion, testing::check_stories};
 
 /// Camera gate of a file with these lines, with one prompt.
 fn camera_of(lines: &str) -> CameraConfig {
@@ -191,23 +191,12 @@ impl Story {
 
 #[test]
 fn each_story_publishes_what_it_says() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/track/tracker/tests/stories.txt");
-    let expected = fs::read_to_string(&path).unwrap();
-    let mut found = String::new();
-    for block in expected.split_inclusive("\n\n") {
-        let mut story = Story::default();
-        for line in block.lines().filter(|line| !line.starts_with("> ")) {
-            _ = writeln!(story.told, "{line}");
-            if !line.is_empty() && !found.is_empty() && !line.starts_with('#') {
-                story.step(line);
-            }
-        }
-        found += &story.told;
-    }
-    if std::env::var_os("SPOTTER_WRITE_DOCS").is_some() {
-        fs::write(&path, &found).unwrap();
-    }
-    let differs = |(found, expected): &(&str, &str)| found != expected;
-    let difference = found.lines().zip(expected.lines()).find(differs);
-    assert!(found == expected, "found and expected: {difference:#?}");
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/src/track/tracker/tests/stories.txt"
+    );
+    check_stories(path, |story: &mut Story, line| {
+        story.step(line);
+        std::mem::take(&mut story.told)
+    });
 }
