@@ -247,14 +247,9 @@ fn everything() -> Vec<(&'static str, Value)> {
     };
     let at = WallTime::from_unix_millis(1_787_393_730_123);
     let report = |errors| to_json(&ConfigReport::new("ab12".into(), at, errors));
-    let records = |way: &str| {
-        let config = config(&format!("ha.discovery = \"{way}\""), SITE);
-        let records = discovery::records(&config, &topics(), true).into_iter();
-        let known = [("was_here".to_owned(), "sensor".to_owned())].into();
-        records
-            .map(|record| record.forgetting(&known).payload())
-            .collect::<Vec<_>>()
-    };
+    let known = [("was_here".to_owned(), "sensor".to_owned())].into();
+    let records = discovery::records(&config("", SITE), &topics(), true).into_iter();
+    let records = records.map(|record| record.forgetting(&known).payload());
     let all = [
         named("detection", payloads()),
         named("stats", statistics().iter().map(to_json).collect()),
@@ -265,8 +260,7 @@ fn everything() -> Vec<(&'static str, Value)> {
             vec![report(vec![]), report(vec!["a line".into()])],
         ),
         named("reply", replies()),
-        named("discovery", records("device")),
-        named("discovery", records("single")),
+        named("discovery", records.collect()),
         named("event", events()),
         named("crossing", crossings()),
     ];
@@ -365,74 +359,16 @@ fn contradicting_payload_fails_its_schema() {
     assert!(!schemas.accepts("reply", &refused), "no reason");
 }
 
-/// The schema of requests and the parser accept and reject the same requests.
+/// The schema of requests and the parser accept the good requests of `requests.txt` and reject the bad ones.
 #[test]
 fn requests_are_parsed_as_their_schema_defines() {
     let schemas = Schemas::load();
     let topics = topics();
     // Its first camera has what prompts may name.
     let site = config("", SITE);
-    let add = |prompt: Value| json!({"op": "prompt_add", "cam": "gate", "prompt": prompt});
-    let good = [
-        json!({"id": "n1", "op": "reload"}),
-        json!({"op": "snapshot", "cam": "gate"}),
-        json!({"op": "reconnect", "cam": "gate", "id": null}),
-        json!({"op": "look", "cam": "gate", "seconds": 5, "rate": 4}),
-        json!({"op": "look", "cam": "gate"}),
-        json!({"op": "ask", "cam": "gate", "text": "Is it raining?"}),
-        add(
-            json!({"id": "dog", "detect": "dog", "rate": 0.5, "min_score": 0.2, "zones": ["drive"]}),
-        ),
-        add(json!({"id": "rain", "query": "Is it raining?", "choices": ["yes", "no"]})),
-        add(json!({"id": "dog", "detect": "dog", "region": [0, 0.25, 0.5, 1], "crops": 4})),
-        add(json!({"id": "dog", "detect": "dog", "region": "drive", "crops": "auto"})),
-        add(
-            json!({"id": "dog", "detect": "dog", "min_area": 0.01, "lines": ["kerb"], "dwell": "30s", "snapshot": true,
-            "verify": "Is it a dog?", "events": {"confirm": "1 of 2", "end_after": "5s"}}),
-        ),
-        add(
-            json!({"id": "dog", "point": "dog", "dwell": {"drive": "1.5m", "door": "500ms"}, "describe": "What does it do?",
-            "frames": 4}),
-        ),
-        add(json!({"id": "left", "query": "Is it left behind?", "frames": 9, "over": "4s"})),
-        json!({"op": "prompt_del", "cam": "gate", "prompt": "dog"}),
-        json!({"op": "reset_overrides"}),
-        json!({"op": "reset_overrides", "cam": "gate"}),
-        json!({"op": "get", "what": "settings"}),
-        json!({"op": "log_level", "level": "debug", "minutes": 10}),
-    ];
-    let bad = [
-        json!([]),
-        json!({}),
-        json!({"op": "restart"}),
-        json!({"op": 7}),
-        json!({"op": "reload", "id": 7}),
-        json!({"op": "reload", "file": "/etc/passwd"}),
-        json!({"op": "snapshot"}),
-        json!({"op": "snapshot", "cam": "Front Door"}),
-        json!({"op": "look", "cam": "gate", "seconds": "5"}),
-        add(json!({"id": "dog"})),
-        add(json!({"id": "dog", "detect": "dog", "point": "dog"})),
-        add(json!({"id": "dog", "detect": "dog", "choices": ["yes", "no"]})),
-        add(json!({"id": "dog", "detect": "dog", "region": true})),
-        add(json!({"id": "dog", "detect": "dog", "region": [0, "0.25", 0.5, 1]})),
-        add(json!({"id": "dog", "detect": "dog", "crops": 2.5})),
-        add(json!({"id": "dog", "detect": "dog", "colour": "red"})),
-        add(json!({"id": "dog", "point": "dog", "min_area": 0.01})),
-        add(json!({"id": "dog", "detect": "dog", "lines": "kerb"})),
-        add(json!({"id": "dog", "detect": "dog", "dwell": 30})),
-        add(json!({"id": "dog", "detect": "dog", "dwell": {"drive": "30"}})),
-        add(json!({"id": "dog", "detect": "dog", "frames": 9})),
-        add(json!({"id": "rain", "query": "Is it raining?", "frames": 5})),
-        add(json!({"id": "rain", "query": "Is it raining?", "over": "4s"})),
-        add(json!({"id": "rain", "query": "Is it raining?", "describe": "How much?"})),
-        add(json!({"id": "dog", "detect": "dog", "events": {"confirm": 2}})),
-        json!({"op": "get", "what": "password"}),
-        json!({"op": "log_level", "level": "debug", "minutes": 0}),
-    ];
-    let good = good.iter().map(|request| (request, true));
-    let bad = bad.iter().map(|request| (request, false));
-    for (request, is_good) in good.chain(bad) {
+    for line in include_str!("requests.txt").lines() {
+        let (word, request) = line.split_once(' ').unwrap();
+        let (is_good, request) = (word == "good", &parsed(request.as_bytes()));
         assert_eq!(schemas.accepts("command", request), is_good, "{request}");
         let inbound = Inbound {
             topic: topics.command(),

@@ -122,13 +122,8 @@ pub(crate) fn info() -> Info {
             version: "0.1.0".into(),
         },
         boot: "b7c1".into(),
-        started_ms: 0,
         host: "edge1".into(),
-        gpus: Vec::new(),
-        model: None,
-        cams: Vec::new(),
         config_hash: "0123456789ab".into(),
-        overrides: 0,
-        features: Vec::new(),
+        ..Info::default()
     }
 }

@@ -311,8 +311,8 @@ fn topic_and_content(
             trigger,
             is_active,
         } => {
-            let text = if is_active { "ON" } else { "OFF" };
-            (topics.trigger(&camera, &trigger), StateMessage::usual(text))
+            let state = StateMessage::usual(switch(is_active));
+            (topics.trigger(&camera, &trigger), state)
         }
         Update::Setting {
             camera,
@@ -373,11 +373,15 @@ fn topic_and_content(
 /// The payload of an unknown state; Home Assistant reads it as unknown.
 const UNKNOWN: &str = "None";
 
+fn switch(is_on: bool) -> &'static str {
+    if is_on { "ON" } else { "OFF" }
+}
+
 /// The same text as on the `/set` topic: `ON` and `OFF`, a number, a text.
 fn setting_text(setting: &Setting) -> String {
     match setting {
         Setting::Enabled(on) | Setting::MotionGate(on) | Setting::PromptEnabled(_, on) => {
-            if *on { "ON" } else { "OFF" }.to_owned()
+            switch(*on).to_owned()
         }
         Setting::Rate(rate) => rate.to_string(),
         Setting::MinScore(_, score) => score.to_string(),
@@ -386,13 +390,11 @@ fn setting_text(setting: &Setting) -> String {
 }
 
 fn state_text(state: PromptState) -> String {
-    let switch = |presence| match presence {
-        Presence::On => Some("ON".to_owned()),
-        Presence::Off => Some("OFF".to_owned()),
-        Presence::Unknown => None,
-    };
     let text = match state {
-        PromptState::Presence(presence) | PromptState::Dwell { presence, .. } => switch(presence),
+        PromptState::Presence(presence) | PromptState::Dwell { presence, .. } => match presence {
+            Presence::Unknown => None,
+            known => Some(switch(known == Presence::On).to_owned()),
+        },
         PromptState::Count(count) | PromptState::ZoneCount { count, .. } => {
             count.map(|count| count.to_string())
         }

@@ -1,10 +1,6 @@
 //! Stream messages: answers and pictures, sent within the rates or dropped and counted.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use super::{
     DeliveryOptions, MessageIds, Outgoing,
@@ -63,7 +59,7 @@ pub(crate) struct StreamQueue {
     boot: Arc<str>,
     ids: MessageIds,
     connected: bool,
-    waiting: VecDeque<QueuedStream>,
+    waiting: Vec<QueuedStream>,
     pub(super) waiting_max: usize,
     history: HashMap<String, TopicHistory>,
     node_rate: RateLimit,
@@ -78,7 +74,7 @@ impl StreamQueue {
             boot,
             ids,
             connected: false,
-            waiting: VecDeque::new(),
+            waiting: Vec::new(),
             waiting_max: WAITING_MAX,
             history: HashMap::new(),
             node_rate: RateLimit::new(NODE_PER_S),
@@ -175,12 +171,11 @@ impl StreamQueue {
             self.counters.dropped_replaced += 1;
             self.carry(&replaced);
         } else {
-            self.waiting.push_back(item);
+            self.waiting.push(item);
             if self.waiting.len() > self.waiting_max {
                 self.counters.dropped_full += 1;
-                if let Some(lost) = self.waiting.pop_front() {
-                    self.carry(&lost);
-                }
+                let oldest = self.waiting.remove(0);
+                self.carry(&oldest);
             }
         }
     }
@@ -195,24 +190,21 @@ impl StreamQueue {
     /// The next message that may be sent; those of older epochs are dropped.
     pub(super) fn take(&mut self, gate: GateAt<'_>) -> Option<Outgoing> {
         let now = gate.now;
-        let mut lost = Vec::new();
-        self.waiting.retain(|item| {
+        let lost = self.waiting.extract_if(.., |item| {
             let is_expired = now.since(item.since) > STREAM_MAX_AGE;
             let is_of_older_epoch = !is_expired && item.fate(gate) == Fate::Drop;
             self.counters.dropped_expired += u64::from(is_expired);
             self.counters.not_owned += u64::from(is_of_older_epoch);
-            let is_lost = is_expired || is_of_older_epoch;
-            if is_lost {
-                lost.push(item.clone());
-            }
-            !is_lost
+            is_expired || is_of_older_epoch
         });
-        lost.iter().for_each(|lost| self.carry(lost));
+        for lost in lost.collect::<Vec<_>>() {
+            self.carry(&lost);
+        }
         let index = self
             .waiting
             .iter()
             .position(|item| self.ready_at(item, now) <= now && item.fate(gate) == Fate::Send)?;
-        let item = self.waiting.remove(index)?;
+        let item = self.waiting.remove(index);
         self.node_rate.count(now);
         let rate = self.camera_rates.entry(item.stream.camera().clone());
         rate.or_insert_with(|| RateLimit::new(CAMERA_PER_S))
@@ -284,7 +276,7 @@ impl StreamQueue {
 
     pub(super) fn drop_all(&mut self) {
         self.counters.dropped_offline += self.waiting.len() as u64;
-        while let Some(lost) = self.waiting.pop_front() {
+        for lost in std::mem::take(&mut self.waiting) {
             self.carry(&lost);
         }
     }

@@ -114,12 +114,12 @@ pub(crate) struct ClientSettings<'a> {
     /// `None` = plain TCP.
     pub(crate) trust: Option<&'a Trust>,
     /// `None` for a client that only reads.
-    pub(crate) will: Option<WillSettings<'a>>,
+    pub(crate) will: Option<WillSettings>,
 }
 
 /// The will: `offline` at this topic.
-pub(crate) struct WillSettings<'a> {
-    pub(crate) topic: &'a str,
+pub(crate) struct WillSettings {
+    pub(crate) topic: String,
     pub(crate) is_retained: bool,
 }
 

@@ -199,22 +199,22 @@ impl<'a> BrokerConnection<'a> {
 
     /// Determines the subscriptions.
     fn listen(&mut self) {
-        let others = self.filters.borrow_and_update();
-        let command = |filter: &String| (filter.clone(), FilterPurpose::Commands, 0);
-        let commands = others.commands.iter().map(command);
-        let triggers = others.triggers.iter();
-        let triggers = triggers.map(|(of, number)| (of.clone(), FilterPurpose::Triggers, *number));
-        let owners = self.target.owner_filter.clone();
-        let owners = owners.map(|filter| (filter, FilterPurpose::States, 0));
-        let own_status = (
-            self.target.status_topic.clone(),
-            FilterPurpose::OwnStatus,
-            0,
-        );
-        let all = commands.chain(triggers).chain(owners).chain([own_status]);
-        self.wanted = all
-            .map(|(filter, purpose, number)| (filter, FilterSubscription { purpose, number }))
-            .collect();
+        let (topics, others) = (&self.target.topics, self.filters.borrow_and_update());
+        self.wanted.clear();
+        let mut want = |filter, purpose, number| {
+            let how = FilterSubscription { purpose, number };
+            self.wanted.insert(filter, how);
+        };
+        for filter in &others.commands {
+            want(filter.clone(), FilterPurpose::Commands, 0);
+        }
+        for (topic, number) in &others.triggers {
+            want(topic.clone(), FilterPurpose::Triggers, *number);
+        }
+        if let Some(owners) = topics.any_owner() {
+            want(owners, FilterPurpose::States, 0);
+        }
+        want(topics.status(), FilterPurpose::OwnStatus, 0);
     }
 
     fn begin_stop(&mut self) {
@@ -247,7 +247,7 @@ impl<'a> BrokerConnection<'a> {
         let now = self.shared.now();
         if self.liveness.must_ask(now) {
             // A repeated subscription changes nothing, and the broker must answer it.
-            self.subscribe(self.target.status_topic.clone(), FilterPurpose::OwnStatus);
+            self.subscribe(self.target.topics.status(), FilterPurpose::OwnStatus);
         }
         let oldest = self.shared.outbox().oldest_in_flight();
         self.liveness.lost(now, oldest)
@@ -257,8 +257,8 @@ impl<'a> BrokerConnection<'a> {
     fn pump(&mut self) -> Duration {
         let (shared, now) = (self.shared, self.shared.now());
         if self.late_will.take(now) {
-            let status = &self.target.status_topic;
-            shared.outbox().states.repeat(status);
+            let status = self.target.topics.status();
+            shared.outbox().states.repeat(&status);
         }
         while self.queued < QUEUE && self.change_subscription() {}
         while self.has_room() {
@@ -483,7 +483,7 @@ impl<'a> BrokerConnection<'a> {
     fn take_in(&mut self, inbound: Inbound) {
         let now = self.shared.now();
         self.liveness.heard(now);
-        if inbound.topic == self.target.status_topic {
+        if inbound.topic == self.target.topics.status() {
             // A retained copy is older than this connection, and `online` follows it.
             let is_current = !inbound.retained && inbound.payload == status_text(false).as_bytes();
             if is_current && self.stopping.is_none() {

@@ -83,9 +83,6 @@ pub(crate) struct ConnectionTarget {
     pub(crate) mqtt: MqttConfig,
     pub(crate) identity: Identity,
     pub(crate) client_id: String,
-    pub(crate) status_topic: String,
-    /// The filter of the owners of all cameras; `None` without a fleet.
-    pub(crate) owner_filter: Option<String>,
     pub(crate) timing: ConnectionTiming,
     /// `None` = plain TCP.
     pub(crate) trust: Option<Trust>,
@@ -102,8 +99,6 @@ impl ConnectionTarget {
             mqtt: mqtt.clone(),
             identity: identity.clone(),
             client_id: format!("{}-{}-{}", mqtt.base, identity.node, identity.machine()),
-            status_topic: topics.status(),
-            owner_filter: topics.any_owner(),
             timing: ConnectionTiming::default(),
             trust: mqtt.broker.tls.as_ref().map(Trust::read).transpose()?,
             topics: topics.into(),
@@ -122,7 +117,7 @@ impl ConnectionTarget {
             timing: &self.timing,
             trust,
             will: Some(WillSettings {
-                topic: &self.status_topic,
+                topic: self.topics.status(),
                 is_retained: retains,
             }),
         }

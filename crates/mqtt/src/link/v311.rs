@@ -88,7 +88,7 @@ fn options(client: &ClientSettings<'_>) -> MqttOptions {
         .set_socket_connector(connector(client.timing));
     if let Some(will) = &client.will {
         let (text, qos) = (status_text(false), qos(broker.max_qos > 0));
-        options.set_last_will(LastWill::new(will.topic, text, qos, will.is_retained));
+        options.set_last_will(LastWill::new(&will.topic, text, qos, will.is_retained));
     }
     if let Some(user) = &broker.user {
         match &broker.password {

@@ -124,7 +124,7 @@ fn options(client: &ClientSettings<'_>) -> MqttOptions {
     options
 }
 
-fn last_will(will: &WillSettings<'_>, qos: QoS) -> LastWill {
+fn last_will(will: &WillSettings, qos: QoS) -> LastWill {
     let properties = LastWillProperties {
         delay_interval: Some(WILL_DELAY_S),
         payload_format_indicator: None,
@@ -135,7 +135,7 @@ fn last_will(will: &WillSettings<'_>, qos: QoS) -> LastWill {
         user_properties: Vec::new(),
     };
     LastWill::new(
-        will.topic,
+        &will.topic,
         status_text(false),
         qos,
         will.is_retained,

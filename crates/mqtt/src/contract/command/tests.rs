@@ -89,71 +89,24 @@ fn each_set_topic_is_a_command() {
     }
 }
 
+/// `refusals.txt` has a topic below the node, a payload, and the code and a part of the text of the refusal.
 #[test]
-fn unreadable_command_is_rejected_with_the_allowed_values() {
-    let set = "cam/gate/enabled/set";
-    let rate = "cam/gate/rate/set";
-    let front = "cam/Front/rate/set";
-    let score = "cam/gate/prompt/person/min_score/set";
-    let text = "cam/gate/prompt/person/text/set";
-    let long = "x".repeat(240);
-    let slow = r#"{"op":"look","cam":"gate","rate":0}"#;
-    let question = r#"{"op":"ask","cam":"gate","text":" "}"#;
-    let url = "cam/gate/url/set";
-    let known = "\"url\" cannot be set; there are enabled, rate, motion_gate";
-    let exec = r#"{"op":"exec"}"#;
-    let operations = "there is no operation \"exec\"; there are reload, snapshot, reconnect, look, ask, prompt_add, \
-                      prompt_del, reset_overrides, get, log_level";
-    let nameless = r#"{"op":"prompt_add","cam":"gate","prompt":{"detect":"a"}}"#;
-    let name = r#"{"op":"prompt_add","cam":"gate","prompt":{"id":"X","detect":"a"}}"#;
-    let list = r#"{"op":"prompt_add","cam":"gate","prompt":[]}"#;
-    let look = r#"{"op":"look","cam":"gate","second":3}"#;
-    let soon = r#"{"op":"look","cam":"gate","seconds":0}"#;
-    let no_camera = r#"{"op":"look"}"#;
-    let get = r#"{"op":"get","what":"url"}"#;
-    let id = r#"{"op":"reload","id":7}"#;
-    for (topic, payload, code, text) in [
-        (set, "yes", "bad_value", "enabled: \"yes\" is not ON or OFF"),
-        (rate, "fast", "bad_value", "rate: \"fast\" is not a number"),
-        (rate, "NaN", "bad_value", "rate: \"NaN\" is not a number"),
-        (rate, "99", "bad_value", "rate: 99 is not within 0.01 to 30"),
-        (rate, "1e-320", "bad_value", "is not within 0.01 to 30"),
-        (
-            score,
-            "1.01",
-            "bad_value",
-            "min_score: 1.01 is not within 0 to 1",
-        ),
-        (text, " ", "bad_value", "prompt text: empty"),
-        (text, &long, "too_long", "240 characters, limit 200"),
-        ("cmd", slow, "bad_value", "rate: 0 is not within 0.01 to 30"),
-        ("cmd", question, "bad_value", "text: empty"),
-        ("cam/gate/line/door/set", "0", "bad_value", "not RESET"),
-        ("cam/gate/line/Door/set", "RESET", "unknown_line", "Door"),
-        ("mode/set", "Night", "unknown_mode", "no mode \"Night\""),
-        ("mode/set", "", "unknown_mode", "no mode \"\""),
-        (front, "1", "unknown_camera", "there is no camera \"Front\""),
-        (url, "rtsp://x", "unknown_op", known),
-        ("cmd", "reload", "bad_request", "not JSON"),
-        ("cmd", "[]", "bad_request", "not a JSON object"),
-        ("cmd", exec, "unknown_op", operations),
-        ("cmd", look, "bad_request", "unknown field `second`"),
-        ("cmd", soon, "bad_value", "0 is not above 0 and up to 3600"),
-        ("cmd", no_camera, "bad_request", "missing field `cam`"),
-        ("cmd", get, "bad_value", "`info`, `settings`, `overrides`"),
-        ("cmd", id, "bad_request", "id: a text of up to 64"),
-        ("cmd", nameless, "bad_request", "prompt.id: needs a text"),
-        ("cmd", name, "bad_value", "prompt.id: \"X\"; ids use a-z"),
-        ("cmd", list, "bad_request", "expected a map"),
-    ] {
+fn unreadable_command_is_refused_with_the_allowed_values() {
+    for line in include_str!("refusals.txt").lines() {
+        let [topic, payload, code, text] = line.split('\t').collect::<Vec<_>>()[..] else {
+            panic!("{line}")
+        };
         let refusal = asked(topic, payload).command.unwrap_err();
-        assert_eq!(json!(refusal.code), code, "{topic} {payload}");
-        assert!(refusal.text.contains(text), "{topic} {payload}: {refusal}");
+        assert_eq!(json!(refusal.code), code, "{line}");
+        assert!(refusal.text.contains(text), "{line}: {refusal}");
     }
     let endless = "x".repeat(REQUEST_MAX_BYTES + 1);
-    let refusal = |topic| asked(topic, &endless).command.unwrap_err();
-    assert_eq!(refusal("cmd").code, RefusalCode::TooLong);
-    assert!(refusal(rate).text.len() < 100);
+    for topic in ["cmd", "cam/gate/prompt/person/text/set"] {
+        let refusal = asked(topic, &endless).command.unwrap_err();
+        assert_eq!(refusal.code, RefusalCode::TooLong, "{topic}");
+    }
+    let refusal = asked("cam/gate/rate/set", &endless).command.unwrap_err();
+    assert!(refusal.text.len() < 100, "{refusal}");
 }
 
 #[test]
@@ -207,10 +160,6 @@ fn each_operation_is_parsed() {
         ),
     ] {
         assert_eq!(command(request), Ok(expected));
-    }
-    for wrong in [-1.0, 1e300] {
-        assert!(command(json!({"op": "look", "cam": "gate", "seconds": wrong})).is_err());
-        assert!(command(json!({"op": "log_level", "level": "info", "minutes": wrong})).is_err());
     }
 }
 

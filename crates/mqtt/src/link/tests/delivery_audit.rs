@@ -1,48 +1,28 @@
 //! Compares the events that a node published with those that a consumer received: none is missing, none has two ids.
 
-use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use tokio::time::{sleep, timeout};
 
 use super::{
     super::rig::{Consumer, PATIENCE},
-    away, mqtt, online, publish_states, quick,
+    mqtt, online, publish_states, quick,
 };
 use crate::{
     Publisher,
     link::ConnectionTiming,
-    testing::{camera, count, event, happened},
+    testing::{camera, event, happened},
 };
 use spotter_config::SpoolConfig;
-use spotter_core::{Clock, Event, EventStep, Mono, SystemClock, TrackId, WallTime};
+use spotter_core::{Clock as _, Event, EventStep, SystemClock, TrackId};
 use spotter_state::{OpenedEvents, StateStore};
 
 const EVENTS: &str = "spotter/edge1/cam/+/event/+";
 
-/// The machine's clock, which a test can set forward.
-struct AdjustableClock {
-    machine: SystemClock,
-    ahead: Mutex<Duration>,
-}
-
-impl Clock for AdjustableClock {
-    fn now(&self) -> Mono {
-        self.machine.now().after(*self.ahead.lock().unwrap())
-    }
-
-    fn wall(&self) -> WallTime {
-        self.machine.wall()
-    }
-}
-
 /// A node that publishes its states and events of one track after the other, and a consumer of the events whose session survives the broker.
 pub(super) struct DeliveryAudit {
     pub(super) publisher: Publisher,
-    clock: Arc<AdjustableClock>,
+    clock: Arc<SystemClock>,
     /// The state directory with the event log.
     _state: tempfile::TempDir,
     consumer: Consumer,
@@ -60,10 +40,7 @@ impl DeliveryAudit {
     /// Returns when the node is online and the consumer, with MQTT `5` or `311`, receives its events.
     pub(super) async fn open(port: u16, protocol: &str) -> Self {
         let state = tempfile::tempdir().unwrap();
-        let clock = Arc::new(AdjustableClock {
-            machine: SystemClock::new(),
-            ahead: Mutex::default(),
-        });
+        let clock = Arc::new(SystemClock::new());
         let mut settings = mqtt(port);
         settings.spool = SpoolConfig {
             events: 1000,
@@ -84,7 +61,7 @@ impl DeliveryAudit {
             by_id: HashMap::new(),
         };
         publish_states(&audit.publisher);
-        audit.online().await;
+        online(&audit.publisher).await;
         // The subscription exists when an event arrives. The broker may be killed only when it has no other to deliver: it writes an event
         // to its disk shortly after it has acknowledged it.
         while audit.received.is_empty() {
@@ -111,44 +88,20 @@ impl DeliveryAudit {
         self.publisher.publish(happened(event));
     }
 
-    pub(super) fn publish_count(&self, number: u32) {
-        self.publisher.publish(count(number));
-    }
-
     pub(super) fn publish_events(&mut self, number: usize) {
         (0..number).for_each(|_| self.publish_event());
-    }
-
-    /// Waits until the node reports that the broker is unavailable for this reason.
-    pub(super) async fn away(&self, why: &str) {
-        away(&self.publisher, why).await;
     }
 
     /// True in one of the longest pauses. They vary by a fifth, and the pause before the first of them is half as long.
     pub(super) fn rests_longest(&self) -> bool {
         let longest = ConnectionTiming::quick().backoff_max;
-        self.pause_left() > longest.mul_f64(0.7)
-    }
-
-    fn pause_left(&self) -> Duration {
-        let state = self.publisher.state();
-        let retry_at = state.borrow().retry_at();
-        retry_at.map_or(Duration::ZERO, |at| at.since(self.clock.now()))
-    }
-
-    /// Ends the pause before the next attempt.
-    pub(super) fn end_pause(&self) {
-        let left = self.pause_left();
-        *self.clock.ahead.lock().unwrap() += left;
-    }
-
-    pub(super) async fn online(&self) {
-        online(&self.publisher).await;
+        let retry_at = self.publisher.state().borrow().retry_at();
+        retry_at.is_some_and(|at| at.since(self.clock.now()) > longest.mul_f64(0.7))
     }
 
     /// Waits for the connection, publishes one more event and receives all.
     pub(super) async fn reconnect(&mut self) {
-        self.online().await;
+        online(&self.publisher).await;
         self.publish_event();
         self.receive_all().await;
     }

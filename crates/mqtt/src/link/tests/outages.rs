@@ -14,7 +14,7 @@ use super::{
     delivery_audit::DeliveryAudit,
     mqtt, online, publish_states, start,
 };
-use crate::{BrokerState, Publisher};
+use crate::{BrokerState, Publisher, testing::count};
 
 /// A new subscriber receives the current value of every state.
 async fn all_is_right(broker: &RealBroker, publisher: &Publisher, count: u32) {
@@ -79,7 +79,7 @@ async fn thirty_kills_stops_and_holds() {
             5 => {
                 broker.signal("TERM");
                 audit.publish_events(5);
-                audit.away("closed the connection").await;
+                away(&audit.publisher, "closed the connection").await;
                 sleep(pause).await;
                 broker.restart();
             }
@@ -90,11 +90,11 @@ async fn thirty_kills_stops_and_holds() {
                     sleep(pause / 5).await;
                 }
                 // The publisher must find the port closed. After three quick closes it would suspect another client with its id.
-                audit.away("cannot reach").await;
+                away(&audit.publisher, "cannot reach").await;
                 broker.restart();
             }
         }
-        audit.publish_count(round);
+        audit.publisher.publish(count(round));
         audit.reconnect().await;
         all_is_right(&broker, &audit.publisher, round).await;
     }
@@ -110,9 +110,9 @@ async fn a_freeze_that_is_noticed() {
     // The publisher closes the connection (no answer to a ping, or silence); then its next attempt gets no answer.
     for why in ["", "did not answer CONNECT"] {
         audit.publish_events(5);
-        audit.away(why).await;
+        away(&audit.publisher, why).await;
     }
-    audit.publish_count(9);
+    audit.publisher.publish(count(9));
     broker.signal("CONT");
     audit.reconnect().await;
     let state = audit.publisher.state().borrow().clone();
@@ -134,9 +134,9 @@ async fn an_outage_up_to_the_longest_pause() {
         events += 1;
         sleep(Duration::from_millis(40)).await;
     }
-    audit.away("cannot reach").await;
+    away(&audit.publisher, "cannot reach").await;
     broker.restart();
-    audit.end_pause();
+    audit.publisher.try_again();
     audit.reconnect().await;
     audit.check();
 }

@@ -6,7 +6,7 @@ use tokio::{join, time::timeout};
 
 use super::{
     super::rig::{Consumer, RealBroker, publish_as_other},
-    COUNT, INFO, PATIENCE, STATUS,
+    COUNT, INFO, PATIENCE, STATUS, away,
     delivery_audit::DeliveryAudit,
     mqtt, online, publish_states, start, stop,
 };
@@ -36,10 +36,10 @@ async fn events_over_its_deaths() {
         audit.receive_all().await;
         broker.kill();
         audit.publish_events(5);
-        audit.away("cannot reach").await;
+        away(&audit.publisher, "cannot reach").await;
         audit.publish_event();
         broker.restart();
-        audit.online().await;
+        online(&audit.publisher).await;
         audit.publish_events(5);
         audit.receive_all().await;
     }
