@@ -136,9 +136,7 @@ type PageAnswer<T> = Result<T, (StatusCode, &'static str)>;
 
 /// The query `pictured` is the page's: looks that have a picture, which are made more often then.
 async fn show_status(State(state): PageShared, uri: Uri) -> PageAnswer<impl IntoResponse> {
-    let status = source(&state)?.status(uri.query() == Some("pictured"));
-    // A struct of numbers, texts and lists always serialises.
-    let text = serde_json::to_string(&status).unwrap_or_default();
+    let text = source(&state)?.status_json(uri.query() == Some("pictured"));
     Ok(([(header::CONTENT_TYPE, "application/json")], text))
 }
 
