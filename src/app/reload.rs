@@ -2,7 +2,10 @@
 //!
 //! A request that comes while the file is read may be about a later change of it, so the file is then read once more.
 
-use std::path::{Path, PathBuf};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use anyhow::Context as _;
 use tokio::task::spawn_blocking;
@@ -14,11 +17,9 @@ use super::{
     stage::{Stage, StageContext, StageFuture},
 };
 use crate::ops::secret_list::SecretList;
-use spotter_api::ServedApi;
 use spotter_config::{self as config, Config, ConfigProblems, LoadedConfig, ModelSettings};
 use spotter_engine::model::check_model;
 use spotter_mqtt::{Publisher, Requester};
-use spotter_page::ServedPage;
 use spotter_webhook::Webhooks;
 
 const REJECTED: &str = "new configuration rejected; the running configuration stays active";
@@ -160,12 +161,9 @@ async fn validate(running: &Config, new: &Config) -> anyhow::Result<()> {
         Publisher::check(&new.mqtt).context("mqtt")?;
     }
     // Their own ports are free in the restart, so only another one is tried before.
-    let [page, api] = ports(new).map(|port| port.is_some() && !ports(running).contains(&port));
-    if page {
-        ServedPage::check(&new.http).await?;
-    }
-    if api {
-        ServedApi::check(new.api.as_ref()).await?;
+    let is_own = |port| listeners(running).any(|(_, own)| own.port() == port);
+    for (key, address) in listeners(new).filter(|(_, new)| !is_own(new.port())) {
+        drop(spotter_http::bind(key, address).await?);
     }
     if running.model.source != new.model.source {
         let source = new.model.source.clone();
@@ -175,10 +173,11 @@ async fn validate(running: &Config, new: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The ports of page and API.
-fn ports(config: &Config) -> [Option<u16>; 2] {
-    let api = config.api.as_ref().map(|api| api.listen);
-    [config.http.listen, api].map(|address| address.map(|address| address.port()))
+/// The addresses of page and API, with their keys.
+fn listeners(config: &Config) -> impl Iterator<Item = (&'static str, SocketAddr)> {
+    let page = config.http.listen.map(|address| ("http.listen", address));
+    let api = config.api.as_ref().map(|api| ("api.listen", api.listen));
+    page.into_iter().chain(api)
 }
 
 pub fn log_warnings(loaded: &LoadedConfig) {

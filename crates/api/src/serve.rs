@@ -7,7 +7,6 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
 use axum::{
     Router,
     extract::{Path, Request, State},
@@ -37,8 +36,8 @@ use super::{
 use spotter_config::{AdapterConfig, ApiConfig};
 use spotter_core::{AdapterId, Clock, LogThrottle, Look, Picture, plain_line};
 use spotter_http::{
-    BodyError, BodyMemory, BoundListener, ClientAddress, ClientNetwork, HeldBody, HostNames,
-    ServedListener, is_loopback_name, read_body,
+    BodyError, BodyMemory, ClientAddress, ClientNetwork, HeldBody, HostNames, ServedListener, bind,
+    is_loopback_name, read_body,
 };
 use spotter_page::ApiLine;
 
@@ -91,8 +90,8 @@ impl ServedApi {
         let Some(config) = config else {
             return Ok(None);
         };
-        let bound = bind(config).await?;
-        let address = bound.address();
+        let bound = bind("api.listen", config.listen).await?;
+        let address = bound.local_addr()?;
         let (caller, triggers) = mpsc::channel(trigger_call::WAITING_MAX);
         let state = Arc::new(ApiState {
             address,
@@ -111,20 +110,12 @@ impl ServedApi {
             limits: config.clone(),
         });
         tracing::info!(%address, tokens = config.tokens.len(), "HTTP API is listening");
-        let listener = bound.serve(routes(&state), clock);
+        let listener = ServedListener::serve(bound, routes(&state), clock)?;
         Ok(Some(Self {
             state,
             triggers,
             listener,
         }))
-    }
-
-    /// Fails when [`start`](Self::start) would for want of the address.
-    pub async fn check(config: Option<&ApiConfig>) -> anyhow::Result<()> {
-        if let Some(config) = config {
-            drop(bind(config).await?);
-        }
-        Ok(())
     }
 
     /// From now on requests are accepted, for engines that have this model and these adapters.
@@ -173,14 +164,6 @@ impl ServedApi {
         self.refuse();
         self.listener.close().await;
     }
-}
-
-async fn bind(config: &ApiConfig) -> anyhow::Result<BoundListener> {
-    let address = config.listen;
-    let bound = BoundListener::bind(address).await;
-    bound.with_context(|| {
-        format!("api.listen: cannot listen on {address}; choose another address or port")
-    })
 }
 
 /// Bytes of a request's body.

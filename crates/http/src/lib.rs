@@ -27,6 +27,6 @@ mod pace;
 mod stream;
 
 pub use body::{BodyError, BodyMemory, HeldBody, read_body};
-pub use listener::{BoundListener, ClientAddress, ServedListener};
+pub use listener::{ClientAddress, ServedListener, bind};
 pub use names::{HostNames, is_loopback_name};
 pub use network::ClientNetwork;

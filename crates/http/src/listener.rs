@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Context as _;
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::{
@@ -49,13 +50,6 @@ const REFUSAL: &[u8] =
 #[derive(Clone, Copy, Debug)]
 pub struct ClientAddress(pub SocketAddr);
 
-/// An address that is bound; clients wait until [`serve`](Self::serve). Dropping it frees the address.
-#[derive(Debug)]
-pub struct BoundListener {
-    listener: TcpListener,
-    address: SocketAddr,
-}
-
 /// A listener that answers requests. Dropping it frees the address.
 #[derive(Debug)]
 pub struct ServedListener {
@@ -65,20 +59,22 @@ pub struct ServedListener {
     task: JoinHandle<()>,
 }
 
-impl BoundListener {
-    pub async fn bind(address: SocketAddr) -> io::Result<Self> {
-        let listener = TcpListener::bind(address).await?;
-        let address = listener.local_addr()?;
-        Ok(Self { listener, address })
-    }
+/// Binds the address that a key of the configuration names; clients wait until [`ServedListener::serve`].
+pub async fn bind(key: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let bound = TcpListener::bind(address).await;
+    bound.with_context(|| {
+        format!("{key}: cannot listen on {address}; choose another address or port")
+    })
+}
 
-    /// The bound address; of use when port 0 was asked for.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
+impl ServedListener {
     /// Answers requests. Needs a tokio runtime.
-    pub fn serve(self, router: Router, clock: &Arc<dyn Clock>) -> ServedListener {
+    pub fn serve(
+        listener: TcpListener,
+        router: Router,
+        clock: &Arc<dyn Clock>,
+    ) -> io::Result<Self> {
+        let address = listener.local_addr()?;
         let (stop, stopped) = watch::channel(());
         let acceptor = Acceptor {
             router,
@@ -88,15 +84,14 @@ impl BoundListener {
             clock: Arc::clone(clock),
             stopped,
         };
-        ServedListener {
-            address: self.address,
+        Ok(Self {
+            address,
             stop,
-            task: tokio::spawn(acceptor.run(self.listener)),
-        }
+            task: tokio::spawn(acceptor.run(listener)),
+        })
     }
-}
 
-impl ServedListener {
+    /// The bound address; of use when port 0 was asked for.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -301,20 +296,26 @@ mod tests {
     }
 
     // Faults: H4.
+    /// A client that reads nothing, one that trickles, and a steady one.
     #[tokio::test(start_paused = true)]
-    async fn answer_that_is_not_read_ends_the_connection() {
-        let (mut client, served) = connected();
-        client
-            .write_all(b"GET /large HTTP/1.1\r\nHost: here\r\n\r\n")
-            .await
-            .unwrap();
-        served.await.unwrap();
+    async fn answer_that_is_read_too_slowly_ends_the_connection() {
+        let request = b"GET /large HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n";
+        for (bytes, is_kept) in [(0, false), (100, false), (40_000, true)] {
+            let (mut client, served) = connected();
+            client.write_all(request).await.unwrap();
+            let mut answer = Vec::new();
+            while !served.is_finished() {
+                sleep(Duration::from_secs(1)).await;
+                _ = (&mut client).take(bytes).read_to_end(&mut answer).await;
+            }
+            assert_eq!(answer.len() > 990_000, is_kept, "{bytes} bytes a second");
+        }
     }
 
     async fn served() -> ServedListener {
-        let bound = BoundListener::bind("127.0.0.1:0".parse().unwrap()).await;
+        let bound = bind("http.listen", "127.0.0.1:0".parse().unwrap()).await;
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-        bound.unwrap().serve(router(), &clock)
+        ServedListener::serve(bound.unwrap(), router(), &clock).unwrap()
     }
 
     // Faults: H2.
@@ -347,7 +348,7 @@ mod tests {
         let mut client = TcpStream::connect(address).await.unwrap();
         assert!(hello(&mut client).await);
         listener.close().await;
-        assert!(BoundListener::bind(address).await.is_ok());
+        assert!(bind("http.listen", address).await.is_ok());
         assert!(!hello(&mut client).await);
     }
 }

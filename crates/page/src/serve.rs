@@ -6,7 +6,6 @@ use std::{
 };
 
 use crate::{Readiness, board::StatusSource, guard, metrics};
-use anyhow::Context as _;
 use axum::{
     Router,
     extract::{Path, State},
@@ -17,7 +16,7 @@ use axum::{
 };
 use spotter_config::HttpConfig;
 use spotter_core::Clock;
-use spotter_http::{BoundListener, HostNames, ServedListener};
+use spotter_http::{HostNames, ServedListener, bind};
 
 /// The page while it is served. Dropping it frees its address.
 pub struct ServedPage {
@@ -43,23 +42,15 @@ impl ServedPage {
         let Some(address) = config.listen else {
             return Ok(None);
         };
-        let bound = bind(address).await?;
-        tracing::debug!(address = %bound.address(), "status page");
+        let bound = bind("http.listen", address).await?;
         let state = Arc::new(PageState {
             readiness,
             source: OnceLock::new(),
         });
         let names = HostNames::of_this_machine(&config.names);
-        let listener = bound.serve(router(&state, names), clock);
+        let listener = ServedListener::serve(bound, router(&state, names), clock)?;
+        tracing::debug!(address = %listener.address(), "status page");
         Ok(Some(Self { listener, state }))
-    }
-
-    /// Fails when [`start`](Self::start) would for want of the address.
-    pub async fn check(config: &HttpConfig) -> anyhow::Result<()> {
-        if let Some(address) = config.listen {
-            drop(bind(address).await?);
-        }
-        Ok(())
     }
 
     /// From now on all paths are answered.
@@ -77,13 +68,6 @@ impl ServedPage {
     pub async fn close(self) {
         self.listener.close().await;
     }
-}
-
-async fn bind(address: SocketAddr) -> anyhow::Result<BoundListener> {
-    let bound = BoundListener::bind(address).await;
-    bound.with_context(|| {
-        format!("http.listen: cannot listen on {address}; choose another address or \"off\"")
-    })
 }
 
 /// Path, type and text of the page's files.
