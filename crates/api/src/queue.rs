@@ -73,19 +73,10 @@ pub struct RequestQueue {
 
 #[derive(Debug, Default)]
 struct QueueState {
-    phase: QueuePhase,
+    is_closed: bool,
     waiting: VecDeque<WaitingRequest>,
     /// With the reason.
     broken_adapters: BTreeMap<AdapterId, String>,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum QueuePhase {
-    /// No engine runs yet.
-    #[default]
-    Opening,
-    Open,
-    Closed,
 }
 
 #[derive(Debug)]
@@ -118,8 +109,8 @@ impl AskedRequest {
                 self.queue.note_adapter(&reply);
                 reply
             }
-            None if self.queue.is_open() => Err(UnansweredRequest::EngineLost),
-            None => Err(UnansweredRequest::Stopping),
+            None if self.queue.is_closed() => Err(UnansweredRequest::Stopping),
+            None => Err(UnansweredRequest::EngineLost),
         }
     }
 
@@ -134,20 +125,15 @@ impl AskedRequest {
 }
 
 impl RequestQueue {
-    /// From now on requests are accepted.
-    pub fn open(&self) {
-        self.lock().phase = QueuePhase::Open;
-    }
-
     /// Refuses the requests that wait and all later ones. Those that are begun may end.
     pub fn close(&self) {
         let mut state = self.lock();
-        state.phase = QueuePhase::Closed;
+        state.is_closed = true;
         state.waiting.clear();
     }
 
-    pub fn is_open(&self) -> bool {
-        self.lock().phase == QueuePhase::Open
+    pub fn is_closed(&self) -> bool {
+        self.lock().is_closed
     }
 
     /// Requests with the adapter fail, until one is answered.
@@ -213,10 +199,8 @@ impl RequestQueue {
 
     fn push(&self, request: WaitingRequest) -> Result<(), UnansweredRequest> {
         let mut state = self.lock();
-        match state.phase {
-            QueuePhase::Opening => return Err(UnansweredRequest::Opening),
-            QueuePhase::Closed => return Err(UnansweredRequest::Stopping),
-            QueuePhase::Open => {}
+        if state.is_closed {
+            return Err(UnansweredRequest::Stopping);
         }
         // Those whose clients wait no longer keep no pictures.
         state.waiting.retain(|waiting| !waiting.begun.is_closed());

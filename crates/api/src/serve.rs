@@ -126,7 +126,6 @@ impl ServedApi {
             name: model.into(),
             adapters: adapters.collect(),
         });
-        self.state.queue.open();
     }
 
     /// Where engines get requests from.
@@ -489,16 +488,15 @@ async fn trigger(
     Path((camera, trigger)): Path<(String, String)>,
     request: Request,
 ) -> Result<StatusCode, ApiError> {
-    if !state.queue.is_open() {
-        return Err(UnansweredRequest::Opening.into());
-    }
+    state.model()?;
     let body = state.body(request, trigger_call::BODY_MAX).await?;
     trigger_call::call(&state.triggers, [&camera, &trigger], &body.bytes).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn health(State(state): State<Arc<ApiState>>) -> Response {
-    let (status, word) = match state.queue.is_open() {
+    let is_open = state.model.get().is_some() && !state.queue.is_closed();
+    let (status, word) = match is_open {
         true => (StatusCode::OK, "ok"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
     };

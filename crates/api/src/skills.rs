@@ -274,49 +274,43 @@ mod tests {
 
     #[test]
     fn requests_of_station_become_tasks() {
+        use ApiSkill::*;
         let caption = |length| Task::Caption { length };
-        let object = || "red car".to_owned();
-        let of_object = json!({"image_url": "data:", "object": " red\n car ", "settings": {}});
-        let of_length = |length: Value| json!({"length": length});
+        let object = "red car".to_owned();
+        let words = json!({"image_url": "data:", "object": " red\n car ", "settings": {}});
+        let detect = Task::Detect {
+            object: object.clone(),
+        };
+        let point = Task::Point {
+            object: object.clone(),
+        };
+        let of_place = json!({"object": "red car", "spatial_refs": [[0.5, 1]]});
+        let segment = Task::Segment {
+            object,
+            places: places(&[&[0.5, 1.0]]),
+        };
+        let plain = json!({"question": "Dark?", "spatial_refs": [], "reasoning": false});
         let with_refs =
             json!({"question": "Dark?", "spatial_refs": [[0, 0.25, 0.5, 1], [0.5, 0.5]]});
         let options = QueryOptions {
             places: places(&[&[0.0, 0.25, 0.5, 1.0], &[0.5, 0.5]]),
             reasoning: false,
         };
-        let plain = json!({"question": "Dark?", "spatial_refs": [], "reasoning": false});
-        let segment = Task::Segment {
-            object: object(),
-            places: places(&[&[0.5, 1.0]]),
-        };
-        let of_place = json!({"object": "red car", "spatial_refs": [[0.5, 1]]});
         for (skill, body, expected) in [
+            (Detect, words.clone(), detect),
+            (Point, words, point),
+            (Segment, of_place, segment),
+            (Query, plain, query("Dark?", QueryOptions::default())),
+            (Query, with_refs, query("Dark?", options)),
+            (Caption, json!({}), caption(CaptionLength::Normal)),
             (
-                ApiSkill::Detect,
-                of_object.clone(),
-                Task::Detect { object: object() },
-            ),
-            (ApiSkill::Point, of_object, Task::Point { object: object() }),
-            (ApiSkill::Segment, of_place, segment),
-            (
-                ApiSkill::Query,
-                plain,
-                query("Dark?", QueryOptions::default()),
-            ),
-            (ApiSkill::Query, with_refs, query("Dark?", options)),
-            (
-                ApiSkill::Caption,
-                of_length(json!(null)),
-                caption(CaptionLength::Normal),
-            ),
-            (
-                ApiSkill::Caption,
-                of_length(json!("short")),
+                Caption,
+                json!({"length": "short"}),
                 caption(CaptionLength::Short),
             ),
             (
-                ApiSkill::Caption,
-                of_length(json!("long")),
+                Caption,
+                json!({"length": "long"}),
                 caption(CaptionLength::Long),
             ),
         ] {

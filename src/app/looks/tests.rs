@@ -46,7 +46,6 @@ impl Site {
     }
 
     fn open_with(permits: usize, prompts: &[PromptConfig], queue: Arc<RequestQueue>) -> Self {
-        queue.open();
         let clock = ManualClock::default();
         clock.advance(PATIENCE);
         let cameras = ["gate", "yard"]
