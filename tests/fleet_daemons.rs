@@ -11,8 +11,7 @@ mod support;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    io::{Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
+    net::SocketAddr,
 };
 
 use serde_json::{Value, json};
@@ -20,7 +19,7 @@ use spotter_scripted::receiver::ScriptedReceiver;
 use support::{
     DONE, Program,
     broker::{publish, retained},
-    free_address,
+    free_address, request,
     room::Room,
     until,
 };
@@ -127,23 +126,10 @@ impl BoxSurroundings {
         event.collect()
     }
 
-    /// The answer to a call that triggers a camera; `None` while the API does not listen.
-    fn call(&self, camera: &str) -> Option<String> {
-        let mut stream = TcpStream::connect(self.api).ok()?;
-        let path = format!("/v1/cameras/{camera}/trigger/app");
-        let host = self.api;
-        let request = format!(
-            "POST {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
-        );
-        stream.write_all(request.as_bytes()).ok()?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).ok()?;
-        Some(answer)
-    }
-
     fn wait_for_call(&self, camera: &str, parts: &[&str]) {
+        let path = format!("/v1/cameras/{camera}/trigger/app");
         until("an answer to a call", || {
-            let answer = self.call(camera)?;
+            let answer = request(self.api, "POST", &path)?;
             let is_wanted = parts.iter().all(|part| answer.contains(part));
             is_wanted.then_some(())
         });
@@ -151,7 +137,7 @@ impl BoxSurroundings {
 }
 
 /// An event as it was posted or published.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug)]
 struct PostedEvent {
     id: String,
     camera: String,
@@ -186,48 +172,39 @@ fn wait_until_posted(boxes: &BTreeMap<&str, BoxSurroundings>, owners: &BTreeMap<
 
 /// Each event is posted once, by the box that owned its camera then. All are posted, but for some of the last ones of a killed box.
 fn each_event_is_posted_once(room: &Room, boxes: &BTreeMap<&str, BoxSurroundings>, killed: &str) {
-    let heard = room.consumer.all();
-    let of_kind = |kind: &'static str| {
-        let of_cameras = heard
-            .iter()
-            .filter(|heard| heard.topic.starts_with("spotter/hall/cam/"));
-        of_cameras.filter(move |heard| heard.topic.split('/').nth(4) == Some(kind))
-    };
-    let owners = of_kind("owner")
-        .filter(|heard| !heard.payload.is_empty())
-        .map(|heard| {
-            let camera = heard.topic.split('/').nth(3).unwrap_or_default();
-            let node = heard.json()["node"].as_str().map(str::to_owned);
-            ((camera.to_owned(), epoch_of(&heard.payload)), node)
-        });
-    let mut nodes: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
-    for (ownership, node) in owners {
-        nodes.entry(ownership).or_default().extend(node);
+    let mut owners: BTreeMap<(String, u64), String> = BTreeMap::new();
+    let mut published: Vec<PostedEvent> = Vec::new();
+    for heard in room.consumer.all() {
+        let levels: Vec<&str> = heard.topic.split('/').collect();
+        match levels[..] {
+            [_, "hall", "cam", camera, "owner"] if !heard.payload.is_empty() => {
+                let owner = heard.json();
+                if let (Some(node), Some(epoch)) = (owner["node"].as_str(), owner["epoch"].as_u64())
+                {
+                    owners.insert((camera.to_owned(), epoch), node.to_owned());
+                }
+            }
+            [_, "hall", "cam", _, "event", ..] => published.extend(PostedEvent::of(&heard.json())),
+            _ => {}
+        }
     }
-    let owned_by = |event: &PostedEvent, name: &str| {
-        let ownership = (event.camera.clone(), Some(event.epoch));
-        nodes
-            .get(&ownership)
-            .is_some_and(|nodes| nodes.contains(name))
+    let owner_of = |event: &PostedEvent| {
+        let owner = owners.get(&(event.camera.clone(), event.epoch));
+        owner.map(String::as_str)
     };
-    let published: BTreeSet<PostedEvent> = of_kind("event")
-        .filter_map(|heard| PostedEvent::of(&heard.json()))
-        .collect();
     for (name, surroundings) in boxes {
         let posted = surroundings.posted();
         let ids: BTreeSet<&String> = posted.iter().map(|event| &event.id).collect();
         assert_eq!(ids.len(), posted.len(), "{name} posted an event twice");
-        let foreign: Vec<_> = posted
+        for event in &posted {
+            assert_eq!(owner_of(event), Some(*name), "{event:?}");
+        }
+        let own = published
             .iter()
-            .filter(|event| !owned_by(event, name))
-            .collect();
-        assert!(foreign.is_empty(), "{name} did not own {foreign:?}");
-        let mut missing = published.iter().filter(|event| owned_by(event, name));
-        let missing = missing.find(|event| !ids.contains(&event.id));
-        assert!(
-            *name == killed || missing.is_none(),
-            "{name} did not post {missing:?}"
-        );
+            .filter(|event| owner_of(event) == Some(*name));
+        let missing: Vec<_> = own.filter(|event| !ids.contains(&event.id)).collect();
+        let is_complete = *name == killed || missing.is_empty();
+        assert!(is_complete, "{name} did not post {missing:?}");
     }
 }
 

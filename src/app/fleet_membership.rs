@@ -30,8 +30,8 @@ use super::{
 use crate::ops::{notify, secret_list::SecretList};
 use spotter_api::RefusedCall;
 use spotter_config::{
-    Config, ConfigChange, Environment, FleetConfig, ListReader, ListRights, SharedCamera,
-    SharedCameraList, camera_list,
+    Config, ConfigChange, Environment, FleetConfig, ListReader, SharedCamera, SharedCameraList,
+    camera_list,
 };
 use spotter_control::{ConfigStore, ReadOverrides};
 use spotter_core::{CameraId, CameraRights, Epoch, LogThrottle, Mono, NodeId, plain_line};
@@ -39,7 +39,7 @@ use spotter_fleet::{
     entries::ListRevision,
     member::{Member, MemberCommand, MemberEvent, MemberSettings},
     rights::PublishRights,
-    store::{FleetStore, StoreSettings},
+    store::FleetStore,
     summary::FleetSummary,
 };
 use spotter_mqtt::{Identity, Update};
@@ -68,15 +68,13 @@ const IGNORED_MAX: usize = 1000;
 
 /// The list and the disk of a node that is about to start.
 pub struct FleetStart {
-    pub name: NodeId,
-    labels: BTreeSet<String>,
+    pub config: FleetConfig,
     store: Arc<FleetStore>,
     rights: Arc<PublishRights>,
     record: FleetRecord,
     list: Option<ListRevision>,
     /// Calls can trigger this node's cameras.
     has_api: bool,
-    list_rights: ListRights,
 }
 
 /// See the module's documentation.
@@ -128,7 +126,7 @@ impl FleetStart {
     /// Reads the list from the store, or the last one that was read when the store cannot be reached within some seconds.
     pub async fn read(fleet: &FleetConfig, config: &Config, state: StateStore) -> Self {
         let mut record = FleetRecord::read(state, &fleet.name);
-        let store = FleetStore::new(StoreSettings::of(fleet));
+        let store = FleetStore::new(fleet.name.clone(), fleet.store.clone());
         let list = match store.list().await {
             Ok(Some(list)) => {
                 record.keep_list(&list);
@@ -141,14 +139,12 @@ impl FleetStart {
             }
         };
         Self {
-            name: fleet.name.clone(),
-            labels: fleet.labels.clone(),
+            config: fleet.clone(),
             store: Arc::new(store),
             rights: Arc::default(),
             record,
             list,
             has_api: config.api.is_some(),
-            list_rights: fleet.rights.clone(),
         }
     }
 
@@ -168,7 +164,7 @@ impl FleetStart {
         let reader = ListReader {
             environment: &Environment::process(),
             has_api: self.has_api,
-            rights: &self.list_rights,
+            rights: &self.config.rights,
         };
         let read = camera_list(&name, &list.text, &reader);
         read.map_err(|problems| problems.iter().map(ToString::to_string).collect())
@@ -182,7 +178,7 @@ impl FleetMembership {
         let settings = MemberSettings {
             node: parts.identity.node.clone(),
             machine: parts.identity.machine().to_owned(),
-            labels: start.labels.clone(),
+            labels: start.config.labels.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             resumed: start.record.kept().own.clone(),
             rights: Arc::clone(&start.rights),
@@ -229,22 +225,17 @@ impl FleetMembership {
     fn handle(&mut self, context: &mut StageContext<'_>) {
         let before: BTreeSet<CameraId> = self.own.keys().cloned().collect();
         while let Some(event) = self.waiting.pop_front() {
-            match event {
-                // The stages have to forget first what they know of it by an earlier ownership.
-                MemberEvent::Own(camera, epoch) if before.contains(&camera) => {
-                    if self.own.contains_key(&camera) {
-                        self.on_lost(&camera, context);
-                    }
-                    self.waiting.push_front(MemberEvent::Own(camera, epoch));
-                    break;
+            // The stages have to forget first what they know of it by an earlier ownership.
+            if let MemberEvent::Own(camera, _) = &event
+                && before.contains(camera)
+            {
+                if self.own.contains_key(camera) {
+                    self.on_lost(camera, context);
                 }
-                MemberEvent::Left => context.say(StageNotice::End(Ok(RunEnd::Stop))),
-                event => {
-                    if self.on_event(event, context) {
-                        context.cameras_changed();
-                    }
-                }
+                self.waiting.push_front(event);
+                break;
             }
+            self.on_event(event, context);
         }
         let own = self.own.keys().cloned().collect();
         if context.config.set_own(own, context.now) {
@@ -253,13 +244,10 @@ impl FleetMembership {
         self.step(context.now);
     }
 
-    /// True when cameras changed that no part shows.
-    fn on_event(&mut self, event: MemberEvent, context: &mut StageContext<'_>) -> bool {
+    fn on_event(&mut self, event: MemberEvent, context: &mut StageContext<'_>) {
         match event {
-            MemberEvent::List(list) => return self.on_list(&list, context),
-            MemberEvent::Settings { camera, text } => {
-                return self.on_settings(camera, text, context);
-            }
+            MemberEvent::List(list) => self.on_list(&list, context),
+            MemberEvent::Settings { camera, text } => self.on_settings(camera, text, context),
             MemberEvent::Own(camera, epoch) => self.on_own(camera, epoch, context),
             MemberEvent::GiveUp(camera) => self.on_give_up(camera, context),
             MemberEvent::HandedOver { camera, released } => {
@@ -274,9 +262,7 @@ impl FleetMembership {
                 tracing::warn!(%camera, "another node has the camera now");
                 self.on_lost(&camera, context);
             }
-            MemberEvent::View(summary) => {
-                self.summary = summary;
-            }
+            MemberEvent::View(summary) => self.summary = summary,
             MemberEvent::Trouble(trouble) => {
                 match &trouble {
                     None => tracing::info!("connected to the fleet's store"),
@@ -284,12 +270,11 @@ impl FleetMembership {
                 }
                 self.store_trouble = trouble.map(|reason| format!("fleet: {reason}"));
             }
-            MemberEvent::Left => {}
+            MemberEvent::Left => context.say(StageNotice::End(Ok(RunEnd::Stop))),
         }
-        false
     }
 
-    fn on_list(&mut self, list: &ListRevision, context: &mut StageContext<'_>) -> bool {
+    fn on_list(&mut self, list: &ListRevision, context: &mut StageContext<'_>) {
         let read = match self.start.read_list(list) {
             Ok(read) => read,
             Err(errors) => {
@@ -300,7 +285,7 @@ impl FleetMembership {
                     "the new list of the fleet is rejected; the previous one stays active"
                 );
                 context.say(StageNotice::ConfigReported(errors));
-                return false;
+                return;
             }
         };
         for warning in &read.warnings {
@@ -327,7 +312,7 @@ impl FleetMembership {
         self.listed = listed.map(|c| (c.camera.id.clone(), c)).collect();
         (self.list_revision, self.refused) = (list.revision, read.refused);
         self.send_cameras();
-        true
+        context.cameras_changed();
     }
 
     fn send_cameras(&self) {
@@ -386,13 +371,13 @@ impl FleetMembership {
         self.giving_up.remove(camera);
     }
 
-    /// What commands changed at a camera, by any node. True when the effective cameras may be others.
+    /// What commands changed at a camera, by any node.
     fn on_settings(
         &mut self,
         camera: CameraId,
         text: Option<String>,
         context: &mut StageContext<'_>,
-    ) -> bool {
+    ) {
         let read = text.map(|text| ReadOverrides::of_json(text.as_bytes()));
         let read = read.transpose().map(Option::unwrap_or_default);
         let is_odd = read.as_ref().map_or(true, |read| !read.dropped.is_empty());
@@ -406,11 +391,10 @@ impl FleetMembership {
                 }
             }
         }
-        read.is_ok_and(|read| {
-            context
-                .config
-                .set_stored_of(&camera, read.stored, context.now)
-        })
+        let config = &mut *context.config;
+        if read.is_ok_and(|read| config.set_stored_of(&camera, read.stored, context.now)) {
+            context.cameras_changed();
+        }
     }
 
     /// Gives up the cameras of which nothing is left here.
@@ -527,7 +511,7 @@ impl Stage for FleetMembership {
         self.start.record.keep_own(&self.own);
         self.announce_capacity(now);
         context.status.fleet = Some(FleetStatus {
-            name: self.start.name.to_string(),
+            name: self.start.config.name.to_string(),
             own_cameras: self.own.len() as u64,
             ..status::fleet(&self.summary, self.store_trouble.clone())
         });

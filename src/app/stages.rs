@@ -288,7 +288,7 @@ impl PreparedStages {
     fn identity(&self) -> Identity {
         let identity = Identity::of_this_machine(self.config.file().node.name.clone());
         match &self.fleet {
-            Some(fleet) => identity.in_fleet(fleet.name.clone(), fleet.rights()),
+            Some(fleet) => identity.in_fleet(fleet.config.name.clone(), fleet.rights()),
             None => identity,
         }
     }

@@ -256,13 +256,17 @@ pub fn metric(address: SocketAddr, name: &str) -> Option<f64> {
     line.trim().parse().ok()
 }
 
-/// The answer to a GET, `None` while the connection is refused. Bytes that are no text are replaced.
 pub fn get(address: SocketAddr, path: &str) -> Option<String> {
+    request(address, "GET", path)
+}
+
+/// The answer to a request without a body, `None` while the connection is refused. Bytes that are no text are replaced.
+pub fn request(address: SocketAddr, method: &str, path: &str) -> Option<String> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     write!(
         stream,
-        "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
     )
     .ok()?;
     let mut answer = Vec::new();

@@ -15,10 +15,12 @@
 //! If the fleet has too little capacity, its cameras share the lack: loads are balanced above 1. With several priorities, only cameras of the
 //! highest one share it; others get a node where there is room, and else none.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use spotter_core::{CameraId, NodeId};
 use xxhash_rust::xxh3::xxh3_64;
+
+use crate::entries::Heartbeat;
 
 /// What a camera asks of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,24 +31,6 @@ pub struct CameraNeed {
     pub label: Option<String>,
     /// Higher ones come first.
     pub priority: u8,
-}
-
-/// What a node can do.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeOffer {
-    /// Looks of cost 1 a second.
-    pub capacity_hz: f64,
-    pub labels: BTreeSet<String>,
-    /// Cameras that it cannot watch: their configuration or their credentials are unknown to it.
-    pub refused: BTreeSet<CameraId>,
-}
-
-impl NodeOffer {
-    fn allows(&self, camera: &CameraId, need: &CameraNeed) -> bool {
-        let label = need.label.as_ref();
-        let has_label = label.is_none_or(|label| self.labels.contains(label));
-        has_label && self.capacity_hz > 0.0 && !self.refused.contains(camera)
-    }
 }
 
 /// Weighted rendezvous hashing: of all candidates, the one with the highest rank has the camera, each in proportion to its weight.
@@ -61,8 +45,8 @@ pub fn rank(candidate: &str, weight: f64, camera: &CameraId) -> f64 {
 #[derive(Clone, Debug, Default)]
 pub struct AssignmentInputs {
     pub cameras: BTreeMap<CameraId, CameraNeed>,
-    /// Nodes that live and stay.
-    pub nodes: BTreeMap<NodeId, NodeOffer>,
+    /// What nodes that live and stay can do.
+    pub nodes: BTreeMap<NodeId, Heartbeat>,
     /// Of the cameras that have one; nodes that are not in `nodes` count as none.
     pub owners: BTreeMap<CameraId, NodeId>,
 }
@@ -97,8 +81,11 @@ impl AssignmentInputs {
     }
 
     fn may_have(&self, node: &NodeId, camera: &CameraId, need: &CameraNeed) -> bool {
-        let offer = self.nodes.get(node);
-        offer.is_some_and(|offer| offer.allows(camera, need))
+        self.nodes.get(node).is_some_and(|offer| {
+            let label = need.label.as_ref();
+            let has_label = label.is_none_or(|label| offer.labels.contains(label));
+            has_label && offer.capacity_hz > 0.0 && !offer.refused.contains_key(camera)
+        })
     }
 }
 
@@ -178,8 +165,8 @@ impl<'a> CameraPlacement<'a> {
 
     fn place(&self, camera: &CameraId, need: &CameraNeed) -> Option<&'a NodeId> {
         let nodes = self.view.nodes.iter();
-        let allowed = nodes.filter(|(_, offer)| offer.allows(camera, need));
-        let allowed: Vec<(&'a NodeId, &'a NodeOffer, f64)> = allowed
+        let allowed = nodes.filter(|(node, _)| self.view.may_have(node, camera, need));
+        let allowed: Vec<(&'a NodeId, &'a Heartbeat, f64)> = allowed
             .map(|(node, offer)| (node, offer, self.load_with(node, need.work_hz)))
             .collect();
         let preferred = (self.mean_load * ABOVE_MEAN).min(self.most_load(need));

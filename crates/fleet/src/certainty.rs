@@ -151,11 +151,6 @@ impl Certainty {
         self.was_current && (self.is_refused || self.renewal.is_none_or(is_old))
     }
 
-    pub fn has_renewed(&self) -> bool {
-        self.renewal
-            .is_some_and(|renewal| renewal.sent >= self.base)
-    }
-
     /// Decisions follow from what the store has now.
     pub fn is_fresh(&self, now: Mono) -> bool {
         let is_fresh = |sent: Mono| sent >= self.base && now.since(sent) <= HEARTBEAT_LIFETIME;
@@ -170,7 +165,7 @@ impl Certainty {
                 is_confirmed: false,
             });
         }
-        let renewal = self.renewal.filter(|_| self.has_renewed())?;
+        let renewal = self.renewal.filter(|renewal| renewal.sent >= self.base)?;
         let until = renewal.sent.after(HEARTBEAT_LIFETIME);
         (now <= until).then_some(StoreLook {
             until,

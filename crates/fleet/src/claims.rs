@@ -17,8 +17,8 @@
 use spotter_core::{CameraId, Epoch, Mono, NodeId};
 
 use crate::{
-    assignment::{Assignment, AssignmentInputs, NodeOffer},
-    state::{FleetState, HandOverState, SeenNode},
+    assignment::{Assignment, AssignmentInputs},
+    state::{FleetState, HandOverState},
 };
 
 /// Cameras that a node that stays gives up at a time: each is unwatched for some seconds.
@@ -58,21 +58,12 @@ impl FleetState {
     pub fn assignment(&self, now: Mono) -> Assignment {
         let nodes = self.nodes.iter();
         let staying = nodes.filter(|(node, _)| self.is_staying(node, now));
-        let nodes = staying.map(|(node, SeenNode { heartbeat, .. })| {
-            let offer = NodeOffer {
-                capacity_hz: heartbeat.capacity_hz,
-                labels: heartbeat.labels.clone(),
-                refused: heartbeat.refused.keys().cloned().collect(),
-            };
-            (node.clone(), offer)
-        });
-        let owners = self.owners.iter();
         AssignmentInputs {
             cameras: self.cameras.clone(),
-            nodes: nodes.collect(),
-            owners: owners
-                .filter_map(|(camera, ownership)| Some((camera.clone(), ownership.owner.clone()?)))
+            nodes: staying
+                .map(|(node, seen)| (node.clone(), seen.heartbeat.clone()))
                 .collect(),
+            owners: self.owned_cameras(),
         }
         .assign()
     }

@@ -132,7 +132,6 @@ mod tests {
     use spotter_core::{PLAIN_LINE_MAX_CHARS, testing::cases};
 
     use super::*;
-    use crate::assignment::{AssignmentInputs, CameraNeed, NodeOffer};
 
     fn value() -> impl Strategy<Value = Value> {
         prop_oneof![
@@ -166,11 +165,9 @@ mod tests {
 
         // Faults: F10.
         #[test]
-        fn accepted_heartbeats_obey_the_rules(heartbeats in prop::collection::vec(prop_oneof![value(), heartbeat()], 0..4)) {
-            let mut inputs = AssignmentInputs::default();
-            for (number, text) in heartbeats.into_iter().enumerate() {
-                let read = serde_json::from_slice::<Heartbeat>(text.to_string().as_bytes());
-                let Ok(heartbeat) = read else { continue };
+        fn accepted_heartbeats_obey_the_rules(text in prop_oneof![value(), heartbeat()]) {
+            let read = serde_json::from_slice::<Heartbeat>(text.to_string().as_bytes());
+            if let Ok(heartbeat) = read {
                 let hz = heartbeat.capacity_hz;
                 prop_assert!(hz == 0.0 || CAPACITY_HZ_RANGE.contains(&hz));
                 let texts = [&heartbeat.version, &heartbeat.machine].into_iter().chain(heartbeat.refused.values());
@@ -179,15 +176,7 @@ mod tests {
                     prop_assert!(!text.chars().any(char::is_control));
                 }
                 prop_assert!(heartbeat.labels.iter().all(|label| NodeId::new(label).is_ok()));
-                let offer = NodeOffer { capacity_hz: hz, ..NodeOffer::default() };
-                inputs.nodes.insert(NodeId::new(&format!("n{number}")).unwrap(), offer);
             }
-            // An assignment ends with all of them.
-            for number in 0..8 {
-                let need = CameraNeed { work_hz: 2.0, ..CameraNeed::default() };
-                inputs.cameras.insert(CameraId::new(&format!("c{number}")).unwrap(), need);
-            }
-            prop_assert!(inputs.assign().missing_hz.is_finite());
         }
 
         #[test]

@@ -54,8 +54,6 @@ pub const RESUME_AFTER: Duration = Duration::from_secs(5);
 const WRITES_AT_ONCE: usize = 32;
 /// The heartbeat waits no longer for writes. What was written without an answer, the watch reports; the rest is written at the next decision.
 const WRITES_LIMIT: Duration = Duration::from_secs(2);
-/// How often what an operator sees is reported.
-const VIEW_PERIOD: Duration = Duration::from_secs(1);
 const EVENTS: usize = 1024;
 
 /// From the rest of the node to its membership.
@@ -110,7 +108,7 @@ pub enum MemberEvent {
     },
     /// Stop at once: another node has it or no node has. It is silent already.
     Lost(CameraId),
-    /// At most one a second, when something changed.
+    /// When something changed.
     View(FleetSummary),
     /// Why the store cannot be used, or this node owns nothing; `None`: it takes part.
     Trouble(Option<String>),
@@ -164,7 +162,6 @@ pub struct Member {
     settings_tried: Option<Mono>,
     /// The last [`MemberEvent::View`].
     view: Option<FleetSummary>,
-    viewed: Option<Mono>,
     events: mpsc::Sender<MemberEvent>,
 }
 
@@ -197,7 +194,6 @@ impl Member {
             settings: BTreeMap::new(),
             settings_tried: None,
             view: None,
-            viewed: None,
             events,
         }
     }
@@ -342,12 +338,12 @@ impl Member {
         }
         self.state.certainty.tick(now);
         // First, because others wait for it: decisions may write for seconds.
-        if self.state.certainty.is_renewal_due(now) {
+        let has_changed = self.renewed.as_ref() != Some(&self.heartbeat);
+        if self.state.certainty.is_renewal_due(now) || (has_changed && self.state.can_write()) {
             self.renew().await;
         }
         let now = self.clock.now();
         self.decide(now).await;
-        self.say_changes().await;
         self.write_settings(now).await;
         self.report_all().await;
         self.send_view(now).await;
@@ -374,13 +370,6 @@ impl Member {
         let results: Vec<_> = writes.take_until(sleep(WRITES_LIMIT)).collect().await;
         for (camera, ownership) in results.into_iter().flatten() {
             self.owned(camera, ownership).await;
-        }
-    }
-
-    /// Sends the heartbeat if it says something else than the last one.
-    async fn say_changes(&mut self) {
-        if self.state.can_write() && self.renewed.as_ref() != Some(&self.heartbeat) {
-            self.renew().await;
         }
     }
 
@@ -453,12 +442,10 @@ impl Member {
     }
 
     async fn send_view(&mut self, now: Mono) {
-        let is_early = self.viewed.is_some_and(|at| now.since(at) < VIEW_PERIOD);
-        if is_early || !self.state.certainty.is_current() {
+        if !self.state.certainty.is_current() {
             return;
         }
         let view = self.state.view(now);
-        self.viewed = Some(now);
         if self.view.as_ref() != Some(&view) {
             self.view = Some(view.clone());
             self.send(MemberEvent::View(view)).await;
@@ -538,21 +525,16 @@ impl Member {
             None => {
                 self.own.remove(&camera);
                 self.rights.withdraw(&camera);
+                let owner = self.state.ownership(&camera);
+                let released = owner.filter(|known| known.owner.is_none());
+                let released = released.map(|known| known.epoch);
                 let event = match before {
-                    Some(HandOverState::GivenUp) => MemberEvent::HandedOver {
-                        released: self.released_epoch(&camera),
-                        camera,
-                    },
+                    Some(HandOverState::GivenUp) => MemberEvent::HandedOver { camera, released },
                     _ => MemberEvent::Lost(camera),
                 };
                 self.send(event).await;
             }
         }
-    }
-
-    fn released_epoch(&self, camera: &CameraId) -> Option<Epoch> {
-        let ownership = self.state.ownership(camera)?;
-        ownership.owner.is_none().then_some(ownership.epoch)
     }
 
     async fn send(&self, event: MemberEvent) {

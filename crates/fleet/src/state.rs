@@ -185,6 +185,14 @@ impl FleetState {
         self.owners.get(camera)
     }
 
+    /// The cameras that have an owner, also one that does not live.
+    pub(crate) fn owned_cameras(&self) -> BTreeMap<CameraId, NodeId> {
+        let owners = self.owners.iter();
+        owners
+            .filter_map(|(camera, known)| Some((camera.clone(), known.owner.clone()?)))
+            .collect()
+    }
+
     /// The epoch of a camera of this node. While another machine has its name, it has none.
     pub fn own_epoch(&self, camera: &CameraId) -> Option<Epoch> {
         let ownership = self.owners.get(camera)?;

@@ -18,7 +18,6 @@ mod watching;
 
 use std::{
     collections::BTreeSet,
-    error::Error,
     fmt,
     path::PathBuf,
     sync::{Mutex, PoisonError},
@@ -35,7 +34,7 @@ use async_nats::{
     },
 };
 use serde::{Deserialize, Serialize};
-use spotter_config::{FleetConfig, NatsAccess, NatsLogin};
+use spotter_config::{NatsAccess, NatsLogin};
 use spotter_core::{CameraId, Epoch, NodeId, plain_line};
 use tokio::sync::{OnceCell, watch};
 
@@ -53,22 +52,6 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Keys of ignored values that are remembered; further ones are not logged.
 const REFUSED_MAX: usize = 1000;
 
-/// Where the store is and how to log in.
-#[derive(Clone, Debug)]
-pub struct StoreSettings {
-    pub fleet: NodeId,
-    pub access: NatsAccess,
-}
-
-impl StoreSettings {
-    pub fn of(fleet: &FleetConfig) -> Self {
-        Self {
-            fleet: fleet.name.clone(),
-            access: fleet.store.clone(),
-        }
-    }
-}
-
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     #[error("NATS server {url} cannot be reached: {reason}")]
@@ -85,10 +68,6 @@ pub enum StoreError {
     NoJetStream { url: String },
     #[error("{what} in NATS failed: {reason}")]
     Failed { what: &'static str, reason: String },
-    #[error(
-        "the list has {bytes} bytes, the NATS server accepts {most}; raise max_payload in its configuration"
-    )]
-    TooLarge { bytes: usize, most: usize },
     #[error("another list was written meanwhile; read it with `spotter fleet get` and apply again")]
     Changed,
 }
@@ -128,7 +107,8 @@ impl Connectivity {
 
 /// A connection to the store of one fleet. It reconnects by itself.
 pub struct FleetStore {
-    settings: StoreSettings,
+    fleet: NodeId,
+    access: NatsAccess,
     /// Connected once.
     client: OnceCell<Client>,
     connectivity: watch::Sender<Connectivity>,
@@ -140,9 +120,10 @@ pub struct FleetStore {
 
 impl FleetStore {
     /// A store that connects when it is used.
-    pub fn new(settings: StoreSettings) -> Self {
+    pub fn new(fleet: NodeId, access: NatsAccess) -> Self {
         Self {
-            settings,
+            fleet,
+            access,
             client: OnceCell::new(),
             connectivity: watch::Sender::default(),
             opened: Mutex::default(),
@@ -151,8 +132,8 @@ impl FleetStore {
     }
 
     /// Connects within some seconds, or says why that is impossible.
-    pub async fn connect(settings: StoreSettings) -> Result<Self, StoreError> {
-        let store = Self::new(settings);
+    pub async fn connect(fleet: NodeId, access: NatsAccess) -> Result<Self, StoreError> {
+        let store = Self::new(fleet, access);
         store.client().await?;
         Ok(store)
     }
@@ -162,9 +143,9 @@ impl FleetStore {
     }
 
     async fn connect_client(&self) -> Result<Client, StoreError> {
-        let settings = &self.settings;
+        let access = &self.access;
         let connectivity = self.connectivity.clone();
-        let options = match &settings.access.login {
+        let options = match &access.login {
             NatsLogin::None => ConnectOptions::new(),
             NatsLogin::Password { user, password } => {
                 ConnectOptions::with_user_and_password(user.clone(), password.reveal().to_owned())
@@ -176,20 +157,16 @@ impl FleetStore {
                     reason: error.to_string(),
                 })?,
         };
-        let options = match &settings.access.ca {
+        let options = match &access.ca {
             Some(ca) => options.add_root_certificates(ca.clone()),
             None => options,
         };
         // An `INFO` comes before TLS, so anyone between can write it: it neither switches TLS off nor names other servers.
-        let is_encrypted = settings
-            .access
-            .urls
-            .iter()
-            .any(|url| url.starts_with("tls:"));
+        let is_encrypted = access.urls.iter().any(|url| url.starts_with("tls:"));
         let options = options
             .require_tls(is_encrypted)
             .ignore_discovered_servers()
-            .name(format!("spotter {}", settings.fleet))
+            .name(format!("spotter {}", self.fleet))
             .connection_timeout(CONNECT_LIMIT)
             .request_timeout(Some(REQUEST_LIMIT))
             .ping_interval(PING_PERIOD)
@@ -200,7 +177,7 @@ impl FleetStore {
                 connectivity.send_modify(|connectivity| connectivity.note(event));
                 std::future::ready(())
             });
-        let client = options.connect(&settings.access.urls[..]).await;
+        let client = options.connect(&access.urls[..]).await;
         client.map_err(|error| self.not_connected(error))
     }
 
@@ -236,7 +213,7 @@ impl FleetStore {
     }
 
     fn url(&self) -> String {
-        self.settings.access.urls.join(",")
+        self.access.urls.join(",")
     }
 
     /// The newest list; `None` before the first one. Makes no bucket.
@@ -254,11 +231,6 @@ impl FleetStore {
 
     /// Writes a list if the newest one is still `before`. Returns its revision.
     pub async fn put_list(&self, text: &str, before: Option<u64>) -> Result<u64, StoreError> {
-        let most = self.client().await?.server_info().max_payload;
-        if text.len() > most {
-            let bytes = text.len();
-            return Err(StoreError::TooLarge { bytes, most });
-        }
         let list = self.made(&LIST).await?;
         let written = swap(&list, LIST_KEY, text.into(), before).await;
         let written = written.map_err(|error| self.failed("writing the list of cameras", error))?;
@@ -399,18 +371,12 @@ async fn swap(
     key: &str,
     value: Vec<u8>,
     expected: Option<u64>,
-) -> Result<Option<u64>, Box<dyn Error + Send + Sync>> {
-    let Some(expected) = expected else {
-        return match bucket.create(key, value.into()).await {
-            Ok(revision) => Ok(Some(revision)),
-            Err(error) if error.kind() == kv::CreateErrorKind::AlreadyExists => Ok(None),
-            Err(error) => Err(error.into()),
-        };
-    };
-    match bucket.update(key, value.into(), expected).await {
+) -> Result<Option<u64>, kv::UpdateError> {
+    let written = bucket.update(key, value.into(), expected.unwrap_or(0));
+    match written.await {
         Ok(revision) => Ok(Some(revision)),
         Err(error) if error.kind() == kv::UpdateErrorKind::WrongLastRevision => Ok(None),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 

@@ -26,46 +26,32 @@ pub struct NodeSummary {
     pub heartbeat: Heartbeat,
     /// What its cameras ask for, by the list.
     pub work_hz: f64,
-    /// Cameras that it owns.
-    pub cameras: usize,
     pub is_living: bool,
 }
 
 impl FleetState {
     pub fn view(&self, now: Mono) -> FleetSummary {
-        let owned = self.owners.iter().filter_map(|(camera, ownership)| {
-            let owner = ownership.owner.clone()?;
-            Some((camera.clone(), owner))
-        });
-        let owners: BTreeMap<CameraId, NodeId> = owned.collect();
+        let owners = self.owned_cameras();
         let is_unowned = |camera: &&CameraId| {
             let owner = owners.get(*camera);
             owner.is_none_or(|owner| !self.is_living(owner, now))
         };
-        let unowned = self.cameras.keys().filter(is_unowned).cloned().collect();
-        let nodes = self.nodes.iter();
-        let nodes = nodes.map(|(node, seen)| self.node_summary(node, &seen.heartbeat, now));
+        let nodes = self.nodes.iter().map(|(node, seen)| {
+            let owned = owners.iter().filter(|(_, owner)| *owner == node);
+            let listed = owned.filter_map(|(camera, _)| self.cameras.get(camera));
+            NodeSummary {
+                node: node.clone(),
+                heartbeat: seen.heartbeat.clone(),
+                // The sum of nothing is -0.0.
+                work_hz: listed.fold(0.0, |sum, need| sum + need.work_hz),
+                is_living: self.is_living(node, now),
+            }
+        });
         FleetSummary {
             nodes: nodes.collect(),
             missing_hz: self.assignment(now).missing_hz,
-            unowned,
+            unowned: self.cameras.keys().filter(is_unowned).cloned().collect(),
             owners,
-        }
-    }
-
-    fn node_summary(&self, node: &NodeId, heartbeat: &Heartbeat, now: Mono) -> NodeSummary {
-        let owners = self.owners.iter();
-        let owned = owners.filter(|(_, ownership)| ownership.owner.as_ref() == Some(node));
-        let listed = owned
-            .clone()
-            .filter_map(|(camera, _)| self.cameras.get(camera));
-        NodeSummary {
-            node: node.clone(),
-            heartbeat: heartbeat.clone(),
-            // The sum of nothing is -0.0.
-            work_hz: listed.fold(0.0, |sum, need| sum + need.work_hz),
-            cameras: owned.count(),
-            is_living: self.is_living(node, now),
         }
     }
 }

@@ -14,7 +14,7 @@ use spotter_core::{CameraId, NodeId};
 
 use crate::{
     assignment::CameraNeed,
-    store::{FleetStore, StoreSettings},
+    store::{FleetStore, StoreError},
 };
 
 /// The longest time that a test waits for one result.
@@ -24,16 +24,18 @@ pub fn node(name: &str) -> NodeId {
     NodeId::new(name).unwrap()
 }
 
-/// Cameras `c0`, `c1`, … that ask for one look a second.
+/// `c0`, `c1`, …
+pub fn camera(n: usize) -> CameraId {
+    CameraId::new(&format!("c{n}")).unwrap()
+}
+
+/// Cameras that ask for one look a second.
 pub fn listed(cameras: usize) -> BTreeMap<CameraId, CameraNeed> {
-    let camera = |n| {
-        let need = CameraNeed {
-            work_hz: 1.0,
-            ..CameraNeed::default()
-        };
-        (CameraId::new(&format!("c{n}")).unwrap(), need)
+    let need = CameraNeed {
+        work_hz: 1.0,
+        ..CameraNeed::default()
     };
-    (0..cameras).map(camera).collect()
+    (0..cameras).map(|n| (camera(n), need.clone())).collect()
 }
 
 /// What a server counts since its start.
@@ -93,19 +95,20 @@ impl NatsServer {
         (0..servers).map(start).collect()
     }
 
-    fn start_in(folder: tempfile::TempDir, arguments: &[&str]) -> Self {
+    pub(crate) fn start_in(folder: tempfile::TempDir, arguments: &[&str]) -> Self {
         let listeners = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
         let [port, monitor] = listeners.map(|listener| listener.local_addr().unwrap().port());
+        let arguments: Vec<String> = arguments.iter().map(|text| (*text).to_owned()).collect();
         Self {
-            child: Self::spawn([port, monitor], folder.path(), arguments),
+            child: Self::spawn([port, monitor], folder.path(), &arguments),
             port,
             monitor,
             folder,
-            arguments: arguments.iter().map(|text| (*text).to_owned()).collect(),
+            arguments,
         }
     }
 
-    fn spawn(ports: [u16; 2], folder: &Path, more: &[&str]) -> Child {
+    fn spawn(ports: [u16; 2], folder: &Path, more: &[String]) -> Child {
         let [port, monitor] = ports;
         let program = ["/usr/sbin/nats-server", "/usr/local/sbin/nats-server"];
         let program = program.into_iter().find(|path| Path::new(path).exists());
@@ -134,21 +137,10 @@ impl NatsServer {
         self.child.wait().unwrap();
     }
 
-    /// Starts again with other arguments.
-    pub fn begin(&mut self, arguments: &[&str]) {
-        self.child = Self::spawn([self.port, self.monitor], self.folder.path(), arguments);
-    }
-
     /// Starts again as it started first.
-    pub fn begin_again(&mut self) {
-        let arguments = self.arguments.clone();
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        self.begin(&arguments);
-    }
-
-    pub fn restart(&mut self) {
-        self.end();
-        self.begin_again();
+    pub fn begin(&mut self) {
+        let ports = [self.port, self.monitor];
+        self.child = Self::spawn(ports, self.folder.path(), &self.arguments);
     }
 
     /// `None` while it does not run or answer.
@@ -172,30 +164,28 @@ impl NatsServer {
         self.port
     }
 
-    pub fn settings(&self) -> StoreSettings {
-        StoreSettings {
-            fleet: node("hall"),
-            access: NatsAccess {
-                urls: vec![format!("nats://127.0.0.1:{}", self.port)],
-                login: NatsLogin::None,
-                ca: None,
-                replicas: 1,
-            },
+    pub fn access(&self) -> NatsAccess {
+        NatsAccess {
+            urls: vec![format!("nats://127.0.0.1:{}", self.port)],
+            login: NatsLogin::None,
+            ca: None,
+            replicas: 1,
         }
     }
 
     /// With a user of the configuration file; the password is the name.
-    pub fn settings_of(&self, user: &str) -> StoreSettings {
-        let mut settings = self.settings();
-        settings.access.login = NatsLogin::Password {
+    pub async fn connect_as(&self, user: &str) -> Result<FleetStore, StoreError> {
+        let login = NatsLogin::Password {
             user: user.to_owned(),
             password: Secret::new(user.to_owned()),
         };
-        settings
+        let access = self.access();
+        FleetStore::connect(node("hall"), NatsAccess { login, ..access }).await
     }
 
     pub async fn connect(&self) -> FleetStore {
-        FleetStore::connect(self.settings()).await.unwrap()
+        let store = FleetStore::connect(node("hall"), self.access()).await;
+        store.unwrap()
     }
 }
 

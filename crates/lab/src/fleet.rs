@@ -259,7 +259,7 @@ impl FleetBench {
             | FleetFault::OneServerDown
             | FleetFault::NoQuorum => {
                 for number in &fault.servers {
-                    self.nats[*number].begin_again();
+                    self.nats[*number].begin();
                 }
             }
             FleetFault::BrokerRestart => {

@@ -8,7 +8,7 @@ use spotter_config::{
     store_urls,
 };
 use spotter_core::CameraId;
-use spotter_fleet::store::{FleetStore, StoreSettings};
+use spotter_fleet::store::FleetStore;
 
 use crate::cli::{
     args::{FleetApplyArgs, FleetStoreArgs},
@@ -97,16 +97,13 @@ pub async fn connect(args: &FleetStoreArgs) -> anyhow::Result<FleetStore> {
         }
         (None, None) => NatsLogin::None,
     };
-    let store = FleetStore::connect(StoreSettings {
-        fleet: args.fleet.clone(),
-        access: NatsAccess {
-            urls: store_urls(&args.nats).map_err(|wrong| anyhow!("--nats {wrong}"))?,
-            login,
-            ca: args.ca.clone(),
-            replicas: args.replicas.into(),
-        },
-    });
-    Ok(store.await?)
+    let access = NatsAccess {
+        urls: store_urls(&args.nats).map_err(|wrong| anyhow!("--nats {wrong}"))?,
+        login,
+        ca: args.ca.clone(),
+        replicas: args.replicas.into(),
+    };
+    Ok(FleetStore::connect(args.fleet.clone(), access).await?)
 }
 
 /// From one list to another, camera by camera, each with its sign; a change of `[defaults]` is one of each camera that uses them.

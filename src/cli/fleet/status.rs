@@ -261,14 +261,8 @@ impl NamedTopics {
 
     /// False for a fleet's name, and when all topics were cleared: the node was removed.
     fn is_node(&self) -> bool {
-        let Self {
-            online,
-            info,
-            config,
-            stats,
-            ..
-        } = self;
-        online.is_some() || info.is_some() || config.is_some() || stats.is_some()
+        let has_status = self.online.is_some() || self.stats.is_some();
+        has_status || self.info.is_some() || self.config.is_some()
     }
 
     fn node(&self, id: &NodeId, cameras: Vec<FleetCamera>, has_listened: bool) -> FleetNode {
@@ -352,11 +346,9 @@ impl NamedTopics {
     fn fleet(&self, id: &NodeId, nodes: &[FleetNode]) -> SharedFleet {
         let mut problems = Vec::new();
         let mut add = |kind, text| problems.push(Problem { kind, text });
-        let state = |id: &NodeId| {
-            let node = nodes.iter().find(|node| node.node == *id);
-            node.map(|node| node.state)
-        };
-        if state(id).is_some() {
+        let states = nodes.iter().map(|node| (&node.node, node.state));
+        let states: BTreeMap<&NodeId, NodeState> = states.collect();
+        if states.contains_key(id) {
             let text = "a node has the name of this fleet; give one of them another name";
             add("name_of_node", text.into());
         }
@@ -365,7 +357,7 @@ impl NamedTopics {
                 add("no_owner", format!("camera {camera}: no box has it"));
                 continue;
             };
-            let state = state(node).unwrap_or(NodeState::Unknown);
+            let state = states.get(node).copied().unwrap_or(NodeState::Unknown);
             if state != NodeState::Online {
                 let text = format!("camera {camera}: its box {node} is {}", state.word());
                 add("owner_down", text);

@@ -2,32 +2,25 @@ use proptest::prelude::*;
 use spotter_core::testing::cases;
 
 use super::*;
-
-fn camera(n: usize) -> CameraId {
-    CameraId::new(&format!("c{n}")).unwrap()
-}
+use crate::{
+    entries::CAPACITY_HZ_RANGE,
+    testing::{self, camera, listed},
+};
 
 fn node(n: usize) -> NodeId {
-    NodeId::new(&format!("n{n}")).unwrap()
+    testing::node(&format!("n{n}"))
 }
 
-fn need(work_hz: f64) -> CameraNeed {
-    CameraNeed {
-        work_hz,
-        ..CameraNeed::default()
-    }
-}
-
-fn offer(capacity_hz: f64) -> NodeOffer {
-    NodeOffer {
+fn offer(capacity_hz: f64) -> Heartbeat {
+    Heartbeat {
         capacity_hz,
-        ..NodeOffer::default()
+        ..Heartbeat::default()
     }
 }
 
 fn view(cameras: usize, nodes: usize) -> AssignmentInputs {
     AssignmentInputs {
-        cameras: (0..cameras).map(|n| (camera(n), need(1.0))).collect(),
+        cameras: listed(cameras),
         nodes: (0..nodes).map(|n| (node(n), offer(60.0))).collect(),
         owners: BTreeMap::new(),
     }
@@ -87,17 +80,12 @@ fn labels_and_refusals_restrict_nodes() {
     let mut view = view(3, 3);
     view.cameras.get_mut(&camera(0)).unwrap().label = Some("hall".into());
     view.cameras.get_mut(&camera(1)).unwrap().label = Some("yard".into());
-    view.nodes
-        .get_mut(&node(2))
-        .unwrap()
-        .labels
-        .insert("hall".into());
-    for n in 0..2 {
-        view.nodes
-            .get_mut(&node(n))
-            .unwrap()
-            .refused
-            .insert(camera(2));
+    for (n, offer) in view.nodes.values_mut().enumerate() {
+        if n == 2 {
+            offer.labels.insert("hall".into());
+        } else {
+            offer.refused.insert(camera(2), "no login".into());
+        }
     }
     let assignment = view.assign();
     let of_two = [camera(0), camera(2)].map(|camera| (camera, node(2)));
@@ -108,7 +96,7 @@ fn labels_and_refusals_restrict_nodes() {
 prop_compose! {
     fn views()(
         works in prop::collection::vec((0.1..20.0f64, 0..4u8, 0..3u8), 0..60),
-        capacities in prop::collection::vec((1.0..200.0f64, 0..4u8), 1..8),
+        capacities in prop::collection::vec((prop_oneof![1.0..200.0f64, CAPACITY_HZ_RANGE], 0..4u8), 1..8),
         owners in prop::collection::vec(0..12usize, 60),
     ) -> AssignmentInputs {
         let label = |n: u8| (n > 1).then(|| format!("l{n}"));
@@ -117,7 +105,7 @@ prop_compose! {
                 (camera(n), CameraNeed { work_hz, label: label(in_room), priority })
             }).collect(),
             nodes: capacities.iter().enumerate().map(|(n, &(capacity_hz, room))| {
-                (node(n), NodeOffer { labels: label(room).into_iter().collect(), ..offer(capacity_hz) })
+                (node(n), Heartbeat { labels: label(room).into_iter().collect(), ..offer(capacity_hz) })
             }).collect(),
             owners: owners.iter().enumerate().map(|(n, &of)| (camera(n), node(of))).collect(),
         }
@@ -130,6 +118,7 @@ proptest! {
     #[test]
     fn assignment_is_allowed_complete_and_stable(mut view in views()) {
         let assignment = view.assign();
+        prop_assert!(assignment.missing_hz.is_finite());
         for (camera, node) in &assignment.owners {
             prop_assert!(view.may_have(node, camera, &view.cameras[camera]));
         }

@@ -179,7 +179,7 @@ impl FleetStore {
         }
         let context = self.context().await?;
         let name = self.bucket_name(settings);
-        let stream = settings.stream(&name, self.settings.access.replicas);
+        let stream = settings.stream(&name, self.access.replicas);
         let made = context.create_stream(stream).await;
         made.map_err(|error| match error.kind() {
             CreateStreamErrorKind::JetStreamUnavailable => {
@@ -192,6 +192,6 @@ impl FleetStore {
     }
 
     fn bucket_name(&self, settings: &BucketSettings) -> String {
-        format!("spotter-{}-{}", self.settings.fleet, settings.name)
+        format!("spotter-{}-{}", self.fleet, settings.name)
     }
 }

@@ -1,210 +1,118 @@
-//! Servers and proxies that write the `INFO` before TLS: the login is never sent unencrypted.
+//! Servers and proxies that write the `INFO` before TLS: the login is never sent unencrypted, nor to a server that they name.
 //!
 //! Faults: F13.
 
-use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
-};
-
-use serde_json::{Value, json};
+use serde_json::json;
 use spotter_config::Secret;
 use spotter_scripted::tls::certificates;
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
-    net::{TcpListener, TcpStream},
-    select,
-    sync::watch,
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
     time::timeout,
 };
 
 use super::*;
-use crate::testing::{NatsServer, PATIENCE};
+use crate::testing::{NatsServer, PATIENCE, node};
 
 const PASSWORD: &str = "canary";
 
-/// What clients have sent to a listener.
-#[derive(Clone, Default)]
-struct Received {
-    connections: Arc<AtomicUsize>,
-    bytes: Arc<Mutex<Vec<u8>>>,
+/// A server without TLS whose `INFO` names another one. It accepts each login and then ends the connection.
+struct PlainServer {
+    port: u16,
+    /// What each connection has sent.
+    received: watch::Receiver<Vec<String>>,
 }
 
-impl Received {
-    fn connections(&self) -> usize {
-        self.connections.load(Ordering::Relaxed)
-    }
-
-    fn begin(&self) {
-        self.connections.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn add(&self, bytes: &[u8]) {
-        self.bytes.lock().unwrap().extend(bytes);
-    }
-
-    fn assert_encrypted(&self) {
-        let bytes = self.bytes.lock().unwrap();
-        let text = String::from_utf8_lossy(&bytes);
-        let is_plain = text.contains("CONNECT") || text.contains(PASSWORD);
-        assert!(!is_plain, "in plain text");
-    }
-
-    async fn until_connections(&self, count: usize) {
-        let waiting = async {
-            while self.connections() < count {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
-        };
-        timeout(PATIENCE, waiting).await.unwrap();
-    }
-}
-
-async fn listen() -> (TcpListener, u16) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    (listener, port)
-}
-
-fn info_line(info: &Value) -> String {
-    format!("INFO {info}\r\n")
-}
-
-/// Offers no TLS and keeps what it gets.
-async fn plain_server(listener: TcpListener, received: Received) {
-    loop {
-        let (mut client, _) = listener.accept().await.unwrap();
-        received.begin();
-        let received = received.clone();
+impl PlainServer {
+    async fn start(other_port: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (sender, received) = watch::channel(Vec::new());
+        let info = json!({"server_id": "x", "server_name": "x", "version": "2.10.0", "go": "", "proto": 1, "host": "127.0.0.1",
+            "port": port, "headers": true, "max_payload": 1_048_576, "client_id": 1, "tls_required": false,
+            "connect_urls": [format!("127.0.0.1:{other_port}")]});
         tokio::spawn(async move {
-            let info = json!({"server_id": "x", "server_name": "x", "version": "2.10.0", "go": "", "proto": 1,
-                "host": "127.0.0.1", "port": 4222, "headers": true, "max_payload": 1_048_576, "client_id": 1});
-            client.write_all(info_line(&info).as_bytes()).await.unwrap();
-            let mut buffer = [0; 4096];
-            while let Ok(count @ 1..) = client.read(&mut buffer).await {
-                received.add(&buffer[..count]);
+            loop {
+                let (mut client, _) = listener.accept().await.unwrap();
+                let info = format!("INFO {info}\r\n");
+                client.write_all(info.as_bytes()).await.unwrap();
+                let (mut text, mut buffer) = (String::new(), [0; 4096]);
+                // To the end of a login, or the first record of TLS.
+                while !text.contains("PING") && !text.starts_with('\u{16}') {
+                    match client.read(&mut buffer).await {
+                        Ok(count @ 1..) => text += &String::from_utf8_lossy(&buffer[..count]),
+                        _ => break,
+                    }
+                }
+                _ = client.write_all(b"PONG\r\n").await;
+                sender.send_modify(|all| all.push(text));
             }
         });
+        Self { port, received }
+    }
+
+    async fn until_connections(&mut self, count: usize) {
+        let connected = self.received.wait_for(|all| all.len() >= count);
+        timeout(PATIENCE, connected).await.unwrap().unwrap();
     }
 }
 
-/// Passes a client on to the server with another `INFO`, until it is cut off.
-async fn pass_on(
-    mut client: TcpStream,
-    server: u16,
-    other: u16,
-    mut cut: watch::Receiver<bool>,
-    received: Received,
-) {
-    let server = TcpStream::connect(("127.0.0.1", server)).await.unwrap();
-    let (from_server, mut to_server) = server.into_split();
-    let mut from_server = BufReader::new(from_server);
-    let mut line = String::new();
-    from_server.read_line(&mut line).await.unwrap();
-    let mut info: Value = serde_json::from_str(line.strip_prefix("INFO ").unwrap()).unwrap();
-    info["connect_urls"] = json!([format!("127.0.0.1:{other}")]);
-    info["tls_required"] = json!(false);
-    info["tls_available"] = json!(false);
-    if client.write_all(info_line(&info).as_bytes()).await.is_err() {
-        return;
-    }
-    let (mut down, mut up) = ([0; 4096], [0; 4096]);
-    loop {
-        select! {
-            () = async { drop(cut.wait_for(|is_cut| *is_cut).await) } => return,
-            count = client.read(&mut up) => match count {
-                Ok(count @ 1..) => {
-                    received.add(&up[..count]);
-                    to_server.write_all(&up[..count]).await.unwrap();
-                }
-                _ => return,
-            },
-            count = from_server.read(&mut down) => match count {
-                Ok(count @ 1..) => client.write_all(&down[..count]).await.unwrap(),
-                _ => return,
-            },
-        }
-    }
-}
-
-fn with_password(url: String, ca: Option<PathBuf>) -> StoreSettings {
-    StoreSettings {
-        fleet: NodeId::new("hall").unwrap(),
-        access: NatsAccess {
-            urls: vec![url],
-            login: NatsLogin::Password {
-                user: "node".into(),
-                password: Secret::new(PASSWORD.to_owned()),
-            },
-            ca,
-            replicas: 1,
+async fn connect(urls: &[String], ca: Option<PathBuf>) -> Result<FleetStore, StoreError> {
+    let access = NatsAccess {
+        urls: urls.to_vec(),
+        login: NatsLogin::Password {
+            user: "node".into(),
+            password: Secret::new(PASSWORD.to_owned()),
         },
-    }
+        ca,
+        replicas: 1,
+    };
+    let connected = FleetStore::connect(node("hall"), access);
+    timeout(PATIENCE, connected).await.unwrap()
 }
 
 #[tokio::test]
-async fn info_that_names_another_server_gets_no_login() {
-    let folder = tempfile::tempdir().unwrap();
-    certificates(folder.path());
-    let file = |name: &str| folder.path().join(name);
-    let server = NatsServer::start_with(&format!(
-        "tls {{ cert_file: {:?}, key_file: {:?} }}\nauthorization {{ user: node, password: {PASSWORD} }}\n",
-        file("server.pem"),
-        file("server.key"),
-    ));
-    let (other_listener, other_port) = listen().await;
-    let other = Received::default();
-    let other_task = tokio::spawn(plain_server(other_listener, other.clone()));
-    let (listener, port) = listen().await;
-    let (proxied, server_port) = (Received::default(), server.port());
-    let (cut, is_cut) = watch::channel(false);
-    let of_proxy = proxied.clone();
-    let proxy = tokio::spawn(async move {
-        loop {
-            let (client, _) = listener.accept().await.unwrap();
-            of_proxy.begin();
-            let kept = of_proxy.clone();
-            let is_cut = is_cut.clone();
-            tokio::spawn(pass_on(client, server_port, other_port, is_cut, kept));
-        }
-    });
-    let settings = with_password(format!("tls://localhost:{port}"), Some(file("ca.pem")));
-    let store = FleetStore::connect(settings).await.unwrap();
-    assert_eq!(proxied.connections(), 1);
-    // From here on, the proxy ends each connection: the client looks for another server.
-    cut.send_replace(true);
-    proxied.until_connections(5).await;
-    assert_eq!(other.connections(), 0);
-    proxied.assert_encrypted();
-    other.assert_encrypted();
-    drop(store);
-    proxy.abort();
-    other_task.abort();
+async fn server_that_info_names_gets_no_connection() {
+    let other = PlainServer::start(1).await;
+    let mut server = PlainServer::start(other.port).await;
+    let url = format!("nats://127.0.0.1:{}", server.port);
+    let _store = connect(&[url], None).await.unwrap();
+    // The client looks for another server each time.
+    server.until_connections(5).await;
+    assert_eq!(other.received.borrow().len(), 0);
 }
 
 #[tokio::test]
 async fn server_without_tls_gets_no_login_of_a_tls_url() {
-    let (listener, port) = listen().await;
-    let received = Received::default();
-    let server = tokio::spawn(plain_server(listener, received.clone()));
-    let settings = with_password(format!("tls://localhost:{port}"), None);
+    let mut server = PlainServer::start(1).await;
+    let encrypted = format!("tls://localhost:{}", server.port);
     // Also when another server of the list is unencrypted, which a configuration file does not allow.
-    let mut mixed = settings.clone();
-    mixed.access.urls = vec![
-        "tls://localhost:1".into(),
-        format!("nats://127.0.0.1:{port}"),
-    ];
-    for settings in [settings, mixed] {
-        let before = received.connections();
-        let connecting = timeout(PATIENCE, FleetStore::connect(settings));
-        let connecting = tokio::spawn(async { connecting.await.is_ok_and(|store| store.is_ok()) });
-        received.until_connections(before + 1).await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        connecting.abort();
-        received.assert_encrypted();
+    let plain = format!("nats://127.0.0.1:{}", server.port);
+    for urls in [vec![encrypted], vec!["tls://localhost:1".into(), plain]] {
+        let before = server.received.borrow().len();
+        assert!(connect(&urls, None).await.is_err());
+        server.until_connections(before + 1).await;
     }
-    server.abort();
+    let received = server.received.borrow();
+    let is_plain = |text: &String| text.contains("CONNECT") || text.contains(PASSWORD);
+    assert!(!received.iter().any(is_plain), "in plain text");
+}
+
+#[tokio::test]
+async fn server_with_a_certificate_of_the_authority_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    certificates(folder.path());
+    let [ca, certificate, key] =
+        ["ca.pem", "server.pem", "server.key"].map(|name| folder.path().join(name));
+    let server = NatsServer::start_with(&format!(
+        "tls {{ cert_file: {certificate:?}, key_file: {key:?} }}\nauthorization {{ user: node, password: {PASSWORD} }}\n"
+    ));
+    let urls = [format!("tls://localhost:{}", server.port())];
+    let store = connect(&urls, Some(ca)).await;
+    assert_eq!(store.unwrap().list().await.unwrap(), None);
+    let unknown = connect(&urls, None).await;
+    assert!(matches!(
+        unknown.err(),
+        Some(StoreError::Unreachable { .. })
+    ));
 }

@@ -21,7 +21,7 @@ use spotter_core::{
 use spotter_fleet::{
     member::{Member, MemberCommand, MemberEvent, MemberSettings},
     rights::PublishRights,
-    store::{FleetStore, StoreSettings},
+    store::FleetStore,
     testing::listed,
 };
 use spotter_mqtt::{Identity, Publisher, Update};
@@ -122,15 +122,13 @@ pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
 
 fn store(args: &FleetBoxArgs) -> anyhow::Result<FleetStore> {
     let url = |port: &u16| format!("nats://127.0.0.1:{port}");
-    Ok(FleetStore::new(StoreSettings {
-        fleet: NodeId::new(FLEET)?,
-        access: NatsAccess {
-            urls: args.nats.iter().map(url).collect(),
-            login: NatsLogin::None,
-            ca: None,
-            replicas: args.nats.len(),
-        },
-    }))
+    let access = NatsAccess {
+        urls: args.nats.iter().map(url).collect(),
+        login: NatsLogin::None,
+        ca: None,
+        replicas: args.nats.len(),
+    };
+    Ok(FleetStore::new(NodeId::new(FLEET)?, access))
 }
 
 fn mqtt(port: u16) -> MqttConfig {
