@@ -1,4 +1,4 @@
-//! The sources of secrets; no message and no debug output contains a secret.
+//! The sources of secrets. No debug output contains one; `mistakes.txt` has the messages, none of which does.
 
 use super::*;
 
@@ -21,10 +21,10 @@ fn camera_password(config: &Config) -> Option<&str> {
 
 #[test]
 fn plain_text_is_accepted_where_the_file_allows_it() {
-    let file = with_password("\"canary\"");
-    let file = format!("allow_plain_secrets = true\n{file}");
-    let loaded = loaded(&file);
-    assert_eq!(camera_password(&loaded.config), Some("canary"));
+    let file = with_password(&format!("\"{CANARY}\""));
+    let loaded = loaded(&format!("allow_plain_secrets = true\n{file}"));
+    assert_eq!(camera_password(&loaded.config), Some(CANARY));
+    assert!(!format!("{loaded:?}").contains(CANARY));
     assert!(loaded.warnings[0].text.starts_with("plain text: everyone"));
 }
 
@@ -68,35 +68,4 @@ fn a_secret_file_that_all_can_read_is_warned_of() {
     let expected = format!("{shown} is readable by all (mode 0644); run `chmod 600 {shown}`");
     let texts = texts(&format!("{{ file = {path:?} }}"), &environment(&[]));
     assert_eq!(texts, [expected]);
-}
-
-/// A password in many wrong places of the file: no message and no debug output contains it.
-#[test]
-fn no_secret_is_ever_shown() {
-    let files = [
-        with_password(&format!("\"{CANARY}\"")),
-        with_password(CANARY),
-        with_password(&format!("\"{CANARY}")),
-        with_password(&format!("[\"{CANARY}\"]")),
-        with_password(&format!("{{ env = \"{CANARY}\" }}")),
-        with_password(&format!("{{ cred = \"{CANARY}/\" }}")),
-        with_password(&format!("{{ env = [\"{CANARY}\"] }}")),
-        with_password(&format!("{{ plain = \"{CANARY}\" }}")),
-        with_password(&format!("\"{CANARY}\"\npassword = \"{CANARY}\"")),
-        gate("").replace("192.0.2.1", &format!("admin:{CANARY}@192.0.2.1")),
-        gate("").replace("192.0.2.1", &format!("admin:1#{CANARY}@192.0.2.1")),
-        gate("").replace("//broker", &format!("//me:{CANARY}@broker")),
-        "allow_plain_secrets = true\n".to_owned() + &with_password(&format!("\"{CANARY}\"")),
-        gate(&format!("tls = {{ fingerprint = \"{CANARY}\" }}")),
-    ];
-    for file in files {
-        for purpose in [ReadPurpose::Run, ReadPurpose::Check] {
-            let result = read(file.as_bytes(), purpose, &environment(&[]));
-            let shown = match &result {
-                Ok(loaded) => format!("{loaded:?}"),
-                Err(problems) => format!("{problems} {problems:?}"),
-            };
-            assert!(!shown.contains(CANARY), "{file}\n{shown}");
-        }
-    }
 }
