@@ -118,7 +118,7 @@ impl LoggedEvent {
     pub fn time_left(&self, max_age: Duration, wall: WallTime) -> Duration {
         let at_ms = self.over_ms.unwrap_or(self.last_seen_ms);
         // The machine's clock may have been set back: then it is new.
-        let age_ms = u64::try_from(wall.unix_millis() - at_ms).unwrap_or(0);
+        let age_ms = u64::try_from(wall.unix_millis().saturating_sub(at_ms)).unwrap_or(0);
         max_age.saturating_sub(Duration::from_millis(age_ms))
     }
 }
