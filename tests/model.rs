@@ -317,13 +317,6 @@ fn calibration_decides_which_layers_are_in_int8() {
     let expected = "int8: 1 of 28 large layers stay in f32, because their error on 2 pictures is above 4 %: \
                     vision.blocks.0.attn.qkv (100.";
     assert!(kept.stderr.contains(expected), "{kept:#?}");
-
-    let of_others = measured.replacen("weights_sha256 = \"", "weights_sha256 = \"0", 1);
-    fs::write(&path, of_others).expect("written");
-    let without = machine.run(&compare, &[]).expect(DONE);
-    let expected = "calibration.toml: it was made with other weights";
-    assert!(without.stderr.contains(expected), "{without:#?}");
-    assert_eq!(without.stdout, before.stdout);
 }
 
 /// A file of a Moondream 3 with small random weights.

@@ -186,11 +186,3 @@ pub(super) fn any_weather(rng: &mut Pcg32) -> Weather {
         _ => Weather::Fog,
     }
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn each_line_of_the_routes_is_understood() {
-        assert_eq!(super::ROUTES.len(), 16);
-    }
-}

@@ -155,7 +155,9 @@ mod tests {
             frame
         });
         let back = through_h264(encoding, frames).expect("x264 and libav");
-        for (picture, moment) in back.zip(&moments) {
+        let back: Vec<_> = back.collect();
+        assert_eq!(back.len(), moments.len());
+        for (picture, moment) in back.into_iter().zip(&moments) {
             assert_eq!(read(&picture.expect("a picture")), Some(*moment));
         }
     }

@@ -123,23 +123,6 @@ fn a_nearer_thing_covers_a_farther_one() {
 }
 
 #[test]
-fn depth_decides_and_not_the_order_of_the_list() {
-    let seen = |objects: [SceneObject; 2]| truth(&with(objects.to_vec())).seen;
-    let (car, bus) = (
-        object(Class::Car, 300.0, 250.0),
-        object(Class::Bus, 560.0, 290.0),
-    );
-    assert_eq!(seen([car, bus]), seen([bus, car]));
-    let (front, back) = (
-        object(Class::Car, 300.0, 330.0),
-        object(Class::Bus, 300.0, 260.0),
-    );
-    let seen = seen([front, back]);
-    let car = seen.iter().find(|seen| seen.class == Class::Car);
-    assert_eq!(car.map(|car| car.visible), Some(1.0));
-}
-
-#[test]
 fn leaving_or_tiny_things_are_ignored_and_then_absent() {
     let visibility = |x| {
         let truth = truth(&with(vec![object(Class::Bus, x, 300.0)]));
