@@ -355,14 +355,13 @@ async fn camera_that_answers_at_once_is_not_flooded() {
 // Faults: O12.
 #[tokio::test]
 async fn camera_that_does_not_serve_is_lost_until_it_does() {
-    let cases: [(fn(&mut OnvifScript), &str); 2] = [
-        (
-            |script| script.max_subscriptions = 0,
-            "MaximumNumberOfSubscriptions",
-        ),
-        (|script| script.has_events = false, "has no event service"),
-    ];
-    for (fault, reason) in cases {
+    type Fault = fn(&mut OnvifScript);
+    let full: Fault = |script| script.max_subscriptions = 0;
+    let without_events: Fault = |script| script.has_events = false;
+    for (fault, reason) in [
+        (full, "MaximumNumberOfSubscriptions"),
+        (without_events, "has no event service"),
+    ] {
         let scripted = ScriptedOnvifCamera::start(OnvifScript::default());
         scripted.set(fault);
         let mut watched = Watched::start(camera(&scripted), quick());

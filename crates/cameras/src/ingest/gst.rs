@@ -47,7 +47,7 @@ pub use picture::picture_on_device;
 pub(super) use sources::file_pipeline;
 
 #[cfg(test)]
-pub(super) use decoder::{Codec, DecoderCandidates, DecoderChain};
+pub(super) use decoder::DecoderChain;
 
 /// More than a pipeline and its relay need, because others may start at the same time.
 const SPARE_DESCRIPTORS: usize = 64;
@@ -77,8 +77,8 @@ impl GstOpener {
 
     /// With the decoders of a test.
     #[cfg(test)]
-    pub fn with_decoders(camera: CameraConfig, candidates: DecoderCandidates) -> Self {
-        Self::build(camera, None, Decoders::of(candidates))
+    pub fn with_decoders(camera: CameraConfig, chains: &'static [DecoderChain]) -> Self {
+        Self::build(camera, None, Decoders::of(chains))
     }
 
     /// True when the sender may report its clock.

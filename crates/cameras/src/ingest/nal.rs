@@ -180,21 +180,16 @@ mod tests {
         framed.collect::<Vec<_>>().concat()
     }
 
-    const LAYOUTS: [NalLayout; 4] = {
-        const fn of(codec: NalCodec, framing: NalFraming) -> NalLayout {
-            NalLayout { codec, framing }
-        }
-        [
-            of(NalCodec::H264, NalFraming::StartCodes),
-            of(NalCodec::H264, NalFraming::Lengths),
-            of(NalCodec::H265, NalFraming::StartCodes),
-            of(NalCodec::H265, NalFraming::Lengths),
-        ]
-    };
+    fn layouts() -> impl Iterator<Item = NalLayout> {
+        let framings = [NalFraming::StartCodes, NalFraming::Lengths].into_iter();
+        let layouts =
+            |framing| [NalCodec::H264, NalCodec::H265].map(|codec| NalLayout { codec, framing });
+        framings.flat_map(layouts)
+    }
 
     #[test]
     fn first_slice_says_whether_a_frame_has_its_beginning() {
-        for layout in LAYOUTS {
+        for layout in layouts() {
             for is_first in [true, false] {
                 let mut all = units(layout.codec, is_first);
                 // Slices behind the first one are not asked.
@@ -211,7 +206,7 @@ mod tests {
     proptest! {
         #[test]
         fn random_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            for layout in LAYOUTS {
+            for layout in layouts() {
                 let _ = layout.is_begun(&bytes);
             }
         }

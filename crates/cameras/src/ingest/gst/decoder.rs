@@ -178,9 +178,6 @@ fn name(element: &str) -> &str {
     element.split(' ').next().unwrap_or(element)
 }
 
-/// Chains for a codec in order of preference.
-pub type DecoderCandidates = fn(&Codec) -> &'static [DecoderChain];
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecoderChoice {
     pub chain: DecoderChain,
@@ -190,18 +187,13 @@ pub struct DecoderChoice {
 }
 
 /// The decoders of one camera: which there are, and which of them failed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Decoders {
-    candidates: DecoderCandidates,
+    /// Those of a test, in place of the codec's.
+    chains: Option<&'static [DecoderChain]>,
     /// Not to be chosen before.
     hardware_again: Mutex<Option<Mono>>,
     device_broken: AtomicBool,
-}
-
-impl Default for Decoders {
-    fn default() -> Self {
-        Self::of(|codec| codec.chains)
-    }
 }
 
 /// A pipeline that failed, as far as its decoder is concerned.
@@ -216,11 +208,11 @@ pub struct DecoderStatus {
 }
 
 impl Decoders {
-    pub fn of(candidates: DecoderCandidates) -> Self {
+    #[cfg(test)]
+    pub fn of(chains: &'static [DecoderChain]) -> Self {
         Self {
-            candidates,
-            hardware_again: Mutex::default(),
-            device_broken: AtomicBool::new(false),
+            chains: Some(chains),
+            ..Self::default()
         }
     }
 
@@ -265,7 +257,7 @@ impl Decoders {
     ) -> Option<DecoderChoice> {
         let hardware_failed = lock(&self.hardware_again).is_some_and(|again| now < again);
         let device_broken = self.device_broken.load(Ordering::Relaxed);
-        let chains = (self.candidates)(codec);
+        let chains = self.chains.unwrap_or(codec.chains);
         let usable = |chain: &&DecoderChain| !(hardware_failed && chain.hardware);
         let mut usable = chains.iter().filter(usable);
         let chain = usable.find(|chain| chain.is_complete(&exists))?;

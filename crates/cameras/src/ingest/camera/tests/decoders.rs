@@ -1,20 +1,17 @@
 //! Decoders that fail, give no pictures or are too slow.
 
 use super::*;
-use crate::{
-    ingest::gst::{Codec, DecoderCandidates, DecoderChain},
-    testing,
-};
+use crate::{ingest::gst::DecoderChain, testing};
 
-fn watch(server: &RtspStreet, candidates: DecoderCandidates) -> WatchedCamera {
+fn watch(server: &RtspStreet, chains: &'static [DecoderChain]) -> WatchedCamera {
     let camera = rtsp(server.url(), Transport::Tcp);
-    let opener = GstOpener::with_decoders(camera.clone(), candidates);
+    let opener = GstOpener::with_decoders(camera.clone(), chains);
     WatchedCamera::start_with(opener, &camera)
 }
 
 /// The first decoder fails for the reason `why`; then pictures come from the other.
-async fn falls_back(server: &RtspStreet, candidates: DecoderCandidates, why: &str) {
-    let mut watched = watch(server, candidates);
+async fn falls_back(server: &RtspStreet, chains: &'static [DecoderChain], why: &str) {
+    let mut watched = watch(server, chains);
     let gave_up = |health: &Health| {
         let failure = health.failure.as_ref();
         failure.is_some_and(|it| it.text.contains(why) && it.text.contains("software"))
@@ -27,7 +24,7 @@ async fn falls_back(server: &RtspStreet, candidates: DecoderCandidates, why: &st
 }
 
 /// With a decoder that is too slow, pictures are left out instead of waiting for their turn.
-async fn stays_in_time(server: &RtspStreet, slow: DecoderCandidates) {
+async fn stays_in_time(server: &RtspStreet, slow: &'static [DecoderChain]) {
     let mut watched = watch(server, slow);
     let (mut first, mut shown) = (None, 0);
     // Six seconds of the camera's time, in which it sends sixty frames.
@@ -61,13 +58,10 @@ async fn converter_of_a_decoder_scales_its_pictures() {
         converter: Some("videoscale method=nearest-neighbour ! videoconvert"),
         ..chain("avdec_h264", true)
     };
-    fn converted(_: &Codec) -> &'static [DecoderChain] {
-        &[CONVERTED]
-    }
     let server = street(street_options());
     let mut camera = rtsp(server.url(), Transport::Tcp);
     camera.width = 160;
-    let opener = GstOpener::with_decoders(camera.clone(), converted);
+    let opener = GstOpener::with_decoders(camera.clone(), &[CONVERTED]);
     let mut watched = WatchedCamera::start_with(opener, &camera);
     let frame = watched.frame().await;
     let size = (frame.picture.width(), frame.picture.height());
@@ -83,24 +77,15 @@ async fn failed_decoder_is_replaced_and_slow_decoder_gets_fewer_frames() {
     const FAILS: DecoderChain = chain("identity error-after=3 ! avdec_h264", true);
     // Four frames a second, of ten that come.
     const SLOW: DecoderChain = chain("identity sleep-time=250000 ! avdec_h264", false);
-    fn swallows(_: &Codec) -> &'static [DecoderChain] {
-        &[SWALLOWS, SOFTWARE]
-    }
-    fn fails(_: &Codec) -> &'static [DecoderChain] {
-        &[FAILS, SOFTWARE]
-    }
-    fn slow(_: &Codec) -> &'static [DecoderChain] {
-        &[SLOW]
-    }
     let server = street(StreetOptions {
         fps: 10,
         content: RtspContent::Pictures { kbit_per_s: 500 },
         ..street_options()
     });
     tokio::join!(
-        stays_in_time(&server, slow),
-        falls_back(&server, swallows, "gives no pictures"),
-        falls_back(&server, fails, "failed or"),
+        stays_in_time(&server, &[SLOW]),
+        falls_back(&server, &[SWALLOWS, SOFTWARE], "gives no pictures"),
+        falls_back(&server, &[FAILS, SOFTWARE], "failed or"),
     );
 }
 
