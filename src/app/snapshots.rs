@@ -81,6 +81,9 @@ pub struct FinishedSnapshot {
     jpeg: anyhow::Result<Vec<u8>>,
 }
 
+/// A JPEG, and the track of its event.
+type EventPicture = (TrackId, Arc<[u8]>);
+
 /// All cameras' snapshots. Needs a tokio runtime.
 #[derive(Default)]
 pub struct Snapshots {
@@ -160,10 +163,7 @@ impl Snapshots {
 
     /// The message of a snapshot, and the picture of an event. `None` if the encoding failed, which is logged, or if the prompt was removed
     /// meanwhile.
-    pub fn update(
-        &self,
-        finished: FinishedSnapshot,
-    ) -> Option<(Update, Option<(TrackId, Arc<[u8]>)>)> {
+    pub fn update(&self, finished: FinishedSnapshot) -> Option<(Update, Option<EventPicture>)> {
         let FinishedSnapshot { order, jpeg } = finished;
         let SnapshotOrder {
             camera,
