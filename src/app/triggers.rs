@@ -24,7 +24,7 @@ use super::{
     stage::{Handles, Stage, StageContext, StageFuture},
 };
 use spotter_api::RefusedCall;
-use spotter_config::{CameraConfig, ConfigChange, MqttTrigger, TriggerSource};
+use spotter_config::{CameraChange, CameraConfig, ConfigChange, MqttTrigger, TriggerSource};
 use spotter_core::{CameraId, LookNews, Mono, TriggerId, TriggeredLooks};
 use spotter_events::triggers::{TriggerSet, UnknownTrigger};
 use spotter_mqtt::{Inbound, Update, trigger_signal};
@@ -78,7 +78,10 @@ impl Triggers {
             TriggerSource::Onvif(_) | TriggerSource::Http => None,
         });
         let again = again.collect();
-        for (camera, _) in change.cameras() {
+        // Settings leave triggers as they are, and a look that is under way is not begun again.
+        let others = change.cameras();
+        for (camera, _) in others.filter(|(_, change)| !matches!(change, CameraChange::Settings(_)))
+        {
             self.shown.retain(|(of, _), _| of != camera);
             self.followed.remove(camera);
             self.not_json.retain(|(of, _)| of != camera);

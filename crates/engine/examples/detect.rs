@@ -15,7 +15,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let settings = config::ModelSettings::of(config::ModelSource::Embedded);
     let clock = Arc::new(SystemClock::new());
     let (mut engine, _) = Engine::open(&settings, Vec::new, clock)?;
-    let look = engine.look(Look::still(picture, [Task::Detect { object }])?)?;
+    let look = engine.look(Look::still(picture, [Task::Detect { object }]))?;
     println!("{:#?}", look.into_answers()?[0].body);
     Ok(())
 }

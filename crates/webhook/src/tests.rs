@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use crate::{
-    WebhookState, WebhookStatus, Webhooks,
+    WebhookStatus, Webhooks,
     signature::{PostRequest, signature},
     testing::{SECRET, config, event, id, track},
     timing::WebhookTiming,

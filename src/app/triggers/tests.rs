@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::*;
 use crate::app::testing;
-use spotter_core::{Clock, Look, ManualClock, Outcome, Task};
+use spotter_core::{Clock, Look, ManualClock, Outcome, Share, Task};
 
 const CAMERAS: &str = "node.name = \"edge1\"\nmqtt.url = \"mqtt://127.0.0.1:1\"\n[api]\n\
     [camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n\
@@ -65,6 +65,12 @@ async fn message_triggers_every_camera_that_reads_its_topic() {
     );
     // After a change of a camera, the other stages get its state again.
     let mut changed = cameras.clone();
+    changed[0].prompts[0].min_score = Share::nearest(0.7);
+    triggers.change(&ConfigChange::between(&cameras, &changed));
+    assert!(
+        followed(&mut triggers, 5).is_empty(),
+        "a score starts nothing"
+    );
     changed[0].width = 640;
     triggers.change(&ConfigChange::between(&cameras, &changed));
     let again = switches(&[("gate", TriggeredLooks::All)]);
