@@ -16,6 +16,9 @@ use spotter_config::{BrokerAccess, MqttVersion};
 
 /// Time for the broker to answer a subscription.
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(10);
+/// Messages that wait; beyond this number the socket is not read. More than a fleet has retained: those of the first filters wait until
+/// the last one is subscribed to.
+const WAITING_MAX: usize = 65_536;
 
 /// Why topics cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -39,8 +42,7 @@ impl From<ConnectionEnd> for ReadError {
 
 /// Receives the retained messages of its filters, then those that are published.
 pub struct TopicReader {
-    /// Not bounded: messages arrive while it subscribes to further filters.
-    messages: mpsc::UnboundedReceiver<Result<Inbound, ReadError>>,
+    messages: mpsc::Receiver<Result<Inbound, ReadError>>,
     /// Ends with this value.
     _connection: JoinSet<()>,
     _sender: Box<dyn Sender>,
@@ -64,7 +66,7 @@ impl TopicReader {
             }
             other => other?,
         };
-        let (to, messages) = mpsc::unbounded_channel();
+        let (to, messages) = mpsc::channel(WAITING_MAX);
         let mut connection = JoinSet::new();
         connection.spawn(forward(events, to));
         for filter in filters {
@@ -111,17 +113,13 @@ async fn connect(
 }
 
 /// Drives the connection until it ends or the reader is dropped.
-async fn forward(
-    mut events: Box<dyn Events>,
-    to: mpsc::UnboundedSender<Result<Inbound, ReadError>>,
-) {
+async fn forward(mut events: Box<dyn Events>, to: mpsc::Sender<Result<Inbound, ReadError>>) {
     loop {
-        // There is no receiver after an error.
         match events.next().await {
-            Ok(ConnectionEvent::Message(inbound)) => _ = to.send(Ok(inbound)),
+            Ok(ConnectionEvent::Message(inbound)) => _ = to.send(Ok(inbound)).await,
             Ok(_) => {}
             Err(end) => {
-                _ = to.send(Err(end.into()));
+                _ = to.send(Err(end.into())).await;
                 return;
             }
         }
