@@ -33,7 +33,6 @@ pub(super) struct BrokerLimits {
     pub(super) packet_max_bytes: usize,
     /// Messages without an acknowledgement.
     pub(super) in_flight_max: usize,
-    pub(super) max_qos: u8,
     /// The broker supports retained messages.
     pub(super) retains: bool,
 }
@@ -43,7 +42,6 @@ impl Default for BrokerLimits {
         Self {
             packet_max_bytes: usize::MAX,
             in_flight_max: usize::MAX,
-            max_qos: 2,
             retains: true,
         }
     }

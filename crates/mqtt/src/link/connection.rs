@@ -13,7 +13,6 @@ use super::{
         BrokerLimits, ConnectionEvent, Events, FilterPurpose, JSON, QUEUE, RequestOutcome, Sender,
         content_type, qos,
     },
-    ends,
     liveness::ConnectionLiveness,
     open,
     policy::{AwayCause, BrokerState, ConnectionEnd, LateWill, Protocol, ReconnectPolicy},
@@ -167,9 +166,6 @@ impl<'a> BrokerConnection<'a> {
             };
             match happened {
                 Ok(ConnectionEvent::Connected(limits)) => {
-                    if limits.max_qos < self.target.mqtt.broker.max_qos {
-                        return Some(ends::no_qos_1());
-                    }
                     policy.connected(self.shared.now(), limits.retains);
                     self.on_connected(limits);
                 }

@@ -173,7 +173,6 @@ fn happened(event: Event) -> Result<ConnectionEvent, ConnectionEnd> {
                     .max_packet_size
                     .map_or(usize::MAX, |bytes| bytes as usize),
                 in_flight_max: properties.receive_max.map_or(usize::MAX, usize::from),
-                max_qos: properties.max_qos.unwrap_or(2),
                 retains: properties.retain_available != Some(0),
             });
             ConnectionEvent::Connected(limits.unwrap_or_default())
