@@ -1,7 +1,7 @@
 //! WS-Discovery: asks the local networks which cameras there are. Cameras answer for themselves; routers do not pass the question on.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4},
     time::Duration,
@@ -53,15 +53,12 @@ pub struct FoundCameras {
 pub fn interfaces() -> io::Result<Vec<Ipv4Addr>> {
     let interfaces = if_addrs::get_if_addrs()?.into_iter();
     let usable = interfaces.filter(|one| one.is_oper_up() && !one.is_loopback());
-    let is_v4 = |ip| match ip {
+    let addresses = usable.filter_map(|one| match one.ip() {
         IpAddr::V4(address) => Some(address),
         IpAddr::V6(_) => None,
-    };
-    let addresses = usable.filter_map(|one| is_v4(one.ip()));
-    let mut addresses: Vec<Ipv4Addr> = addresses.collect();
-    addresses.sort_unstable();
-    addresses.dedup();
-    Ok(addresses)
+    });
+    let addresses: BTreeSet<Ipv4Addr> = addresses.collect();
+    Ok(addresses.into_iter().collect())
 }
 
 /// Asks `to` ([`DISCOVERY_GROUP`]) on all interfaces at the same time, and collects answers for `wait`.

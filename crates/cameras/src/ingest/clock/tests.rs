@@ -257,32 +257,25 @@ struct Fate {
     jitter_ms: Vec<f64>,
 }
 
-fn fate() -> impl Strategy<Value = Fate> {
-    let signed = |range: std::ops::Range<f64>| {
-        (range, any::<bool>()).prop_map(|(size, down)| if down { -size } else { size })
-    };
-    (
-        -0.05..0.0_f64,
-        -300.0..300.0_f64,
-        (20.0..70.0_f64, signed(0.7..9.9)),
-        (20.0..70.0_f64, signed(1.5..4000.0)),
-        (20.0..70.0_f64, signed(0.5..4000.0)),
-        (20.0..70.0_f64, 0.0..4.0_f64),
-        prop::collection::vec(0.0..60.0_f64, 64),
-        any::<bool>(),
-    )
-        .prop_map(
-            |(lead_s, drift_ppm, jump, step, our_step, stall, jitter_ms, together)| Fate {
-                lead_s,
-                drift_ppm,
-                // Where an encoder begins again, the stream pauses too.
-                jump: (if together { stall.0 } else { jump.0 }, jump.1),
-                step,
-                our_step,
-                stall,
-                jitter_ms,
-            },
-        )
+fn signed(range: std::ops::Range<f64>) -> impl Strategy<Value = f64> {
+    (range, any::<bool>()).prop_map(|(size, down)| if down { -size } else { size })
+}
+
+prop_compose! {
+    fn fate()(
+        lead_s in -0.05..0.0_f64,
+        drift_ppm in -300.0..300.0_f64,
+        jump in (20.0..70.0_f64, signed(0.7..9.9)),
+        step in (20.0..70.0_f64, signed(1.5..4000.0)),
+        our_step in (20.0..70.0_f64, signed(0.5..4000.0)),
+        stall in (20.0..70.0_f64, 0.0..4.0_f64),
+        jitter_ms in prop::collection::vec(0.0..60.0_f64, 64),
+        together: bool,
+    ) -> Fate {
+        // Where an encoder begins again, the stream pauses too.
+        let jump = (if together { stall.0 } else { jump.0 }, jump.1);
+        Fate { lead_s, drift_ppm, jump, step, our_step, stall, jitter_ms }
+    }
 }
 
 impl Fate {

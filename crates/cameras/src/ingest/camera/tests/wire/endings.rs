@@ -92,10 +92,10 @@ async fn gone(server: &Server, sessions: usize) {
     assert_eq!(counts, (sessions, sessions), "{memory:?}");
 }
 
-// Faults: C20.
+// Faults: C12, C20.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn session_is_kept_alive_for_each_answer_of_the_camera() {
-    let timeout_s = 8;
+    let timeout_s = 4;
     let mut running = JoinSet::new();
     for deed in [
         None,
@@ -113,7 +113,7 @@ async fn session_is_kept_alive_for_each_answer_of_the_camera() {
             let server = serve(&script).await;
             let camera = camera_of(&server);
             let watched = CheckedCamera::start(camera, &script);
-            watched.frames(20 * (timeout_s + 2)).await;
+            watched.frames(20 * 3 * timeout_s).await;
             let (health, memory) = (watched.health(), server.memory());
             assert_undamaged(&health, &format!("{deed:?}"));
             let kept = memory.connections == 1 && memory.count("GET_PARAMETER") > 0;
