@@ -94,7 +94,6 @@ impl AnswerRouter {
                     .failures
                     .admit(camera.clone(), self.handles.clock.now())
                 {
-                    let suppressed = (suppressed > 0).then_some(suppressed);
                     tracing::warn!(%camera, reason = %why, suppressed, "a look failed; its frame is dropped");
                 }
             }

@@ -85,10 +85,6 @@ impl CameraSupervisor {
         self.cameras.push(SupervisedCamera::new(camera, handle));
     }
 
-    fn close_session(&mut self, camera: SupervisedCamera, limit: Duration) {
-        self.closing.spawn(camera.close(limit));
-    }
-
     fn find(&mut self, camera: &CameraId) -> Option<&mut SupervisedCamera> {
         let mut all = self.cameras.iter_mut();
         all.find(|watched| watched.camera.id == *camera)
@@ -103,7 +99,6 @@ impl CameraSupervisor {
             match (&watched.no_strips, &text) {
                 (None, Some(text)) => {
                     if let Some(suppressed) = self.shortages_logged.admit(id.clone(), clock.now()) {
-                        let suppressed = (suppressed > 0).then_some(suppressed);
                         tracing::warn!(camera = %id, suppressed, "{text}");
                     }
                 }
@@ -175,7 +170,7 @@ impl Stage for CameraSupervisor {
                 (Some(place), Some(_)) => self.cameras[place].apply(change, self.device),
                 (Some(place), None) => {
                     let removed = self.cameras.remove(place);
-                    self.close_session(removed, CLOSE_LIMIT);
+                    self.closing.spawn(removed.close(CLOSE_LIMIT));
                 }
                 (None, Some(camera)) => self.begin(camera),
                 (None, None) => {}
@@ -211,7 +206,7 @@ impl Stage for CameraSupervisor {
     /// Closes all sessions at the same time.
     fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         for camera in std::mem::take(&mut self.cameras) {
-            self.close_session(camera, STOP_LIMIT);
+            self.closing.spawn(camera.close(STOP_LIMIT));
         }
         Box::pin(async {
             while self.closing.join_next().await.is_some() {}

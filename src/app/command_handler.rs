@@ -100,7 +100,6 @@ impl CommandHandler {
     fn warn_of_topic(&mut self, topic: &str, text: &'static str) {
         let now = self.handles.clock.now();
         if let Some(suppressed) = self.logged_topics.admit(topic.to_owned(), now) {
-            let suppressed = (suppressed > 0).then_some(suppressed);
             tracing::warn!(topic, suppressed, "{text}");
         }
     }

@@ -53,9 +53,9 @@ impl TwoEngines {
 
 // Faults: D10.
 #[test]
-fn cameras_of_a_lost_engine_move_return_and_end_with_the_last() {
+fn cameras_of_lost_engine_move_and_return_until_last_fails() {
     let test =
-        "app::daemon::testbed::engines::cameras_of_a_lost_engine_move_return_and_end_with_the_last";
+        "app::daemon::testbed::engines::cameras_of_lost_engine_move_and_return_until_last_fails";
     alone_with_errors(test, &[BROKEN], cameras_move());
 }
 
