@@ -198,7 +198,7 @@ fn discover_lists_streams_and_writes_a_valid_configuration() {
         .arg(password)
         .args(["--interface=127.0.0.1", "--ask=127.0.0.1:3702"]);
     let former = Program::from_command(&mut former).end().expect(DONE);
-    assert!(former.stdout.contains("2 streams"), "{former:#?}");
+    assert!(former.stdout.contains("3 streams"), "{former:#?}");
     for replacement in [
         "--interface was removed and will be an error; the search uses all interfaces",
         "use --address http://127.0.0.1/",
