@@ -120,6 +120,98 @@ impl Update {
             | Self::Reply { .. } => None,
         }
     }
+
+    /// By docs/mqtt.md section 2.
+    fn topic(&self, topics: &Topics) -> String {
+        match self {
+            Self::Info(_) => topics.info(),
+            Self::Config(_) => topics.config(),
+            Self::Stats(_) => topics.stats(),
+            Self::Owner { camera, .. } => topics.camera_owner(camera),
+            Self::CameraStatus { camera, .. } => topics.camera_status(camera),
+            Self::Health { camera, .. } => topics.camera_health(camera),
+            Self::Detection(detection) => {
+                topics.detections(detection.camera(), &detection.prompt.id)
+            }
+            Self::Event(event) => {
+                let crossed = event.crossing.as_ref().map(|crossing| &crossing.line);
+                topics.of_event(&event.camera, crossed, &event.prompt)
+            }
+            Self::Snapshot { camera, prompt, .. } => topics.snapshot(camera, prompt),
+            Self::Reply { to: Some(to), .. } => to.topic.clone(),
+            Self::Reply { to: None, .. } => topics.reply(),
+            Self::State {
+                camera,
+                prompt,
+                state,
+            } => topics.state(camera, prompt, state),
+            Self::Trigger {
+                camera, trigger, ..
+            } => topics.trigger(camera, trigger),
+            Self::Setting {
+                camera, setting, ..
+            } => topics.setting(camera, setting),
+            Self::Mode { .. } => topics.mode(),
+            Self::Discovery(record) => record.topic.clone(),
+            Self::Clear(cleared) => cleared.topic.clone(),
+        }
+    }
+
+    /// By docs/mqtt.md section 1. `epoch` is that of a fleet's camera.
+    fn content(self, epoch: Option<Epoch>) -> MessageContent {
+        let state = match self {
+            Self::Info(info) => StateMessage::new(Rank::Birth, report::birth_json(info)),
+            Self::Config(result) => StateMessage::usual(report::to_json(&result)),
+            Self::Stats(stats) => StateMessage::usual(report::to_json(&stats)),
+            Self::Owner { node, .. } => {
+                let is_once = node.is_none();
+                let epoch = epoch.unwrap_or_default();
+                let payload = report::to_json(&CameraOwner { node, epoch });
+                let owner = StateMessage::new(Rank::Owner, payload);
+                // Someone else may have replaced it at the broker.
+                StateMessage { is_once, ..owner }.repeated(true)
+            }
+            Self::CameraStatus { online, .. } => StateMessage::usual(status_text(online)),
+            Self::Health { health, .. } => StateMessage {
+                refresh: Some(HEALTH_REFRESH),
+                ..StateMessage::usual(report::to_json_of(&*health, epoch))
+            },
+            Self::State { state, .. } => StateMessage::usual(state_text(state)),
+            Self::Trigger { is_active, .. } => StateMessage::usual(switch(is_active)),
+            Self::Setting { setting, again, .. } => {
+                StateMessage::usual(setting_text(&setting)).repeated(again)
+            }
+            Self::Mode { mode, again } => {
+                let mode = mode.as_ref().map_or(NO_MODE, ModeId::as_str);
+                StateMessage::usual(mode).repeated(again)
+            }
+            Self::Discovery(record) => StateMessage::new(Rank::Discovery, record.payload()),
+            Self::Clear(_) => StateMessage::new(Rank::Clear, Vec::new()),
+            Self::Detection(detection) => {
+                return MessageContent::Stream(StreamMessage::Answer(detection));
+            }
+            Self::Event(event) => return MessageContent::Event(event),
+            Self::Snapshot {
+                camera,
+                jpeg,
+                retain,
+                ..
+            } => {
+                return MessageContent::Stream(StreamMessage::Picture {
+                    camera,
+                    jpeg,
+                    retain,
+                });
+            }
+            Self::Reply { to, payload } => {
+                return MessageContent::Reply {
+                    correlation: to.and_then(|to| to.correlation).map(Arc::from),
+                    payload: payload.into(),
+                };
+            }
+        };
+        MessageContent::State(state)
+    }
 }
 
 /// Whose message it is, in a fleet.
@@ -210,17 +302,16 @@ pub(crate) struct Message {
 const HEALTH_REFRESH: Duration = Duration::from_secs(60);
 
 impl Message {
-    /// Decides by the tables of docs/mqtt.md sections 1 and 2. `epoch` is that of a fleet's camera.
+    /// `epoch` is that of a fleet's camera.
     pub(crate) fn from_update(topics: &Topics, update: Update, epoch: Option<Epoch>) -> Self {
         let stamp = epoch.and_then(|epoch| {
             let camera = update.camera()?.clone();
             Some(CameraStamp { camera, epoch })
         });
-        let (topic, content) = topic_and_content(topics, update, epoch);
         Self {
-            topic,
+            topic: update.topic(topics),
             stamp,
-            content,
+            content: update.content(epoch),
         }
     }
 
@@ -229,7 +320,7 @@ impl Message {
         Self {
             topic: topics.status(),
             stamp: None,
-            content: StateMessage::new(Rank::Last, status_text(online)).into(),
+            content: MessageContent::State(StateMessage::new(Rank::Last, status_text(online))),
         }
     }
 }
@@ -253,121 +344,6 @@ impl StateMessage {
         let refresh = again.then_some(Duration::ZERO);
         Self { refresh, ..self }
     }
-}
-
-impl From<StateMessage> for MessageContent {
-    fn from(state: StateMessage) -> Self {
-        Self::State(state)
-    }
-}
-
-fn topic_and_content(
-    topics: &Topics,
-    update: Update,
-    epoch: Option<Epoch>,
-) -> (String, MessageContent) {
-    let (topic, state) = match update {
-        Update::Info(info) => (
-            topics.info(),
-            StateMessage::new(Rank::Birth, report::birth_json(info)),
-        ),
-        Update::Config(result) => (
-            topics.config(),
-            StateMessage::usual(report::to_json(&result)),
-        ),
-        Update::Stats(stats) => (topics.stats(), StateMessage::usual(report::to_json(&stats))),
-        Update::Owner { camera, node } => {
-            let is_once = node.is_none();
-            let epoch = epoch.unwrap_or_default();
-            let payload = report::to_json(&CameraOwner { node, epoch });
-            let owner = StateMessage {
-                is_once,
-                ..StateMessage::new(Rank::Owner, payload)
-            };
-            // Someone else may have replaced it at the broker.
-            (topics.camera_owner(&camera), owner.repeated(true))
-        }
-        Update::CameraStatus { camera, online } => {
-            let status = StateMessage::usual(status_text(online));
-            (topics.camera_status(&camera), status)
-        }
-        Update::Health { camera, health } => {
-            let health = StateMessage {
-                refresh: Some(HEALTH_REFRESH),
-                ..StateMessage::usual(report::to_json_of(&*health, epoch))
-            };
-            (topics.camera_health(&camera), health)
-        }
-        Update::State {
-            camera,
-            prompt,
-            state,
-        } => {
-            let topic = topics.state(&camera, &prompt, &state);
-            (topic, StateMessage::usual(state_text(state)))
-        }
-        Update::Trigger {
-            camera,
-            trigger,
-            is_active,
-        } => {
-            let state = StateMessage::usual(switch(is_active));
-            (topics.trigger(&camera, &trigger), state)
-        }
-        Update::Setting {
-            camera,
-            setting,
-            again,
-        } => {
-            let value = StateMessage::usual(setting_text(&setting));
-            (topics.setting(&camera, &setting), value.repeated(again))
-        }
-        Update::Mode { mode, again } => {
-            let mode = mode.as_ref().map_or(NO_MODE, ModeId::as_str);
-            (topics.mode(), StateMessage::usual(mode).repeated(again))
-        }
-        Update::Discovery(record) => {
-            let payload = record.payload();
-            (record.topic, StateMessage::new(Rank::Discovery, payload))
-        }
-        Update::Clear(cleared) => (cleared.topic, StateMessage::new(Rank::Clear, Vec::new())),
-        Update::Detection(detection) => {
-            let topic = topics.detections(detection.camera(), &detection.prompt.id);
-            return (
-                topic,
-                MessageContent::Stream(StreamMessage::Answer(detection)),
-            );
-        }
-        Update::Event(event) => {
-            let crossed = event.crossing.as_ref().map(|crossing| &crossing.line);
-            let topic = topics.of_event(&event.camera, crossed, &event.prompt);
-            return (topic, MessageContent::Event(event));
-        }
-        Update::Snapshot {
-            camera,
-            prompt,
-            jpeg,
-            retain,
-        } => {
-            let topic = topics.snapshot(&camera, &prompt);
-            let picture = StreamMessage::Picture {
-                camera,
-                jpeg,
-                retain,
-            };
-            return (topic, MessageContent::Stream(picture));
-        }
-        Update::Reply { to, payload } => {
-            let correlation = to.as_ref().and_then(|to| to.correlation.clone());
-            let topic = to.map_or_else(|| topics.reply(), |to| to.topic);
-            let reply = MessageContent::Reply {
-                correlation: correlation.map(Arc::from),
-                payload: payload.into(),
-            };
-            return (topic, reply);
-        }
-    };
-    (topic, state.into())
 }
 
 /// The payload of an unknown state; Home Assistant reads it as unknown.
