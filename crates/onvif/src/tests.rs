@@ -180,44 +180,34 @@ async fn events_arrive_from_odd_cameras() {
     }
 }
 
-// Faults: O2.
+// Faults: O2, O3.
 #[tokio::test]
-async fn login_is_the_one_that_the_camera_demands() {
-    for (scheme, clock_ahead_s) in [
-        (OnvifLoginScheme::Md5(100), 0),
-        (OnvifLoginScheme::Sha256(100), 0),
-        // Each nonce is stale after two requests.
-        (OnvifLoginScheme::Md5(2), 0),
-        (OnvifLoginScheme::UsernameToken, 3600),
-        (OnvifLoginScheme::UsernameToken, -3600),
-    ] {
-        let mut script = demanding(scheme);
-        script.clock_ahead_s = clock_ahead_s;
-        let scripted = ScriptedOnvifCamera::start(script);
-        let camera = with_login(camera(&scripted), "pa<ss&\"w,o=rd");
-        receives(&scripted, camera).await;
-        assert_eq!(scripted.wrong_logins(), 0, "{scheme:?}");
-    }
-}
-
-// Faults: O3.
-#[tokio::test]
-async fn camera_that_misreports_its_time_accepts_a_token() {
+async fn login_is_the_one_that_the_camera_demands_at_any_time() {
+    use OnvifLoginScheme::{Md5, Sha256, UsernameToken};
+    use ReportedTime::{LocalAsUtc, LocalOnly, Utc};
     let years_ago_s = -46 * 365 * 86_400;
-    // Two clients learn of the wrong time: that of the watch, and that of its end.
-    for (reported_time, clock_ahead_s, wrong_logins) in [
-        (ReportedTime::LocalAsUtc(36_000), 0, 2),
-        (ReportedTime::LocalAsUtc(-18_000), 0, 2),
-        (ReportedTime::LocalOnly, 0, 0),
-        (ReportedTime::LocalOnly, years_ago_s, 0),
+    for (scheme, reported_time, clock_ahead_s, wrong_logins) in [
+        (Md5(100), Utc, 0, 0),
+        (Sha256(100), Utc, 0, 0),
+        // Each nonce is stale after two requests.
+        (Md5(2), Utc, 0, 0),
+        (UsernameToken, Utc, 3600, 0),
+        (UsernameToken, Utc, -3600, 0),
+        // Two clients learn of the wrong time: that of the watch, and that of its end.
+        (UsernameToken, LocalAsUtc(36_000), 0, 2),
+        (UsernameToken, LocalAsUtc(-18_000), 0, 2),
+        (UsernameToken, LocalOnly, 0, 0),
+        (UsernameToken, LocalOnly, years_ago_s, 0),
     ] {
-        let mut script = demanding(OnvifLoginScheme::UsernameToken);
-        script.clock_ahead_s = clock_ahead_s;
-        script.reported_time = reported_time;
-        let scripted = ScriptedOnvifCamera::start(script);
+        let scripted = ScriptedOnvifCamera::start(OnvifScript {
+            clock_ahead_s,
+            reported_time,
+            ..demanding(scheme)
+        });
         let camera = with_login(camera(&scripted), "pa<ss&\"w,o=rd");
         receives(&scripted, camera).await;
-        assert_eq!(scripted.wrong_logins(), wrong_logins, "{reported_time:?}");
+        let case = (scheme, reported_time, clock_ahead_s);
+        assert_eq!(scripted.wrong_logins(), wrong_logins, "{case:?}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    script::CameraScript,
+    script::{CameraScript, Damage, Marks, Reports, Stamps},
     tape::{CameraTape, EncodedPicture, EndedUnit, TapeCodec, ended_unit},
 };
 
@@ -11,58 +11,6 @@ use super::{
 pub const CLOCK_RATE: u32 = 90_000;
 /// Seconds from 1900 (NTP) to 1970 (Unix).
 const NTP_TO_UNIX_S: u64 = 2_208_988_800;
-
-/// First numbers of the packets of a connection.
-#[derive(Clone, Copy, Debug)]
-pub struct Stamps {
-    /// Of the first packet.
-    pub sequence: u16,
-    /// Of the first picture.
-    pub rtp: u32,
-    pub ssrc: u32,
-}
-
-/// Damage of packets; it depends on their numbers, so that it is the same each time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damage {
-    None,
-    /// One of this number of packets is lost.
-    LoseOneOf(u64),
-    /// One of this number of packets is sent after the next three.
-    DelayOneOf(u64),
-    /// One of this number of packets has a wrong byte.
-    FlipOneOf(u64),
-    /// The picture with this number is lost, each time the reel is played.
-    LosePicture(usize),
-    /// The picture with this number is sent without its first slice, as if it had none.
-    Behead(usize),
-    /// Each key picture begins with another SSRC and other numbers.
-    Renamed,
-    /// An ended session sends on, a packet before each picture.
-    Foreign,
-}
-
-/// Packets that a camera marks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marks {
-    /// The last of a picture, as RFC 6184 and RFC 7798 demand.
-    Pictures,
-    /// The last of each slice.
-    Slices,
-    /// The last of each NAL unit.
-    Units,
-    Nothing,
-}
-
-/// Sender reports of a camera.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reports {
-    Missing,
-    /// Its clock is off by these seconds.
-    Off(i64),
-    /// Its clock steps by these seconds with each report.
-    Stepping(i64),
-}
 
 #[derive(Clone, Debug)]
 pub struct Player {
@@ -238,16 +186,6 @@ fn mixed(number: u64) -> u64 {
     let number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ number >> 31
-}
-
-/// The media section of an SDP (RFC 4566) for a tape, or for what is beside it.
-pub fn media(tape: &CameraTape, control: &str) -> String {
-    let (kind, map, fmtp) = (tape.payload_type, &tape.rtpmap, &tape.fmtp);
-    let mut text = format!("m=video 0 RTP/AVP {kind}\r\na=rtpmap:{kind} {map}\r\n");
-    if tape.codec != TapeCodec::Jpeg && !fmtp.is_empty() {
-        text += &format!("a=fmtp:{kind} {fmtp}\r\n");
-    }
-    text + &format!("a=control:{control}\r\n")
 }
 
 #[cfg(test)]

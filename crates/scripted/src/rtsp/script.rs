@@ -2,10 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{
-    play::{Damage, Marks, Reports, Stamps, media},
-    tape::CameraTape,
-};
+use super::tape::{CameraTape, media};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
@@ -62,6 +59,58 @@ pub enum CameraFault {
     Reset,
     /// Sends bytes that are no RTSP.
     Babble,
+}
+
+/// First numbers of the packets of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamps {
+    /// Of the first packet.
+    pub sequence: u16,
+    /// Of the first picture.
+    pub rtp: u32,
+    pub ssrc: u32,
+}
+
+/// Damage of packets; it depends on their numbers, so that it is the same each time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    None,
+    /// One of this number of packets is lost.
+    LoseOneOf(u64),
+    /// One of this number of packets is sent after the next three.
+    DelayOneOf(u64),
+    /// One of this number of packets has a wrong byte.
+    FlipOneOf(u64),
+    /// The picture with this number is lost, each time the reel is played.
+    LosePicture(usize),
+    /// The picture with this number is sent without its first slice, as if it had none.
+    Behead(usize),
+    /// Each key picture begins with another SSRC and other numbers.
+    Renamed,
+    /// An ended session sends on, a packet before each picture.
+    Foreign,
+}
+
+/// Packets that a camera marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marks {
+    /// The last of a picture, as RFC 6184 and RFC 7798 demand.
+    Pictures,
+    /// The last of each slice.
+    Slices,
+    /// The last of each NAL unit.
+    Units,
+    Nothing,
+}
+
+/// Sender reports of a camera.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reports {
+    Missing,
+    /// Its clock is off by these seconds.
+    Off(i64),
+    /// Its clock steps by these seconds with each report.
+    Stepping(i64),
 }
 
 /// When and how a stream ends.

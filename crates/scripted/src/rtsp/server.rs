@@ -18,8 +18,8 @@ use tokio::{
 use super::{
     conversation::{Conversation, PacketWay, RequestEffect},
     message::{ClientMessage, RtspRequest, RtspResponse, interleaved, take},
-    play::{Damage, Player},
-    script::{CameraFault, CameraScript},
+    play::Player,
+    script::{CameraFault, CameraScript, Damage},
 };
 use crate::tls::tls_config;
 use spotter_core::{Clock, SystemClock};

@@ -203,6 +203,16 @@ impl CameraTape {
     }
 }
 
+/// The media section of an SDP (RFC 4566) for a tape, or for what is beside it.
+pub fn media(tape: &CameraTape, control: &str) -> String {
+    let (kind, map, fmtp) = (tape.payload_type, &tape.rtpmap, &tape.fmtp);
+    let mut text = format!("m=video 0 RTP/AVP {kind}\r\na=rtpmap:{kind} {map}\r\n");
+    if tape.codec != TapeCodec::Jpeg && !fmtp.is_empty() {
+        text += &format!("a=fmtp:{kind} {fmtp}\r\n");
+    }
+    text + &format!("a=control:{control}\r\n")
+}
+
 /// The type of a packet's NAL unit, or of the packet when it holds a piece of one.
 fn nal_type(codec: TapeCodec, payload: &[u8]) -> u8 {
     match codec {

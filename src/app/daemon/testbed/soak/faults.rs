@@ -8,10 +8,7 @@ use rand_pcg::Pcg32;
 use super::super::*;
 use spotter_scripted::{
     broker::Acknowledges,
-    rtsp::{
-        play::{Damage, Reports, Stamps},
-        script::{CameraFault, StreamEnding},
-    },
+    rtsp::script::{CameraFault, Damage, Reports, Stamps, StreamEnding},
 };
 
 pub(super) struct RandomDraws(Pcg32);

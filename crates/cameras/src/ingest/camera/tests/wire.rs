@@ -13,10 +13,10 @@ use tokio::task::JoinSet;
 use super::*;
 use spotter_scripted::rtsp::{
     paint,
-    play::{Damage, Marks, Reports, Stamps, media, picture_at},
-    script::{CameraFault, CameraScript, Login, Scheme},
+    play::picture_at,
+    script::{CameraFault, CameraScript, Damage, Login, Marks, Reports, Scheme, Stamps},
     server::Server,
-    tape::{CameraTape, Recording, TapeCodec},
+    tape::{CameraTape, Recording, TapeCodec, media},
 };
 
 mod changes;
