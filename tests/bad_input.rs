@@ -300,7 +300,7 @@ fn valid_configuration_is_applied_and_invalid_one_rejected() {
     assert_eq!(reported["state"], "rejected", "{reported}");
     assert_eq!(reported["hash"], first["hash"], "{reported}");
     let errors = reported["errors"].to_string();
-    assert!(errors.contains("camera.good.rate"), "{errors}");
+    assert!(errors.contains("camera.good.promts") && errors.contains("rate: "));
     site.keeps_looking();
 
     // A good change, with a new password.
