@@ -182,7 +182,7 @@ async fn events_arrive_from_odd_cameras() {
 
 // Faults: O2, O3.
 #[tokio::test]
-async fn login_is_the_one_that_the_camera_demands_at_any_time() {
+async fn login_is_what_the_camera_demands_at_any_time() {
     use OnvifLoginScheme::{Md5, Sha256, UsernameToken};
     use ReportedTime::{LocalAsUtc, LocalOnly, Utc};
     let years_ago_s = -46 * 365 * 86_400;

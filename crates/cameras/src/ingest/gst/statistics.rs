@@ -448,7 +448,7 @@ mod tests {
 
     // Faults: C26.
     #[test]
-    fn what_builds_on_a_picture_that_never_came_is_held_back() {
+    fn picture_that_never_came_hides_what_builds_on_it() {
         let mut statistics = StreamStatistics::new(SourceKind::Network);
         assert!(take(&mut statistics, 0, true, 0));
         assert!(take(&mut statistics, 1, false, 1));

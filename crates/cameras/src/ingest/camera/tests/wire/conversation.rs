@@ -86,7 +86,7 @@ async fn redirect_elsewhere_is_followed_without_login_where_named() {
 
 // Faults: C10.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn rtsps_camera_is_asked_for_rtsps_and_its_certificate_is_checked() {
+async fn rtsps_camera_streams_with_an_accepted_certificate_alone() {
     let directory = tempfile::tempdir().unwrap();
     tls::certificates(directory.path());
     let certificate = gio::TlsCertificate::from_file(directory.path().join("server.pem")).unwrap();
