@@ -193,7 +193,7 @@ async fn second_machine_with_one_name_owns_nothing() {
     let says_so =
         |event: &MemberEvent| matches!(event, MemberEvent::Trouble(Some(it)) if is_taken(it));
     second.until(says_so).await;
-    server.begin(&["-js"]);
+    server.begin();
     second.until(|event| *event == taken).await;
     settled(&mut [&mut first, &mut second]).await;
     first.member.abort();

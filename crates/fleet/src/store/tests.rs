@@ -9,7 +9,7 @@ use tokio::{
 
 use super::{buckets::EpochBase, *};
 use crate::{
-    entries::{HeartbeatEntry, Ownership, StoreEvent},
+    entries::{Ownership, StoreEvent},
     testing::{NatsServer, PATIENCE, node},
 };
 

@@ -174,7 +174,7 @@ fn each_problem_of_a_node_is_a_line() {
 }
 
 #[test]
-fn node_is_silent_after_the_wait_or_offline_with_its_last_time() {
+fn silent_or_offline_node_shows_its_last_time() {
     let mut recorded = Recorded::well();
     let last = "; last figures at 2026-08-22T10:15:40Z by its own clock";
     let silent = format!("silent: its status is online, but it publishes nothing{last}");
