@@ -67,7 +67,7 @@ fn strips_that_cannot_be_made_have_a_remedy() {
 }
 
 #[test]
-fn region_is_a_box_a_zone_or_motion_in_its_own_pixels() {
+fn region_is_box_zone_or_motion_in_own_pixels() {
     let fixed =
         |x0, y0, x1, y1| PromptRegion::Fixed(RegionBox::new(NormBox::from_corners(x0, y0, x1, y1)));
     for (lines, region, width) in [
