@@ -40,6 +40,29 @@ use spotter_street::{
     truth::SeenObject,
 };
 
+#[test]
+fn state_backup_copies_the_database_and_replaces_no_file() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (state, target) = (
+        directory.path().join("state"),
+        directory.path().join("copy.db"),
+    );
+    let backup = || {
+        let [state, target] = [&state, &target].map(|path| path.to_str().expect("UTF-8"));
+        spotter(["state", "backup", target, "--state-dir", state])
+    };
+    backup().fails_with(FAILED, &["no database of a daemon here"]);
+    let running = StateStore::open(&state, Arc::new(SystemClock::new())).expect("a database");
+    backup().expect(DONE);
+    assert!(
+        fs::read(&target)
+            .expect("a copy")
+            .starts_with(b"SQLite format 3")
+    );
+    backup().fails_with(FAILED, &["a backup replaces no file"]);
+    drop(running);
+}
+
 // Faults: C53.
 /// GStreamer would connect to the camera through the proxy, also on loopback.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

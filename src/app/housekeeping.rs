@@ -131,8 +131,9 @@ impl Housekeeping {
         let seconds = now.since(self.previous.at).as_secs_f64();
         let frames = frames(status);
         let before = std::mem::replace(&mut self.previous.frames, frames);
+        let looked = frames.looked.saturating_sub(before.looked);
+        self.known.looks_per_s = Some(looked as f64 / seconds);
         let frames_analysed_ps = per_second(frames.looked, before.looked, seconds);
-        self.known.looks_per_s = Some(frames_analysed_ps);
         let [p50, p95, p99] = self.total.percentiles(now, [0.5, 0.95, 0.99]);
         let [e2e_p95] = self.end_to_end.percentiles(now, [0.95]);
         self.check_budget(p95, budget);

@@ -110,13 +110,16 @@ impl Snapshots {
         }
     }
 
-    /// A snapshot of a camera or prompt that is gone is made and not published.
+    /// Orders of cameras and prompts that are gone are dropped.
     pub fn apply(&mut self, change: &ConfigChange) {
         for removed in change.removed() {
             self.prompts.remove(removed);
             self.wanted.remove(removed);
         }
         self.prompts.extend(change.configured().map(prompts_of));
+        for orders in self.waiting.values_mut() {
+            orders.retain(|order| find(&self.prompts, &order.camera, &order.prompt).is_some());
+        }
     }
 
     /// Requests a snapshot of the camera's next look with all its objects.

@@ -161,6 +161,8 @@ impl ServedApi {
     /// Frees the address at once; open connections end with their answer.
     pub async fn close(self) {
         self.refuse();
+        // Calls that wait are answered.
+        drop(self.triggers);
         self.listener.close().await;
     }
 }
@@ -489,6 +491,9 @@ async fn trigger(
     request: Request,
 ) -> Result<StatusCode, ApiError> {
     state.model()?;
+    if state.queue.is_closed() {
+        return Err(UnansweredRequest::Stopping.into());
+    }
     let body = state.body(request, trigger_call::BODY_MAX).await?;
     trigger_call::call(&state.triggers, [&camera, &trigger], &body.bytes).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -54,6 +54,8 @@ pub const RESUME_AFTER: Duration = Duration::from_secs(5);
 const WRITES_AT_ONCE: usize = 32;
 /// The heartbeat waits no longer for writes. What was written without an answer, the watch reports; the rest is written at the next decision.
 const WRITES_LIMIT: Duration = Duration::from_secs(2);
+/// How often what an operator sees is reported.
+const VIEW_PERIOD: Duration = Duration::from_secs(1);
 const EVENTS: usize = 1024;
 
 /// From the rest of the node to its membership.
@@ -108,7 +110,7 @@ pub enum MemberEvent {
     },
     /// Stop at once: another node has it or no node has. It is silent already.
     Lost(CameraId),
-    /// When something changed.
+    /// At most one a second, when something changed.
     View(FleetSummary),
     /// Why the store cannot be used, or this node owns nothing; `None`: it takes part.
     Trouble(Option<String>),
@@ -162,6 +164,7 @@ pub struct Member {
     settings_tried: Option<Mono>,
     /// The last [`MemberEvent::View`].
     view: Option<FleetSummary>,
+    viewed: Option<Mono>,
     events: mpsc::Sender<MemberEvent>,
 }
 
@@ -194,6 +197,7 @@ impl Member {
             settings: BTreeMap::new(),
             settings_tried: None,
             view: None,
+            viewed: None,
             events,
         }
     }
@@ -442,10 +446,12 @@ impl Member {
     }
 
     async fn send_view(&mut self, now: Mono) {
-        if !self.state.certainty.is_current() {
+        let is_early = self.viewed.is_some_and(|at| now.since(at) < VIEW_PERIOD);
+        if is_early || !self.state.certainty.is_current() {
             return;
         }
         let view = self.state.view(now);
+        self.viewed = Some(now);
         if self.view.as_ref() != Some(&view) {
             self.view = Some(view.clone());
             self.send(MemberEvent::View(view)).await;

@@ -68,6 +68,10 @@ pub enum StoreError {
     NoJetStream { url: String },
     #[error("{what} in NATS failed: {reason}")]
     Failed { what: &'static str, reason: String },
+    #[error(
+        "the list has {bytes} bytes, the NATS server accepts {most}; raise max_payload in its configuration"
+    )]
+    TooLarge { bytes: usize, most: usize },
     #[error("another list was written meanwhile; read it with `spotter fleet get` and apply again")]
     Changed,
 }
@@ -231,6 +235,11 @@ impl FleetStore {
 
     /// Writes a list if the newest one is still `before`. Returns its revision.
     pub async fn put_list(&self, text: &str, before: Option<u64>) -> Result<u64, StoreError> {
+        let most = self.client().await?.server_info().max_payload;
+        if text.len() > most {
+            let bytes = text.len();
+            return Err(StoreError::TooLarge { bytes, most });
+        }
         let list = self.made(&LIST).await?;
         let written = swap(&list, LIST_KEY, text.into(), before).await;
         let written = written.map_err(|error| self.failed("writing the list of cameras", error))?;

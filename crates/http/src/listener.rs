@@ -63,7 +63,11 @@ pub struct ServedListener {
 pub async fn bind(key: &str, address: SocketAddr) -> anyhow::Result<TcpListener> {
     let bound = TcpListener::bind(address).await;
     bound.with_context(|| {
-        format!("{key}: cannot listen on {address}; choose another address or port")
+        let off = match key {
+            "http.listen" => ", or \"off\"",
+            _ => "",
+        };
+        format!("{key}: cannot listen on {address}; choose another address or port{off}")
     })
 }
 

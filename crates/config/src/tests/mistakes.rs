@@ -80,8 +80,9 @@ fn each_mistake_has_its_messages() {
         let lines = match kind.contains("list") || kind == "apply" {
             true => of_list(kind, &text, &environment),
             false => {
-                let problems = problems(&text, &environment).into_iter();
-                problems.map(|problem| problem.to_string()).collect()
+                let problems = problems(&text, &environment);
+                assert!(!format!("{problems:?}").contains("canary"), "{heading}");
+                problems.iter().map(ToString::to_string).collect()
             }
         };
         for line in lines {

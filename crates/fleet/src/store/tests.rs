@@ -126,7 +126,7 @@ async fn second_writer_of_a_list_is_refused() {
     assert_eq!((list.revision, list.text.as_str()), (second, "two"));
     let long = store.put_list(&"x".repeat(2 << 20), Some(second)).await;
     let long = long.unwrap_err().to_string();
-    assert!(long.contains("max payload"), "{long}");
+    assert!(long.contains("raise max_payload"), "{long}");
 }
 
 // Faults: F14.

@@ -94,7 +94,7 @@ impl Shared {
         }
     }
 
-    /// The lock is held for a map operation, never across an await. A channel instead of it would be a second queue with its own rule for
+    /// The lock is held while a message is made and queued, never across an await. A channel instead of it would be a second queue with its own rule for
     /// losses.
     pub(crate) fn outbox(&self) -> MutexGuard<'_, Outbox> {
         locked(&self.outbox)

@@ -88,9 +88,12 @@ async fn restarts() {
             host::all_present(&testbed)
         })
         .await;
-        // Another broker and name: everything is published there.
+        // Another broker, name and database: everything is published there.
         let (from, to) = (testbed.broker.port, other.port);
         let moved = site(api, page).replace(&format!(":{from}\""), &format!(":{to}\""));
+        let other_state = testbed.directory.path().join("other");
+        let [before, after] = [&testbed.state(), &other_state].map(|path| format!("{path:?}"));
+        let moved = moved.replace(&before, &after);
         testbed.reload(&moved.replace("\"edge1\"", "\"edge2\""));
         let has_all = || {
             CAMERAS.iter().all(|camera| {
@@ -100,6 +103,7 @@ async fn restarts() {
         };
         until("all states at the other broker", has_all).await;
         assert_eq!(testbed.retained("status").as_deref(), Some("offline"));
+        assert!(other_state.join("state.db").is_file());
         // It is the last one.
         other.until_retained("spotter/edge2/status", "online").await;
         signal("-TERM");

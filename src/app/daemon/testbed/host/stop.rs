@@ -18,12 +18,23 @@ async fn stopped(
     script: CameraScript,
     scenario: impl AsyncFnOnce(&Testbed),
 ) -> (Testbed, Vec<Server>) {
+    stopped_with(name, script, 0, scenario).await
+}
+
+/// With a broker that answers CONNECT with `connack` from the start.
+async fn stopped_with(
+    name: &'static str,
+    script: CameraScript,
+    connack: u8,
+    scenario: impl AsyncFnOnce(&Testbed),
+) -> (Testbed, Vec<Server>) {
     let mut servers = Vec::new();
     for _ in CAMERAS {
         let script = script.clone();
         servers.push(Server::start(move |_| script.clone()).await);
     }
     let testbed = Testbed::new(servers.iter().map(Server::url).collect(), PATIENT).await;
+    testbed.broker.script(|script| script.connack = connack);
     let clock = machine_clock();
     let asked = async {
         scenario(&testbed).await;
@@ -86,12 +97,7 @@ async fn stop_everywhere() {
         })
         .await;
     };
-    stopped("while the broker refuses", good(), async |testbed| {
-        testbed.broker.script(|script| script.connack = 0x89);
-        testbed.broker.cut();
-        sees_pictures(testbed).await;
-    })
-    .await;
+    stopped_with("while the broker refuses", good(), 0x89, sees_pictures).await;
     stopped("while the broker is away", good(), async |testbed| {
         testbed.broker.leave();
         sees_pictures(testbed).await;
