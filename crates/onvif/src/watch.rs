@@ -107,7 +107,6 @@ pub(crate) async fn watch_with(
     let receiver = updates.clone();
     let mut watch = EventWatch {
         client: None,
-        events: None,
         subscription: None,
         link: EventLink::default(),
         camera,
@@ -127,8 +126,6 @@ pub(crate) async fn watch_with(
 struct EventWatch {
     /// `None` before the first request and during one.
     client: Option<OnvifClient>,
-    /// The event service; `None` before it is found and after it refused a subscription.
-    events: Option<Endpoint>,
     subscription: Option<EventSubscription>,
     link: EventLink,
     camera: OnvifCamera,
@@ -200,21 +197,16 @@ impl EventWatch {
 
     async fn subscribe(&mut self, began: Mono) -> Result<(), OnvifError> {
         let (within, wanted) = (self.timing.answer_within, self.timing.subscription);
-        // After an update of the camera, the service may be at another address.
-        let known = self.events.take();
         let created = self.blocking(move |client| {
-            let find = || {
-                let events = services(client, within)?.events;
-                let events =
-                    events.ok_or_else(|| client.error(OnvifProblem::NoService("event")))?;
-                Ok(Endpoint::new(reachable(&client.camera().address, &events)))
-            };
-            let events = known.map_or_else(find, Ok)?;
+            // After an update of the camera, the service may be at another address.
+            let events = services(client, within)?.events;
+            let events = events.ok_or_else(|| client.error(OnvifProblem::NoService("event")))?;
+            let events = Endpoint::new(reachable(&client.camera().address, &events));
             let content = leaf("tev:InitialTerminationTime", &seconds(wanted));
             let request = OnvifRequest::new(&EVENTS, "CreatePullPointSubscription", content);
             let answer = client.ask(&events, &request, within)?;
             let created = client.read(&request, CreatedSubscription::of(&answer))?;
-            let subscription = EventSubscription {
+            Ok(EventSubscription {
                 endpoint: Endpoint {
                     url: reachable(&events.url, &created.address),
                     parameters: created.parameters,
@@ -222,11 +214,9 @@ impl EventWatch {
                 is_synchronized: false,
                 began,
                 lasts: created.lasts.unwrap_or(wanted),
-            };
-            Ok((events, subscription))
+            })
         });
-        let (events, subscription) = created.await?;
-        (self.events, self.subscription) = (Some(events), Some(subscription));
+        self.subscription = Some(created.await?);
         Ok(())
     }
 
