@@ -24,7 +24,7 @@ use support::{
     script, spotter,
 };
 
-use spotter_core::{NormBox, NormPoint, Picture, WallTime};
+use spotter_core::{NormBox, NormPoint, Picture, SystemClock, WallTime};
 use spotter_pictures::{RgbPixels, png_file};
 use spotter_scripted::{
     onvif::{OnvifLoginScheme, OnvifLoginScript, OnvifScript, ScriptedOnvifCamera},
@@ -34,6 +34,7 @@ use spotter_scripted::{
         tape::{CameraTape, Recording, TapeCodec},
     },
 };
+use spotter_state::StateStore;
 use spotter_street::{
     Scene, Street, Truth, draw,
     scene::{Class, Colour},
