@@ -32,9 +32,10 @@ HEALTH = {"v": 1, "state": "streaming", "reason": None, "attempts": 0}
 STATS = {"v": 1, "cams_online": 2, "cams_total": 2, "lat_total_p95_ms": 88.0, "lat_over_budget": 1,
          "gpu0_busy_pct": 71.0}
 EVENT = {"v": 1, "type": "update", "event": "b7c1-front_door-1", "reason": "described", "description": "It waves.", "zones": ["drive"],
-         "entered_zones": ["drive"], "dwell_s": {"drive": 31.5}, "dwelling": ["drive"], "score": 0.83}
+         "entered_zones": ["drive"], "dwell_s": {"drive": 31.5}, "dwelling": ["drive"], "score": 0.83,
+         "delayed": False, "start_ms": 1787393729900, "last_seen_ms": 1787393730123}
 CROSSING = {"v": 1, "event": "b7c1-front_door-1", "line": "kerb", "direction": "to_house", "at_ms": 1787393730023,
-            "speed": None, "count": 7, "score": 0.83}
+            "speed": None, "count": 7, "score": 0.83, "delayed": False}
 
 
 def states(step):
