@@ -90,9 +90,10 @@ async fn probe_logs_in_to_the_broker_and_uses_no_proxy() {
         let probed = tokio::task::spawn_blocking(move || Program::from_command(&mut probe).end());
         probed.await.expect("the probe")
     };
-    let [open, closed] = [(); 2].map(|()| free_address());
+    let [open, closed, unsure] = [(); 3].map(|()| free_address());
     let _open = broker(open, "allow_anonymous true");
     let _closed = broker(closed, "allow_anonymous false");
+    let _unsure = broker(unsure, "allow_anonymous true\nmax_qos 0");
     let probed = probe(open).await.expect(DONE);
     assert!(probed.stdout.contains("h264 320x192"), "{probed:#?}");
     let connected = format!("broker {open}: connected");
@@ -101,6 +102,8 @@ async fn probe_logs_in_to_the_broker_and_uses_no_proxy() {
     let reason = format!("broker {closed}: ");
     assert!(refused.stdout.contains(&reason), "{refused:#?}");
     assert!(refused.stdout.contains("login"), "{refused:#?}");
+    let advised = probe(unsure).await.expect(FAILED);
+    assert!(advised.stdout.contains("mqtt.max_qos = 0"), "{advised:#?}");
     proxy.set_nonblocking(true).expect("a socket");
     assert!(proxy.accept().is_err(), "nothing uses the proxy");
 }

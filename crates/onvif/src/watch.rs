@@ -107,6 +107,7 @@ pub(crate) async fn watch_with(
     let receiver = updates.clone();
     let mut watch = EventWatch {
         client: None,
+        events: None,
         subscription: None,
         link: EventLink::default(),
         camera,
@@ -126,6 +127,8 @@ pub(crate) async fn watch_with(
 struct EventWatch {
     /// `None` before the first request and during one.
     client: Option<OnvifClient>,
+    /// The event service; `None` before it is found and after it refused a subscription.
+    events: Option<Endpoint>,
     subscription: Option<EventSubscription>,
     link: EventLink,
     camera: OnvifCamera,
@@ -197,16 +200,21 @@ impl EventWatch {
 
     async fn subscribe(&mut self, began: Mono) -> Result<(), OnvifError> {
         let (within, wanted) = (self.timing.answer_within, self.timing.subscription);
+        // After an update of the camera, the service may be at another address.
+        let known = self.events.take();
         let created = self.blocking(move |client| {
-            // After an update of the camera, the service may be at another address.
-            let events = services(client, within)?.events;
-            let events = events.ok_or_else(|| client.error(OnvifProblem::NoService("event")))?;
-            let events = Endpoint::new(reachable(&client.camera().address, &events));
+            let find = || {
+                let events = services(client, within)?.events;
+                let events =
+                    events.ok_or_else(|| client.error(OnvifProblem::NoService("event")))?;
+                Ok(Endpoint::new(reachable(&client.camera().address, &events)))
+            };
+            let events = known.map_or_else(find, Ok)?;
             let content = leaf("tev:InitialTerminationTime", &seconds(wanted));
             let request = OnvifRequest::new(&EVENTS, "CreatePullPointSubscription", content);
             let answer = client.ask(&events, &request, within)?;
             let created = client.read(&request, CreatedSubscription::of(&answer))?;
-            Ok(EventSubscription {
+            let subscription = EventSubscription {
                 endpoint: Endpoint {
                     url: reachable(&events.url, &created.address),
                     parameters: created.parameters,
@@ -214,9 +222,11 @@ impl EventWatch {
                 is_synchronized: false,
                 began,
                 lasts: created.lasts.unwrap_or(wanted),
-            })
+            };
+            Ok((events, subscription))
         });
-        self.subscription = Some(created.await?);
+        let (events, subscription) = created.await?;
+        (self.events, self.subscription) = (Some(events), Some(subscription));
         Ok(())
     }
 

@@ -76,6 +76,7 @@ impl LoggedEvent {
     /// `None`: it is not the payload of an event.
     pub(crate) fn read(json: String) -> Option<Self> {
         let event: Self = serde_json::from_str(&json).ok()?;
+        let json = json.trim_end().to_owned();
         Some(Self { json, ..event })
     }
 

@@ -181,6 +181,20 @@ async fn request_is_signed_json_with_id_time_and_picture() {
     assert_eq!(waiting(&site.stop().await, "door").await, 0);
 }
 
+// Faults: W1.
+#[tokio::test]
+async fn failures_are_retried_in_order_with_the_same_id() {
+    let receiver = ScriptedReceiver::start();
+    let busy = Status(503, "Retry-After: 0\r\n");
+    receiver.will([Status(500, ""), Close, busy, Status(429, "")]);
+    let site = Site::start(&[config("door", &receiver.url())]);
+    site.begin(1..=3);
+    let requests = received(&receiver, 7).await;
+    assert_eq!(numbers(&requests), [1, 1, 1, 1, 1, 2, 3]);
+    let status = status(&site, |status| status.counters.posted == 3).await;
+    assert_eq!((status.counters.retried, status.counters.dropped()), (4, 0));
+}
+
 // Faults: W4.
 #[tokio::test]
 async fn refused_event_is_dropped_and_the_next_is_posted() {

@@ -301,6 +301,8 @@ mod tests {
         ] {
             assert!(!topics.allows_reply_to(topic), "{topic}");
         }
+        let long = format!("desk/answers/{}", "x".repeat(1024));
+        assert!(!topics.allows_reply_to(&long));
         Ok(())
     }
 }

@@ -77,8 +77,9 @@ impl TopicReader {
             let answer = sender.subscribe(filter, FilterPurpose::States);
             let answer = answer.ok_or_else(|| rejected("the filter is invalid".to_owned()))?;
             match timeout(SUBSCRIBED_WITHIN, answer).await {
+                Ok(RequestOutcome::Acked) => {}
                 // Why the connection ended is the last message.
-                Ok(RequestOutcome::Acked | RequestOutcome::Lost) => {}
+                Ok(RequestOutcome::Lost) => break,
                 Ok(RequestOutcome::Refused(code)) => return Err(rejected(code)),
                 Err(_) => {
                     let silent = "the broker did not answer a subscription";

@@ -27,12 +27,20 @@ const WILL_DELAY_S: u32 = 5;
 
 struct V5Sender(AsyncClient);
 
-struct V5Events(EventLoop);
+struct V5Events {
+    events: EventLoop,
+    /// That of the configuration.
+    max_qos: u8,
+}
 
-pub(super) fn open(client: &ClientSettings<'_>) -> (Box<dyn Sender>, Box<dyn Events>) {
-    let builder = AsyncClient::builder(options(client)).capacity(QUEUE);
+pub(super) fn open(settings: &ClientSettings<'_>) -> (Box<dyn Sender>, Box<dyn Events>) {
+    let builder = AsyncClient::builder(options(settings)).capacity(QUEUE);
     let (client, events) = builder.build();
-    (Box::new(V5Sender(client)), Box::new(V5Events(events)))
+    let max_qos = settings.broker.max_qos;
+    (
+        Box::new(V5Sender(client)),
+        Box::new(V5Events { events, max_qos }),
+    )
 }
 
 impl Sender for V5Sender {
@@ -92,7 +100,10 @@ impl Sender for V5Sender {
 
 impl Events for V5Events {
     fn next(&mut self) -> Pending<'_, Result<ConnectionEvent, ConnectionEnd>> {
-        Box::pin(async { self.0.poll().await.map_err(end).and_then(happened) })
+        Box::pin(async {
+            let event = self.events.poll().await.map_err(end)?;
+            happened(event, self.max_qos)
+        })
     }
 }
 
@@ -165,9 +176,14 @@ fn is_of_commands(filter: &str) -> bool {
     filter.ends_with("/set") || filter.ends_with("/cmd")
 }
 
-fn happened(event: Event) -> Result<ConnectionEvent, ConnectionEnd> {
+fn happened(event: Event, max_qos: u8) -> Result<ConnectionEvent, ConnectionEnd> {
     Ok(match event {
         Event::Incoming(Packet::ConnAck(accepted)) => {
+            // A reader has no will, which such a broker would refuse.
+            let offered = accepted.properties.as_ref().and_then(|all| all.max_qos);
+            if offered.is_some_and(|offered| offered < max_qos) {
+                return Err(ends::no_qos_1());
+            }
             let limits = accepted.properties.map(|properties| BrokerLimits {
                 packet_max_bytes: properties
                     .max_packet_size

@@ -101,7 +101,13 @@ impl Codec {
 }
 
 /// The payload types of camera video below 96, which may come without a name in the SDP (RFC 3551 section 6).
-const STATIC_TYPES: [(i32, &str); 4] = [(26, "JPEG"), (31, "H261"), (32, "MPV"), (34, "H263")];
+const STATIC_TYPES: [(i32, &str); 5] = [
+    (26, "JPEG"),
+    (31, "H261"),
+    (32, "MPV"),
+    (33, "MP2T"),
+    (34, "H263"),
+];
 
 /// The encoding of RTP caps.
 fn encoding(stream: &gst::StructureRef) -> String {

@@ -240,7 +240,11 @@ impl RtspDialogue {
             self.learn(&pending.message, &mut answer, peer);
         }
         answer.set("CSeq", number);
-        self.refusal = (status >= 300 && !self.is_playing).then_some(status);
+        // rtspsrc goes on without OPTIONS.
+        let is_optional =
+            pending.message.method() == "OPTIONS" && matches!(status, 405 | 406 | 501 | 551);
+        let is_refusal = status >= 300 && !self.is_playing && !is_optional;
+        self.refusal = is_refusal.then_some(status);
         Ok(DialogueStep::ToClient(answer))
     }
 

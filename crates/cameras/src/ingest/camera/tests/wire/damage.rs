@@ -17,7 +17,7 @@ fn damaged(damage: Damage) -> CameraScript {
     }
 }
 
-// Faults: C23, C24, C35.
+// Faults: C23, C24, C35, C43.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lost_packets_are_counted_and_no_dependent_frame_is_shown() {
     tape(TapeCodec::H264);

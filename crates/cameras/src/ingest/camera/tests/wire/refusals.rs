@@ -47,6 +47,12 @@ async fn each_refusal_has_its_reason_and_pause_then_recovers() {
             cases.push(Case::new(format!("{deed:?} at {request}"), script, fault));
         }
     }
+    // rtspsrc goes on without OPTIONS, so that is not the reason.
+    let script = good()
+        .at("OPTIONS", CameraFault::Refuse(501))
+        .at("DESCRIBE", CameraFault::Close);
+    let name = "no OPTIONS, closed at DESCRIBE".to_owned();
+    cases.push(Case::new(name, script, Fault::Disconnected));
     for scheme in [Scheme::Basic, Scheme::Digest, Scheme::DigestSha256] {
         let wrong = login(scheme, "another");
         let closed = wrong
