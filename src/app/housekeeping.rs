@@ -15,7 +15,7 @@ use crate::ops::{
     process::{self, ProcessMeter},
 };
 use spotter_config::{Config, ConfigChange};
-use spotter_core::{CameraId, FrameCounters, Mono, PercentileWindow, Phase};
+use spotter_core::{CameraId, FrameCounters, Mono, PercentileWindow, Phase, rounded};
 use spotter_engine::open::ModelCard;
 use spotter_mqtt::{GpuStats, Info, SentDetection, Stats, Update};
 use spotter_page::{NodeStatus, Status};
@@ -131,9 +131,9 @@ impl Housekeeping {
         let seconds = now.since(self.previous.at).as_secs_f64();
         let frames = frames(status);
         let before = std::mem::replace(&mut self.previous.frames, frames);
-        let looked = frames.looked.saturating_sub(before.looked);
-        self.known.looks_per_s = Some(looked as f64 / seconds);
-        let frames_analysed_ps = per_second(frames.looked, before.looked, seconds);
+        let looks_per_s = per_second(frames.looked, before.looked, seconds);
+        self.known.looks_per_s = Some(looks_per_s);
+        let tenths = |figure| rounded(figure, 1);
         let [p50, p95, p99] = self.total.percentiles(now, [0.5, 0.95, 0.99]);
         let [e2e_p95] = self.end_to_end.percentiles(now, [0.95]);
         self.check_budget(p95, budget);
@@ -150,10 +150,10 @@ impl Housekeeping {
             uptime_s: now.since(self.started).as_secs(),
             cams_online: online.count() as u32,
             cams_total: status.cameras.len() as u32,
-            frames_in_ps: per_second(frames.arrived, before.arrived, seconds),
-            frames_analysed_ps,
-            frames_late_ps: per_second(frames.late, before.late, seconds),
-            frames_gated_ps: per_second(frames.gated, before.gated, seconds),
+            frames_in_ps: tenths(per_second(frames.arrived, before.arrived, seconds)),
+            frames_analysed_ps: tenths(looks_per_s),
+            frames_late_ps: tenths(per_second(frames.late, before.late, seconds)),
+            frames_gated_ps: tenths(per_second(frames.gated, before.gated, seconds)),
             lat_total_p50_ms: p50,
             lat_total_p95_ms: p95,
             lat_total_p99_ms: p99,
@@ -203,7 +203,7 @@ impl Housekeeping {
         let gauge = self.gauge.insert(gpu).gauge.as_ref();
         let figures = gauge.and_then(|gauge| gauge.between(self.previous.at, now));
         let figures = figures.unwrap_or_default();
-        let tenths = |pct: f64| (pct * 10.0).round() / 10.0;
+        let tenths = |pct| rounded(pct, 1);
         Some(GpuStats {
             gpu0_util_pct: figures.use_pct.map(tenths),
             gpu0_busy_pct: Some(tenths(
@@ -271,9 +271,9 @@ pub fn named(config: &Config, card: &ModelCard) -> NodeStatus {
     }
 }
 
-/// To a tenth; 0 when the sum has shrunk.
+/// 0 when the sum has shrunk.
 fn per_second(now: u64, before: u64, seconds: f64) -> f64 {
-    (now.saturating_sub(before) as f64 / seconds * 10.0).round() / 10.0
+    now.saturating_sub(before) as f64 / seconds
 }
 
 #[cfg(test)]

@@ -264,7 +264,7 @@ impl AnswerStatus {
         let mut dwell_s = BTreeMap::new();
         for dwell in body.objects().iter().flat_map(|object| &object.dwell) {
             let longest: &mut f64 = dwell_s.entry(dwell.zone.clone()).or_default();
-            *longest = longest.max((dwell.time.as_secs_f64() * 10.0).round() / 10.0);
+            *longest = longest.max(dwell.seconds());
         }
         let (text, score) = match body {
             DetectionBody::Text { text, score, .. } => (Some(text.clone()), Some(*score)),

@@ -134,7 +134,7 @@ impl EventTable {
             let waiting: BTreeSet<_> = waiting.map(|name| EventReceiver(name.into())).collect();
             // SQLite has no checksums: a block that was not written has zeros in it.
             let body = row.get_ref(2)?.as_str().ok();
-            let read = body.and_then(|body| LoggedEvent::read(body.to_owned()));
+            let read = body.and_then(LoggedEvent::read);
             let (Some(event), Ok(number)) = (read, u64::try_from(number)) else {
                 for receiver in waiting {
                     *found.unreadable.entry(receiver).or_default() += 1;

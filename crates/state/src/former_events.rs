@@ -152,7 +152,7 @@ fn read_webhooks(folder: &Path, events: &mut FormerEvents) -> io::Result<()> {
             let found = post.ok().and_then(|StoredPost { mut body }| {
                 body.remove("delayed");
                 let picture = body.remove("snapshot_jpeg");
-                let logged = LoggedEvent::read(Value::from(body).to_string())?;
+                let logged = LoggedEvent::read(&Value::from(body).to_string())?;
                 Some((logged, picture))
             });
             let Some((logged, picture)) = found else {

@@ -74,8 +74,8 @@ impl LoggedEvent {
     }
 
     /// `None`: it is not the payload of an event.
-    pub(crate) fn read(json: String) -> Option<Self> {
-        let event: Self = serde_json::from_str(&json).ok()?;
+    pub(crate) fn read(json: &str) -> Option<Self> {
+        let event: Self = serde_json::from_str(json).ok()?;
         let json = json.trim_end().to_owned();
         Some(Self { json, ..event })
     }
@@ -95,7 +95,7 @@ impl LoggedEvent {
         ] {
             payload[key] = value;
         }
-        Self::read(payload.to_string())
+        Self::read(&payload.to_string())
     }
 
     pub fn bytes(&self) -> u64 {
@@ -265,7 +265,7 @@ mod tests {
             crossing("gate", 37),
         ] {
             let logged = LoggedEvent::new("01K37Q".into(), &event, Some(Epoch(17)));
-            let mut read = LoggedEvent::read(logged.json.clone()).unwrap();
+            let mut read = LoggedEvent::read(&logged.json).unwrap();
             (read.has_picture, read.last_seen_ms) = (logged.has_picture, logged.last_seen_ms);
             assert_eq!(read, logged);
         }

@@ -3,7 +3,7 @@
 use std::{fmt, time::Duration};
 
 use spotter_cameras::ingest::Health;
-use spotter_core::{Mono, Phase};
+use spotter_core::{Mono, Phase, rounded};
 use spotter_mqtt::{CameraClockHealth, CameraHealth, Off};
 
 /// Unchanged health is published again after this time.
@@ -91,13 +91,13 @@ pub fn health_message(health: &Health, reason: Option<&HealthReason>) -> CameraH
         reason: reason.map(HealthReason::to_string),
         since_ms: health.since.unix_millis(),
         attempts: health.attempts,
-        next_retry_s: rounded(health.next_retry.map(|pause| pause.as_secs_f64())),
+        next_retry_s: hundredths(health.next_retry.map(|pause| pause.as_secs_f64())),
         codec: stream.codec.map(Into::into),
         w: stream.size.map(|(width, _)| width),
         h: stream.size.map(|(_, height)| height),
-        fps_declared: rounded(stream.fps_declared),
-        fps_measured: rounded(stream.fps_measured),
-        gop_s: rounded(stream.gop_s),
+        fps_declared: hundredths(stream.fps_declared),
+        fps_measured: hundredths(stream.fps_measured),
+        gop_s: hundredths(stream.gop_s),
         transport: stream.transport.map(Into::into),
         decoder: stream.decoder.clone(),
         note: (stream.is_faster_than_declared).then(|| "faster_than_declared".into()),
@@ -107,15 +107,15 @@ pub fn health_message(health: &Health, reason: Option<&HealthReason>) -> CameraH
         abandoned: health.abandoned,
         clock: CameraClockHealth {
             trusted: health.clock.trusted,
-            offset_ms: rounded(health.clock.offset_ms),
-            drift_ppm: rounded(health.clock.drift_ppm),
-            sr_age_s: rounded(health.clock.report_age_s),
+            offset_ms: hundredths(health.clock.offset_ms),
+            drift_ppm: hundredths(health.clock.drift_ppm),
+            sr_age_s: hundredths(health.clock.report_age_s),
             note: health.clock.note.map(|note| note.as_str().into()),
         },
     }
 }
 
-/// To a hundredth: more digits are noise.
-fn rounded(value: Option<f64>) -> Option<f64> {
-    value.map(|value| (value * 100.0).round() / 100.0)
+/// More digits are noise.
+fn hundredths(value: Option<f64>) -> Option<f64> {
+    value.map(|value| rounded(value, 2))
 }

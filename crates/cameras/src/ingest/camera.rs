@@ -23,7 +23,7 @@ use super::{
 };
 use spotter_config::CameraConfig;
 use spotter_core::{
-    CameraId, Clock, LogThrottle, Phase, StreamCounters, WallTime, duration_from_secs,
+    CameraId, Clock, LogThrottle, Phase, StreamCounters, WallTime, duration_from_secs, rounded,
 };
 
 /// A pipeline that did not end by then is left behind.
@@ -437,7 +437,7 @@ impl CameraTask {
 }
 
 fn tenths(time: Duration) -> f64 {
-    (time.as_secs_f64() * 10.0).round() / 10.0
+    rounded(time.as_secs_f64(), 1)
 }
 
 async fn next_event(running: &mut Option<RunningSource>) -> SourceEvent {

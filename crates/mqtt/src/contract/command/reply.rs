@@ -5,7 +5,7 @@ use serde_json::{Map, json};
 use super::RequestHead;
 use crate::{Info, contract::detection::SCHEMA};
 use spotter_control::{Override, Refusal};
-use spotter_core::{CameraId, Setting, WallTime};
+use spotter_core::{CameraId, Setting, WallTime, rounded};
 
 /// The value of a successful reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,7 +46,7 @@ impl Reply {
             Ok(ReplyValue::Revision(revision)) => message["rev"] = json!(revision),
             Ok(ReplyValue::Answer { text, score }) => {
                 message["value"] = json!(text);
-                message["score"] = json!((score * 1000.0).round() / 1000.0);
+                message["score"] = json!(rounded(*score, 3));
             }
             Ok(ReplyValue::Info(info)) => message["value"] = json!(info),
             Ok(ReplyValue::Settings(cameras)) => {
