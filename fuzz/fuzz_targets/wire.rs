@@ -10,13 +10,8 @@ use spotter_engine::testing::wire::{daemon_reads, engine_reads};
 
 fuzz_target!(|bytes: &[u8]| {
     engine_reads(bytes);
-    let prompt = Prompt {
-        id: PromptId::new("person").expect("an id"),
-        revision: 1,
-        task: Task::Detect {
+    let prompt = Prompt::new(PromptId::new("person").expect("an id"), 1, Task::Detect {
             object: "person".into(),
-        },
-        view: PromptView::default(), adapter: None,
-    };
+        });
     daemon_reads(bytes, &[Arc::new(prompt)]);
 });

@@ -180,6 +180,7 @@ impl AnswerRouter {
             prompt: Arc::clone(&answer.prompt),
             region: answer.region,
             body,
+            reasoning: answer.reasoning.clone(),
             truncated: answer.truncated,
             unchanged: answer.unchanged,
             model: Arc::clone(&self.model),

@@ -210,11 +210,7 @@ mod tests {
         close(plate.share.unwrap(), 2.56 / 157.8);
         // A strip is an image of its own, of as many crops.
         let scene = PromptConfig {
-            task: Task::Query {
-                question: "What happens?".into(),
-                choices: Vec::new(),
-                options: Default::default(),
-            },
+            task: Task::question("What happens?"),
             strip: Some(StripShape {
                 frames: 9,
                 over: Duration::from_secs(4),

@@ -47,18 +47,8 @@ impl<T> PendingQuestions<T> {
         self.number += 1;
         let id = PromptId::new(&format!("ask-{}", self.number))
             .map_err(|error| Refusal::new(RefusalCode::Failed, error.to_string()))?;
-        let task = Task::Query {
-            question,
-            choices: Vec::new(),
-            options: Default::default(),
-        };
-        let prompt = Arc::new(Prompt {
-            view: Default::default(),
-            id,
-            revision: Prompt::ONCE,
-            task,
-            adapter: None,
-        });
+        let task = Task::question(question);
+        let prompt = Arc::new(Prompt::new(id, Prompt::ONCE, task));
         self.waiting.push(PendingQuestion {
             camera: camera.clone(),
             prompt: Arc::clone(&prompt),

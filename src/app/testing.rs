@@ -85,11 +85,7 @@ pub fn card() -> ModelCard {
 /// A prompt that asks for a free text.
 pub fn scene() -> PromptConfig {
     PromptConfig {
-        task: Task::Query {
-            question: "What happens here?".into(),
-            choices: Vec::new(),
-            options: Default::default(),
-        },
+        task: Task::question("What happens here?"),
         ..config::testing::prompt("scene")
     }
 }

@@ -104,11 +104,7 @@ fn check_prompts(file: &Path, config: &config::Config) -> anyhow::Result<()> {
 /// The prompts of the model for a configured one: itself, its question before an event and the one about an event.
 fn prompts_for_model(camera: &CameraConfig, prompt: &PromptConfig) -> impl Iterator<Item = Prompt> {
     let question = |text: &Option<String>, strip| {
-        let task = Task::Query {
-            question: text.clone()?,
-            choices: Vec::new(),
-            options: Default::default(),
-        };
+        let task = Task::question(text.clone()?);
         let view = PromptView {
             strip,
             ..PromptView::default()
@@ -122,11 +118,8 @@ fn prompts_for_model(camera: &CameraConfig, prompt: &PromptConfig) -> impl Itera
     let own = (prompt.task.clone(), camera.view_of(prompt));
     let all = iter::once(own).chain(questions.into_iter().flatten());
     all.map(|(task, view)| Prompt {
-        id: prompt.id.clone(),
-        revision: prompt.revision,
-        task,
         view,
-        adapter: None,
+        ..Prompt::new(prompt.id.clone(), prompt.revision, task)
     })
 }
 

@@ -42,15 +42,8 @@ impl Look {
             times: FrameTimes::default(),
             picture,
         };
-        let prompt = |(number, task)| {
-            Arc::new(Prompt {
-                id: PromptId::numbered("ask", number),
-                revision: 1,
-                task,
-                view: PromptView::default(),
-                adapter: None,
-            })
-        };
+        let prompt =
+            |(number, task)| Arc::new(Prompt::new(PromptId::numbered("ask", number), 1, task));
         Self {
             frame,
             prompts: (0..).zip(tasks).map(prompt).collect(),

@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use super::{
-    CameraId, Frame, FrameTimes, Location, Mono, NormBox, Prompt, ScoreSource, SkippedSinceLast,
-    StageTimes, TrackId, WallTime, ZoneDwell, ZoneId,
+    CameraId, Frame, FrameTimes, Location, Mono, NormBox, NormPoint, Prompt, Reasoning,
+    ScoreSource, SkippedSinceLast, StageTimes, TrackId, WallTime, ZoneDwell, ZoneId,
 };
 
 /// A frame without its pixels: a message that waits for the broker must not hold a decoder's memory.
@@ -31,6 +31,22 @@ impl From<&Frame> for FrameInfo {
     }
 }
 
+/// What a tracked object looked like on one frame.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ObjectOutline {
+    /// The number of the frame that it was drawn on.
+    pub frame: u64,
+    /// An SVG path in shares of the object's box on that frame.
+    pub path: String,
+    /// In shares of the picture, each ring with the last vertex joined to the first, at most 64 points together. What is inside of two
+    /// rings that run in opposite directions is outside of the object.
+    pub polygons: Vec<Vec<NormPoint>>,
+    /// Share of the picture.
+    pub area: f64,
+    /// As [`Outline::score`](super::Outline::score).
+    pub score: f64,
+}
+
 /// An object that passed the prompt's filters, with the track that it belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TrackedObject {
@@ -47,6 +63,8 @@ pub struct TrackedObject {
     pub zones: Vec<ZoneId>,
     /// The time of the track in the zones that it is in.
     pub dwell: Vec<ZoneDwell>,
+    /// One that was drawn since the last detection of the prompt.
+    pub outline: Option<Arc<ObjectOutline>>,
 }
 
 /// The answer of a detection after filters and tracking.
@@ -89,6 +107,8 @@ pub struct Detection {
     /// The part of the picture that the model saw; `None`: all of it.
     pub region: Option<NormBox>,
     pub body: DetectionBody,
+    /// `None`: the model was not asked to reason.
+    pub reasoning: Option<Reasoning>,
     /// The object or token limit was reached before the model ended.
     pub truncated: bool,
     /// The answer is the last one again: the picture has not changed since.

@@ -69,7 +69,41 @@ pub struct QueryOptions {
     pub reasoning: bool,
 }
 
+/// What an answer is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnswerShape {
+    Boxes,
+    Points,
+    Text,
+    Outline,
+}
+
+impl AnswerShape {
+    /// It is a list of objects at places in the picture.
+    pub fn has_objects(self) -> bool {
+        matches!(self, Self::Boxes | Self::Points)
+    }
+}
+
 impl Task {
+    /// A question whose answer is free.
+    pub fn question(question: impl Into<String>) -> Self {
+        Self::Query {
+            question: question.into(),
+            choices: Vec::new(),
+            options: QueryOptions::default(),
+        }
+    }
+
+    pub fn shape(&self) -> AnswerShape {
+        match self {
+            Self::Detect { .. } => AnswerShape::Boxes,
+            Self::Point { .. } => AnswerShape::Points,
+            Self::Query { .. } | Self::Caption { .. } => AnswerShape::Text,
+            Self::Segment { .. } => AnswerShape::Outline,
+        }
+    }
+
     /// `detect`, `point`, `query`, `segment` or `caption`.
     pub fn kind(&self) -> &'static str {
         self.into()
@@ -112,9 +146,31 @@ pub struct Prompt {
     pub view: PromptView,
     /// What the model answers it with; `None`: the model alone.
     pub adapter: Option<AdapterId>,
+    /// Of the objects of an answer to `detect`, so many at most get an outline afterwards; 0: none.
+    pub outlines_max: u8,
 }
 
 impl Prompt {
+    /// About the whole picture, answered by the model alone.
+    pub fn new(id: PromptId, revision: u32, task: Task) -> Self {
+        Self {
+            id,
+            revision,
+            task,
+            view: PromptView::default(),
+            adapter: None,
+            outlines_max: 0,
+        }
+    }
+
+    /// `segment` when objects get outlines, else that of its task.
+    pub fn kind(&self) -> &'static str {
+        match self.outlines_max {
+            0 => self.task.kind(),
+            _ => "segment",
+        }
+    }
+
     /// The revision of questions that are asked once. No prompt of a camera ever has it, so that an answer to a question is
     /// never taken for one to a prompt of the same name.
     pub const ONCE: u32 = 0;

@@ -12,7 +12,7 @@ use std::{
 use crate::{
     Answer, AnswerBody, CameraId, ColourMatrix, ColourRange, DevicePlanes, DirectionId, Event,
     EventStep, Frame, FrameTimes, LineCrossing, LineId, Location, Look, LookRate, LookToken, Mono,
-    NormBox, Picture, PictureLayout, PixelFormat, Planes, Prompt, PromptId, PromptText, PromptView,
+    NormBox, Picture, PictureLayout, PixelFormat, Planes, Prompt, PromptId, PromptText,
     ScoreSource, Share, StageTimes, Task, TokenCounts, TrackId, UpdateReason, WallTime, ZoneDwell,
     ZoneId,
 };
@@ -89,13 +89,11 @@ pub fn crossing(camera: &str, track: u64) -> Event {
 
 /// A prompt about the whole picture.
 pub fn asked(id: &str, revision: u32, task: Task) -> Arc<Prompt> {
-    Arc::new(Prompt {
-        id: PromptId::new(id).expect("a name of a prompt"),
+    Arc::new(Prompt::new(
+        PromptId::new(id).expect("a name of a prompt"),
         revision,
         task,
-        view: PromptView::default(),
-        adapter: None,
-    })
+    ))
 }
 
 /// A look without strips that is late from the beginning.

@@ -153,11 +153,7 @@ fn question(
         task: match kind {
             Detect => Task::Detect { object: words },
             Point => Task::Point { object: words },
-            YesNo | Count | QuestionKind::Colour => Task::Query {
-                question: words,
-                choices: Vec::new(),
-                options: Default::default(),
-            },
+            YesNo | Count | QuestionKind::Colour => Task::question(words),
         },
         expected,
     }

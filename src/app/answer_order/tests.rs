@@ -23,15 +23,8 @@ fn planned(number: u64, camera: usize, prompts: u8, order: usize, is_late: bool)
     let camera = CameraId::new(&format!("c{camera}")).unwrap();
     let all = [prompt("person"), prompt("car"), scene()].into_iter();
     let chosen = all.enumerate().filter(|(i, _)| prompts >> i & 1 == 1);
-    let prompt = |(_, prompt): (usize, PromptConfig)| {
-        Arc::new(Prompt {
-            id: prompt.id,
-            revision: 1,
-            task: prompt.task,
-            view: Default::default(),
-            adapter: None,
-        })
-    };
+    let prompt =
+        |(_, prompt): (usize, PromptConfig)| Arc::new(Prompt::new(prompt.id, 1, prompt.task));
     let frame = frame(&camera, number, Mono::default());
     let look = look_at(frame, &Vec::from_iter(chosen.map(prompt)));
     let answer =

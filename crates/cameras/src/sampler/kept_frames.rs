@@ -318,11 +318,7 @@ mod tests {
 
     fn query() -> PromptConfig {
         PromptConfig {
-            task: Task::Query {
-                question: "What happens?".into(),
-                choices: Vec::new(),
-                options: Default::default(),
-            },
+            task: Task::question("What happens?"),
             strip: Some(NINE),
             ..spotter_config::testing::prompt("scene")
         }

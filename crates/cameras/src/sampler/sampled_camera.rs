@@ -192,11 +192,8 @@ impl LookCounter for SampledCamera {
 fn enabled_prompts(camera: &CameraConfig) -> Vec<(Arc<Prompt>, LookRate)> {
     let asked = enabled(camera).map(|p| {
         let prompt = Prompt {
-            id: p.id.clone(),
-            revision: p.revision,
-            task: p.task.clone(),
             view: camera.view_of(p),
-            adapter: None,
+            ..Prompt::new(p.id.clone(), p.revision, p.task.clone())
         };
         (Arc::new(prompt), p.rate)
     });

@@ -249,22 +249,16 @@ fn slow_prompt_shares_the_looks_of_a_fast_one() {
 }
 
 fn what_happens() -> Task {
-    Task::Query {
-        question: "What happens?".into(),
-        choices: Vec::new(),
-        options: Default::default(),
-    }
+    Task::question("What happens?")
 }
 
 /// A prompt that is asked once.
 fn question(id: &str) -> Arc<Prompt> {
-    Arc::new(Prompt {
-        id: PromptId::new(id).unwrap(),
-        revision: Prompt::ONCE,
-        task: what_happens(),
-        view: Default::default(),
-        adapter: None,
-    })
+    Arc::new(Prompt::new(
+        PromptId::new(id).unwrap(),
+        Prompt::ONCE,
+        what_happens(),
+    ))
 }
 
 /// With a second prompt, which asks for a free text.

@@ -41,24 +41,14 @@ impl PromptCheck {
 mod tests {
     use super::*;
     use spotter_config::{Environment, of_text};
-    use spotter_core::{PromptId, PromptView, Task};
+    use spotter_core::{PromptId, Task};
 
     /// What is wrong with a question to the embedded model, whose context has 768 positions: 401 of a picture, 128 of an answer.
     fn wrong(question: &str) -> Option<String> {
         let text = "mqtt.url = \"mqtt://broker\"\nmodel.path = \"embedded\"\n[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n";
         let environment = Environment::new("box", |_| None);
         let config = of_text("site.toml", text, &environment).unwrap().config;
-        let prompt = Prompt {
-            id: PromptId::new("scene").unwrap(),
-            revision: 1,
-            task: Task::Query {
-                question: question.into(),
-                choices: Vec::new(),
-                options: Default::default(),
-            },
-            view: PromptView::default(),
-            adapter: None,
-        };
+        let prompt = Prompt::new(PromptId::new("scene").unwrap(), 1, Task::question(question));
         let checked = PromptCheck::open(&config.model).unwrap().check(&prompt);
         checked.err().map(|error| error.to_string())
     }

@@ -225,14 +225,14 @@ const LIMITS: BackendLimits = BackendLimits {
 
 fn look(prompts: usize, start_by: Mono) -> Look {
     let picture = Picture::from_rgb(4, 4, vec![0; 48]).expect("a small picture");
-    let prompt = |i: usize| Prompt {
-        view: Default::default(),
-        id: PromptId::new(&format!("p{i}")).expect("id"),
-        revision: 1,
-        task: Task::Detect {
-            object: "x".repeat(i % 7 + 1),
-        },
-        adapter: None,
+    let prompt = |i: usize| {
+        Prompt::new(
+            PromptId::new(&format!("p{i}")).expect("id"),
+            1,
+            Task::Detect {
+                object: "x".repeat(i % 7 + 1),
+            },
+        )
     };
     Look {
         prompts: (0..prompts).map(|i| Arc::new(prompt(i))).collect(),
@@ -455,11 +455,7 @@ fn strip_is_its_own_image_with_its_own_words() {
     };
     let mut look = look_at_regions(&[PromptRegion::Whole, PromptRegion::Whole]);
     look.frame.camera = CameraId::new("gate").expect("id");
-    let task = Task::Query {
-        question: "What?".into(),
-        choices: Vec::new(),
-        options: Default::default(),
-    };
+    let task = Task::question("What?");
     for (index, prompt) in look.prompts.iter_mut().enumerate() {
         let view = PromptView {
             strip: (index == 1).then_some(shape),

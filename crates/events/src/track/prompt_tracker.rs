@@ -400,7 +400,7 @@ impl PromptTracker {
     }
 
     fn states(&self) -> Vec<PromptState> {
-        if let Task::Query { .. } | Task::Caption { .. } = self.prompt.task {
+        if !self.prompt.task.shape().has_objects() {
             return vec![PromptState::Answer(
                 self.answer.believed().map(str::to_owned),
             )];

@@ -18,15 +18,16 @@ struct OpenQuestion {
 /// A question that is asked once. No other one of the camera has its id.
 pub fn question(id: PromptId, text: &str, choices: Vec<String>, view: PromptView) -> Arc<Prompt> {
     Arc::new(Prompt {
-        id,
-        revision: Prompt::ONCE,
-        task: Task::Query {
-            question: text.to_owned(),
-            choices,
-            options: Default::default(),
-        },
         view,
-        adapter: None,
+        ..Prompt::new(
+            id,
+            Prompt::ONCE,
+            Task::Query {
+                question: text.to_owned(),
+                choices,
+                options: Default::default(),
+            },
+        )
     })
 }
 

@@ -260,6 +260,7 @@ impl ActiveTrack {
             age: self.lifecycle.age(look.at),
             dwell: self.lifecycle.times_in(&candidate.zones, look.rules),
             zones: candidate.zones,
+            outline: None,
         }
     }
 }

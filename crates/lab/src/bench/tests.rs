@@ -79,13 +79,7 @@ pub(super) fn found<T>(place: T) -> FoundObject<T> {
 pub(super) fn boxes_answer(prompt: &PromptConfig, boxes: Vec<FoundObject<NormBox>>) -> Answer {
     Answer {
         region: None,
-        prompt: Arc::new(Prompt {
-            view: Default::default(),
-            id: prompt.id.clone(),
-            revision: 1,
-            task: prompt.task.clone(),
-            adapter: None,
-        }),
+        prompt: Arc::new(Prompt::new(prompt.id.clone(), 1, prompt.task.clone())),
         body: AnswerBody::Boxes(boxes),
         truncated: false,
         unchanged: false,

@@ -231,13 +231,7 @@ fn answers(
 ) -> anyhow::Result<Vec<Answer>> {
     let prompts = camera.prompts.iter().map(|prompt| {
         let (id, task) = (prompt.id.clone(), prompt.task.clone());
-        Prompt {
-            view: Default::default(),
-            id,
-            revision: 1,
-            task,
-            adapter: None,
-        }
+        Prompt::new(id, 1, task)
     });
     let look = Look {
         moved: None,

@@ -40,7 +40,7 @@ pub(crate) fn to_json(detection: &Detection, label: &Label, now: Mono) -> Vec<u8
         "cam": frame.camera,
         "prompt": {
             "id": prompt.id,
-            "kind": prompt.task.kind(),
+            "kind": prompt.kind(),
             "rev": prompt.revision,
             "text": prompt.task.text(),
         },

@@ -44,6 +44,7 @@ fn object(location: Location, score: f64) -> TrackedObject {
         age: Duration::from_millis(12_345),
         zones: Vec::new(),
         dwell: Vec::new(),
+        outline: None,
     }
 }
 
@@ -64,15 +65,10 @@ fn words(text: &str, score: f64) -> DetectionBody {
 fn of(frame: FrameInfo, task: Task, body: DetectionBody) -> Detection {
     Detection {
         frame,
-        prompt: Arc::new(Prompt {
-            view: Default::default(),
-            id: PromptId::new("person").unwrap(),
-            revision: 3,
-            task,
-            adapter: None,
-        }),
+        prompt: Arc::new(Prompt::new(PromptId::new("person").unwrap(), 3, task)),
         region: None,
         body,
+        reasoning: None,
         truncated: false,
         unchanged: false,
         model: "moondream-2b@9f3c".into(),
@@ -174,11 +170,7 @@ pub(crate) fn payloads() -> Vec<Vec<u8>> {
         busy: 3,
         ..SkippedSinceLast::default()
     };
-    let query = Task::Query {
-        question: "Is it open?".into(),
-        choices: Vec::new(),
-        options: Default::default(),
-    };
+    let query = Task::question("Is it open?");
     let asked = |text: &str| {
         let detection = timed("gate", words(text, 0.75));
         of(detection.frame, query.clone(), detection.body)

@@ -1,13 +1,13 @@
 //! Which states a prompt publishes.
 
 use spotter_config::{CameraConfig, PromptConfig};
-use spotter_core::{Presence, PromptState, Task};
+use spotter_core::{Presence, PromptState};
 
 /// The states of a prompt, with no values.
 pub(crate) fn states_of(camera: &CameraConfig, prompt: &PromptConfig) -> Vec<PromptState> {
-    let (Task::Detect { .. } | Task::Point { .. }) = prompt.task else {
+    if !prompt.task.shape().has_objects() {
         return vec![PromptState::Answer(None)];
-    };
+    }
     let zones = camera.zones_counted(prompt).into_iter();
     let zones = zones.map(|zone| PromptState::ZoneCount { zone, count: None });
     let dwell = prompt.dwell.keys().map(|zone| PromptState::Dwell {

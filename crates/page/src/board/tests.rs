@@ -35,13 +35,7 @@ fn look(board: &Board, camera: &CameraId, number: u64, left: f64) {
         ..frame_at(camera, Duration::from_nanos(now.as_nanos()))
     };
     let object = "person".to_owned();
-    let prompt = Prompt {
-        view: Default::default(),
-        id: PromptId::new("person").unwrap(),
-        revision: 1,
-        task: Task::Detect { object },
-        adapter: None,
-    };
+    let prompt = Prompt::new(PromptId::new("person").unwrap(), 1, Task::Detect { object });
     board.look(&frame);
     board.answer(&Detection {
         region: None,
@@ -56,7 +50,9 @@ fn look(board: &Board, camera: &CameraId, number: u64, left: f64) {
             age: Duration::ZERO,
             zones: Vec::new(),
             dwell: Vec::new(),
+            outline: None,
         }]),
+        reasoning: None,
         truncated: false,
         unchanged: false,
         model: "a model".into(),

@@ -185,13 +185,7 @@ fn look_on_a_kept_prefix_answers_as_a_fresh_one() {
         let task = Task::Detect {
             object: "car".into(),
         };
-        let prompt = Prompt {
-            id: PromptId::new(name).unwrap(),
-            revision: 1,
-            task,
-            view: Default::default(),
-            adapter: None,
-        };
+        let prompt = Prompt::new(PromptId::new(name).unwrap(), 1, task);
         LookRequest {
             camera: Some(gate.clone()),
             measured: reused.then(|| MeasuredView {

@@ -280,15 +280,13 @@ fn answers_belong_to_an_image_and_a_text() {
     let mut shown = Shown::new(64);
     let scene = drawn(Drawn::default());
     shown.show(0, &scene, PictureDetail::Bytes);
-    let prompt = Prompt {
-        view: Default::default(),
-        id: PromptId::new("p").unwrap(),
-        revision: 1,
-        task: Task::Caption {
+    let prompt = Prompt::new(
+        PromptId::new("p").unwrap(),
+        1,
+        Task::Caption {
             length: Default::default(),
         },
-        adapter: None,
-    };
+    );
     let key = DraftKey::new(&view(0).camera, &prompt);
     let answer = KnownAnswer {
         prompt: vec![DecoderInput::Token(4)],

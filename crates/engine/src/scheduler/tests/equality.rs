@@ -234,15 +234,13 @@ fn ask(model: &impl ScheduledModel, plan: &Plan, index: usize, (kind, words): (u
         let choices = Choices::new([&[11, 12][..], &[11, 13, 14], &[15]]);
         sequence = sequence.choices(Arc::new(choices.expect("texts")));
     }
-    let prompt = Prompt {
-        view: Default::default(),
-        id: PromptId::new(&format!("p{index}-{kind}")).expect("id"),
-        revision: 1,
-        task: Task::Caption {
+    let prompt = Prompt::new(
+        PromptId::new(&format!("p{index}-{kind}")).expect("id"),
+        1,
+        Task::Caption {
             length: Default::default(),
         },
-        adapter: None,
-    };
+    );
     let (key, adapter) = (
         DraftKey::new(&camera_id(plan.camera), &prompt),
         model.adapter(plan.adapter),

@@ -59,15 +59,13 @@ fn endless(limits: BackendLimits) -> (Worker, ManualClock) {
 fn look(prompts: usize, max_objects: usize) -> LookRequest {
     let camera = CameraId::new("gate").unwrap();
     let ask = |index: usize| {
-        let prompt = Prompt {
-            view: Default::default(),
-            id: PromptId::new(&format!("p{index}")).unwrap(),
-            revision: 1,
-            task: Task::Detect {
+        let prompt = Prompt::new(
+            PromptId::new(&format!("p{index}")).unwrap(),
+            1,
+            Task::Detect {
                 object: "car".into(),
             },
-            adapter: None,
-        };
+        );
         let bounds = Bounds {
             max_objects,
             max_tokens: 8,

@@ -186,11 +186,7 @@ async fn answers_are_those_of_the_same_engine_on_a_thread() {
 async fn pieces_of_a_text_are_those_of_its_answer() {
     let Site { engine, gate, .. } = Site::open(usize::MAX).await.unwrap();
     drop(gate);
-    let question = |text: &str| Task::Query {
-        question: text.into(),
-        choices: Vec::new(),
-        options: Default::default(),
-    };
+    let question = |text: &str| Task::question(text);
     let mut pieces_in_all = 0;
     for text in ["What is it?", "Where?", "How many?"] {
         let picture = Picture::from_rgb(7, 5, (0..105).collect()).unwrap();

@@ -20,11 +20,7 @@ fn phrase() -> Vec<u32> {
 /// One question, for a device that writes the phrase.
 fn question(in_pieces: bool) -> Look {
     let picture = Picture::from_rgb(4, 4, vec![0; 48]).expect("a small picture");
-    let task = Task::Query {
-        question: "What is it?".into(),
-        choices: Vec::new(),
-        options: Default::default(),
-    };
+    let task = Task::question("What is it?");
     Look {
         in_pieces,
         ..Look::still(picture, [task])

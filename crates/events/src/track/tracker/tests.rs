@@ -208,11 +208,7 @@ fn new_words_start_from_nothing_and_old_answers_are_dropped() {
 #[test]
 fn a_question_has_an_answer_and_no_presence() {
     let mut site = camera();
-    let task = Task::Query {
-        question: "Is the gate open?".to_owned(),
-        choices: Vec::new(),
-        options: Default::default(),
-    };
+    let task = Task::question("Is the gate open?");
     site.prompts[0].task = task.clone();
     let question = asked(1, task);
     let mut tracker = tracker(site);

@@ -130,13 +130,7 @@ fn prompt(
             sequence = sequence.choices(Arc::new(tree));
         }
     }
-    let prompt = Prompt {
-        view: Default::default(),
-        id: PromptId::new(&format!("p{index}"))?,
-        revision: 1,
-        task,
-        adapter: None,
-    };
+    let prompt = Prompt::new(PromptId::new(&format!("p{index}"))?, 1, task);
     Ok((prompt, sequence))
 }
 

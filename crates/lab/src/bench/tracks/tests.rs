@@ -45,6 +45,7 @@ fn object(track: u64, left: f64) -> TrackedObject {
         age: Duration::ZERO,
         zones: Vec::new(),
         dwell: Vec::new(),
+        outline: None,
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) fn record(config: &Config, topics: &Topics, camera: &CameraConfig) ->
 }
 
 fn finds_objects(prompt: &PromptConfig) -> bool {
-    matches!(prompt.task, Task::Detect { .. } | Task::Point { .. })
+    prompt.task.shape().has_objects()
 }
 
 /// The record of a camera while its entities are added.
