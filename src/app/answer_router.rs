@@ -63,6 +63,7 @@ impl AnswerRouter {
                 model_size,
                 since_last,
                 answer,
+                ..
             } => {
                 self.handles.board.look(frame);
                 match self.tracker.settled(frame, answer) {
@@ -79,7 +80,6 @@ impl AnswerRouter {
                 let marks = self.found.remove(&key(frame)).unwrap_or_default();
                 self.snapshots.look(frame, marks, self.handles.clock.now());
             }
-            // Looks of cameras are not in pieces.
             LookNews::Piece { .. } | LookNews::Ended(Outcome::Answered(_)) => {}
             // Counted by the sampler; a camera that is too slow for its budget would fill the log.
             LookNews::Ended(Outcome::Late(look)) => self.unanswered(look),

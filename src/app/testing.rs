@@ -128,6 +128,7 @@ pub fn answered(frame: &Frame, prompt: &Arc<Prompt>, body: AnswerBody) -> LookNe
         model_size: (2, 2),
         since_last: SkippedSinceLast::default(),
         answer: answer_to(prompt, body),
+        follow_up: None,
     }
 }
 

@@ -152,10 +152,7 @@ pub fn answer(
     look: Look,
     mut piece: impl FnMut(&AnswerPiece) -> anyhow::Result<()>,
 ) -> anyhow::Result<Answer> {
-    let look = Look {
-        in_pieces: true,
-        ..look
-    };
+    let look = look.in_pieces();
     let mut whole = WholeLook::new(&look);
     engine.submit(look)?;
     while whole.outcome.is_none() {

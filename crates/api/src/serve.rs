@@ -302,7 +302,9 @@ impl ApiState {
         };
         let adapter = self.adapter(asked.adapter)?;
         let mut look = Look::still(picture, [asked.task]).with_adapter(adapter.as_ref());
-        look.in_pieces = asked.in_pieces;
+        if asked.in_pieces {
+            look = look.in_pieces();
+        }
         let begun = AnsweredRequest {
             news: self.queue.ask(look, self.limits.wait).await?,
             _place: place,

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
 
 use super::{
-    AdapterId, CameraId, Frame, FrameEnd, FrameTimes, LookToken, Mono, NormBox, NormPoint, Picture,
-    Prompt, PromptId, PromptView, RegionBox, SkippedSinceLast, Strip, Task,
+    AdapterId, CameraId, FollowUp, Frame, FrameEnd, FrameId, FrameTimes, LookToken, Mono, NormBox,
+    NormPoint, Picture, Prompt, PromptId, PromptView, RegionBox, SkippedSinceLast, Strip, Task,
 };
 
 /// A frame with every prompt that is due on it. The image is encoded once for all prompts with the same view.
@@ -25,8 +25,6 @@ pub struct Look {
     /// The engine stops and counts a look that it did not answer by this time: other looks wait for its permit. Free texts may
     /// come later, because their look has given its permit back ([`LookNews::ShortAnswered`]).
     pub answer_by: Mono,
-    /// The engine also reports parts of answers, as soon as they are decided ([`LookNews::Piece`]).
-    pub in_pieces: bool,
     /// Counts the end of a camera's look.
     pub token: LookToken,
 }
@@ -51,7 +49,6 @@ impl Look {
             strips: Vec::new(),
             start_by: Mono::from_nanos(u64::MAX),
             answer_by: Mono::from_nanos(u64::MAX),
-            in_pieces: false,
             token: LookToken::default(),
         }
     }
@@ -61,6 +58,15 @@ impl Look {
     pub fn with_adapter(mut self, adapter: Option<&AdapterId>) -> Self {
         for prompt in &mut self.prompts {
             Arc::make_mut(prompt).adapter = adapter.cloned();
+        }
+        self
+    }
+
+    /// The engine also reports parts of their answers, as soon as they are decided.
+    #[must_use]
+    pub fn in_pieces(mut self) -> Self {
+        for prompt in &mut self.prompts {
+            Arc::make_mut(prompt).in_pieces = true;
         }
         self
     }
@@ -271,8 +277,9 @@ impl AnswerPiece {
 /// What becomes of a look: each answer as soon as its prompt is finished, then one end.
 #[derive(Clone, Debug)]
 pub enum LookNews {
-    /// A part of an answer, before that answer. Only of a look [in pieces](Look::in_pieces).
+    /// A part of an answer, before that answer. Only of a prompt [in pieces](Prompt::in_pieces).
     Piece {
+        frame: FrameId,
         prompt: Arc<Prompt>,
         piece: AnswerPiece,
     },
@@ -283,6 +290,8 @@ pub enum LookNews {
         /// Frames that were lost for the prompt since its answer before.
         since_last: SkippedSinceLast,
         answer: Answer,
+        /// To be asked before the look ends; `None`: the prompt has none, or the picture was not encoded.
+        follow_up: Option<FollowUp>,
     },
     /// All short answers are there, and at most free texts are left: the permit is free. Once, unless the look is late or fails
     /// before.

@@ -289,6 +289,23 @@ pub struct Frame {
     pub picture: Picture,
 }
 
+/// Which frame of which camera.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameId {
+    pub camera: CameraId,
+    /// As [`Frame::number`].
+    pub number: u64,
+}
+
+impl Frame {
+    pub fn id(&self) -> FrameId {
+        FrameId {
+            camera: self.camera.clone(),
+            number: self.number,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

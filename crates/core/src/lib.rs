@@ -12,6 +12,7 @@ mod detection;
 mod epoch;
 mod event;
 mod file;
+mod follow_up;
 mod frame;
 mod frame_counters;
 mod geometry;
@@ -48,9 +49,9 @@ mod view;
 mod window;
 
 pub use {
-    answer::*, backoff::*, clock::*, detection::*, epoch::*, event::*, file::*, frame::*,
-    frame_counters::*, geometry::*, gpu_precision::*, ids::*, latency::*, log_throttle::*,
-    look_token::*, model_record::*, nearest::*, phase::*, plain_line::*, polygon::*,
-    polygon_rules::*, prompt::*, prompt_state::*, region::*, schedule::*, score_map::*, setting::*,
-    stream_counters::*, strip::*, time::*, trigger::*, values::*, view::*, window::*,
+    answer::*, backoff::*, clock::*, detection::*, epoch::*, event::*, file::*, follow_up::*,
+    frame::*, frame_counters::*, geometry::*, gpu_precision::*, ids::*, latency::*,
+    log_throttle::*, look_token::*, model_record::*, nearest::*, phase::*, plain_line::*,
+    polygon::*, polygon_rules::*, prompt::*, prompt_state::*, region::*, schedule::*, score_map::*,
+    setting::*, stream_counters::*, strip::*, time::*, trigger::*, values::*, view::*, window::*,
 };

@@ -148,6 +148,9 @@ pub struct Prompt {
     pub adapter: Option<AdapterId>,
     /// Of the objects of an answer to `detect`, so many at most get an outline afterwards; 0: none.
     pub outlines_max: u8,
+    /// The engine also reports parts of the answer, as soon as they are decided
+    /// ([`LookNews::Piece`](super::LookNews::Piece)).
+    pub in_pieces: bool,
 }
 
 impl Prompt {
@@ -160,6 +163,7 @@ impl Prompt {
             view: PromptView::default(),
             adapter: None,
             outlines_max: 0,
+            in_pieces: false,
         }
     }
 

@@ -105,7 +105,6 @@ pub fn look_at(frame: Frame, prompts: &[Arc<Prompt>]) -> Look {
         strips: Vec::new(),
         start_by: Mono::default(),
         answer_by: Mono::default(),
-        in_pieces: false,
         token: LookToken::default(),
     }
 }

@@ -175,7 +175,7 @@ async fn text_is_sent_piece_by_piece_in_both_shapes() {
     ] {
         let mut client = StreamClient::ask(&api, is_chat).await;
         let BegunRequest { look, reply } = within(api.queue().next()).await;
-        assert!(look.in_pieces);
+        assert!(look.prompts[0].in_pieces);
         // Each arrives before the next is there.
         for text in ["two", " cars"] {
             reply.try_send(piece(text)).unwrap();

@@ -173,7 +173,6 @@ impl SampledCamera {
             prompts,
             moved,
             strips,
-            in_pieces: false,
         })
     }
 }

@@ -44,10 +44,11 @@ pub(super) struct Job {
     /// Its answer is a free text: it takes many steps, and nothing waits for it.
     pub is_text: bool,
     pub draft_key: Option<DraftKey>,
+    pub in_pieces: bool,
     pub adapter: Option<Arc<LoadedAdapter>>,
     pub kv: KvTable,
     pub marks: StageTimes,
-    /// What was counted already, and reported if its look is in pieces.
+    /// What was counted already, and reported if it is in pieces.
     pub reported: OutputLength,
     /// Steps that carry the row and are not committed, 0..=depth.
     pub inflight_refs: usize,
@@ -90,6 +91,7 @@ impl Job {
             is_text: ask.sequence.is_free_text(),
             sequence: ask.sequence,
             draft_key: ask.draft,
+            in_pieces: ask.in_pieces,
             adapter,
             kv: KvTable::default(),
             marks: StageTimes::default(),

@@ -32,8 +32,6 @@ pub struct LookRequest {
     pub answer_by: Mono,
     /// At least one.
     pub asks: Vec<Ask>,
-    /// An event for every part of an answer as soon as it is decided.
-    pub in_pieces: bool,
     /// What all its prompts are answered with.
     pub adapter: Option<Arc<LoadedAdapter>>,
 }
@@ -58,6 +56,8 @@ pub struct Ask {
     pub sequence: Sequence,
     /// Under which its answer is remembered and drafted.
     pub draft: Option<DraftKey>,
+    /// An event for every part of its answer as soon as it is decided.
+    pub in_pieces: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]

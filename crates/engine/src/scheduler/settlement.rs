@@ -124,7 +124,7 @@ fn advance(
     Ok(true)
 }
 
-/// Counts what is new of the answer and reports it if the look wants that.
+/// Counts what is new of the answer, and reports it if the prompt is in pieces.
 fn report_pieces(inside: &mut WorkingSet, i: usize) {
     let job = inside.active.at_mut(i);
     let (id, prompt) = job.id;
@@ -132,7 +132,7 @@ fn report_pieces(inside: &mut WorkingSet, i: usize) {
     // An evicted job that starts again has reported more than its sequence has.
     let reported = job.reported.max(found.length());
     inside.work.objects += (reported.objects - job.reported.objects) as u64;
-    if (inside.admission.get(id)).is_some_and(|look| look.request.in_pieces) {
+    if job.in_pieces {
         let pieces = found.pieces_after(job.reported);
         let event = |piece| LookEvent::Piece(id, prompt, piece);
         inside.events.extend(pieces.map(event));

@@ -108,7 +108,7 @@ impl WorkingSet {
                     return true;
                 };
                 self.work.unchanged += 1;
-                if look.request.in_pieces {
+                if job.in_pieces {
                     let pieces = found.pieces_after(job.reported);
                     let event = |piece| LookEvent::Piece(id, job.id.1, piece);
                     self.events.extend(pieces.map(event));

@@ -217,6 +217,7 @@ impl Engine {
                         model_size,
                         since_last: spotter_core::SkippedSinceLast::default(),
                         answer,
+                        follow_up: None,
                     };
                     (id, news)
                 }
@@ -256,6 +257,7 @@ impl Engine {
         let seen = views.seen(view)?;
         let index = *seen.prompts.get(prompt)?;
         let prompt = Arc::clone(look.prompts().get(index)?);
+        let frame = look.frame().id();
         let piece = match piece {
             OutputPiece::Values(values) => {
                 let outline = &mut written.entry(index).or_default().outline;
@@ -293,7 +295,14 @@ impl Engine {
                 }
             }
         };
-        Some((id, LookNews::Piece { prompt, piece }))
+        Some((
+            id,
+            LookNews::Piece {
+                frame,
+                prompt,
+                piece,
+            },
+        ))
     }
 
     /// What a complete text or path has behind its pieces.
@@ -327,7 +336,15 @@ impl Engine {
                 AnswerPiece::Text(written.text.rest(&whole)?.to_owned())
             }
         };
-        Some((id, LookNews::Piece { prompt, piece }))
+        let frame = look.frame().id();
+        Some((
+            id,
+            LookNews::Piece {
+                frame,
+                prompt,
+                piece,
+            },
+        ))
     }
 
     /// A prompt of a view, given by its index there, is answered. An error when the answer is no text.

@@ -27,7 +27,7 @@ use super::{
     places::{Place, Places},
     requests::RequestMaker,
 };
-use spotter_core::{AnswerPiece, Look, LookFailure, LookNews, Outcome, WholeLook};
+use spotter_core::{AnswerPiece, Look, LookFailure, LookNews, Outcome, Prompt, WholeLook};
 
 /// News of a look that is of no prompt: that the short answers are there, and the end.
 const OTHER_NEWS: usize = 2;
@@ -202,8 +202,9 @@ impl Permit {
             is_given_up,
         } = self;
         // Memory is taken for news that wait.
-        let of_prompt = 1 + usize::from(look.in_pieces) * AnswerPiece::MAX;
-        let (sender, news) = news::channel(look.prompts.len() * of_prompt + OTHER_NEWS);
+        let of_prompt = |prompt: &Arc<Prompt>| 1 + usize::from(prompt.in_pieces) * AnswerPiece::MAX;
+        let of_prompts = look.prompts.iter().map(of_prompt).sum::<usize>();
+        let (sender, news) = news::channel(of_prompts + OTHER_NEWS);
         // The token stays in this process.
         let mut unanswered = look.clone();
         mem::swap(&mut unanswered.token, &mut look.token);

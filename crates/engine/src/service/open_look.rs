@@ -31,10 +31,6 @@ impl OpenLook {
         self.look.region_of(&prompt.view)
     }
 
-    pub fn is_in_pieces(&self) -> bool {
-        self.look.in_pieces
-    }
-
     /// A prompt, given by its index, that has no answer yet.
     pub fn unanswered_prompt(&self, index: usize) -> Option<&Arc<Prompt>> {
         let prompt = self.look.prompts.get(index);

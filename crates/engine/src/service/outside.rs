@@ -302,9 +302,10 @@ impl WaitingLook {
         let news = match news {
             WireLookNews::Piece { prompt, piece } => {
                 let prompt = self.open.unanswered_prompt(prompt);
-                let prompt = prompt.filter(|_| self.open.is_in_pieces());
+                let prompt = prompt.filter(|prompt| prompt.in_pieces);
                 let prompt = prompt.ok_or_else(|| wire::malformed("a piece that is not wanted"))?;
                 LookNews::Piece {
+                    frame: self.open.frame().id(),
                     piece: wire::checked_piece(prompt, piece)?,
                     prompt: Arc::clone(prompt),
                 }
@@ -322,6 +323,7 @@ impl WaitingLook {
                     model_size,
                     since_last: spotter_core::SkippedSinceLast::default(),
                     answer: answer.answer(asked, region)?,
+                    follow_up: None,
                 }
             }
             WireLookNews::ShortAnswered => {

@@ -99,7 +99,6 @@ impl RequestMaker {
                 },
                 answer_by: look.answer_by,
                 asks: asks.collect::<Result<Vec<Ask>, EngineError>>()?,
-                in_pieces: look.in_pieces,
                 adapter,
             };
             Ok((seen, request))
@@ -146,6 +145,7 @@ impl RequestMaker {
         Ok(Ask {
             sequence: sequence(&self.model, prompt, self.bounds)?,
             draft: camera_of(look).map(key),
+            in_pieces: prompt.in_pieces,
         })
     }
 }

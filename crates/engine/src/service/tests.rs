@@ -570,8 +570,7 @@ fn prompts_share_steps() {
 #[test]
 fn streamed_objects_equal_those_of_the_answer() {
     let (mut engine, clock, _) = engine(LIMITS, None);
-    let mut look = look(3, clock.now());
-    look.in_pieces = true;
+    let look = look(3, clock.now()).in_pieces();
     let mut whole = WholeLook::new(&look);
     let asked = engine.submit(look).expect("a prompt");
     let mut reported: HashMap<PromptId, Vec<FoundObject<NormBox>>> = HashMap::new();
@@ -583,6 +582,7 @@ fn streamed_objects_equal_those_of_the_answer() {
                 LookNews::Piece {
                     prompt,
                     piece: AnswerPiece::Box(found),
+                    ..
                 } => {
                     reported.entry(prompt.id.clone()).or_default().push(found);
                     turns_with_objects.push(turn);

@@ -151,7 +151,6 @@ pub struct WireLook {
     picture: PictureShape,
     start_by: Mono,
     answer_by: Mono,
-    in_pieces: bool,
     prompts: Vec<Arc<Prompt>>,
     moved: Option<RegionBox>,
     strips: Vec<WireStrip>,
@@ -246,7 +245,6 @@ pub fn write_look(out: &mut impl Write, id: u64, look: &Look) -> Result<(), Wire
         picture: PictureShape::of(picture),
         start_by: look.start_by,
         answer_by: look.answer_by,
-        in_pieces: look.in_pieces,
         prompts: look.prompts.clone(),
         moved: look.moved,
         strips: look.strips.iter().map(strip).collect(),
@@ -363,7 +361,6 @@ impl WireLook {
             strips: strips.into(),
             start_by: self.start_by,
             answer_by: self.answer_by,
-            in_pieces: self.in_pieces,
             token: LookToken::default(),
         })
     }
@@ -377,7 +374,7 @@ impl WireLookNews {
             prompts.position(|other| Arc::ptr_eq(other, prompt))
         };
         let (model_size, answer) = match news {
-            LookNews::Piece { prompt, piece } => {
+            LookNews::Piece { prompt, piece, .. } => {
                 let prompt = index_of(&prompt).filter(|_| piece_numbers(&piece).all(is_share));
                 return match prompt {
                     Some(prompt) => Self::Piece { prompt, piece },

@@ -101,6 +101,7 @@ fn answered(frame: &Frame, revision: u32) -> LookNews {
         model_size: (1, 1),
         since_last: Default::default(),
         answer: answer_to(&person(revision), AnswerBody::Boxes(Vec::new())),
+        follow_up: None,
     }
 }
 

@@ -198,6 +198,7 @@ fn request(kind: HostWorkKind) -> LookRequest {
     let ask = || Ask {
         sequence: sequence(kind),
         draft: None,
+        in_pieces: false,
     };
     LookRequest {
         view: Default::default(),
@@ -207,7 +208,6 @@ fn request(kind: HostWorkKind) -> LookRequest {
         start_by: Mono::from_nanos(u64::MAX),
         answer_by: Mono::from_nanos(u64::MAX),
         asks: (0..PROMPTS).map(|_| ask()).collect(),
-        in_pieces: false,
         adapter: None,
     }
 }

@@ -240,7 +240,6 @@ fn answers(
         prompts: prompts.map(Into::into).collect(),
         start_by: Mono::from_nanos(u64::MAX),
         answer_by: Mono::from_nanos(u64::MAX),
-        in_pieces: false,
         token: spotter_core::LookToken::default(),
     };
     answers_of(engine.look(look)?)

@@ -137,10 +137,7 @@ fn whole_golden_data_of_outlines_comes_out_of_the_engine() {
         places: Vec::new(),
     };
     assert!(task.is_free_text());
-    let look = Look {
-        in_pieces: true,
-        ..Look::still(picture(&set, "leaf_48x55"), [task])
-    };
+    let look = Look::still(picture(&set, "leaf_48x55"), [task]).in_pieces();
     let mut whole = WholeLook::new(&look);
     let (mut box_first, mut path) = (None, Vec::new());
     engine.submit(look).unwrap();

@@ -97,10 +97,7 @@ fn found(set: &Path, asked: &Value, task: Task) -> FoundText {
     };
     let clock = Arc::new(ManualClock::default());
     let mut engine = Engine::new(Box::new(backend(set)), model, bounds, clock);
-    let look = Look {
-        in_pieces: true,
-        ..Look::still(picture(set, asked["image"].as_str().unwrap()), [task])
-    };
+    let look = Look::still(picture(set, asked["image"].as_str().unwrap()), [task]).in_pieces();
     let mut whole = WholeLook::new(&look);
     let mut found = FoundText::default();
     engine.submit(look).unwrap();

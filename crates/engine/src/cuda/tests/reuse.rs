@@ -204,8 +204,8 @@ fn look_on_a_kept_prefix_answers_as_a_fresh_one() {
             asks: vec![Ask {
                 sequence,
                 draft: reused.then(|| DraftKey::new(&gate, &prompt)),
+                in_pieces: false,
             }],
-            in_pieces: false,
             adapter: None,
         }
     };

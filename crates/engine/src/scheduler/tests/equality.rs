@@ -248,6 +248,7 @@ fn ask(model: &impl ScheduledModel, plan: &Plan, index: usize, (kind, words): (u
     Ask {
         sequence,
         draft: Some(key.with_adapter(adapter.map(|adapter| adapter.number))),
+        in_pieces: true,
     }
 }
 
@@ -284,7 +285,6 @@ fn request_to(model: &impl ScheduledModel, plan: &Plan, now: Mono) -> LookReques
         start_by,
         answer_by,
         asks: asks.map(|(i, &kind)| ask(model, plan, i, kind)).collect(),
-        in_pieces: true,
         adapter: model.adapter(plan.adapter),
     }
 }

@@ -74,6 +74,7 @@ fn look(prompts: usize, max_objects: usize) -> LookRequest {
         Ask {
             sequence: Sequence::new(grammar(Skill::Detect), inputs, bounds),
             draft: Some(DraftKey::new(&camera, &prompt)),
+            in_pieces: false,
         }
     };
     LookRequest {
@@ -83,7 +84,6 @@ fn look(prompts: usize, max_objects: usize) -> LookRequest {
         start_by: Mono::from_nanos(u64::MAX),
         answer_by: Mono::from_nanos(u64::MAX),
         asks: (0..prompts).map(ask).collect(),
-        in_pieces: false,
         camera: Some(camera),
         adapter: None,
     }

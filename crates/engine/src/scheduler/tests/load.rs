@@ -67,8 +67,8 @@ impl Rig {
             asks: vec![Ask {
                 sequence,
                 draft: None,
+                in_pieces: false,
             }],
-            in_pieces: false,
             adapter: None,
         });
         self.asked.insert(id, (camera, received));

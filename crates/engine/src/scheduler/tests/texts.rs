@@ -45,6 +45,7 @@ fn look(camera: usize, picture: u8, skills: &[Skill]) -> LookRequest {
             BOUNDS,
         ),
         draft: None,
+        in_pieces: false,
     };
     LookRequest {
         view: Default::default(),
@@ -54,7 +55,6 @@ fn look(camera: usize, picture: u8, skills: &[Skill]) -> LookRequest {
         start_by: Mono::from_nanos(u64::MAX),
         answer_by: Mono::from_nanos(u64::MAX),
         asks: skills.iter().map(ask).collect(),
-        in_pieces: false,
         adapter: None,
     }
 }

@@ -190,10 +190,7 @@ async fn pieces_of_a_text_are_those_of_its_answer() {
     let mut pieces_in_all = 0;
     for text in ["What is it?", "Where?", "How many?"] {
         let picture = Picture::from_rgb(7, 5, (0..105).collect()).unwrap();
-        let asked = Look {
-            in_pieces: true,
-            ..Look::still(picture, [question(text)])
-        };
+        let asked = Look::still(picture, [question(text)]).in_pieces();
         let mut whole = WholeLook::new(&asked);
         let mut submitted = within(engine.permit()).await.look(asked);
         let mut pieces = Vec::new();
@@ -218,14 +215,14 @@ async fn pieces_of_a_text_are_those_of_its_answer() {
     assert!(pieces_in_all > 3, "{pieces_in_all}");
 }
 
-/// A look that wants no pieces has room for none.
+/// A prompt that is not in pieces has room for none.
 #[test]
 fn piece_that_is_not_wanted_is_an_error() {
     let (news, _receiver) = news::channel(9);
     let waiting = |in_pieces| WaitingLook {
-        open: OpenLook::new(Look {
-            in_pieces,
-            ..look(1, WHENEVER)
+        open: OpenLook::new(match in_pieces {
+            true => look(1, WHENEVER).in_pieces(),
+            false => look(1, WHENEVER),
         }),
         news: news.clone(),
         place: None,

@@ -21,9 +21,10 @@ fn phrase() -> Vec<u32> {
 fn question(in_pieces: bool) -> Look {
     let picture = Picture::from_rgb(4, 4, vec![0; 48]).expect("a small picture");
     let task = Task::question("What is it?");
-    Look {
-        in_pieces,
-        ..Look::still(picture, [task])
+    let look = Look::still(picture, [task]);
+    match in_pieces {
+        true => look.in_pieces(),
+        false => look,
     }
 }
 

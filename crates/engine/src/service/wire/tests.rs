@@ -206,6 +206,7 @@ proptest! {
                 model_size: (84, 56),
                 since_last: spotter_core::SkippedSinceLast::default(),
                 answer: answer((prompt, body)),
+                follow_up: None,
             };
             let news = WireNews::Look { id: u64::MAX, news: WireLookNews::of(news, &asked.prompts) };
             let WireNews::Look { id: u64::MAX, news } = carried(&news) else { panic!("another message") };
@@ -392,6 +393,7 @@ fn answer_with_impossible_numbers_fails_its_look_alone() {
             model_size: (1, 1),
             since_last: spotter_core::SkippedSinceLast::default(),
             answer,
+            follow_up: None,
         };
         match WireLookNews::of(news, &asked.prompts) {
             WireLookNews::Answer { answer, .. } => {

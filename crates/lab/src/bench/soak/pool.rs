@@ -45,6 +45,7 @@ impl PoolRequest {
         let ask = |(prompt, sequence): &(Prompt, Sequence)| Ask {
             sequence: sequence.clone(),
             draft: camera.map(|camera| DraftKey::new(camera, prompt)),
+            in_pieces: false,
         };
         LookRequest {
             view: Default::default(),
@@ -54,7 +55,6 @@ impl PoolRequest {
             start_by: Mono::from_nanos(u64::MAX),
             answer_by: Mono::from_nanos(u64::MAX),
             asks: self.prompts.iter().map(ask).collect(),
-            in_pieces: false,
             adapter: None,
         }
     }
