@@ -18,7 +18,7 @@ impl Key {
 /// One table of the reference; of each key also its form and its default.
 pub(crate) struct SectionReference {
     pub(crate) title: &'static str,
-    pub(crate) doc: &'static str,
+    pub(crate) doc: String,
     pub(crate) example: &'static str,
     pub(crate) keys: Vec<(Key, String, String)>,
 }

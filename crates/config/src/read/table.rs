@@ -64,13 +64,13 @@ impl<'a> Reader<'a> {
     pub(crate) fn section(
         &mut self,
         title: &'static str,
-        doc: &'static str,
+        doc: impl Into<String>,
         example: &'static str,
     ) {
         self.title = title;
         self.notes.describe_section(SectionReference {
             title,
-            doc,
+            doc: doc.into(),
             example,
             keys: Vec::new(),
         });

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{
     area::{LineConfig, ZoneConfig, line, polygons, zone},
-    prompt::{EventConfig, PromptConfig, PromptScope, crops, events, prompt},
+    prompt::{EventConfig, PromptConfig, PromptScope, crops, events, kinds_in_words, prompt},
     source::{SourceConfig, Transport, source, transports},
     trigger::{TriggerConfig, trigger},
 };
@@ -288,7 +288,7 @@ pub(crate) fn camera(
     let read = |(id, table)| self::trigger(scope, id, table, has_host);
     let triggers = trigger.into_iter().filter_map(read).collect();
     if prompt.is_empty() {
-        let example = format!("[camera.{id}.prompt.NAME] with detect, point or query");
+        let example = format!("[camera.{id}.prompt.NAME] with {}", kinds_in_words());
         table.error(format!("no prompt; add {example}"));
     }
     let mut camera = CameraConfig {

@@ -90,7 +90,7 @@ fn camera_settings(
 
 fn prompt_settings(prompt: &PromptId, mut table: Reader<'_>) -> [Option<Setting>; 3] {
     keys! { table in "`[mode.NAME.camera.NAME.prompt.NAME]`", "Values of a prompt in a mode.", "[mode.night.camera.gate.prompt.person]\ntext = \"person with a torch\"\nenabled = true\nmin_score = 0.3";
-        /// What the prompt looks for or asks, in place of its `detect`, `point` or `query`.
+        /// What the prompt looks for or asks, in place of its words in `[camera.NAME.prompt.NAME]`.
         text = prompt_words().optional(UNCHANGED), r#"text = "person with a torch""#;
         /// Whether the prompt is asked.
         enabled = flag().optional(UNCHANGED), "enabled = false";

@@ -1,0 +1,21 @@
+//! `point`: points on objects.
+
+use super::kind::{OBJECT_KEYS, PromptKind};
+use crate::{forms::prelude::*, read::prelude::*};
+use spotter_core::Task;
+
+pub(super) const POINT: PromptKind = PromptKind {
+    key: "point",
+    keys: &[OBJECT_KEYS],
+    read: |table, _| read(table),
+};
+
+fn read(table: &mut Reader<'_>) -> Option<Task> {
+    keys! { table;
+        /// Objects to find, in plain words. The answer is a list of points.
+        point = prompt_words().optional("none"), r#"point = "crane hook""#;
+    }
+    point.map(|words| Task::Point {
+        object: words.into(),
+    })
+}
