@@ -8,12 +8,15 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use spotter_core::{
-    Detection, DetectionBody, Epoch, Latency, Location, Mono, NormBox, STAGES, ScoreSource,
-    TrackedObject, WallTime, rounded, yes_or_no,
+    Detection, DetectionBody, Epoch, Latency, Location, Mono, NormBox, NormPoint, ObjectOutline,
+    Reasoning, STAGES, ScoreSource, TrackedObject, WallTime, rounded, yes_or_no,
 };
 
 /// Version of the schema; rises when a meaning changes, not when a key is added.
 pub(crate) const SCHEMA: u32 = 1;
+
+/// Bytes of all outlines of a detection: with these and the most objects it is smaller than a detection may be.
+const OUTLINES_MAX_BYTES: usize = 32 * 1024;
 
 /// What the outbox assigns to a detection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +34,6 @@ pub struct Label {
 /// The payload. `now` is this moment, directly before the bytes go to the client library.
 pub(crate) fn to_json(detection: &Detection, label: &Label, now: Mono) -> Vec<u8> {
     let (prompt, frame) = (&detection.prompt, &detection.frame);
-    let objects = detection.body.objects().iter().map(object);
     let mut payload = json!({
         "v": SCHEMA,
         "id": label.id,
@@ -56,7 +58,7 @@ pub(crate) fn to_json(detection: &Detection, label: &Label, now: Mono) -> Vec<u8
         "time": time(detection, now),
         "lat_ms": latency_ms(Latency::of(detection, now)),
         "count": detection.body.count(),
-        "objects": objects.collect::<Vec<_>>(),
+        "objects": objects(detection),
         "since_last": detection.since_last,
         "truncated": detection.truncated,
     });
@@ -88,6 +90,8 @@ pub(crate) fn to_json(detection: &Detection, label: &Label, now: Mono) -> Vec<u8
         payload["score_src"] = json!(ScoreSource::name(*source));
         add(&mut payload, "value", yes_or_no(text));
     }
+    let reasoning = detection.reasoning.as_ref().map(reasoning);
+    add(&mut payload, "reasoning", reasoning);
     payload.to_string().into_bytes()
 }
 
@@ -123,6 +127,49 @@ fn time(detection: &Detection, now: Mono) -> Value {
         "recv_ms": times.received_wall.unix_millis(),
         "rtp": times.rtp,
     })
+}
+
+/// Those of a segment prompt have an outline, or null: without one, or when it would make the message too large.
+fn objects(detection: &Detection) -> Vec<Value> {
+    let has_outlines = detection.prompt.outlines_max > 0;
+    let mut space = OUTLINES_MAX_BYTES;
+    let with_outline = |of: &TrackedObject| {
+        let mut part = object(of);
+        if has_outlines {
+            let outline = of.outline.as_ref().map(|outline| outline_json(outline));
+            let fits = outline.filter(|outline| {
+                let left = space.checked_sub(outline.to_string().len());
+                space = left.unwrap_or(space);
+                left.is_some()
+            });
+            part["outline"] = json!(fits);
+        }
+        part
+    };
+    let objects = detection.body.objects().iter();
+    objects.map(with_outline).collect()
+}
+
+fn outline_json(outline: &ObjectOutline) -> Value {
+    let rings = outline.polygons.iter().map(|ring| points(ring));
+    json!({
+        "frame": outline.frame,
+        "path": outline.path,
+        "polygon": rings.collect::<Vec<_>>(),
+        "area": rounded(outline.area, 4),
+        "score": rounded(outline.score, 3),
+    })
+}
+
+fn points(points: &[NormPoint]) -> Vec<[f64; 2]> {
+    points.iter().map(|point| point.rounded()).collect()
+}
+
+fn reasoning(reasoning: &Reasoning) -> Value {
+    let spans = reasoning.grounding.iter();
+    let spans = spans
+        .map(|span| json!({"start": span.start, "end": span.end, "points": points(&span.points)}));
+    json!({"text": reasoning.text, "grounding": spans.collect::<Vec<_>>()})
 }
 
 fn object(object: &TrackedObject) -> Value {

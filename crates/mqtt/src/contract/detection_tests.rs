@@ -4,7 +4,7 @@ use super::*;
 use std::time::Duration;
 
 use spotter_core::{
-    CameraId, Capture, CaptureSource, FrameInfo, FrameTimes, NormPoint, Prompt, PromptId,
+    CameraId, Capture, CaptureSource, FrameInfo, FrameTimes, GroundedSpan, Prompt, PromptId,
     SkippedSinceLast, StageTimes, StripShape, Task, TrackId, ZoneId,
 };
 
@@ -115,6 +115,30 @@ pub(crate) fn empty(camera: &str) -> Detection {
     timed(camera, boxes(&[]))
 }
 
+fn drawn() -> ObjectOutline {
+    let ring = [(0.42, 0.25), (0.48, 0.25), (0.45, 0.700_04)];
+    ObjectOutline {
+        frame: 190_230,
+        path: "M0.1 0.1 L0.9 0.1 L0.5 0.95 Z".into(),
+        polygons: vec![ring.map(|(x, y)| NormPoint::new(x, y)).into()],
+        area: 0.013_501,
+        score: 0.871_23,
+    }
+}
+
+/// A detection of a segment prompt; one object for each outline.
+fn segmented(outlines: impl IntoIterator<Item = Option<ObjectOutline>>) -> Detection {
+    let place = Location::Box(NormBox::from_corners(0.412_04, 0.205, 0.488, 0.731));
+    let outlined = |outline: Option<ObjectOutline>| TrackedObject {
+        outline: outline.map(Arc::new),
+        ..object(place, 0.831_23)
+    };
+    let objects = outlines.into_iter().map(outlined).collect();
+    let mut detection = timed("gate", DetectionBody::Objects(objects));
+    Arc::make_mut(&mut detection.prompt).outlines_max = 3;
+    detection
+}
+
 fn label() -> Label {
     Label {
         id: "01K37Q8Z7M2T9C4F0RXB6D1A5E".into(),
@@ -175,6 +199,15 @@ pub(crate) fn payloads() -> Vec<Vec<u8>> {
         let detection = timed("gate", words(text, 0.75));
         of(detection.frame, query.clone(), detection.body)
     };
+    let mut thought = asked("Two.");
+    thought.reasoning = Some(Reasoning {
+        text: "A man and a dog are at the door.".into(),
+        grounding: vec![GroundedSpan {
+            start: 2,
+            end: 5,
+            points: vec![NormPoint::new(0.412_04, 0.5)],
+        }],
+    });
     let all = [
         in_drive(detection("gate")),
         empty("gate"),
@@ -190,6 +223,8 @@ pub(crate) fn payloads() -> Vec<Vec<u8>> {
         strip,
         asked("no"),
         asked("yesterday"),
+        segmented([Some(drawn()), None]),
+        thought,
     ];
     let payload = |detection: &Detection| to_json(detection, &label(), ms(1066.0));
     all.iter().map(payload).collect()
@@ -213,4 +248,26 @@ fn detection_payloads_are_byte_identical_to_the_list() {
     for (payload, expected) in payloads.iter().zip(expected) {
         assert_eq!(String::from_utf8_lossy(payload), expected);
     }
+}
+
+/// The path of an outline has as many bytes as the model wants; half of a detection is for outlines.
+#[test]
+fn outlines_that_do_not_fit_are_null_and_the_detection_is_sent() {
+    let long = |bytes| {
+        Some(ObjectOutline {
+            path: "M".repeat(bytes),
+            ..drawn()
+        })
+    };
+    let outlines = [20_000, 20_000, 5_000, 100_000, 10].map(long);
+    let others = std::iter::repeat_n(None, 45);
+    let all = segmented(outlines.into_iter().chain(others));
+    let payload = to_json(&all, &label(), ms(1066.0));
+    assert!(payload.len() < 64 * 1024, "{}", payload.len());
+    let payload: Value = serde_json::from_slice(&payload).unwrap();
+    let sent: Vec<usize> = (0..5)
+        .map(|i| payload["objects"][i]["outline"]["path"].as_str())
+        .map(|path| path.map_or(0, str::len))
+        .collect();
+    assert_eq!(sent, [20_000, 0, 5_000, 0, 10]);
 }
