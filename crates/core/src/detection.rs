@@ -36,7 +36,9 @@ impl From<&Frame> for FrameInfo {
 pub struct ObjectOutline {
     /// The number of the frame that it was drawn on.
     pub frame: u64,
-    /// An SVG path in shares of the object's box on that frame.
+    /// The object's box on that frame, as it was drawn: not quite that of the detection.
+    pub bounds: NormBox,
+    /// An SVG path in shares of [`Self::bounds`].
     pub path: String,
     /// In shares of the picture, each ring with the last vertex joined to the first, at most 64 points together. What is inside of two
     /// rings that run in opposite directions is outside of the object.
