@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
+    caption::CAPTION,
     detect::DETECT,
     kind::{PromptKind, PromptScope},
     point::POINT,
@@ -12,7 +13,7 @@ use crate::read::prelude::*;
 use spotter_core::Task;
 
 /// All of them, in the order of the reference.
-const KINDS: &[PromptKind] = &[DETECT, POINT, QUERY];
+const KINDS: &[PromptKind] = &[DETECT, POINT, QUERY, CAPTION];
 /// Keys that have an effect on the question of `describe`, whatever the kind.
 const DESCRIBE_KEYS: &[&str] = &["frames"];
 

@@ -1,5 +1,6 @@
 //! `[camera.NAME.prompt.NAME]`: what the model looks for, and when its events start and end.
 
+mod caption;
 mod detect;
 mod events;
 mod forms;

@@ -1,0 +1,24 @@
+//! `caption`: a description of the picture.
+
+use super::kind::PromptKind;
+use crate::{forms::prelude::*, read::prelude::*};
+use spotter_core::{CaptionLength, Task};
+
+pub(super) const CAPTION: PromptKind = PromptKind {
+    key: "caption",
+    keys: &[],
+    read: |table, _| read(table),
+};
+
+fn read(table: &mut Reader<'_>) -> Option<Task> {
+    const LENGTHS: &[(&str, CaptionLength)] = &[
+        ("short", CaptionLength::Short),
+        ("normal", CaptionLength::Normal),
+        ("long", CaptionLength::Long),
+    ];
+    keys! { table;
+        /// A description of the picture: a short sentence, one or two sentences, or a paragraph. The answer is text.
+        caption = words(LENGTHS).optional("none"), r#"caption = "normal""#;
+    }
+    caption.map(|length| Task::Caption { length })
+}
