@@ -4,7 +4,9 @@ use crate::{
     forms::prelude::*,
     read::{prelude::*, value::ConfigValue},
 };
-use spotter_core::{DirectionId, LineId, WeeklyTime, ZoneId, check_polygon, check_polyline};
+use spotter_core::{
+    DirectionId, LineId, NormBox, WeeklyTime, ZoneId, check_polygon, check_polyline,
+};
 
 /// A named area of a camera's picture.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,6 +16,21 @@ pub struct ZoneConfig {
     pub polygon: Vec<(f64, f64)>,
     /// Which point of a box must lie inside.
     pub point: ZonePoint,
+}
+
+impl ZoneConfig {
+    /// The box around it; `None` of a polygon without corners.
+    pub(crate) fn bounds(&self) -> Option<NormBox> {
+        let &(x, y) = self.polygon.first()?;
+        let first = NormBox::from_corners(x, y, x, y);
+        let around = |area: NormBox, &(x, y): &(f64, f64)| NormBox {
+            x0: area.x0.min(x),
+            y0: area.y0.min(y),
+            x1: area.x1.max(x),
+            y1: area.y1.max(y),
+        };
+        Some(self.polygon.iter().fold(first, around))
+    }
 }
 
 /// A named line in a camera's picture, at which objects are counted in two directions.

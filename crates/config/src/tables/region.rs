@@ -43,7 +43,7 @@ fn of_word(word: &str, zones: &[ZoneConfig]) -> Result<PromptRegion, String> {
             "{MOTION:?} is the box in which something moved and also a zone of this camera; rename the zone"
         )),
         // A zone with a wrong polygon has no bounds; that is reported at the zone.
-        (_, Some(zone)) => Ok(bounds(&zone.polygon).map_or(PromptRegion::Whole, |bounds| {
+        (_, Some(zone)) => Ok(zone.bounds().map_or(PromptRegion::Whole, |bounds| {
             PromptRegion::Fixed(around(bounds))
         })),
         (_, None) => {
@@ -64,19 +64,6 @@ fn checked(area: NormBox) -> Result<RegionBox, String> {
         }
     }
     Ok(RegionBox::new(area))
-}
-
-/// The box around these corners; `None` without any.
-fn bounds(corners: &[(f64, f64)]) -> Option<NormBox> {
-    let &(x, y) = corners.first()?;
-    let first = NormBox::from_corners(x, y, x, y);
-    let around = |area: NormBox, &(x, y): &(f64, f64)| NormBox {
-        x0: area.x0.min(x),
-        y0: area.y0.min(y),
-        x1: area.x1.max(x),
-        y1: area.y1.max(y),
-    };
-    Some(corners.iter().fold(first, around))
 }
 
 fn around(bounds: NormBox) -> RegionBox {

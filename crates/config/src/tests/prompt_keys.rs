@@ -23,7 +23,9 @@ fn prompt_of_a_command_is_that_of_the_file() {
     for keys in [
         "detect = \" hat \"",
         "query = \"Is it \\\"red\\\"?\"\nchoices = [\"yes\", \"no\"]\ncrops = \"auto\"",
-        "caption = \"long\"\nrate = 0.1",
+        "caption = \"long\"\nrate = 0.1\nstream = true",
+        "segment = \"hat\"\nmax_segments = 1\nmin_area = 0.1\nzones = [\"drive\"]",
+        "query = \"Red?\"\nreasoning = true\nrefs = [[0.5, 1], [0, 0.25, 0.5, 1], \"drive\"]\nstream = true",
         "detect = \"hat\"\nregion = \"drive\"\nzones = [\"drive\"]\ncrops = 1\nmin_area = 0.1",
         "detect = \"hat\"\nregion = [0, 0.25, 0.7, 1]\nlines = [\"door\"]\ndwell = \"30s\"",
         "detect = \"hat\"\ndwell = { drive = \"1m\" }\ndescribe = \"Whose?\"\nframes = 9\nover = \"2s\"",

@@ -2,7 +2,8 @@
 
 use super::*;
 use spotter_core::{
-    AdapterId, CameraId, NormBox, PromptId, PromptRegion, RegionBox, Setting, StripShape,
+    AdapterId, CameraId, NormBox, PromptId, PromptRegion, QueryOptions, RegionBox, Setting,
+    SpatialReference, StripShape,
     testing::{prompt_text, rate, share},
 };
 
@@ -29,6 +30,40 @@ fn choices_are_trimmed_texts_of_a_question() {
     };
     let choices = "query = \"Open?\"\nchoices = [\" Open\", \"half open \"]";
     assert_eq!(prompt(choices).task, task);
+}
+
+#[test]
+fn segment_detects_and_limits_its_outlines() {
+    for (lines, outlines_max) in [
+        ("detect = \"car\"", 0),
+        ("segment = \" car\"", 3),
+        ("segment = \"car\"\nmax_segments = 8", 8),
+    ] {
+        let prompt = prompt(lines);
+        let object = "car".into();
+        assert_eq!(prompt.task, Task::Detect { object }, "{lines}");
+        assert_eq!(prompt.outlines_max, outlines_max, "{lines}");
+    }
+}
+
+#[test]
+fn places_of_a_question_are_points_boxes_and_zones() {
+    let query =
+        "query = \"Open?\"\nreasoning = true\nrefs = [[0.5, 1], [0, 0.25, 0.5, 1], \"drive\"]";
+    let prompt = prompt(&format!("{query}{DRIVE}"));
+    let place = |shares: &[f64]| SpatialReference::from_shares(shares).unwrap();
+    let options = QueryOptions {
+        places: vec![
+            place(&[0.5, 1.0]),
+            place(&[0.0, 0.25, 0.5, 1.0]),
+            place(&[0.2, 0.4, 0.6, 0.9]),
+        ],
+        reasoning: true,
+    };
+    let Task::Query { options: found, .. } = prompt.task else {
+        panic!("{prompt:?}")
+    };
+    assert_eq!(found, options);
 }
 
 #[test]

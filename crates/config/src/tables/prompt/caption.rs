@@ -6,8 +6,8 @@ use spotter_core::{CaptionLength, Task};
 
 pub(super) const CAPTION: PromptKind = PromptKind {
     key: "caption",
-    keys: &[],
-    read: |table, _| read(table),
+    keys: &[&["stream"]],
+    read: |table, _| Some(read(table)?.into()),
 };
 
 fn read(table: &mut Reader<'_>) -> Option<Task> {

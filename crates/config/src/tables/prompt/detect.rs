@@ -7,7 +7,7 @@ use spotter_core::Task;
 pub(super) const DETECT: PromptKind = PromptKind {
     key: "detect",
     keys: &[BOX_KEYS, OBJECT_KEYS],
-    read: |table, _| read(table),
+    read: |table, _| Some(read(table)?.into()),
 };
 
 fn read(table: &mut Reader<'_>) -> Option<Task> {

@@ -22,6 +22,22 @@ pub(super) const OBJECT_KEYS: &[&str] = &["zones", "lines", "dwell", "verify", "
 /// Keys that need boxes.
 pub(super) const BOX_KEYS: &[&str] = &["min_area"];
 
+/// What a prompt asks of the model, as its kind reads it.
+pub(super) struct TaskConfig {
+    pub(super) task: Task,
+    /// Of the objects found, so many at most get an outline afterwards.
+    pub(super) outlines_max: u8,
+}
+
+impl From<Task> for TaskConfig {
+    fn from(task: Task) -> Self {
+        Self {
+            task,
+            outlines_max: 0,
+        }
+    }
+}
+
 /// One kind of prompts.
 pub(super) struct PromptKind {
     /// The key that makes a prompt one of this kind.
@@ -29,7 +45,7 @@ pub(super) struct PromptKind {
     /// Of the keys that not every prompt has, those that have an effect on this kind.
     pub(super) keys: &'static [&'static [&'static str]],
     /// Reads `key` and the keys that only this kind has; `None` without `key`, or after noting what is wrong with it.
-    pub(super) read: fn(&mut Reader<'_>, PromptScope<'_>) -> Option<Task>,
+    pub(super) read: fn(&mut Reader<'_>, PromptScope<'_>) -> Option<TaskConfig>,
 }
 
 impl PromptKind {

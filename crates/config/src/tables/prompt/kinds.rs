@@ -5,17 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{
     caption::CAPTION,
     detect::DETECT,
-    kind::{PromptKind, PromptScope},
+    kind::{PromptKind, PromptScope, TaskConfig},
     point::POINT,
     query::QUERY,
+    segment::SEGMENT,
 };
 use crate::read::prelude::*;
-use spotter_core::Task;
 
 /// All of them, in the order of the reference.
-const KINDS: &[PromptKind] = &[DETECT, POINT, QUERY, CAPTION];
+const KINDS: &[PromptKind] = &[DETECT, POINT, SEGMENT, QUERY, CAPTION];
 /// Keys that have an effect on the question of `describe`, whatever the kind.
-const DESCRIBE_KEYS: &[&str] = &["frames"];
+const DESCRIBE_KEYS: &[&str] = &["frames", "stream"];
 
 /// The keys of all kinds, as in "a, b or c".
 pub(crate) fn kinds_in_words() -> String {
@@ -23,7 +23,7 @@ pub(crate) fn kinds_in_words() -> String {
 }
 
 /// Reads what a prompt asks of the model, which is of exactly one kind; `None` after noting what is wrong.
-pub(super) fn task(table: &mut Reader<'_>, camera: PromptScope<'_>) -> Option<Task> {
+pub(super) fn task(table: &mut Reader<'_>, camera: PromptScope<'_>) -> Option<TaskConfig> {
     table.section(
         "`[camera.NAME.prompt.NAME]`",
         doc(),

@@ -6,14 +6,18 @@ mod events;
 mod forms;
 mod kind;
 mod kinds;
+mod places;
 mod point;
 mod query;
+mod segment;
 
 use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
 
 use super::region::region;
 use crate::{forms::prelude::*, read::prelude::*};
 use forms::{dwell, frames};
+use kind::TaskConfig;
+use places::outside;
 use spotter_core::{
     LineId, LookRate, PromptId, PromptRegion, PromptText, Setting, Share, StripShape, Task, ZoneId,
 };
@@ -37,6 +41,10 @@ pub struct PromptConfig {
     /// Rises by one with each change of the words while Spotter runs; 1 in the file.
     pub revision: u32,
     pub task: Task,
+    /// Of the objects of a look, so many at most get an outline afterwards; 0: none.
+    pub outlines_max: u8,
+    /// The free text of the answer, or of the one to `describe`, is also published in parts.
+    pub stream: bool,
     /// The part of the picture that it is about.
     pub region: PromptRegion,
     /// The most crops of its look; `None` = as many as the model's rule makes.
@@ -79,7 +87,8 @@ pub(crate) fn prompt(
     mut table: Reader<'_>,
     camera: PromptScope<'_>,
 ) -> Option<PromptConfig> {
-    let task = kinds::task(&mut table, camera);
+    let asked = kinds::task(&mut table, camera);
+    let task = asked.as_ref().map(|asked| &asked.task);
     let zone_ids: Vec<ZoneId> = camera.zones.iter().map(|zone| zone.id.clone()).collect();
     let line_ids = camera.lines.iter().map(|line| line.id.clone()).collect();
     keys! { table;
@@ -109,6 +118,8 @@ pub(crate) fn prompt(
         frames = frames().or(1), "frames = 9";
         /// Time from the oldest to the newest frame of a strip. The frames are spread evenly over it.
         over = time(STRIP_OVER_RANGE).or(Duration::from_secs(4)), r#"over = "4s""#;
+        /// Also publishes the free text of `query`, `caption` or `describe` in parts, while the model writes it (topic `cam/CAMERA/answer/PROMPT/part`).
+        stream = flag().or(false), "stream = true";
         /// When events of this prompt start and end.
         events = sub_table("the camera's `events`"), r#"events = { confirm = "2 of 2" }"#;
     }
@@ -122,13 +133,18 @@ pub(crate) fn prompt(
             "{rate} is above the camera's {ceiling}; the camera rate is the ceiling"
         ));
     }
-    check_strip(&table, task.as_ref(), region);
+    let strip = (frames > 1).then_some(StripShape { frames, over });
+    table.requires("over", "frames");
+    check_question(&table, task, region, strip);
     table.finish();
+    let TaskConfig { task, outlines_max } = asked?;
     Some(PromptConfig {
         id,
         enabled: true,
         revision: 1,
-        task: task?,
+        task,
+        outlines_max,
+        stream,
         region,
         crops_max: crops,
         rate,
@@ -140,18 +156,43 @@ pub(crate) fn prompt(
         snapshot,
         verify: verify.map(String::from),
         describe: describe.map(String::from),
-        strip: (frames > 1).then_some(StripShape { frames, over }),
+        strip,
         events,
     })
 }
 
-/// A strip of a question is about one place.
-fn check_strip(table: &Reader<'_>, task: Option<&Task>, region: PromptRegion) {
-    table.requires("over", "frames");
-    let Some(frames) = table.given("frames") else {
+/// What a question cannot have together: its places are fixed in one picture, and an answer of `choices` has no parts.
+fn check_question(
+    table: &Reader<'_>,
+    task: Option<&Task>,
+    region: PromptRegion,
+    strip: Option<StripShape>,
+) {
+    let Some(Task::Query {
+        options, choices, ..
+    }) = task
+    else {
         return;
     };
-    if matches!(task, Some(Task::Query { .. })) && region == PromptRegion::Motion {
-        frames.error("not together with region = \"motion\", which is elsewhere in each frame; write a fixed region");
+    let (frames, refs) = (table.given("frames"), table.given("refs"));
+    for value in [&frames, &refs].into_iter().flatten() {
+        if region == PromptRegion::Motion {
+            value.error("not together with region = \"motion\", which is elsewhere in each frame; write a fixed region");
+        }
+    }
+    if let (Some(refs), Some(_)) = (&refs, strip) {
+        refs.error(
+            "not together with frames: a strip shows each place several times; ask about one frame",
+        );
+    }
+    if let (Some(refs), PromptRegion::Fixed(region)) = (&refs, region)
+        && let Some(number) = outside(&options.places, region.norm_box())
+    {
+        refs.error(format!(
+            "number {number} is not wholly in the prompt's region, which is all that the model sees; move it or write a larger region"
+        ));
+    }
+    if let (Some(stream), false) = (table.given("stream"), choices.is_empty()) {
+        stream.error("has no effect with choices, whose answer has no parts; remove one of them");
     }
 }

@@ -7,7 +7,7 @@ use spotter_core::Task;
 pub(super) const POINT: PromptKind = PromptKind {
     key: "point",
     keys: &[OBJECT_KEYS],
-    read: |table, _| read(table),
+    read: |table, _| Some(read(table)?.into()),
 };
 
 fn read(table: &mut Reader<'_>) -> Option<Task> {
