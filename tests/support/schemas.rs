@@ -96,6 +96,7 @@ fn documented(levels: &[&str]) -> Option<Payload> {
         ["cam", _, "owner"] => Payload::Json("owner"),
         ["cam", _, "health"] => Payload::Json("health"),
         ["cam", _, "det", _] => Payload::Json("detection"),
+        ["cam", _, "answer", _, "part"] => Payload::Json("part"),
         ["cam", _, "event", _] => Payload::Json("event"),
         ["cam", _, "crossing", _, _] => Payload::Json("crossing"),
         ["cam", _, "snapshot", _] => Payload::Jpeg,

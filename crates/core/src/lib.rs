@@ -42,6 +42,7 @@ mod strip;
     reason = "test helpers panic with what is wrong"
 )]
 pub mod testing;
+mod text_part;
 mod time;
 mod trigger;
 mod values;
@@ -53,5 +54,6 @@ pub use {
     frame::*, frame_counters::*, geometry::*, gpu_precision::*, ids::*, latency::*,
     log_throttle::*, look_token::*, model_record::*, nearest::*, phase::*, plain_line::*,
     polygon::*, polygon_rules::*, prompt::*, prompt_state::*, region::*, schedule::*, score_map::*,
-    setting::*, stream_counters::*, strip::*, time::*, trigger::*, values::*, view::*, window::*,
+    setting::*, stream_counters::*, strip::*, text_part::*, time::*, trigger::*, values::*,
+    view::*, window::*,
 };

@@ -12,14 +12,17 @@ use crate::{
         command::{InboundKind, Reply, ReplyValue, RequestHead},
         detection::tests::{payload_of_a_fleet, payloads},
         discovery::tests::{SITE, config},
+        part::{self, PartLabel},
         report::{to_json, to_json_of},
     },
-    testing::{camera, camera_status, event, health_of, identity, info, prompt, state, topics},
+    testing::{
+        camera, camera_status, event, health_of, identity, info, prompt, state, text_part, topics,
+    },
 };
 use spotter_control::{Command, Override, Refusal, RefusalCode};
 use spotter_core::{
     DirectionId, EndReason, Epoch, Event, EventStep, LineId, Location, NormPoint, Phase, Presence,
-    PromptState, Setting, UpdateReason, WallTime, ZoneId,
+    PromptState, Setting, TextSubject, TrackId, UpdateReason, WallTime, ZoneId,
     testing::{crossing, prompt_text, rate},
 };
 use spotter_state::LoggedEvent;
@@ -207,6 +210,24 @@ fn events() -> Vec<Vec<u8>> {
     payload(None).chain(payload(Some(Epoch(17)))).collect()
 }
 
+/// Of an answer, and the end of a description in a fleet.
+fn parts() -> Vec<Vec<u8>> {
+    let answer = text_part("gate", TextSubject::Frame(190_233), "It is ", false);
+    let description = TextSubject::Track(TrackId::new("b7c1", &camera("gate"), 37));
+    let last = text_part("gate", description, "", true);
+    let all = [(answer, None), (last, Some(Epoch(17)))];
+    all.map(|(part, epoch)| {
+        let (boot, number) = ("b7c1", 3);
+        let label = PartLabel {
+            boot,
+            number,
+            epoch,
+        };
+        part::to_json(&part, label)
+    })
+    .into()
+}
+
 /// On a box and on a point, with and without a speed.
 fn crossings() -> Vec<Vec<u8>> {
     let on_a_box = crossing("gate", 37);
@@ -263,6 +284,7 @@ fn everything() -> Vec<(&'static str, Value)> {
         named("discovery", records.collect()),
         named("event", events()),
         named("crossing", crossings()),
+        named("part", parts()),
     ];
     all.into_iter().flatten().chain(of_a_fleet()).collect()
 }

@@ -11,6 +11,7 @@ use super::{
 };
 use spotter_core::{
     CameraId, CameraRights, Epoch, Event, MayPublish, Mono, NodeId, PromptId, PromptState,
+    PublishedText, TextPart, TextSubject,
 };
 
 pub(crate) use spotter_core::testing::detailed_event as event;
@@ -109,6 +110,21 @@ pub(crate) fn health_of(health: CameraHealth) -> Update {
 
 pub(crate) fn detected(camera: &str) -> Update {
     Update::Detection(Arc::new(detection(camera)))
+}
+
+pub(crate) fn text_part(of: &str, subject: TextSubject, text: &str, is_last: bool) -> TextPart {
+    let of = PublishedText {
+        camera: camera(of),
+        prompt: prompt("scene"),
+        subject,
+    };
+    let text = text.to_owned();
+    TextPart { of, text, is_last }
+}
+
+/// A part of the answer on this frame.
+pub(crate) fn part_of(of: &str, frame: u64, text: &str, is_last: bool) -> Update {
+    Update::Part(text_part(of, TextSubject::Frame(frame), text, is_last))
 }
 
 pub(crate) fn happened(event: Event) -> Update {

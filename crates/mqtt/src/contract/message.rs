@@ -11,7 +11,7 @@ use super::{
 };
 use spotter_core::{
     CameraId, Detection, Epoch, Event, ModeId, NO_MODE, NodeId, Presence, PromptId, PromptState,
-    Setting, TriggerId,
+    Setting, TextPart, TriggerId,
 };
 
 /// Everything that the stages publish.
@@ -41,6 +41,8 @@ pub enum Update {
         health: Box<CameraHealth>,
     },
     Detection(Arc<Detection>),
+    /// What a text goes on with. Those of a text come in their order, the last one once.
+    Part(TextPart),
     /// Kept until the broker has acknowledged it, over outages and restarts.
     Event(Box<Event>),
     /// A picture of an event: with `new` and with each `better`, so the last is the best; or one that a command requested. At
@@ -110,6 +112,7 @@ impl Update {
             | Self::Trigger { camera, .. }
             | Self::Setting { camera, .. } => Some(camera),
             Self::Detection(detection) => Some(detection.camera()),
+            Self::Part(part) => Some(&part.of.camera),
             Self::Event(event) => Some(&event.camera),
             Self::Discovery(record) => record.camera.as_ref(),
             Self::Clear(cleared) => cleared.camera.as_ref(),
@@ -133,6 +136,7 @@ impl Update {
             Self::Detection(detection) => {
                 topics.detections(detection.camera(), &detection.prompt.id)
             }
+            Self::Part(part) => topics.text_parts(&part.of.camera, &part.of.prompt),
             Self::Event(event) => {
                 let crossed = event.crossing.as_ref().map(|crossing| &crossing.line);
                 topics.of_event(&event.camera, crossed, &event.prompt)
@@ -190,6 +194,7 @@ impl Update {
             Self::Detection(detection) => {
                 return MessageContent::Stream(StreamMessage::Answer(detection));
             }
+            Self::Part(part) => return MessageContent::Stream(StreamMessage::Part(part)),
             Self::Event(event) => return MessageContent::Event(event),
             Self::Snapshot {
                 camera,
@@ -266,6 +271,7 @@ pub(crate) struct StateMessage {
 #[derive(Clone, Debug)]
 pub(crate) enum StreamMessage {
     Answer(Arc<Detection>),
+    Part(TextPart),
     Picture {
         camera: CameraId,
         jpeg: Arc<[u8]>,
@@ -278,6 +284,7 @@ impl StreamMessage {
     pub(crate) fn camera(&self) -> &CameraId {
         match self {
             Self::Answer(detection) => detection.camera(),
+            Self::Part(part) => &part.of.camera,
             Self::Picture { camera, .. } => camera,
         }
     }

@@ -7,6 +7,7 @@ mod inbound;
 mod line;
 pub(crate) mod message;
 pub(crate) mod node_topic;
+pub(crate) mod part;
 pub(crate) mod prompt_states;
 pub(crate) mod report;
 mod topic;

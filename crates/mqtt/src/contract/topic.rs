@@ -242,6 +242,11 @@ impl Topics {
         self.of_prompt(camera, "event", prompt)
     }
 
+    /// Texts while the model writes them: answers to the prompt, descriptions of what it has found.
+    pub(crate) fn text_parts(&self, camera: &CameraId, prompt: &PromptId) -> String {
+        self.of_camera(camera, &format!("answer/{prompt}/part"))
+    }
+
     /// The best picture of an event.
     pub fn snapshot(&self, camera: &CameraId, prompt: &PromptId) -> String {
         self.of_prompt(camera, "snapshot", prompt)

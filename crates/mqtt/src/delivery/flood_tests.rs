@@ -8,7 +8,7 @@ use super::{
     tests::{ms, online, push},
     *,
 };
-use crate::testing::{detected, event, happened};
+use crate::testing::{detected, event, happened, part_of};
 use spotter_core::EventStep;
 
 /// The largest number of these moments within one second.
@@ -25,14 +25,15 @@ fn most_in_a_second(times: &[Mono]) -> usize {
 fn flood_of_all_messages_keeps_rates_and_loses_no_event() {
     let mut outbox = online();
     let (mut streams, mut events) = (HashMap::<String, Vec<Mono>>::new(), Vec::new());
-    let mut offered = (0u64, 0u64);
-    // For ten seconds, 16 cameras have 50 answers per second each, and there are 300 events per second.
+    let (mut parts, mut offered) = (0, (0u64, 0u64));
+    // For ten seconds, 16 cameras have 50 answers and 50 parts of a text per second each, and there are 300 events per second.
     for step in 0..15_000 {
         let now = ms(step);
         let camera = format!("cam{}", step % 16);
         if step < 10_000 && step % 20 < 16 {
             push(&mut outbox, detected(&camera), now);
             offered.0 += 1;
+            push(&mut outbox, part_of(&camera, 1, "word ", false), now);
         }
         if step < 10_000 && step % 10 == 0 {
             for _ in 0..3 {
@@ -47,7 +48,10 @@ fn flood_of_all_messages_keeps_rates_and_loses_no_event() {
                     events.push(now);
                     outbox.acked(ticket, now);
                 }
-                None => streams.entry(sent.topic).or_default().push(now),
+                None => {
+                    parts += u64::from(sent.topic.ends_with("/part"));
+                    streams.entry(sent.topic).or_default().push(now);
+                }
             }
         }
     }
@@ -65,9 +69,10 @@ fn flood_of_all_messages_keeps_rates_and_loses_no_event() {
         sent += times.len() as u64;
         all.extend(times);
     }
-    assert_eq!(streams.len(), 16, "every camera has a share of the rate");
+    assert_eq!(streams.len(), 32, "every camera has a share of the rate");
     assert_eq!(sent, drops.streams_sent);
-    let counted = sent + drops.dropped();
+    // Parts that wait are joined, so none is lost.
+    let counted = sent - parts + drops.dropped();
     assert_eq!(counted, offered.0, "every detection is sent or counted");
     // Events do not wait for detections, so they may exceed the limit of one second; the next second has fewer detections.
     assert!(most_in_a_second(&all) <= 200 + 100);

@@ -35,6 +35,9 @@ mod message_counters;
 #[cfg(test)]
 mod outage_tests;
 mod outgoing;
+mod part_pacer;
+#[cfg(test)]
+mod part_tests;
 mod rates;
 mod reply_queue;
 mod state_queue;
@@ -203,10 +206,12 @@ impl Outbox {
             Some(MayPublish::Publish(epoch)) => Some(epoch),
             Some(MayPublish::Silent { .. }) => {
                 self.counters.not_owned += 1;
-                if let Update::Event(event) = update
-                    && matches!(event.step, EventStep::End(_))
-                {
-                    self.events.end_track(&event);
+                match update {
+                    Update::Event(event) if matches!(event.step, EventStep::End(_)) => {
+                        self.events.end_track(&event);
+                    }
+                    Update::Part(part) => self.streams.lose_part(&part),
+                    _ => {}
                 }
                 return;
             }

@@ -1,10 +1,11 @@
-//! Stream messages: answers and pictures, sent within the rates or dropped and counted.
+//! Stream messages: answers, parts of texts and pictures, sent within the rates or dropped and counted.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use super::{
     DeliveryOptions, MessageIds, Outgoing,
     gate::{Fate, GateAt},
+    part_pacer::PartPacer,
     rates::RateLimit,
 };
 use crate::{
@@ -12,9 +13,10 @@ use crate::{
     contract::{
         detection::Label,
         message::{Body, StreamMessage},
+        part::{self, PartLabel},
     },
 };
-use spotter_core::{CameraId, Detection, Epoch, Mono, SkippedSinceLast};
+use spotter_core::{CameraId, Detection, Epoch, Mono, SkippedSinceLast, TextPart};
 
 /// A stream message that is older is not sent; also its expiry at the broker.
 pub(crate) const STREAM_MAX_AGE: Duration = Duration::from_secs(5);
@@ -64,6 +66,7 @@ pub(crate) struct StreamQueue {
     history: HashMap<String, TopicHistory>,
     node_rate: RateLimit,
     camera_rates: HashMap<CameraId, RateLimit>,
+    parts: PartPacer,
     /// Those of stream messages.
     pub(super) counters: MessageCounters,
 }
@@ -79,6 +82,7 @@ impl StreamQueue {
             history: HashMap::new(),
             node_rate: RateLimit::new(NODE_PER_S),
             camera_rates: HashMap::new(),
+            parts: PartPacer::default(),
             counters: MessageCounters::default(),
         }
     }
@@ -135,7 +139,8 @@ impl StreamQueue {
                 self.counters.dropped_refused += 1;
                 return;
             }
-            StreamMessage::Picture { .. } => 0,
+            StreamMessage::Part(part) if self.is_joined(part, epoch, now) => return,
+            StreamMessage::Part(_) | StreamMessage::Picture { .. } => 0,
             StreamMessage::Answer(detection) => {
                 let line = self.history.entry(topic.clone()).or_default();
                 let recent = line
@@ -160,23 +165,49 @@ impl StreamQueue {
         };
         if !self.connected {
             self.counters.dropped_offline += 1;
-            self.carry(&item);
-        } else if let Some(place) = place.filter(|&place| {
-            let waits = &self.waiting[place];
-            // A newer picture always replaces one that waits; a newer answer only when the rates delay the waiting one.
-            matches!(waits.stream, StreamMessage::Picture { .. }) || self.ready_at(waits, now) > now
-        }) {
+            self.lose(&item);
+        } else if let Some(place) = place.filter(|&place| self.is_replaced(place, now)) {
             // The new message has the place of the old one, so a busy topic does not fall behind.
             let replaced = std::mem::replace(&mut self.waiting[place], item);
             self.counters.dropped_replaced += 1;
-            self.carry(&replaced);
+            self.lose(&replaced);
         } else {
             self.waiting.push(item);
             if self.waiting.len() > self.waiting_max {
                 self.counters.dropped_full += 1;
                 let oldest = self.waiting.remove(0);
-                self.carry(&oldest);
+                self.lose(&oldest);
             }
+        }
+    }
+
+    /// Adds a part to one of the same text that waits, so that its text is not lost. False: none waits.
+    fn is_joined(&mut self, next: &TextPart, epoch: Option<Epoch>, now: Mono) -> bool {
+        let joined = self
+            .waiting
+            .iter_mut()
+            .find_map(|item| match &mut item.stream {
+                StreamMessage::Part(part) if part.of == next.of && item.epoch == epoch => {
+                    Some((part, &mut item.since))
+                }
+                _ => None,
+            });
+        let Some((part, since)) = joined else {
+            return false;
+        };
+        part.text.push_str(&next.text);
+        part.is_last |= next.is_last;
+        *since = now;
+        true
+    }
+
+    /// A newer picture always replaces one that waits; a newer answer only when the rates delay the waiting one.
+    fn is_replaced(&self, place: usize, now: Mono) -> bool {
+        let waits = &self.waiting[place];
+        match waits.stream {
+            StreamMessage::Picture { .. } => true,
+            StreamMessage::Answer(_) => self.ready_at(waits, now) > now,
+            StreamMessage::Part(_) => false,
         }
     }
 
@@ -198,7 +229,7 @@ impl StreamQueue {
             is_expired || is_of_older_epoch
         });
         for lost in lost.collect::<Vec<_>>() {
-            self.carry(&lost);
+            self.lose(&lost);
         }
         let index = self
             .waiting
@@ -210,6 +241,10 @@ impl StreamQueue {
         rate.or_insert_with(|| RateLimit::new(CAMERA_PER_S))
             .count(now);
         self.counters.streams_sent += 1;
+        Some(self.outgoing(item, now))
+    }
+
+    fn outgoing(&mut self, item: QueuedStream, now: Mono) -> Outgoing {
         let mut delivery = DeliveryOptions {
             epoch: item.epoch,
             ..DeliveryOptions::default()
@@ -228,6 +263,16 @@ impl StreamQueue {
                 };
                 Body::Detection(detection, label)
             }
+            StreamMessage::Part(part) => {
+                self.parts.count(&part.of.camera, now);
+                delivery.expiry = Some(STREAM_MAX_AGE);
+                let label = PartLabel {
+                    boot: &self.boot,
+                    number: self.parts.number(&part),
+                    epoch: item.epoch,
+                };
+                Body::Bytes(part::to_json(&part, label).into())
+            }
             StreamMessage::Picture { jpeg, retain, .. } => {
                 let line = self.history.entry(item.topic.clone()).or_default();
                 line.picture_at = Some(now);
@@ -236,32 +281,40 @@ impl StreamQueue {
                 Body::Bytes(jpeg)
             }
         };
-        Some(Outgoing {
+        Outgoing {
             topic: item.topic,
             delivery,
             body,
-        })
+        }
     }
 
     fn ready_at(&self, item: &QueuedStream, now: Mono) -> Mono {
         let node = self.node_rate.ready_at(now);
         let rate = self.camera_rates.get(item.stream.camera());
         let camera = rate.map_or(now, |rate| rate.ready_at(now));
-        let picture = match &item.stream {
+        let own = match &item.stream {
             StreamMessage::Picture { .. } => {
-                self.history.get(&item.topic).and_then(|l| l.picture_at)
+                let last = self.history.get(&item.topic).and_then(|l| l.picture_at);
+                last.map_or(now, |at| at.after(PICTURE_EVERY))
             }
-            StreamMessage::Answer(_) => None,
+            StreamMessage::Part(part) => self.parts.ready_at(&part.of.camera, now),
+            StreamMessage::Answer(_) => now,
         };
-        let topic = picture.map_or(now, |at| at.after(PICTURE_EVERY));
-        node.max(camera).max(topic)
+        node.max(camera).max(own)
     }
 
-    /// Keeps the counts of a dropped message for the next one.
-    fn carry(&mut self, lost: &QueuedStream) {
-        if let StreamMessage::Answer(detection) = &lost.stream {
-            self.carry_of(&lost.topic, detection);
+    /// The next message of the topic has what a consumer needs to know of a dropped one.
+    fn lose(&mut self, lost: &QueuedStream) {
+        match &lost.stream {
+            StreamMessage::Answer(detection) => self.carry_of(&lost.topic, detection),
+            StreamMessage::Part(part) => self.lose_part(part),
+            StreamMessage::Picture { .. } => {}
         }
+    }
+
+    /// The number of a part that is not sent is missing.
+    pub(super) fn lose_part(&mut self, part: &TextPart) {
+        self.parts.number(part);
     }
 
     fn carry_of(&mut self, topic: &str, detection: &Detection) {
@@ -277,7 +330,7 @@ impl StreamQueue {
     pub(super) fn drop_all(&mut self) {
         self.counters.dropped_offline += self.waiting.len() as u64;
         for lost in std::mem::take(&mut self.waiting) {
-            self.carry(&lost);
+            self.lose(&lost);
         }
     }
 }
