@@ -154,6 +154,7 @@ fn outline_json(outline: &ObjectOutline) -> Value {
     let rings = outline.polygons.iter().map(|ring| points(ring));
     json!({
         "frame": outline.frame,
+        "box": outline.bounds.rounded(),
         "path": outline.path,
         "polygon": rings.collect::<Vec<_>>(),
         "area": rounded(outline.area, 4),

@@ -119,6 +119,7 @@ fn drawn() -> ObjectOutline {
     let ring = [(0.42, 0.25), (0.48, 0.25), (0.45, 0.700_04)];
     ObjectOutline {
         frame: 190_230,
+        bounds: NormBox::from_corners(0.412_04, 0.2, 0.487, 0.726),
         path: "M0.1 0.1 L0.9 0.1 L0.5 0.95 Z".into(),
         polygons: vec![ring.map(|(x, y)| NormPoint::new(x, y)).into()],
         area: 0.013_501,
