@@ -119,6 +119,18 @@ impl NormBox {
         )
     }
 
+    /// A point of the picture in shares of this box, clamped to the box.
+    pub fn share_of_point(&self, point: NormPoint) -> NormPoint {
+        let share = |at: f64, from: f64, to: f64| match to > from {
+            true => (at - from) / (to - from),
+            false => 0.0,
+        };
+        NormPoint::new(
+            share(point.x, self.x0, self.x1),
+            share(point.y, self.y0, self.y1),
+        )
+    }
+
     /// True when all of `other` is inside, edges included.
     pub fn covers(&self, other: &Self) -> bool {
         let corners = [(other.x0, other.y0), (other.x1, other.y1)];
@@ -165,6 +177,8 @@ mod tests {
         assert_eq!((clamped.x1, clamped.y0, clamped.y1), (1.0, 0.25, 0.75));
         let (part, expected) = (at(0.5, 0.25, 1.0, 0.5), at(0.5, 0.375, 0.75, 0.5));
         assert_eq!(part.box_in_picture(&at(0.0, 0.5, 0.5, 1.0)), expected);
+        let middle = part.point_in_picture(NormPoint::new(0.25, 0.5));
+        assert_eq!(part.share_of_point(middle), NormPoint::new(0.25, 0.5));
         assert!(part.covers(&expected) && !expected.covers(&part));
         let half = at(0.0, 0.0, 0.5, 1.0);
         assert!((half.iou(&at(0.25, 0.0, 0.75, 1.0)) - 1.0 / 3.0).abs() < 1e-12);

@@ -30,6 +30,7 @@ mod polygon_rules;
 mod prompt;
 mod prompt_state;
 mod region;
+mod rings;
 mod schedule;
 mod score_map;
 mod setting;
@@ -53,7 +54,7 @@ pub use {
     answer::*, backoff::*, clock::*, detection::*, epoch::*, event::*, file::*, follow_up::*,
     frame::*, frame_counters::*, geometry::*, gpu_precision::*, ids::*, latency::*,
     log_throttle::*, look_token::*, model_record::*, nearest::*, phase::*, plain_line::*,
-    polygon::*, polygon_rules::*, prompt::*, prompt_state::*, region::*, schedule::*, score_map::*,
-    setting::*, stream_counters::*, strip::*, text_part::*, time::*, trigger::*, values::*,
-    view::*, window::*,
+    polygon::*, polygon_rules::*, prompt::*, prompt_state::*, region::*, rings::*, schedule::*,
+    score_map::*, setting::*, stream_counters::*, strip::*, text_part::*, time::*, trigger::*,
+    values::*, view::*, window::*,
 };

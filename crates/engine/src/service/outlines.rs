@@ -1,14 +1,7 @@
 //! Outlines as answers: what the model drew in its box, as polygons in the picture. Pure.
 
-use simplify_polyline::{Point, simplify};
-
 use crate::model::{DrawnOutline, SequenceOutput, ValueBins, Vertex};
-use spotter_core::{NormBox, NormPoint, Outline};
-
-/// Points of all polygons of an outline: enough for a shape, and few enough for a message.
-const POINTS_MAX: usize = 64;
-/// What an outline may differ by from its path, in shares of the picture: at first the side of a bin.
-const TOLERANCE: f64 = 1.0 / 1024.0;
+use spotter_core::{NormBox, NormPoint, OUTLINE_POINTS_MAX, Outline, simplified_rings};
 
 /// Tokens after which a path is shown again: not each one, because it is read from its beginning.
 const PIECE_TOKENS: usize = 4;
@@ -79,32 +72,16 @@ pub fn outline(drawn: DrawnOutline, region: Option<NormBox>, score: f64) -> Outl
     Outline {
         bounds,
         path: drawn.path,
-        polygons: simplified(rings.unwrap_or_default(), POINTS_MAX),
+        polygons: simplified_rings(rings.unwrap_or_default(), OUTLINE_POINTS_MAX),
         parse_error: drawn.parse_error,
         score,
     }
 }
 
-/// Polygons with at most `limit` points together, by Douglas-Peucker: the tolerance rises until they are few enough. A polygon that
-/// becomes a line is left out.
-fn simplified(mut rings: Vec<Vec<NormPoint>>, limit: usize) -> Vec<Vec<NormPoint>> {
-    let mut tolerance = TOLERANCE;
-    while rings.iter().map(Vec::len).sum::<usize>() > limit {
-        let simpler = rings.iter().map(|ring| {
-            let points = ring.iter().map(|p| Point { vec: [p.x, p.y] });
-            let points = simplify(&points.collect::<Vec<_>>(), tolerance, true);
-            let point = |p: Point<2, f64>| NormPoint::new(p.vec[0], p.vec[1]);
-            points.into_iter().map(point).collect::<Vec<_>>()
-        });
-        rings = simpler.filter(|ring| ring.len() >= 3).collect();
-        tolerance *= 1.5;
-    }
-    rings
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spotter_core::rings_area;
 
     fn ring(centre: f64, radius: f64, count: usize) -> Vec<Vertex> {
         let angle = |i: usize| i as f64 / count as f64 * std::f64::consts::TAU;
@@ -124,21 +101,15 @@ mod tests {
         }
     }
 
-    fn area(ring: &[NormPoint]) -> f64 {
-        let next = ring.iter().cycle().skip(1);
-        let cross = |(a, b): (&NormPoint, &NormPoint)| a.x * b.y - b.x * a.y;
-        ring.iter().zip(next).map(cross).sum::<f64>().abs() / 2.0
-    }
-
     #[test]
     fn outline_has_few_points_and_the_area_of_its_path() {
         let few = outline(drawn(vec![ring(0.5, 0.5, 60)]), None, 1.0);
         assert_eq!(few.polygons[0].len(), 60, "nothing is lost");
-        let exact = area(&outline(drawn(vec![ring(0.5, 0.5, 64)]), None, 1.0).polygons[0]);
+        let exact = rings_area(&outline(drawn(vec![ring(0.5, 0.5, 64)]), None, 1.0).polygons);
         let many = outline(drawn(vec![ring(0.5, 0.5, 6000)]), None, 1.0);
         let points = many.polygons[0].len();
         assert!((12..=64).contains(&points), "{points}");
-        assert!((area(&many.polygons[0]) / exact - 1.0).abs() < 0.03);
+        assert!((rings_area(&many.polygons) / exact - 1.0).abs() < 0.03);
     }
 
     #[test]
