@@ -147,7 +147,7 @@ impl Engine {
     /// Takes a look of which nothing is remembered, and for which nothing remembered is used.
     pub fn submit_unremembered(&mut self, look: Look) -> Result<LookId, EngineError> {
         let mut requests = self.maker.requests(&look)?;
-        for (_, request) in &mut requests {
+        for (_, request) in &mut requests.fit {
             (request.camera, request.measured) = (None, None);
             request.asks.iter_mut().for_each(|ask| ask.draft = None);
         }
@@ -160,18 +160,20 @@ impl Engine {
         Ok(self.admit(look, requests))
     }
 
-    /// Hands the views of a look to the scheduler; their news come from later turns.
+    /// Hands the views of a look to the scheduler; their news come from later turns. Prompts of views without a request have no answer.
     pub(super) fn admit(&mut self, look: Look, requests: ViewRequests) -> LookId {
         let look_id = LookId(self.looks);
         self.looks += 1;
-        let requests = requests.into_iter();
-        let admitted = requests.map(|(seen, request)| (self.worker.admit(request), seen));
+        let ViewRequests { fit, unfit } = requests;
+        let admitted = fit
+            .into_iter()
+            .map(|(seen, request)| (self.worker.admit(request), seen));
         let views: Vec<(LookId, LookView)> = admitted.collect();
         let of_look = |(view, _): &(LookId, LookView)| (*view, look_id);
         self.look_of_view.extend(views.iter().map(of_look));
         let inside = AdmittedViews {
             look: OpenLook::new(look),
-            views: OpenViews::new(views),
+            views: OpenViews::new(views, unfit.map(LookFailure::from)),
             written: BTreeMap::new(),
         };
         self.inside.insert(look_id, inside);

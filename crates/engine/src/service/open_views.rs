@@ -44,7 +44,11 @@ pub(super) enum ViewsNews {
 }
 
 impl OpenViews {
-    pub fn new(views: impl IntoIterator<Item = (LookId, LookView)>) -> Self {
+    /// `unfit`: why the look has other views that cannot be answered.
+    pub fn new(
+        views: impl IntoIterator<Item = (LookId, LookView)>,
+        unfit: Option<LookFailure>,
+    ) -> Self {
         let begun = |(id, seen)| OpenView {
             id,
             seen,
@@ -52,7 +56,7 @@ impl OpenViews {
         };
         Self {
             views: views.into_iter().map(begun).collect(),
-            missing: None,
+            missing: unfit.map(ViewEnd::Failed),
             is_short_answered: false,
         }
     }
@@ -124,7 +128,7 @@ mod tests {
     use crate::model::Tiling;
     use spotter_core::PromptView;
 
-    fn three() -> OpenViews {
+    fn three(unfit: Option<LookFailure>) -> OpenViews {
         let view = |index: usize| LookView {
             view: PromptView::default(),
             part: None,
@@ -132,12 +136,13 @@ mod tests {
             adapter: None,
             prompts: vec![index],
         };
-        OpenViews::new((0..3).map(|index| (LookId(index as u64), view(index))))
+        let views = (0..3).map(|index| (LookId(index as u64), view(index)));
+        OpenViews::new(views, unfit)
     }
 
     #[test]
     fn look_is_short_answered_once_and_ends_last() {
-        let mut views = three();
+        let mut views = three(None);
         for id in [0, 1] {
             views.short_answered(LookId(id));
             assert_eq!(views.news(), None);
@@ -156,7 +161,7 @@ mod tests {
     #[test]
     fn late_or_failed_view_concerns_its_own_prompts() {
         let failed = || ViewEnd::Failed(LookFailure::Unfit("no page".into()));
-        let mut views = three();
+        let mut views = three(None);
         views.short_answered(LookId(0));
         views.end(LookId(2), failed());
         assert_eq!(views.news(), None);
@@ -168,8 +173,20 @@ mod tests {
     }
 
     #[test]
+    fn view_that_is_not_admitted_fails_the_look_when_the_others_are_answered() {
+        let unfit = LookFailure::Unfit("too long".into());
+        let mut views = three(Some(unfit.clone()));
+        for id in [0, 1, 2] {
+            assert_eq!(views.news(), None);
+            views.end(LookId(id), ViewEnd::Answered);
+        }
+        let failed = ViewsNews::Ended(ViewEnd::Failed(unfit));
+        assert_eq!(views.news(), Some(failed));
+    }
+
+    #[test]
     fn late_first_view_ends_those_without_short_answers() {
-        let mut views = three();
+        let mut views = three(None);
         views.short_answered(LookId(1));
         assert_eq!(views.end(LookId(0), ViewEnd::Late), [LookId(2)]);
         assert_eq!(views.news(), Some(ViewsNews::ShortAnswered));

@@ -58,51 +58,36 @@ pub struct RequestMaker {
     pub adapters: Arc<EngineAdapters>,
 }
 
-/// The views of a look, each with its request.
-pub type ViewRequests = Vec<(LookView, LookRequest)>;
+/// What becomes of the views of a look.
+pub struct ViewRequests {
+    /// At least one, in the order of the look's prompts.
+    pub fit: Vec<(LookView, LookRequest)>,
+    /// Why other views have no request, the first of them.
+    pub unfit: Option<EngineError>,
+}
 
 impl RequestMaker {
-    /// One request for each view of the look. Scales down pictures that are too large for the device, and measures the pictures, on
-    /// the calling thread.
+    /// One request for each view of the look; an error when none of them can have one. Scales down pictures that are too large for the
+    /// device, and measures the pictures, on the calling thread.
     pub fn requests(&self, look: &Look) -> Result<ViewRequests, EngineError> {
-        let vision = &self.model.config.vision;
-        let request = |(index, seen): (usize, LookView)| {
-            let picture = seen
-                .picture(look)
-                .ok_or_else(|| missing_strip(look, &seen))?;
-            let picture = fitted(picture, self.picture_pixels);
-            let (crops, limit) = (seen.tiling.crops(), vision.max_crops + 1);
-            if crops > limit {
-                let (width, height) = picture.size();
-                return Err(EngineError::Picture {
-                    width,
-                    height,
-                    crops,
-                    limit,
-                });
+        let (mut fit, mut unfit) = (Vec::new(), None);
+        for seen in self.views(look) {
+            match self.request(look, &seen) {
+                Ok(request) => fit.push((seen, request)),
+                Err(error) => unfit = unfit.or(Some(error)),
             }
-            let prompts = seen.prompts.iter().map(|&index| &look.prompts[index]);
-            let adapter = seen.adapter.as_ref();
-            let adapter = adapter.map(|id| self.adapters.get(id, &self.model.config));
-            let adapter = adapter.transpose()?;
-            let number = adapter.as_ref().map(|adapter| adapter.number);
-            let asks = prompts.map(|prompt| self.ask(look, prompt, number));
-            let request = LookRequest {
-                camera: camera_of(look).cloned(),
-                measured: self.measured(look, &seen, &picture),
-                picture: Some(picture),
-                view: seen.view,
-                // The look begins with its first view; another one that waits for the next step is not late.
-                start_by: match index {
-                    0 => look.start_by,
-                    _ => look.answer_by,
-                },
-                answer_by: look.answer_by,
-                asks: asks.collect::<Result<Vec<Ask>, EngineError>>()?,
-                adapter,
-            };
-            Ok((seen, request))
-        };
+        }
+        // The look begins with its first view; another one that waits for the next step is not late.
+        for (_, request) in fit.iter_mut().skip(1) {
+            request.start_by = look.answer_by;
+        }
+        match unfit {
+            Some(error) if fit.is_empty() => Err(error),
+            unfit => Ok(ViewRequests { fit, unfit }),
+        }
+    }
+
+    fn views(&self, look: &Look) -> Vec<LookView> {
         let prompts = look.prompts.iter();
         let seen = prompts.map(|prompt| (prompt.view, prompt.adapter.clone()));
         let sizes = SeenSizes {
@@ -111,8 +96,41 @@ impl RequestMaker {
             pixels_max: self.picture_pixels,
             strip: |view: &PromptView, _| Some(look.strip_of(view)?.picture.size()),
         };
-        let views = views(seen, &sizes, vision).into_iter();
-        views.enumerate().map(request).collect()
+        views(seen, &sizes, &self.model.config.vision)
+    }
+
+    fn request(&self, look: &Look, seen: &LookView) -> Result<LookRequest, EngineError> {
+        let picture = seen
+            .picture(look)
+            .ok_or_else(|| missing_strip(look, seen))?;
+        let picture = fitted(picture, self.picture_pixels);
+        let limit = self.model.config.vision.max_crops + 1;
+        let crops = seen.tiling.crops();
+        if crops > limit {
+            let (width, height) = picture.size();
+            return Err(EngineError::Picture {
+                width,
+                height,
+                crops,
+                limit,
+            });
+        }
+        let adapter = seen.adapter.as_ref();
+        let adapter = adapter.map(|id| self.adapters.get(id, &self.model.config));
+        let adapter = adapter.transpose()?;
+        let number = adapter.as_ref().map(|adapter| adapter.number);
+        let prompts = seen.prompts.iter().map(|&index| &look.prompts[index]);
+        let asks = prompts.map(|prompt| self.ask(look, prompt, number));
+        Ok(LookRequest {
+            camera: camera_of(look).cloned(),
+            measured: self.measured(look, seen, &picture),
+            picture: Some(picture),
+            view: seen.view,
+            start_by: look.start_by,
+            answer_by: look.answer_by,
+            asks: asks.collect::<Result<Vec<Ask>, EngineError>>()?,
+            adapter,
+        })
     }
 
     /// What the view's picture is compared by. One that is only on a GPU is not compared: the thread would wait for its copy. Nor

@@ -29,10 +29,10 @@ use crate::{
     },
 };
 use spotter_core::{
-    Answer, AnswerBody, AnswerPiece, CameraId, Clock as _, FoundObject, Look, LookFailure,
-    LookNews, ManualClock, Mono, NormBox, Outcome, Picture, Prompt, PromptId, PromptRegion,
-    PromptView, RegionBox, ScoreMap, ScoreMaps, ScoreSource, ScoredKind, Strip, StripShape, Task,
-    WallTime, WholeLook,
+    AdapterId, Answer, AnswerBody, AnswerPiece, CameraId, Clock as _, FoundObject, Look,
+    LookFailure, LookNews, ManualClock, Mono, NormBox, Outcome, Picture, Prompt, PromptId,
+    PromptRegion, PromptView, RegionBox, ScoreMap, ScoreMaps, ScoreSource, ScoredKind, Strip,
+    StripShape, Task, WallTime, WholeLook,
 };
 
 mod pieces;
@@ -358,6 +358,29 @@ fn late_view_leaves_the_answers_of_the_others() {
     }
 }
 
+// Faults: E11.
+#[test]
+fn view_that_cannot_be_answered_fails_its_own_prompts() {
+    let (mut engine, clock, _) = engine(LIMITS, None);
+    let mut asked = look(3, clock.now());
+    let broken = AdapterId::new("plates").expect("an id");
+    // The first view too, which decides when the look begins.
+    for index in [0, 2] {
+        Arc::make_mut(&mut asked.prompts[index]).adapter = Some(broken.clone());
+    }
+    let whole = engine.look(asked.clone()).expect("one view fits");
+    let answered: Vec<_> = whole.answers.iter().map(|a| a.prompt.id.as_str()).collect();
+    assert_eq!(answered, ["p1"]);
+    let Some(Outcome::Failed(unanswered, LookFailure::Adapter { id, .. })) = whole.outcome else {
+        panic!("{:?}", whole.outcome)
+    };
+    let ids: Vec<_> = unanswered.prompts.iter().map(|p| p.id.as_str()).collect();
+    assert_eq!((id, ids), (broken, vec!["p0", "p2"]));
+    clock.advance(Duration::from_millis(1));
+    let late = engine.look(asked).expect("one view fits").outcome;
+    assert!(matches!(late, Some(Outcome::Failed(late, _)) if late.prompts.len() == 3));
+}
+
 #[test]
 fn cancelled_look_leaves_no_view_inside() {
     let (mut engine, _, _) = engine(LIMITS, None);
@@ -493,7 +516,7 @@ fn strip_is_its_own_image_with_its_own_words() {
     };
     let tokens = |maker: &RequestMaker| -> Vec<usize> {
         let requests = maker.requests(&asked).expect("valid prompts");
-        let fed = requests.iter().filter_map(|(_, request)| fed(request));
+        let fed = requests.fit.iter().filter_map(|(_, request)| fed(request));
         fed.collect()
     };
     let explained = tokens(&maker);
@@ -502,10 +525,11 @@ fn strip_is_its_own_image_with_its_own_words() {
     plain.model.explains_strips = false;
     assert_eq!(tokens(&plain), [explained[0]; 2]);
     asked.strips.clear();
-    let missing = maker.requests(&asked).map(|_| ()).expect_err("no strip");
+    let requests = maker.requests(&asked).expect("the frame is there");
+    let missing = requests.unfit.map(|error| error.to_string());
     assert!(
-        missing.to_string().contains("its look has no strip"),
-        "{missing}"
+        missing.is_some_and(|why| why.contains("its look has no strip")),
+        "the prompt that sees it has none"
     );
 }
 

@@ -16,8 +16,8 @@ use crate::{
     testing::simulated::{self, BeforeLaunch, FragileDevice},
 };
 use spotter_core::{
-    AnswerBody, AnswerPiece, FoundObject, Look, ManualClock, Mono, NormBox, Picture, Task,
-    WholeLook,
+    AdapterId, AnswerBody, AnswerPiece, FoundObject, Look, ManualClock, Mono, NormBox, Picture,
+    Task, WholeLook,
 };
 
 /// Generous, because it says nothing about speed.
@@ -180,6 +180,27 @@ async fn answers_are_those_of_the_same_engine_on_a_thread() {
             assert!(there.marks.taken >= START, "the daemon's time");
         }
     }
+}
+
+// Faults: E11.
+#[tokio::test]
+async fn prompt_beside_one_with_a_broken_adapter_is_answered() {
+    let Site { engine, gate, .. } = Site::open(usize::MAX).await.unwrap();
+    drop(gate);
+    let mut asked = look(2, WHENEVER);
+    Arc::make_mut(&mut asked.prompts[0]).adapter = AdapterId::new("plates").ok();
+    let expected = [asked.prompts[0].id.clone(), asked.prompts[1].id.clone()];
+    let whole = within(within(engine.permit()).await.whole_look(asked)).await;
+    let Some(Outcome::Failed(unanswered, LookFailure::Adapter { .. })) = whole.outcome else {
+        panic!("{:?}", whole.outcome)
+    };
+    let found = [
+        &unanswered.prompts[..],
+        &[Arc::clone(&whole.answers[0].prompt)],
+    ]
+    .concat();
+    let found: Vec<_> = found.iter().map(|prompt| prompt.id.clone()).collect();
+    assert_eq!(found, expected);
 }
 
 #[tokio::test]
