@@ -171,6 +171,16 @@ pub struct Reasoning {
 }
 
 impl Reasoning {
+    /// The points, which are in shares of a part of the picture, in shares of the picture.
+    #[must_use]
+    pub fn in_picture(mut self, part: &NormBox) -> Self {
+        let spans = self.grounding.iter_mut();
+        for point in spans.flat_map(|span| &mut span.points) {
+            *point = part.point_in_picture(*point);
+        }
+        self
+    }
+
     /// All points that it is about.
     pub fn points(&self) -> impl Iterator<Item = NormPoint> {
         let spans = self.grounding.iter();

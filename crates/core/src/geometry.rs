@@ -119,8 +119,9 @@ impl NormBox {
         )
     }
 
-    /// A point of the picture in shares of this box, clamped to the box.
-    pub fn share_of_point(&self, point: NormPoint) -> NormPoint {
+    /// A point of the picture in shares of this box; of one outside, the nearest point inside. The reverse of
+    /// [`Self::point_in_picture`].
+    pub fn point_inside(&self, point: NormPoint) -> NormPoint {
         let share = |at: f64, from: f64, to: f64| match to > from {
             true => (at - from) / (to - from),
             false => 0.0,
@@ -129,6 +130,13 @@ impl NormBox {
             share(point.x, self.x0, self.x1),
             share(point.y, self.y0, self.y1),
         )
+    }
+
+    /// The same for a box.
+    pub fn box_inside(&self, other: &Self) -> Self {
+        let [from, to] = [(other.x0, other.y0), (other.x1, other.y1)]
+            .map(|(x, y)| self.point_inside(NormPoint { x, y }));
+        Self::from_corners(from.x, from.y, to.x, to.y)
     }
 
     /// True when all of `other` is inside, edges included.
@@ -178,7 +186,10 @@ mod tests {
         let (part, expected) = (at(0.5, 0.25, 1.0, 0.5), at(0.5, 0.375, 0.75, 0.5));
         assert_eq!(part.box_in_picture(&at(0.0, 0.5, 0.5, 1.0)), expected);
         let middle = part.point_in_picture(NormPoint::new(0.25, 0.5));
-        assert_eq!(part.share_of_point(middle), NormPoint::new(0.25, 0.5));
+        assert_eq!(part.point_inside(middle), NormPoint::new(0.25, 0.5));
+        assert_eq!(part.box_inside(&expected), at(0.0, 0.5, 0.5, 1.0));
+        let outside = part.box_inside(&at(0.0, 0.375, 0.75, 1.0));
+        assert_eq!(outside, at(0.0, 0.5, 0.5, 1.0), "as far as it is inside");
         assert!(part.covers(&expected) && !expected.covers(&part));
         let half = at(0.0, 0.0, 0.5, 1.0);
         assert!((half.iou(&at(0.25, 0.0, 0.75, 1.0)) - 1.0 / 3.0).abs() < 1e-12);

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use strum::{EnumString, IntoStaticStr, VariantNames};
 
-use super::{AdapterId, PromptId, PromptView, SpatialReference};
+use super::{AdapterId, NormBox, PromptId, PromptView, SpatialReference};
 
 /// How long a caption may be.
 #[derive(
@@ -53,7 +53,7 @@ pub enum Task {
     /// The outline of one `object`. Not every model draws one.
     Segment {
         object: String,
-        /// Where in the picture it is.
+        /// Where in the whole picture it is.
         places: Vec<SpatialReference>,
     },
     /// A description of the picture.
@@ -63,7 +63,7 @@ pub enum Task {
 /// What a question has beside its words.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct QueryOptions {
-    /// Places in the picture that it is about.
+    /// Places in the whole picture that it is about.
     pub places: Vec<SpatialReference>,
     /// The model writes down its thoughts before it answers.
     pub reasoning: bool,
@@ -119,6 +119,31 @@ impl Task {
             Self::Segment { .. } | Self::Caption { .. } => true,
             Self::Detect { .. } | Self::Point { .. } => false,
         }
+    }
+
+    /// The places in the whole picture that the words are about.
+    pub fn places(&self) -> &[SpatialReference] {
+        match self {
+            Self::Query { options, .. } => &options.places,
+            Self::Segment { places, .. } => places,
+            Self::Detect { .. } | Self::Point { .. } | Self::Caption { .. } => &[],
+        }
+    }
+
+    /// The same task about a part of the picture, with its places in shares of the part.
+    #[must_use]
+    pub fn about_part(mut self, part: &NormBox) -> Self {
+        if let Self::Query {
+            options: QueryOptions { places, .. },
+            ..
+        }
+        | Self::Segment { places, .. } = &mut self
+        {
+            places
+                .iter_mut()
+                .for_each(|place| *place = place.inside(part));
+        }
+        self
     }
 
     /// The user's words; empty for a caption.

@@ -79,6 +79,21 @@ impl SpatialReference {
         }
     }
 
+    /// The same place in millionths of a part of the picture; of a place outside of the part, what is nearest to it inside.
+    #[must_use]
+    pub fn inside(self, part: &NormBox) -> Self {
+        match self.location() {
+            Location::Point(point) => {
+                let NormPoint { x, y } = part.point_inside(point);
+                Self::Point {
+                    x: steps(x),
+                    y: steps(y),
+                }
+            }
+            Location::Box(area) => Self::Box(RegionBox::new(part.box_inside(&area))),
+        }
+    }
+
     /// In shares of the picture.
     pub fn location(self) -> Location {
         match self {

@@ -33,7 +33,7 @@ impl PromptCheck {
 
     /// Fails when the model can never answer this prompt.
     pub fn check(&self, prompt: &Prompt) -> Result<(), EngineError> {
-        sequence(&self.model, prompt, self.bounds).map(drop)
+        sequence(&self.model, prompt, None, self.bounds).map(drop)
     }
 }
 

@@ -440,7 +440,7 @@ impl Engine {
             prompt: Arc::clone(prompt),
             region,
             body,
-            reasoning: self.reasoning(prompt, &found)?,
+            reasoning: self.reasoning(prompt, &found, region)?,
             truncated: found.truncated,
             unchanged,
             tokens,
@@ -460,11 +460,12 @@ impl Engine {
         Ok(AnswerBody::Outline(outline))
     }
 
-    /// What the model wrote before the answer, if it was asked to.
+    /// What the model wrote before the answer, if it was asked to, with places in the whole picture.
     fn reasoning(
         &self,
         prompt: &Prompt,
         found: &SequenceOutput,
+        region: Option<NormBox>,
     ) -> Result<Option<Reasoning>, EngineError> {
         let EngineModel {
             config, tokenizer, ..
@@ -474,7 +475,13 @@ impl Engine {
             let thoughts = &found.thoughts;
             config.family.reasoning(thoughts, config, tokenizer)
         });
-        reasoning.transpose().map_err(|e| prompt_error(prompt, &e))
+        let reasoning = reasoning
+            .transpose()
+            .map_err(|e| prompt_error(prompt, &e))?;
+        Ok(reasoning.map(|reasoning| match region {
+            Some(region) => reasoning.in_picture(&region),
+            None => reasoning,
+        }))
     }
 
     fn text(&self, prompt: &Prompt, found: &SequenceOutput) -> Result<AnswerBody, EngineError> {

@@ -21,7 +21,7 @@ use crate::{
         still::{PictureMeasure, ReuseRule, ViewKey},
     },
 };
-use spotter_core::{CameraId, Look, Picture, Prompt, PromptRegion, PromptView, Task};
+use spotter_core::{CameraId, Look, NormBox, Picture, Prompt, PromptRegion, PromptView, Task};
 
 /// What an engine needs of a model beside its weights, which are on the device.
 #[derive(Clone, Debug)]
@@ -120,7 +120,8 @@ impl RequestMaker {
         let adapter = adapter.transpose()?;
         let number = adapter.as_ref().map(|adapter| adapter.number);
         let prompts = seen.prompts.iter().map(|&index| &look.prompts[index]);
-        let asks = prompts.map(|prompt| self.ask(look, prompt, number));
+        let region = seen.region(look.frame.picture.size());
+        let asks = prompts.map(|prompt| self.ask(look, prompt, region, number));
         Ok(LookRequest {
             camera: camera_of(look).cloned(),
             measured: self.measured(look, seen, &picture),
@@ -157,21 +158,24 @@ impl RequestMaker {
         &self,
         look: &Look,
         prompt: &Prompt,
+        region: Option<NormBox>,
         adapter: Option<AdapterNumber>,
     ) -> Result<Ask, EngineError> {
         let key = |camera| DraftKey::new(camera, prompt).with_adapter(adapter);
         Ok(Ask {
-            sequence: sequence(&self.model, prompt, self.bounds)?,
+            sequence: sequence(&self.model, prompt, region, self.bounds)?,
             draft: camera_of(look).map(key),
             in_pieces: prompt.in_pieces,
         })
     }
 }
 
-/// The prompt in tokens of the model. An error when the model cannot read it, or has no room for it.
+/// The prompt in tokens of a model that sees `region` of the picture, or all of it. An error when the model cannot read it, or has no room
+/// for it.
 pub(crate) fn sequence(
     model: &EngineModel,
     prompt: &Prompt,
+    region: Option<NormBox>,
     mut bounds: Bounds,
 ) -> Result<Sequence, EngineError> {
     let EngineModel {
@@ -182,6 +186,12 @@ pub(crate) fn sequence(
     let task = match explains_strips {
         true => explained(prompt),
         false => Cow::Borrowed(&prompt.task),
+    };
+    let task = match region {
+        Some(region) if !task.places().is_empty() => {
+            Cow::Owned(task.into_owned().about_part(&region))
+        }
+        _ => task,
     };
     let asked = (config.family)
         .prompt(&task, config, tokenizer)

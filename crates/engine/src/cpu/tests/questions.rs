@@ -12,8 +12,8 @@ use crate::{
     testing::{self, golden_tests, whole_golden_set},
 };
 use spotter_core::{
-    AnswerBody, AnswerPiece, GroundedSpan, Look, LookNews, ManualClock, QueryOptions,
-    SpatialReference, Task, WholeLook,
+    AnswerBody, AnswerPiece, GroundedSpan, Location, Look, LookNews, ManualClock, NormBox,
+    NormPoint, Picture, PromptRegion, QueryOptions, RegionBox, SpatialReference, Task, WholeLook,
 };
 
 golden_tests!(questions_are_answered_as_by_the_reference);
@@ -40,7 +40,11 @@ fn questions_are_answered_as_by_the_reference(set: &Path) {
             continue;
         }
         let name = format!("{}/{name}", set.display());
-        let found = found(set, asked, question(args));
+        let found = found(
+            set,
+            asked,
+            Look::still(seen_picture(set, asked), [question(args)]),
+        );
         let answer = expected["answer"].as_str().unwrap().trim();
         assert_eq!(
             (&*found.text, found.pieces.concat()),
@@ -54,6 +58,10 @@ fn questions_are_answered_as_by_the_reference(set: &Path) {
                 assert_eq!(found.thoughts.concat(), thoughts.trim(), "{name}");
             }
             false => assert!(found.reasoning.is_null() && found.thoughts.is_empty()),
+        }
+        // A half begins at an even column.
+        if seen_picture(set, asked).width().is_multiple_of(2) {
+            assert_eq!(found_in_half(set, asked), found, "{name}");
         }
         seen += 1;
     }
@@ -76,7 +84,7 @@ fn question(args: &Value) -> Task {
 }
 
 /// An answer, and the pieces before it.
-#[derive(Default)]
+#[derive(Debug, Default, PartialEq)]
 struct FoundText {
     text: String,
     /// In the form of the reference; null without.
@@ -85,7 +93,57 @@ struct FoundText {
     pieces: Vec<String>,
 }
 
-fn found(set: &Path, asked: &Value, task: Task) -> FoundText {
+fn seen_picture(set: &Path, asked: &Value) -> Picture {
+    picture(set, asked["image"].as_str().unwrap())
+}
+
+/// The right half of a picture.
+const HALF: NormBox = NormBox {
+    x0: 0.5,
+    y0: 0.0,
+    x1: 1.0,
+    y1: 1.0,
+};
+
+/// The same question about a picture that is half of a larger one, with its places in shares of that one. Places in the answer are in shares
+/// of the half again.
+fn found_in_half(set: &Path, asked: &Value) -> FoundText {
+    let half = seen_picture(set, asked);
+    let (width, height) = half.size();
+    let rows = (0..height).flat_map(|y| [vec![90; 3 * width], half.row(0, y).to_vec()]);
+    let whole = Picture::from_rgb(2 * width, height, rows.flatten().collect()).unwrap();
+    let mut task = question(&asked["args"]);
+    if let Task::Query { options, .. } = &mut task {
+        for place in &mut options.places {
+            let shares = match place.location() {
+                Location::Point(point) => {
+                    let NormPoint { x, y } = HALF.point_in_picture(point);
+                    vec![x, y]
+                }
+                Location::Box(area) => {
+                    let NormBox { x0, y0, x1, y1 } = HALF.box_in_picture(&area);
+                    vec![x0, y0, x1, y1]
+                }
+            };
+            *place = SpatialReference::from_shares(&shares).unwrap();
+        }
+    }
+    let mut look = Look::still(whole, [task]);
+    Arc::make_mut(&mut look.prompts[0]).view.region = PromptRegion::Fixed(RegionBox::new(HALF));
+    let mut found = found(set, asked, look);
+    let grounding = found.reasoning.pointer_mut("/grounding");
+    let spans = grounding.and_then(Value::as_array_mut);
+    for span in spans.into_iter().flatten() {
+        for point in span["points"].as_array_mut().unwrap() {
+            let place = point[0].as_f64().unwrap();
+            assert!(place >= 0.5, "in the half");
+            point[0] = (2.0 * place - 1.0).into();
+        }
+    }
+    found
+}
+
+fn found(set: &Path, asked: &Value, look: Look) -> FoundText {
     let model = EngineModel {
         config: config(set),
         tokenizer: Tokenizer::open(&set.join("tokenizer.json")).unwrap(),
@@ -97,7 +155,7 @@ fn found(set: &Path, asked: &Value, task: Task) -> FoundText {
     };
     let clock = Arc::new(ManualClock::default());
     let mut engine = Engine::new(Box::new(backend(set)), model, bounds, clock);
-    let look = Look::still(picture(set, asked["image"].as_str().unwrap()), [task]).in_pieces();
+    let look = look.in_pieces();
     let mut whole = WholeLook::new(&look);
     let mut found = FoundText::default();
     engine.submit(look).unwrap();
