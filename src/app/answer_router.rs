@@ -8,12 +8,13 @@ use super::{
     snapshot::Mark,
     snapshots::{FinishedSnapshot, Snapshots},
     stage::{Handles, Stage, StageContext, StageFuture},
+    text_parts::TextParts,
 };
 use spotter_config::ConfigChange;
 use spotter_control::ConfigStore;
 use spotter_core::{
     Answer, CameraId, Detection, EndReason, Event, Frame, FrameInfo, LogThrottle, Look,
-    LookFailure, LookNews, Outcome, Prompt, SkippedSinceLast,
+    LookFailure, LookNews, Outcome, Prompt, SkippedSinceLast, TextPart,
 };
 use spotter_events::track::{PromptChange, TrackedAnswer, Tracker};
 use spotter_mqtt::Update;
@@ -27,6 +28,7 @@ pub struct AnswerRouter {
     /// The objects that looks have so far, by camera and frame, for snapshots of whole looks. Removed when the look's short
     /// answers are there or it ends, so that there are as many as looks in flight.
     found: BTreeMap<(CameraId, u64), Vec<Mark>>,
+    texts: TextParts,
     failures: LogThrottle<CameraId>,
     model: Arc<str>,
     handles: Handles,
@@ -47,6 +49,7 @@ impl AnswerRouter {
             stores_line_counts,
             snapshots: Snapshots::new(cameras, file.mqtt.retain_snapshots),
             found: BTreeMap::new(),
+            texts: TextParts::default(),
             failures: LogThrottle::default(),
             model,
             handles,
@@ -66,6 +69,8 @@ impl AnswerRouter {
                 ..
             } => {
                 self.handles.board.look(frame);
+                let last = self.texts.end(&frame.id(), &answer.prompt.id);
+                self.publish_parts(last);
                 match self.tracker.settled(frame, answer) {
                     Some(change) => self.settled(frame, change),
                     None => {
@@ -80,7 +85,16 @@ impl AnswerRouter {
                 let marks = self.found.remove(&key(frame)).unwrap_or_default();
                 self.snapshots.look(frame, marks, self.handles.clock.now());
             }
-            LookNews::Piece { .. } | LookNews::Ended(Outcome::Answered(_)) => {}
+            LookNews::Piece {
+                frame,
+                prompt,
+                piece,
+            } => {
+                let described = || self.tracker.track_to_describe(&frame.camera, prompt);
+                let part = self.texts.add(frame, prompt, piece, described);
+                self.publish_parts(part);
+            }
+            LookNews::Ended(Outcome::Answered(_)) => {}
             // Counted by the sampler; a camera that is too slow for its budget would fill the log.
             LookNews::Ended(Outcome::Late(look)) => self.unanswered(look),
             LookNews::Ended(Outcome::Failed(look, why)) => {
@@ -102,6 +116,8 @@ impl AnswerRouter {
 
     fn unanswered(&mut self, look: &Look) {
         self.found.remove(&key(&look.frame));
+        let last = self.texts.end_all(&look.frame.id(), &look.prompts);
+        self.publish_parts(last);
         let changes = self.tracker.unanswered(look);
         self.publish(changes);
     }
@@ -128,6 +144,8 @@ impl AnswerRouter {
     fn lose(&mut self, cameras: &[CameraId]) -> Vec<PromptChange> {
         // The looks of a lost engine have no more news.
         self.found.retain(|(of, _), _| !cameras.contains(of));
+        let last = self.texts.lose(|camera| cameras.contains(camera));
+        self.publish_parts(last);
         let wall = self.handles.clock.wall();
         let lose = |camera| self.tracker.lose(camera, EndReason::EngineLost, wall);
         cameras.iter().flat_map(lose).collect()
@@ -136,6 +154,8 @@ impl AnswerRouter {
     /// Another node of the fleet is about to have the camera: its events end here. Its states stay as they are until that node knows better.
     fn hand_over(&mut self, camera: &CameraId) {
         self.found.retain(|(of, _), _| of != camera);
+        let last = self.texts.close(camera);
+        self.publish_parts(last);
         let wall = self.handles.clock.wall();
         let changes = self.tracker.suspend(camera, EndReason::Moved, wall);
         let events = changes.into_iter().flat_map(|change| change.events);
@@ -237,6 +257,13 @@ impl AnswerRouter {
         }
     }
 
+    fn publish_parts(&self, parts: impl IntoIterator<Item = TextPart>) {
+        let publisher = &self.handles.publisher;
+        for part in parts {
+            publisher.publish(Update::Part(part));
+        }
+    }
+
     fn publish_events(&self, events: impl IntoIterator<Item = Event>) {
         let publisher = &self.handles.publisher;
         for event in events {
@@ -289,6 +316,8 @@ impl Stage for AnswerRouter {
     fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         let ended = self.tracker.shutdown(self.handles.clock.wall());
         self.publish_events(ended);
+        let last = self.texts.lose(|_| true);
+        self.publish_parts(last);
         self.store_line_counts();
         Box::pin(async { Vec::new() })
     }

@@ -64,6 +64,7 @@ mod stages;
 mod status;
 #[cfg(test)]
 pub(crate) mod testing;
+mod text_parts;
 mod triggers;
 mod watchdogs;
 mod webhooks;

@@ -8,8 +8,8 @@ use super::*;
 use crate::app::testing;
 use spotter_cameras::sampler::{CameraShare, Sampler};
 use spotter_core::{
-    AnswerBody, Clock, EventStep, FoundObject, FrameEnd, Look, LookFailure, ManualClock, Mono,
-    NormBox, ScoreSource, Task,
+    AnswerBody, AnswerPiece, Clock, EventStep, FoundObject, FrameEnd, Look, LookFailure,
+    ManualClock, Mono, NormBox, PromptId, ScoreSource, Task,
 };
 
 /// A camera with two prompts, of which one has doubts.
@@ -105,6 +105,11 @@ impl Site {
             self.answered(look, "");
         }
         panic!("no question is pending");
+    }
+
+    /// Stream messages so far.
+    fn streams(&self) -> u64 {
+        self.router.handles.publisher.counters().dropped_offline
     }
 
     /// The events that are open, by prompt.
@@ -230,4 +235,35 @@ async fn lost_engine_ends_events_and_the_next_answers_count() {
         site.answered(look, "");
     }
     assert_eq!(site.open().len(), 1);
+}
+
+/// Without a broker, each part is dropped and counted.
+#[tokio::test]
+async fn pieces_of_a_description_are_parts_with_one_last_part() {
+    let describing = "detect = \"person\", describe = \"What is it doing?\"";
+    let mut site = Site::new(&CONFIG.replace("detect = \"person\"", describing));
+    let is_description = |prompt: &&Arc<Prompt>| prompt.task.text() == "What is it doing?";
+    for _ in 0..2 {
+        let look = site.frame(1000).unwrap();
+        site.answered(look, "");
+    }
+    let look = site.frame(1000).unwrap();
+    let description = Arc::clone(look.prompts.iter().find(is_description).unwrap());
+    let verification = Arc::new(Prompt {
+        id: PromptId::new("verify-9").unwrap(),
+        ..(*description).clone()
+    });
+    let (frame, before) = (look.frame.id(), site.streams());
+    let mut hear = |prompt: &Arc<Prompt>| {
+        site.router.news(&LookNews::Piece {
+            frame: frame.clone(),
+            prompt: Arc::clone(prompt),
+            piece: AnswerPiece::Text("It waves.".into()),
+        });
+        site.streams()
+    };
+    assert_eq!(hear(&verification), before);
+    assert_eq!(hear(&description), before + 1);
+    site.end(Outcome::Late(look));
+    assert_eq!(site.streams(), before + 2, "the last part");
 }

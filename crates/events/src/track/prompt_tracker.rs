@@ -255,6 +255,11 @@ impl PromptTracker {
         asked
     }
 
+    /// The track whose description `question` asks for.
+    pub fn track_to_describe(&self, question: &Prompt) -> Option<&TrackId> {
+        self.descriptions.tracks_of(question)?.first()
+    }
+
     /// The verification question to be asked now. One at a time: a track that is confirmed meanwhile waits for the next.
     fn verify(&mut self, now: Mono, wall: WallTime, ids: &mut IdAllocator) -> Option<Arc<Prompt>> {
         let text = self.prompt.verify.clone()?;

@@ -47,6 +47,12 @@ impl OpenQuestions {
         self.0.push(OpenQuestion { prompt, tracks, at });
     }
 
+    /// The tracks that `prompt` asks about.
+    pub fn tracks_of(&self, prompt: &Prompt) -> Option<&[TrackId]> {
+        let open = self.0.iter().find(|open| *open.prompt == *prompt)?;
+        Some(&open.tracks)
+    }
+
     /// The tracks that `prompt` asks about, once.
     pub fn settle(&mut self, prompt: &Prompt) -> Option<Vec<TrackId>> {
         let place = self.0.iter().position(|open| *open.prompt == *prompt)?;

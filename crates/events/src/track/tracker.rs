@@ -19,7 +19,7 @@ use super::{
 use spotter_config::CameraConfig;
 use spotter_core::{
     Answer, AnswerBody, CameraId, EndReason, Event, Frame, LineId, Look, Mono, Prompt, PromptId,
-    WallTime,
+    TrackId, WallTime,
 };
 
 /// What is known of every prompt of every camera.
@@ -70,6 +70,16 @@ impl Tracker {
         questions
             .filter_map(|question| self.settle(&look.frame, question, None))
             .collect()
+    }
+
+    /// The prompt and the track whose description `question` asks for; `None` also when the track has ended.
+    pub fn track_to_describe(
+        &self,
+        camera: &CameraId,
+        question: &Prompt,
+    ) -> Option<(&PromptId, &TrackId)> {
+        let mut prompts = self.prompts.iter().filter(|((of, _), _)| of == camera);
+        prompts.find_map(|((_, id), prompt)| Some((id, prompt.track_to_describe(question)?)))
     }
 
     /// Time passed: the states of prompts without a look for too long become unknown, and lines are reset as configured. To be

@@ -43,7 +43,11 @@ fn description_of_a_new_event_is_an_update() {
     let [(from, to), seen] = part_and_object(question, new);
     assert!(from <= seen.0 && seen.1 <= to && to - from <= 2.01 * (seen.1 - seen.0));
 
+    let (camera, prompt) = (new.camera.clone(), new.prompt.clone());
+    let subject = tracker.track_to_describe(&camera, question);
+    assert_eq!(subject, Some((&prompt, &new.track)));
     let described = hear(&mut tracker, 1.2, question, " It waves. ");
+    assert!(tracker.track_to_describe(&camera, question).is_none());
     let [update] = &described.events[..] else {
         panic!("{described:?}");
     };
