@@ -20,7 +20,8 @@ use crate::{
 };
 use spotter_config::{CameraConfig, ConfigChange};
 use spotter_core::{
-    CameraId, Clock, Detection, Frame, Latency, Mono, Picture, PromptId, PromptState, STAGES,
+    CameraId, Clock, Detection, Frame, Latency, Mono, ObjectOutline, Picture, PromptId,
+    PromptState, STAGES, TrackId,
 };
 
 /// A browser that asked for the page's figures within this time still shows it.
@@ -132,6 +133,13 @@ impl Board {
     pub fn answer(&self, detection: &Detection) {
         if let Some(camera) = self.lock().camera(detection.camera()) {
             camera.answer(detection);
+        }
+    }
+
+    /// An object of an answer got an outline.
+    pub fn outlined(&self, camera: &CameraId, track: &TrackId, outline: &ObjectOutline) {
+        if let Some(camera) = self.lock().camera(camera) {
+            camera.outlined(track, outline);
         }
     }
 

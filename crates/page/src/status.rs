@@ -10,8 +10,9 @@ use serde_json::json;
 
 use spotter_config::{LineConfig, ZoneConfig};
 use spotter_core::{
-    DetectionBody, DirectionId, FrameCounters, LineId, Location, Mono, Phase, PromptId, STAGES,
-    StreamCounters, Task, TriggerReport, ZoneId,
+    Detection, DetectionBody, DirectionId, FrameCounters, LineId, Location, Mono, NormPoint,
+    ObjectOutline, Phase, PromptId, STAGES, StreamCounters, Task, TrackId, TrackedObject,
+    TriggerReport, ZoneId,
 };
 
 /// Columns of a latency plot.
@@ -183,7 +184,7 @@ pub struct LookStatus {
 }
 
 /// An object of an answer, as it is drawn over the picture.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PictureMark {
     /// Index of its prompt among the camera's.
     pub prompt: usize,
@@ -191,6 +192,11 @@ pub struct PictureMark {
     pub place: MarkPlace,
     /// 0..1.
     pub score: f64,
+    /// The rings of its outline, shares of the picture, when it is drawn.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub polygon: Option<Vec<Vec<[f64; 2]>>>,
+    #[serde(skip)]
+    pub track: TrackId,
 }
 
 /// Shares of the picture.
@@ -203,17 +209,29 @@ pub enum MarkPlace {
 }
 
 impl PictureMark {
-    /// Of an answer to the prompt with this index.
-    pub fn all(prompt: usize, body: &DetectionBody) -> impl Iterator<Item = Self> {
-        body.objects().iter().map(move |object| Self {
+    /// Of an answer to the prompt with this index. An outline is of an earlier look, unless the picture has not changed since.
+    pub fn all(prompt: usize, detection: &Detection) -> impl Iterator<Item = Self> {
+        let outline = |object: &TrackedObject| {
+            let outline = object.outline.as_ref();
+            outline.filter(|_| detection.unchanged).map(|it| rings(it))
+        };
+        detection.body.objects().iter().map(move |object| Self {
             prompt,
             place: match object.location {
                 Location::Box(b) => MarkPlace::Box([b.x0, b.y0, b.x1, b.y1].map(to_ten_thousandth)),
                 Location::Point(p) => MarkPlace::Point([p.x, p.y].map(to_ten_thousandth)),
             },
             score: (object.score * 1e3).round() / 1e3,
+            polygon: outline(object),
+            track: object.track.clone(),
         })
     }
+}
+
+/// As marks have them.
+pub fn rings(outline: &ObjectOutline) -> Vec<Vec<[f64; 2]>> {
+    let ring = |ring: &Vec<NormPoint>| ring.iter().map(|point| point.rounded()).collect();
+    outline.polygons.iter().map(ring).collect()
 }
 
 /// A prompt with its last answer.

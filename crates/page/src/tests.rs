@@ -8,8 +8,8 @@ use std::{
 use serde_json::Value;
 use spotter_config::{LineConfig, ZoneConfig, ZonePoint};
 use spotter_core::{
-    DirectionId, FrameCounters, Latency, LineId, Phase, PromptId, STAGES, StreamCounters, Task,
-    TriggerId, TriggerReport, ZoneId,
+    CameraId, DirectionId, FrameCounters, Latency, LineId, Phase, PromptId, STAGES, StreamCounters,
+    Task, TrackId, TriggerId, TriggerReport, ZoneId,
 };
 
 use crate::{
@@ -136,6 +136,8 @@ fn looks() -> CameraLooks {
         prompt: 0,
         place,
         score: 0.83,
+        polygon: matches!(place, MarkPlace::Box(_)).then(|| vec![vec![[0.1, 0.2], [0.3, 0.2]]]),
+        track: TrackId::new("b7c1", &CameraId::of_still(), 1),
     };
     let found = [
         MarkPlace::Box([0.1, 0.2, 0.3, 0.4]),

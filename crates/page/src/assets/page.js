@@ -366,6 +366,12 @@ function markShape({ prompt, place: { box, point } }) {
   return svg("g", { class: ink(prompt) }, outlined("rect", "line", place));
 }
 
+// Rings that run in opposite directions enclose a hole, as in the path of an SVG.
+function outlineShape({ prompt, polygon }) {
+  const d = polygon.map((ring) => `M${points(ring)}Z`).join("");
+  return svg("g", { class: ink(prompt) }, outlined("path", "area", { d }));
+}
+
 function arrowShape({ x, y, along: [across, down] }) {
   const turned = { d: ARROW, transform: `rotate(${two((Math.atan2(down, across) * 180) / Math.PI)})` };
   return svg("svg", { class: "plain", x: percent(x), y: percent(y) }, outlined("path", "line", turned));
@@ -383,8 +389,9 @@ function overlay(camera) {
   return svg("svg", { class: "overlay", ...UNREAD },
     svg("svg", { class: "plain", viewBox: "0 0 1 1", preserveAspectRatio: "none" },
       zones.map((zone) => outlined("polygon", "zone", { points: points(zone.polygon) })),
-      lines.map((line) => outlined("polyline", "line", { points: points(line.points) }))),
-    look.found.map(markShape),
+      lines.map((line) => outlined("polyline", "line", { points: points(line.points) })),
+      look.found.filter((mark) => mark.polygon).map(outlineShape)),
+    look.found.filter((mark) => !mark.polygon).map(markShape),
     arrows.map(arrowShape),
     words.drawn);
 }

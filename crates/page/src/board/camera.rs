@@ -5,10 +5,13 @@ use std::{collections::BTreeMap, iter::repeat, sync::Arc, time::Duration};
 use super::{PromptCosts, Thumbnail};
 use crate::{
     minute::Minute,
-    status::{AnswerStatus, CameraLooks, LookStatus, PictureMark, PromptStatus},
+    status::{AnswerStatus, CameraLooks, LookStatus, PictureMark, PromptStatus, rings},
 };
 use spotter_config::{CameraConfig, LineConfig, PromptConfig};
-use spotter_core::{CameraId, Detection, DirectionId, Frame, LineId, Mono, PromptId, PromptState};
+use spotter_core::{
+    CameraId, Detection, DirectionId, Frame, LineId, Mono, ObjectOutline, PromptId, PromptState,
+    TrackId,
+};
 
 /// The shortest time between thumbnails while a browser shows the page.
 const THUMBNAIL_WATCHED: Duration = Duration::from_secs(1);
@@ -111,13 +114,25 @@ impl CameraBoard {
         };
         let answer = AnswerStatus::new(&detection.body, frame.times.received);
         self.prompts[index].answer = Some(answer);
+        for look in self.looks_at(frame.number) {
+            look.found.extend(PictureMark::all(index, detection));
+        }
+    }
+
+    /// An object of a look got an outline.
+    pub fn outlined(&mut self, track: &TrackId, outline: &ObjectOutline) {
+        let looks = self.looks_at(outline.frame);
+        let marks = looks.flat_map(|look| &mut look.found);
+        for mark in marks.filter(|mark| mark.track == *track) {
+            mark.polygon = Some(rings(outline));
+        }
+    }
+
+    fn looks_at(&mut self, frame: u64) -> impl Iterator<Item = &mut LookStatus> {
         let pictured = self.pictured.as_mut().map(|(look, _)| look);
         let looks = [self.last.as_mut(), pictured, self.pending.as_mut()];
-        for look in looks.into_iter().flatten() {
-            if look.frame == frame.number {
-                look.found.extend(PictureMark::all(index, &detection.body));
-            }
-        }
+        let looks = looks.into_iter().flatten();
+        looks.filter(move |look| look.frame == frame)
     }
 
     /// States of a prompt have new values; the page shows those of lines.

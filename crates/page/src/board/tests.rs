@@ -6,9 +6,9 @@ use spotter_config::{
     testing::{camera, prompt},
 };
 use spotter_core::{
-    DetectionBody, DirectionId, LineId, Location, ManualClock, NormBox, Phase, Prompt, ScoreSource,
-    SkippedSinceLast, StageTimes, Task, TrackId, TrackedObject, WallTime, ZoneId,
-    testing::frame_at,
+    DetectionBody, DirectionId, LineId, Location, ManualClock, NormBox, NormPoint, ObjectOutline,
+    Phase, Prompt, ScoreSource, SkippedSinceLast, StageTimes, Task, TrackId, TrackedObject,
+    WallTime, ZoneId, testing::frame_at,
 };
 
 use crate::status::{MarkPlace, Mood};
@@ -189,4 +189,33 @@ fn zones_lines_and_counts_follow_a_reload() {
     board.apply(&ConfigChange::between(&before[1..], &before));
     let ids = board.status(false).cameras.into_iter().map(|it| it.id);
     assert_eq!(Vec::from_iter(ids), ["yard", "gate"]);
+}
+
+#[tokio::test]
+async fn outline_is_drawn_into_the_looks_of_its_frame() {
+    let (board, clock, gate) = board();
+    let track = TrackId::new("b7c1", &gate, 1);
+    let corners = [(0.1, 0.2), (0.9, 0.2), (0.5, 0.8)].map(|(x, y)| NormPoint::new(x, y));
+    let outline = |frame| ObjectOutline {
+        frame,
+        bounds: NormBox::from_corners(0.1, 0.2, 0.9, 0.8),
+        path: String::new(),
+        polygons: vec![corners.into()],
+        area: 0.24,
+        score: 0.5,
+    };
+    look(&board, &gate, 1, 0.1);
+    thumbnail(&board, 1).await;
+    clock.advance(Duration::from_millis(100));
+    look(&board, &gate, 2, 0.1);
+    board.outlined(&gate, &track, &outline(1));
+    board.outlined(&gate, &TrackId::new("b7c1", &gate, 2), &outline(2));
+    let polygon = |pictured| {
+        let status = board.status(pictured);
+        let look = status.cameras[0].looks.look.as_ref().unwrap();
+        look.found[0].polygon.clone()
+    };
+    let drawn = vec![vec![[0.1, 0.2], [0.9, 0.2], [0.5, 0.8]]];
+    assert_eq!(polygon(true), Some(drawn));
+    assert_eq!(polygon(false), None, "the track of another object");
 }
