@@ -30,10 +30,10 @@ use super::{
 use crate::ops::{notify, secret_list::SecretList};
 use spotter_api::RefusedCall;
 use spotter_config::{
-    Config, ConfigChange, Environment, FleetConfig, ListReader, SharedCamera, SharedCameraList,
-    camera_list,
+    Config, ConfigChange, ConfigProblems, Environment, FleetConfig, ListReader, SharedCamera,
+    SharedCameraList, camera_list,
 };
-use spotter_control::{ConfigStore, ReadOverrides};
+use spotter_control::{ConfigStore, PromptRule, ReadOverrides, UnfitPrompt};
 use spotter_core::{CameraId, CameraRights, Epoch, LogThrottle, Mono, NodeId, plain_line};
 use spotter_fleet::{
     entries::ListRevision,
@@ -73,6 +73,8 @@ pub struct FleetStart {
     rights: Arc<PublishRights>,
     record: FleetRecord,
     list: Option<ListRevision>,
+    /// What this node's model can answer.
+    rule: PromptRule,
     /// Calls can trigger this node's cameras.
     has_api: bool,
 }
@@ -124,7 +126,12 @@ pub struct FleetParts {
 
 impl FleetStart {
     /// Reads the list from the store, or the last one that was read when the store cannot be reached within some seconds.
-    pub async fn read(fleet: &FleetConfig, config: &Config, state: StateStore) -> Self {
+    pub async fn read(
+        fleet: &FleetConfig,
+        config: &Config,
+        rule: PromptRule,
+        state: StateStore,
+    ) -> Self {
         let mut record = FleetRecord::read(state, &fleet.name);
         let store = FleetStore::new(fleet.name.clone(), fleet.store.clone());
         let list = match store.list().await {
@@ -144,6 +151,7 @@ impl FleetStart {
             rights: Arc::default(),
             record,
             list,
+            rule,
             has_api: config.api.is_some(),
         }
     }
@@ -167,7 +175,21 @@ impl FleetStart {
             rights: &self.config.rights,
         };
         let read = camera_list(&name, &list.text, &reader);
-        read.map_err(|problems| problems.iter().map(ToString::to_string).collect())
+        let lines = |problems: ConfigProblems| {
+            let lines = problems.iter().map(ToString::to_string);
+            lines.collect::<Vec<_>>()
+        };
+        let mut list = read.map_err(lines)?;
+        for SharedCamera { camera, .. } in &list.cameras {
+            if let Some(UnfitPrompt { key, reason }) = self.rule.unfit_in_camera(camera).pop() {
+                let reason = format!("{name}: {key}: {reason}");
+                list.refused.insert(camera.id.clone(), reason);
+            }
+        }
+        let refused = &list.refused;
+        list.cameras
+            .retain(|listed| !refused.contains_key(&listed.camera.id));
+        Ok(list)
     }
 }
 

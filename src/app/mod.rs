@@ -52,6 +52,7 @@ mod node_reporter;
 mod notice;
 mod onvif_events;
 mod pending_questions;
+pub mod prompt_rule;
 mod reload;
 mod report;
 mod request_history;

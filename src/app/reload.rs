@@ -14,6 +14,7 @@ use super::{
     config_store::{adapters_fit, read_file, restart_reasons},
     logging::remember_secrets,
     notice::{FoundFile, ReadFile, RunEnd, StageNotice},
+    prompt_rule::{prompts_fit, read_prompt_rule},
     stage::{Stage, StageContext, StageFuture},
 };
 use crate::ops::secret_list::SecretList;
@@ -138,6 +139,7 @@ async fn read(path: &Path, running: Config) -> anyhow::Result<FoundFile> {
         return Ok(FoundFile::Unchanged);
     }
     Webhooks::check(&new.webhooks)?;
+    prompts_fit(path, new, &read_prompt_rule(&new.model).await?)?;
     let reasons = restart_reasons(&running, new);
     if reasons.is_empty() {
         return Ok(FoundFile::InPlace(Box::new(loaded)));

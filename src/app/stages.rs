@@ -25,6 +25,7 @@ use super::{
     logging::{Logging, remember_secrets},
     node_reporter::{NodeReporter, node_info},
     onvif_events::OnvifEvents,
+    prompt_rule::{prompts_fit, read_prompt_rule},
     reload::{Reload, log_advice},
     report::RunReport,
     snapshot,
@@ -165,13 +166,16 @@ impl PreparedStages {
         context: &ProcessContext,
     ) -> anyhow::Result<Self> {
         Webhooks::check(&file.webhooks)?;
+        let rule = read_prompt_rule(&file.model).await?;
+        prompts_fit(&context.path, &file, &rule)?;
         let state = StateStore::open(&file.node.state_dir, Arc::clone(&context.clock))?;
         let events = OpenedEvents::of(&state);
         let fleet = match &file.fleet {
-            Some(fleet) => Some(FleetStart::read(fleet, &file, state.clone()).await),
+            Some(fleet) => Some(FleetStart::read(fleet, &file, rule.clone(), state.clone()).await),
             None => None,
         };
         let mut config = open_config(file, &state, &*context.clock);
+        config.set_prompt_rule(rule, context.clock.now());
         if let Some(fleet) = &fleet {
             let cameras = fleet.cameras().into_iter().map(|shared| shared.camera);
             config.replace_list(cameras.collect(), context.clock.now());

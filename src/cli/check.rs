@@ -1,6 +1,6 @@
 //! `spotter check`: validates a configuration; with `--probe`, connects to its cameras and broker.
 
-use std::{iter, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
 use anyhow::bail;
 
@@ -11,14 +11,12 @@ use super::{
 use crate::app::{
     self,
     costs::{ASSUMED_SIZE, CostBasis, frame_size},
+    prompt_rule::{prompt_rule, prompts_fit},
 };
 use spotter_cameras::ingest::{self, ProbeReport};
-use spotter_config::{self as config, CameraConfig, Environment, PromptConfig};
-use spotter_core::{Clock, Prompt, PromptView, SystemClock, Task};
-use spotter_engine::{
-    model::{ModelConfig, model_config},
-    open::PromptCheck,
-};
+use spotter_config::{self as config, CameraConfig, Environment};
+use spotter_core::{Clock, SystemClock};
+use spotter_engine::model::{ModelConfig, model_config};
 use spotter_mqtt::TopicReader;
 
 /// Prints warnings, then one line about the configuration. Fails with all its errors.
@@ -42,7 +40,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
     } else {
         say(format_args!("{file}: {}", summary(config, &broker)))?;
         costs(config)?;
-        check_prompts(&args.config, config)?;
+        prompts_fit(&args.config, config, &prompt_rule(&config.model))?;
     }
     match args.probe {
         true => probe(&args.config, config, &broker),
@@ -77,50 +75,6 @@ fn summary(config: &config::Config, broker: &str) -> String {
         text += &format!(", HTTP API on {}", api.listen);
     }
     text
-}
-
-/// Fails when the model has no room for the words of a prompt. Only its files tell, so nothing is said where they are not.
-fn check_prompts(file: &Path, config: &config::Config) -> anyhow::Result<()> {
-    let Ok(check) = PromptCheck::open(&config.model) else {
-        return Ok(());
-    };
-    let mut failed = 0;
-    for camera in &config.cameras {
-        let prompts = camera.prompts.iter();
-        for prompt in prompts.flat_map(|prompt| prompts_for_model(camera, prompt)) {
-            if let Err(error) = check.check(&prompt) {
-                failed += 1;
-                say(format_args!("camera {}, {error}", camera.id))?;
-            }
-        }
-    }
-    if failed > 0 {
-        let failed = counted(failed, "prompt");
-        bail!("{}: the model cannot answer {failed}", file.display());
-    }
-    Ok(())
-}
-
-/// The prompts of the model for a configured one: itself, its question before an event and the one about an event.
-fn prompts_for_model(camera: &CameraConfig, prompt: &PromptConfig) -> impl Iterator<Item = Prompt> {
-    let question = |text: &Option<String>, strip| {
-        let task = Task::question(text.clone()?);
-        let view = PromptView {
-            strip,
-            ..PromptView::default()
-        };
-        Some((task, view))
-    };
-    let questions = [
-        question(&prompt.verify, None),
-        question(&prompt.describe, prompt.strip),
-    ];
-    let own = (prompt.task.clone(), camera.view_of(prompt));
-    let all = iter::once(own).chain(questions.into_iter().flatten());
-    all.map(|(task, view)| Prompt {
-        view,
-        ..Prompt::new(prompt.id.clone(), prompt.revision, task)
-    })
 }
 
 /// One line for each prompt with what it asks of the device, and one for all of them.

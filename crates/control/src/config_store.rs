@@ -11,6 +11,7 @@ use crate::{
     command::Command,
     modes::ModeSwitch,
     override_set::{Override, OverrideSet},
+    prompt_rule::PromptRule,
     refusal::*,
     revisions::Revisions,
     settings::current_setting,
@@ -31,6 +32,8 @@ pub struct ConfigStore {
     revisions: Revisions,
     added: Vec<AddedPrompt>,
     boosts: Vec<RateBoost>,
+    /// What the model can answer.
+    rule: PromptRule,
     /// `None`: the node watches all cameras of its file.
     own: Option<BTreeSet<CameraId>>,
     /// The effective cameras of this node.
@@ -55,6 +58,7 @@ impl ConfigStore {
             revisions: Revisions::from_records(stored.revisions),
             added: Vec::new(),
             boosts: Vec::new(),
+            rule: PromptRule::default(),
             own,
             cameras: Vec::new(),
             applied: Vec::new(),
@@ -62,6 +66,16 @@ impl ConfigStore {
         };
         store.change_base(is_switched, now);
         store
+    }
+
+    /// From now on, commands that set or add prompts which the model cannot answer are refused. Such overrides are discarded.
+    pub fn set_prompt_rule(&mut self, rule: PromptRule, now: Mono) {
+        self.rule = rule;
+        self.change_base(false, now);
+    }
+
+    pub fn prompt_rule(&self) -> &PromptRule {
+        &self.rule
     }
 
     /// The file's values, and in a fleet the list's, without overrides.
@@ -184,7 +198,7 @@ impl ConfigStore {
             self.revisions.replace_camera(camera, stored.revisions);
             if find(&self.base, camera).is_ok() {
                 // One that was set over another revision of the list.
-                self.overrides.rebase(&self.base);
+                self.overrides.rebase(&self.base, &self.rule);
             }
             self.update(now);
         }
@@ -231,6 +245,7 @@ impl ConfigStore {
                 let cameras = self.stored_cameras();
                 let camera = find(&cameras, camera)?;
                 let added = AddedPrompt::new(camera, prompt.clone(), &self.added)?;
+                self.require_fit(camera, &added)?;
                 self.added.push(added);
             }
             Command::RemovePrompt { camera, prompt } => {
@@ -257,6 +272,9 @@ impl ConfigStore {
         self.camera(id)?;
         let camera = find(&self.base, id)?;
         if current_setting(camera, setting).is_some() {
+            if let Some(reason) = self.rule.unfit_setting(camera, setting) {
+                return Err(Refusal::bad_value(reason));
+            }
             self.overrides.set(camera, setting.clone());
             self.unstored.insert(id.clone());
             return Ok(());
@@ -275,6 +293,16 @@ impl ConfigStore {
             return Err(Refusal::new(RefusalCode::UnknownPrompt, text));
         }
         Err(Refusal::no_prompt(id, prompt))
+    }
+
+    /// Refuses a prompt that the model cannot answer.
+    fn require_fit(&self, camera: &CameraConfig, added: &AddedPrompt) -> Result<(), Refusal> {
+        let prompt = added.in_camera(camera);
+        let unfit = prompt.map(|prompt| self.rule.unfit_keys(camera, &prompt));
+        match unfit.into_iter().flatten().next() {
+            Some((key, reason)) => Err(Refusal::bad_value(format!("prompt.{key}: {reason}"))),
+            None => Ok(()),
+        }
     }
 
     fn revision(&self, command: &Command) -> Option<u32> {
@@ -335,7 +363,7 @@ impl ConfigStore {
             self.overrides.discard_named(self.modes.settings());
         }
         self.base = self.modes.cameras(&self.file.cameras);
-        self.overrides.rebase(&self.base);
+        self.overrides.rebase(&self.base, &self.rule);
         let base = &self.base;
         // It stays if its camera stays, has the zones and lines that it names and no prompt of the same name.
         self.added.retain(|added| {

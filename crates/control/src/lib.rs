@@ -12,6 +12,7 @@
 //! | `config_store` | the file, its active mode and what commands changed, as every stage sees it |
 //! | `modes` | which mode is active, by command or schedule, and the file's cameras in it |
 //! | `override_set` | values that survive a restart, each with the file's value at that time |
+//! | `prompt_rule` | which prompts the model can answer |
 //! | `temporary` | prompts and rates that a command adds for a while |
 //! | `settings` | which values a command may change, and their ranges |
 //! | `revisions` | a number for each prompt that rises with its text |
@@ -25,6 +26,7 @@ mod command;
 mod config_store;
 mod modes;
 mod override_set;
+mod prompt_rule;
 mod refusal;
 mod revisions;
 mod settings;
@@ -34,5 +36,6 @@ mod temporary;
 pub use command::{Command, LogLevel, NewPrompt, RequestedInfo, camera_id, prompt_id};
 pub use config_store::ConfigStore;
 pub use override_set::Override;
+pub use prompt_rule::{PromptRule, UnfitPrompt};
 pub use refusal::{Refusal, RefusalCode, shown};
 pub use stored_overrides::{ReadOverrides, StoredOverrides};

@@ -4,7 +4,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::settings::{current_setting, put};
+use super::{
+    prompt_rule::PromptRule,
+    settings::{current_setting, put},
+};
 use spotter_config::{CameraConfig, ModeSetting};
 use spotter_core::{CameraId, PromptId, Setting};
 
@@ -58,16 +61,21 @@ impl OverrideSet {
         }
     }
 
-    /// Discards the overrides whose value in the file changed.
-    pub fn rebase(&mut self, cameras: &[CameraConfig]) {
+    /// Discards the overrides whose value in the file changed, and texts that the model cannot answer.
+    pub fn rebase(&mut self, cameras: &[CameraConfig], rule: &PromptRule) {
         self.0.retain(|change| {
             let camera = cameras.iter().find(|camera| camera.id == change.camera);
             let file = camera.and_then(|camera| current_setting(camera, &change.now));
             let is_as_before = file.as_ref() == Some(&change.file);
             if !is_as_before {
                 log_discarded(change, file.as_ref(), "configuration changed");
+                return false;
             }
-            is_as_before
+            let reason = camera.and_then(|camera| rule.unfit_setting(camera, &change.now));
+            if let Some(reason) = &reason {
+                log_discarded(change, file.as_ref(), reason);
+            }
+            reason.is_none()
         });
     }
 

@@ -189,13 +189,7 @@ impl LookCounter for SampledCamera {
 
 /// The prompts that are asked, with their looks a second.
 fn enabled_prompts(camera: &CameraConfig) -> Vec<(Arc<Prompt>, LookRate)> {
-    let asked = enabled(camera).map(|p| {
-        let prompt = Prompt {
-            view: camera.view_of(p),
-            ..Prompt::new(p.id.clone(), p.revision, p.task.clone())
-        };
-        (Arc::new(prompt), p.rate)
-    });
+    let asked = enabled(camera).map(|p| (Arc::new(camera.model_prompt(p)), p.rate));
     asked.collect()
 }
 

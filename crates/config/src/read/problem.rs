@@ -59,7 +59,7 @@ pub struct ConfigProblems {
 
 impl ConfigProblems {
     /// Of `file`, in the order in which they are to be shown.
-    pub(crate) fn new(file: &str, list: Vec<ConfigProblem>) -> Self {
+    pub fn new(file: &str, list: Vec<ConfigProblem>) -> Self {
         Self {
             file: file.to_owned(),
             list,

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{forms::prelude::*, read::prelude::*};
 use spotter_core::{
-    CameraId, LineId, LookRate, PromptId, PromptRegion, PromptView, Setting, Task, TriggerId,
-    WeeklySchedule, ZoneId,
+    AnswerShape, CameraId, LineId, LookRate, NormBox, Prompt, PromptId, PromptRegion, PromptView,
+    RegionBox, Setting, SpatialReference, Task, TriggerId, WeeklySchedule, ZoneId,
 };
 
 /// One camera with everything filled in (from `[defaults]` where it has no value).
@@ -112,6 +112,49 @@ impl CameraConfig {
             zones: &self.zones,
             lines: &self.lines,
         }
+    }
+
+    /// What the model is asked in each look.
+    pub fn model_prompt(&self, prompt: &PromptConfig) -> Prompt {
+        Prompt {
+            view: self.view_of(prompt),
+            outlines_max: prompt.outlines_max,
+            in_pieces: prompt.stream && prompt.task.shape() == AnswerShape::Text,
+            ..Prompt::new(prompt.id.clone(), prompt.revision, prompt.task.clone())
+        }
+    }
+
+    /// All that the model may be asked because of a prompt, each with its key: the prompt, its questions before and about an event, an outline.
+    pub fn model_prompts(&self, prompt: &PromptConfig) -> Vec<(&'static str, Prompt)> {
+        let own = self.model_prompt(prompt);
+        let once = |task| Prompt::new(prompt.id.clone(), Prompt::ONCE, task);
+        let question = |text: &String| once(Task::question(text));
+        let verify = prompt.verify.as_ref().map(question);
+        let describe = prompt.describe.as_ref().map(|text| Prompt {
+            view: PromptView {
+                strip: prompt.strip,
+                ..PromptView::default()
+            },
+            ..question(text)
+        });
+        let outline = (prompt.outlines_max > 0).then(|| {
+            let picture = NormBox::from_corners(0.0, 0.0, 1.0, 1.0);
+            once(Task::Segment {
+                object: prompt.task.text().to_owned(),
+                places: vec![SpatialReference::Box(RegionBox::new(picture))],
+            })
+        });
+        let kind = own.kind();
+        let all = [
+            (kind, Some(own)),
+            ("verify", verify),
+            ("describe", describe),
+            (kind, outline),
+        ];
+        let asked = all
+            .into_iter()
+            .filter_map(|(key, asked)| Some((key, asked?)));
+        asked.collect()
     }
 
     /// How a prompt of this camera sees the picture.

@@ -75,6 +75,72 @@ fn caption_has_no_words_to_change() {
     assert_eq!(refusal, Refusal::new(RefusalCode::BadValue, words));
 }
 
+/// The rule of a model that has room for short words, and draws no outlines.
+fn short_words() -> PromptRule {
+    PromptRule::new(|prompt| match &prompt.task {
+        Task::Segment { .. } => Err("no outlines".into()),
+        task if task.text().len() > 9 => Err("too long".into()),
+        _ => Ok(()),
+    })
+}
+
+#[test]
+fn prompts_that_the_model_cannot_answer_are_refused() {
+    let mut store = fresh();
+    store.set_prompt_rule(short_words(), at(0));
+    set(&mut store, text("a hat")).unwrap();
+    let wrong = set(&mut store, text("a very red hat"));
+    assert_eq!(wrong, Err(Refusal::bad_value("too long")));
+    for (keys, wrong) in [
+        (
+            r#""detect": "hat", "verify": "Is it a hat?""#,
+            "prompt.verify: too long",
+        ),
+        (r#""segment": "hat""#, "prompt.segment: no outlines"),
+    ] {
+        let request =
+            format!(r#"{{"op": "prompt_add", "cam": "gate", "prompt": {{"id": "hat", {keys}}}}}"#);
+        let add = Command::of_request(serde_json::from_str(&request).unwrap()).unwrap();
+        let refused = store.execute(&add, at(0), WALL);
+        assert_eq!(refused, Err(Refusal::bad_value(wrong)), "{keys}");
+    }
+    assert_eq!(asked(&store), ("a hat".to_owned(), 2));
+    assert_eq!(store.cameras()[0].prompts.len(), 2);
+}
+
+#[test]
+fn stored_words_that_another_model_cannot_answer_are_discarded() {
+    let mut before = fresh();
+    set(&mut before, text("a very red hat")).unwrap();
+    set(&mut before, Setting::Rate(rate(2.0))).unwrap();
+    let mut store = restarted(site(), before.stored().unwrap());
+    store.set_prompt_rule(short_words(), at(0));
+    assert_eq!(asked(&store).0, "person");
+    assert_eq!(store.overrides().count(), 1, "the rate");
+}
+
+#[test]
+fn words_that_the_model_cannot_answer_have_their_keys() {
+    let text = "camera.gate = { url = \"test://\", prompt.dog = { segment = \"dog\", describe = \"What is it?\" } }\n\
+        [mode.night]\ncamera.gate.prompt.dog.text = \"a black dog\"\n[mode.away]\ncamera.gate.prompt.dog.text = \"cat\"\n";
+    let mut site = stories::site_of(text);
+    let keys = |site: &Config| {
+        let unfit = short_words().unfit(site).into_iter();
+        unfit.map(|unfit| unfit.key).collect::<Vec<_>>()
+    };
+    let dog = "camera.gate.prompt.dog";
+    let night = format!("mode.night.{dog}.text");
+    let away = format!("mode.away.{dog}.text");
+    let [describe, segment] = ["describe", "segment"].map(|key| format!("{dog}.{key}"));
+    assert_eq!(
+        keys(&site),
+        [describe.clone(), segment, night.clone(), away]
+    );
+    site.cameras[0].prompts[0].outlines_max = 0;
+    site.cameras[0].prompts[0].describe = None;
+    assert_eq!(keys(&site), [night]);
+}
+
 #[test]
 fn overrides_survive_a_restart_and_end_with_a_file_edit() {
     let mut effective = fresh();

@@ -50,7 +50,7 @@ pub enum PromptError {
     )]
     NoTemplate { task: &'static str },
     #[error(
-        "{family} draws no outlines; use a Moondream 3 (`spotter model get moondream3.1` fetches it), or ask for boxes with detect"
+        "{family} draws no outlines; Moondream 3 preview and Moondream 3.1 do (`spotter model list` shows both): use one of them, or ask for boxes with detect"
     )]
     NoOutlines { family: &'static str },
     /// Beside a picture and its answer.

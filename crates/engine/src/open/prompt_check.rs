@@ -31,9 +31,13 @@ impl PromptCheck {
         Ok(Self { model, bounds })
     }
 
-    /// Fails when the model can never answer this prompt.
-    pub fn check(&self, prompt: &Prompt) -> Result<(), EngineError> {
-        sequence(&self.model, prompt, None, self.bounds).map(drop)
+    /// Why the model can never answer this prompt, and what to do.
+    pub fn check(&self, prompt: &Prompt) -> Result<(), String> {
+        match sequence(&self.model, prompt, None, self.bounds) {
+            Ok(_) => Ok(()),
+            Err(EngineError::Prompt { reason, .. }) => Err(reason),
+            Err(other) => Err(other.to_string()),
+        }
     }
 }
 
@@ -50,7 +54,7 @@ mod tests {
         let config = of_text("site.toml", text, &environment).unwrap().config;
         let prompt = Prompt::new(PromptId::new("scene").unwrap(), 1, Task::question(question));
         let checked = PromptCheck::open(&config.model).unwrap().check(&prompt);
-        checked.err().map(|error| error.to_string())
+        checked.err()
     }
 
     #[test]
@@ -58,7 +62,7 @@ mod tests {
         assert_eq!(wrong("How many cars are there?"), None);
         let error = wrong(&"is it a car? ".repeat(150)).unwrap();
         assert!(
-            error.starts_with("prompt scene: the text has ")
+            error.starts_with("the text has ")
                 && error.ends_with("this model has room for 239: shorten the text"),
             "{error}"
         );

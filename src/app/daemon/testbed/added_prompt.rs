@@ -37,6 +37,14 @@ async fn added() {
             json!({"code": "bad_value",
                 "text": "prompt.lines: \"dor\" is not a line of this camera; did you mean \"door\"?"})
         );
+        // The model of the configuration is a Moondream 2.
+        add(&json!({"id": "hat", "segment": "hat"}));
+        let model = "prompt.segment: Moondream 2 draws no outlines; Moondream 3 preview and Moondream 3.1 do";
+        let is_of_model = |reply: &Value| {
+            let text = reply["error"]["text"].as_str();
+            text.is_some_and(|text| text.starts_with(model))
+        };
+        received.one(&testbed, "reply", is_of_model).await;
         hat["lines"] = json!(["door"]);
         add(&hat);
         let is_ok = |reply: &Value| reply["ok"] == true;

@@ -17,6 +17,7 @@ fn restarting_reload_is_rejected_applied_or_undone() {
     let errors = [
         "new configuration rejected",
         "cannot be started; the previous",
+        "draws no outlines",
     ];
     alone_with_errors(test, &errors, restarts());
 }
@@ -59,6 +60,10 @@ async fn restarts() {
             (
                 site(page, api).replace("model.budget", &model),
                 "config.json",
+            ),
+            (
+                site(page, api).replace("{ detect =", "{ segment ="),
+                "prompt.thing.segment: Moondream 2 draws no outlines",
             ),
         ] {
             testbed.reload(&new);
