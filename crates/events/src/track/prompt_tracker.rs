@@ -248,7 +248,10 @@ impl PromptTracker {
                 break;
             };
             let view = view_of_object(location, strip, &self.view);
-            let question = question(ids.next_question("describe"), &text, Vec::new(), view);
+            let question = Arc::new(Prompt {
+                in_pieces: self.prompt.stream,
+                ..question(ids.next_question("describe"), &text, Vec::new(), view)
+            });
             self.descriptions.add(&question, vec![track], now);
             asked.push(question);
         }
@@ -272,6 +275,7 @@ impl PromptTracker {
         }
         let choices = VERIFICATION_CHOICES.map(str::to_owned).to_vec();
         let question = question(ids.next_question("verify"), &text, choices, self.view);
+        let question = Arc::new(question);
         self.verifications.add(&question, tracks, now);
         Some(question)
     }

@@ -16,8 +16,8 @@ struct OpenQuestion {
 }
 
 /// A question that is asked once. No other one of the camera has its id.
-pub fn question(id: PromptId, text: &str, choices: Vec<String>, view: PromptView) -> Arc<Prompt> {
-    Arc::new(Prompt {
+pub fn question(id: PromptId, text: &str, choices: Vec<String>, view: PromptView) -> Prompt {
+    Prompt {
         view,
         ..Prompt::new(
             id,
@@ -28,7 +28,7 @@ pub fn question(id: PromptId, text: &str, choices: Vec<String>, view: PromptView
                 options: Default::default(),
             },
         )
-    })
+    }
 }
 
 impl OpenQuestions {

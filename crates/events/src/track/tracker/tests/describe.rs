@@ -6,6 +6,7 @@ use spotter_core::{PromptRegion, StripShape};
 fn describing() -> CameraConfig {
     let mut site = camera();
     site.prompts[0].describe = Some("What is the person doing?".into());
+    site.prompts[0].stream = true;
     site
 }
 
@@ -40,6 +41,7 @@ fn description_of_a_new_event_is_an_update() {
     };
     assert_eq!(question.task.text(), "What is the person doing?");
     assert!(question.task.is_free_text() && question.view.width_max.is_none());
+    assert!(question.in_pieces);
     let [(from, to), seen] = part_and_object(question, new);
     assert!(from <= seen.0 && seen.1 <= to && to - from <= 2.01 * (seen.1 - seen.0));
 
