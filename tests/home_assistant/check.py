@@ -22,9 +22,10 @@ from homeassistant.setup import async_setup_component
 
 BASE = "spotter/edge1/"
 CAMERAS = ["front_door", "yard"]
-PROMPTS = {"front_door": ["person", "hook"], "yard": ["car"]}
+PROMPTS = {"front_door": ["person", "hook", "parcel"], "yard": ["car"]}
 LONG = "Nothing happens. " * 40
-QUESTIONS = ["door_open", "weather", "scene"]
+QUESTIONS = ["door_open", "weather", "scene", "why_open"]
+CAPTIONS = ["view"]
 LIMIT_S = 30
 
 # What has been said and stays: the value of each state, by the end of its topic.
@@ -34,6 +35,7 @@ STATS = {"v": 1, "cams_online": 2, "cams_total": 2, "lat_total_p95_ms": 88.0, "l
 EVENT = {"v": 1, "type": "update", "event": "b7c1-front_door-1", "reason": "described", "description": "It waves.", "zones": ["drive"],
          "entered_zones": ["drive"], "dwell_s": {"drive": 31.5}, "dwelling": ["drive"], "score": 0.83,
          "delayed": False, "start_ms": 1787393729900, "last_seen_ms": 1787393730123}
+THOUGHT = {"v": 1, "answer": "Someone\nis leaving.", "reasoning": {"text": "A man carries a box out.", "grounding": []}}
 CROSSING = {"v": 1, "event": "b7c1-front_door-1", "line": "kerb", "direction": "to_house", "at_ms": 1787393730023,
             "speed": None, "count": 7, "score": 0.83, "delayed": False}
 
@@ -64,11 +66,12 @@ def all_states():
             yield of + f"count/{prompt}", "3"
             yield of + f"zone/drive/{prompt}", "2"
             yield of + f"prompt/{prompt}/min_score", "0.4"
-        questions = QUESTIONS if camera == "front_door" else []
-        for prompt in questions:
+        questions, captions = (QUESTIONS, CAPTIONS) if camera == "front_door" else ([], [])
+        for prompt in [*questions, *captions]:
             yield of + f"answer/{prompt}", LONG
         for prompt in [*prompts, *questions]:
             yield of + f"prompt/{prompt}/text", "some words"
+        for prompt in [*prompts, *questions, *captions]:
             yield of + f"prompt/{prompt}/enabled", "ON"
     yield "cam/front_door/dwell/drive/person", "ON"
     yield "cam/front_door/trigger/bell", "ON"
@@ -84,6 +87,7 @@ def streams():
         for prompt in PROMPTS[camera]:
             yield f"cam/{camera}/event/{prompt}", json.dumps(EVENT)
     yield "cam/front_door/crossing/kerb/person", json.dumps(CROSSING)
+    yield "cam/front_door/det/why_open", json.dumps(THOUGHT)
     for camera in CAMERAS:
         for prompt in PROMPTS[camera]:
             yield f"cam/{camera}/snapshot/{prompt}", b"\xff\xd8\xff\xe0 not a whole picture"
@@ -226,6 +230,10 @@ class Check:
         assert event.attributes["dwell_s"] == {"drive": 31.5} and event.attributes["dwelling"] == ["drive"], event
         crossing = self.hass.states.get(self.ids()["spotter_edge1_front_door_person_crossing_kerb"])
         assert crossing.attributes["event_type"] == "to_house" and crossing.attributes["count"] == 7, crossing
+        attributes = lambda key: self.hass.states.get(self.ids()["spotter_edge1_front_door_" + key]).attributes
+        assert attributes("scene_answer")["text"] == attributes("view_answer")["text"] == LONG, attributes("scene_answer")
+        thought = attributes("why_open_answer")
+        assert (thought["text"], thought["reasoning"]) == (THOUGHT["answer"], THOUGHT["reasoning"]["text"]), thought
         print("values: as they were said", flush=True)
 
     async def unknown_and_away(self):
@@ -233,7 +241,7 @@ class Check:
         of = "spotter_edge1_front_door_"
         gone = {"present/person": "person_present", "count/person": "person_count", "zone/drive/person": "person_zone_drive",
                 "dwell/drive/person": "person_dwell_drive",
-                "answer/door_open": "door_open_yes", "answer/weather": "weather_answer", "answer/scene": "scene_answer"}
+                "answer/door_open": "door_open_yes", "answer/weather": "weather_answer", "answer/scene": "scene_answer", "answer/view": "view_answer"}
         for topic in gone:
             await self.publish(self.spotter.publish, f"{BASE}cam/front_door/{topic}", "None")
         await self.until("None", lambda: {k: self.shown(of + k) for k in gone.values() if self.shown(of + k) != "unknown"})

@@ -25,6 +25,13 @@ const EVENT_TEMPLATE: &str = "{{ {'event_type': value_json.type, 'reason': value
 const CROSSING_TEMPLATE: &str = "{{ {'event_type': value_json.direction, 'event': value_json.event, 'at_ms': value_json.at_ms, \
      'delayed': value_json.delayed, 'speed': value_json.speed, 'count': value_json.count, 'score': value_json.score} | tojson }}";
 
+/// The attributes of a free text: all of it, of the confirmed answer.
+const TEXT_TEMPLATE: &str = "{{ {'text': value if value != 'None' else none} | tojson }}";
+
+/// The attributes of an answer with thoughts, of the detection.
+const REASONING_TEMPLATE: &str = "{{ {'text': value_json.answer, \
+     'reasoning': (value_json.reasoning | default({})).text | default(none)} | tojson }}";
+
 pub(super) fn record(config: &Config, topics: &Topics, camera: &CameraConfig) -> DiscoveryRecord {
     let (node, id) = (node::id(config), &camera.id);
     let availability = [topics.status(), topics.camera_status(id)];
@@ -206,12 +213,34 @@ impl CameraEntities<'_> {
                     let count = count.with("state_class", "total_increasing");
                     (format!("line_{line}_{direction}"), count)
                 }
-                PromptState::Answer(_) => answer(&name, prompt),
+                PromptState::Answer(_) => {
+                    let (kind, answer) = answer(&name, prompt);
+                    (kind, self.with_text_attributes(answer, prompt))
+                }
             };
             let topic = self.topics.state(&self.camera.id, &prompt.id, &state);
             let key = format!("{}_{kind}", prompt.id);
             self.record.add(&key, entity.with("state_topic", topic));
         }
+    }
+
+    /// A state of Home Assistant has few characters, so a text is an attribute too. With thoughts, both are those of the newest answer: the
+    /// state has no thoughts.
+    fn with_text_attributes(&self, answer: Entity, prompt: &PromptConfig) -> Entity {
+        let (topics, camera, id) = (self.topics, &self.camera.id, &prompt.id);
+        let (topic, template) = match &prompt.task {
+            Task::Query { options, .. } if options.reasoning => {
+                (topics.detections(camera, id), REASONING_TEMPLATE)
+            }
+            task if task.is_free_text() => {
+                let state = PromptState::Answer(None);
+                (topics.state(camera, id, &state), TEXT_TEMPLATE)
+            }
+            _ => return answer,
+        };
+        answer
+            .with("json_attributes_topic", topic)
+            .with("json_attributes_template", template)
     }
 
     /// Events and pictures of objects. The types of a crossing are its directions.

@@ -30,6 +30,8 @@ prompt.crane_hook.point = "crane hook"
 prompt.is_open = { query = "Is it open?", choices = ["No", "Yes"] }
 prompt.weather = { query = "What is the weather like?", choices = ["sun", "rain", "snow"] }
 prompt.scene.query = "What is going on?"
+prompt.view.caption = "long"
+prompt.why_open = { query = "Why is it open?", reasoning = true }
 trigger.bell.mqtt = "zigbee2mqtt/bell"
 [camera.yard]
 url = "file:///video.mp4"
@@ -79,8 +81,8 @@ fn records_of_a_site_are_those_of_the_list() {
 fn disallowed_commands_are_not_offered() {
     for (commands, offered) in [
         (Commands::Off, 0),
-        (Commands::Basic, 23),
-        (Commands::All, 23),
+        (Commands::Basic, 26),
+        (Commands::All, 26),
     ] {
         let mut config = config("", SITE);
         config.mqtt.commands = commands;
