@@ -13,7 +13,7 @@ use super::{
 use spotter_config::ConfigChange;
 use spotter_control::ConfigStore;
 use spotter_core::{
-    Answer, CameraId, Detection, EndReason, Event, Frame, FrameInfo, LogThrottle, Look,
+    Answer, CameraId, Detection, EndReason, Event, FollowUp, Frame, FrameInfo, LogThrottle, Look,
     LookFailure, LookNews, Outcome, Prompt, SkippedSinceLast, TextPart,
 };
 use spotter_events::track::{PromptChange, TrackedAnswer, Tracker};
@@ -66,7 +66,7 @@ impl AnswerRouter {
                 model_size,
                 since_last,
                 answer,
-                ..
+                follow_up,
             } => {
                 self.handles.board.look(frame);
                 let last = self.texts.end(&frame.id(), &answer.prompt.id);
@@ -74,7 +74,9 @@ impl AnswerRouter {
                 match self.tracker.settled(frame, answer) {
                     Some(change) => self.settled(frame, change),
                     None => {
-                        let marks = self.answer(frame, *model_size, *since_last, answer);
+                        let PublishedAnswer { marks, follow_ups } =
+                            self.answer(frame, *model_size, *since_last, answer);
+                        self.follow_up(frame, follow_up.as_ref(), follow_ups);
                         if !answer.prompt.task.is_free_text() {
                             self.found.entry(key(frame)).or_default().extend(marks);
                         }
@@ -118,7 +120,7 @@ impl AnswerRouter {
         self.found.remove(&key(&look.frame));
         let last = self.texts.end_all(&look.frame.id(), &look.prompts);
         self.publish_parts(last);
-        let changes = self.tracker.unanswered(look);
+        let changes = self.tracker.unanswered(&look.frame, &look.prompts);
         self.publish(changes);
     }
 
@@ -182,19 +184,35 @@ impl AnswerRouter {
         of_event.map(|(track, jpeg)| StageNotice::PictureTaken(track, jpeg))
     }
 
-    /// Publishes the detection of an answer and what it changed. Returns the marks of its objects for a snapshot.
+    /// Asks for outlines. Without the right to, they have no answer.
+    fn follow_up(&mut self, frame: &Frame, right: Option<&FollowUp>, prompts: Vec<Arc<Prompt>>) {
+        match right {
+            Some(right) => right.clone().ask(prompts),
+            None => {
+                let changes = self.tracker.unanswered(frame, &prompts);
+                self.publish(changes);
+            }
+        }
+    }
+
+    /// Publishes the detection of an answer and what it changed.
     fn answer(
         &mut self,
         frame: &Frame,
         model_size: (u32, u32),
         since_last: SkippedSinceLast,
         answer: &Answer,
-    ) -> Vec<Mark> {
+    ) -> PublishedAnswer {
         let Some(tracked) = self.tracker.update(frame, answer) else {
-            return Vec::new();
+            return PublishedAnswer::default();
         };
-        let TrackedAnswer { body, mut change } = tracked;
-        self.snapshots_of_events(frame, &mut change.events);
+        let TrackedAnswer {
+            body,
+            mut change,
+            follow_ups,
+        } = tracked;
+        let gets_outlines = !follow_ups.is_empty();
+        self.snapshots_of_events(frame, &mut change.events, gets_outlines);
         let detection = Detection {
             frame: FrameInfo::from(frame),
             prompt: Arc::clone(&answer.prompt),
@@ -215,21 +233,29 @@ impl AnswerRouter {
             .publisher
             .publish(Update::Detection(Arc::new(detection)));
         self.publish([change]);
-        marks
+        PublishedAnswer { marks, follow_ups }
     }
 
     /// A question about `frame` is settled: the events that waited for it start or say more.
     fn settled(&mut self, frame: &Frame, mut change: PromptChange) {
         let (camera, prompt, events) = (&change.camera, &change.prompt, change.events.len());
         tracing::debug!(%camera, %prompt, events, "question about objects answered");
-        self.snapshots_of_events(frame, &mut change.events);
+        self.snapshots_of_events(frame, &mut change.events, false);
+        for outlined in &change.outlines {
+            let board = &self.handles.board;
+            board.outlined(&change.camera, &outlined.track, &outlined.outline);
+            self.snapshots
+                .outlined(&change.camera, &change.prompt, outlined);
+        }
         self.publish([change]);
     }
 
-    /// Begins the snapshots of events that are to have one, and marks these events.
-    fn snapshots_of_events(&mut self, frame: &Frame, events: &mut [Event]) {
+    /// Begins the snapshots of events that are to have one, and marks these events. With `gets_outlines`, objects may get an outline on this
+    /// frame, and a snapshot is made again with it.
+    fn snapshots_of_events(&mut self, frame: &Frame, events: &mut [Event], gets_outlines: bool) {
         for event in events {
-            if self.snapshots.event(frame, event, self.handles.clock.now()) {
+            let now = self.handles.clock.now();
+            if self.snapshots.event(frame, event, gets_outlines, now) {
                 event.snapshot = true;
                 self.tracker.mark_snapshot(event);
             }
@@ -323,6 +349,15 @@ impl Stage for AnswerRouter {
     }
 }
 
+/// What follows when an answer is published.
+#[derive(Default)]
+struct PublishedAnswer {
+    /// Of its objects, for a snapshot.
+    marks: Vec<Mark>,
+    /// To be asked of its frame.
+    follow_ups: Vec<Arc<Prompt>>,
+}
+
 fn key(frame: &Frame) -> (CameraId, u64) {
     (frame.camera.clone(), frame.number)
 }
@@ -330,7 +365,11 @@ fn key(frame: &Frame) -> (CameraId, u64) {
 fn marks(prompt: &Prompt, detection: &Detection) -> Vec<Mark> {
     let objects = detection.body.objects().iter();
     objects
-        .map(|o| Mark::of(o.location, prompt.task.text(), o.score))
+        .map(|object| Mark {
+            // One of another frame does not fit.
+            outline: object.outline.clone().filter(|_| detection.unchanged),
+            ..Mark::of(object.location, prompt.task.text(), object.score)
+        })
         .collect()
 }
 

@@ -5,10 +5,12 @@
 //! Belongs here: the picture, also the thumbnail of the status page. Does not belong here: when one is taken (`snapshots`) and
 //! where it goes (`publish`).
 
+use std::sync::Arc;
+
 use anyhow::{Context as _, bail, ensure};
 
 use super::canvas::Canvas;
-use spotter_core::{Drawing, Location, Picture};
+use spotter_core::{Drawing, Location, ObjectOutline, Picture};
 use spotter_engine::model;
 use spotter_pictures::{RgbPixels, jpeg_file};
 
@@ -27,6 +29,8 @@ const THUMBNAIL_QUALITY: u8 = 75;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
     pub place: Location,
+    /// Drawn instead of the place.
+    pub outline: Option<Arc<ObjectOutline>>,
     /// What, and how sure.
     pub words: String,
 }
@@ -37,6 +41,7 @@ impl Mark {
         let percent = (score * 100.0).round().clamp(0.0, 100.0);
         Self {
             place,
+            outline: None,
             words: format!(" {words} {percent:.0} % "),
         }
     }
@@ -56,6 +61,13 @@ pub fn jpeg(picture: &Picture, marks: &[Mark]) -> anyhow::Result<Vec<u8>> {
         }
     }
     bail!(too_large(picture))
+}
+
+/// A copy in the size of a snapshot, which holds no memory of a decoder. Blocks for some milliseconds.
+pub fn small_copy(picture: &Picture) -> Option<Picture> {
+    let scaled = scaled(picture, picture.width().min(WIDTHS[0]))?;
+    let (width, height) = scaled.size();
+    Picture::from_rgb(width, height, model::rgb_from_picture(&scaled)).ok()
 }
 
 /// A small JPEG of a picture for the status page, without marks. Blocks for some milliseconds; copies a picture from the GPU to
@@ -88,7 +100,10 @@ fn drawn(whole: &Picture, width: usize, marks: &[Mark]) -> Option<Picture> {
     let (width, height) = scaled.size();
     let mut canvas = Canvas::new(&model::rgb_from_picture(&scaled), width, height)?;
     for (index, mark) in marks.iter().enumerate() {
-        canvas.mark(index, mark.place);
+        match &mark.outline {
+            Some(outline) => canvas.fill(index, &outline.polygons),
+            None => canvas.mark(index, mark.place),
+        }
     }
     // Above every line.
     for (index, mark) in marks.iter().enumerate() {

@@ -6,6 +6,9 @@
 //!   a command requests a snapshot ─────────┘             declined and counted
 //! ```
 //!
+//! With `segment`, the first snapshot of an event shows the object's box, because its outline takes the model some time. A small copy of the
+//! picture waits for the outline of the same frame, and is published with it.
+//!
 //! `snapshot` draws and encodes. A declined snapshot of an event is not made up for. A command's snapshot is taken from the next look instead.
 
 use std::{
@@ -18,15 +21,19 @@ use std::{
 
 use tokio::task::JoinSet;
 
-use super::snapshot::{Mark, jpeg};
+use super::snapshot::{Mark, jpeg, small_copy};
 use spotter_config::{CameraConfig, ConfigChange, PromptConfig};
 use spotter_core::{
-    CameraId, Event, EventStep, Frame, Mono, Picture, PromptId, TrackId, UpdateReason,
+    CameraId, Event, EventStep, Frame, Mono, ObjectOutline, Picture, PromptId, TrackId,
+    UpdateReason,
 };
+use spotter_events::track::OutlinedTrack;
 use spotter_mqtt::Update;
 
 /// Shortest interval of two snapshots of a topic (docs/mqtt.md section 4).
 const TOPIC_EVERY: Duration = Duration::from_secs(1);
+/// An outline that takes longer comes too late for a snapshot.
+const OUTLINE_WITHIN: Duration = Duration::from_secs(10);
 /// Orders of a camera that wait while one is encoded. Objects of several prompts may appear on one look and share its picture:
 /// a camera holds at most `WAITING_MAX + 1` pictures, usually one.
 const WAITING_MAX: usize = 8;
@@ -73,12 +80,27 @@ struct SnapshotOrder {
     picture: Picture,
     /// Drawn into the picture.
     marks: Vec<Mark>,
+    /// A small copy of the picture is made besides, for an outline.
+    is_copied: bool,
 }
 
 #[derive(Debug)]
 pub struct FinishedSnapshot {
     order: SnapshotOrder,
     jpeg: anyhow::Result<Vec<u8>>,
+    copy: Option<Picture>,
+}
+
+/// The last event of a prompt, when its object may get an outline on the frame of the snapshot.
+struct AwaitedOutline {
+    track: TrackId,
+    frame: u64,
+    since: Mono,
+    mark: Mark,
+    /// When it is made.
+    copy: Option<Picture>,
+    /// When it is drawn.
+    outline: Option<Arc<ObjectOutline>>,
 }
 
 /// A JPEG, and the track of its event.
@@ -93,6 +115,8 @@ pub struct Snapshots {
     waiting: HashMap<CameraId, VecDeque<SnapshotOrder>>,
     /// The topics that had one in the last second.
     last: HashMap<(CameraId, PromptId), Mono>,
+    /// Copies are some 3 MB each: one of a prompt.
+    awaited: HashMap<(CameraId, PromptId), AwaitedOutline>,
     counters: SnapshotCounters,
     prompts: HashMap<CameraId, Vec<PromptConfig>>,
     /// Cameras whose next look is wanted by a command.
@@ -127,21 +151,72 @@ impl Snapshots {
         self.wanted.insert(camera.clone());
     }
 
-    /// Orders a snapshot of an event's object if its prompt has snapshots and the step is worth one. True if it was ordered.
-    pub fn event(&mut self, frame: &Frame, event: &Event, now: Mono) -> bool {
+    /// Orders a snapshot of an event's object if its prompt has snapshots and the step is worth one. True if it was ordered. With
+    /// `gets_outlines`, the object may get an outline on this frame.
+    pub fn event(&mut self, frame: &Frame, event: &Event, gets_outlines: bool, now: Mono) -> bool {
         let prompt = find(&self.prompts, &event.camera, &event.prompt);
         let Some(prompt) = prompt.filter(|prompt| prompt.snapshot && is_worth_one(event.step))
         else {
             return false;
         };
+        let mark = Mark::of(event.location, prompt.task.text(), event.score);
         let shot = SnapshotOrder {
             camera: event.camera.clone(),
             prompt: prompt.id.clone(),
             picture: frame.picture.clone(),
-            marks: vec![Mark::of(event.location, prompt.task.text(), event.score)],
+            marks: vec![mark.clone()],
             track: Some(event.track.clone()),
+            is_copied: gets_outlines,
         };
-        self.begin(shot, now)
+        let topic = (shot.camera.clone(), shot.prompt.clone());
+        let is_ordered = self.begin(shot, now);
+        if is_ordered && gets_outlines {
+            let awaited = AwaitedOutline {
+                track: event.track.clone(),
+                frame: frame.number,
+                since: now,
+                mark,
+                copy: None,
+                outline: None,
+            };
+            self.awaited.insert(topic, awaited);
+        }
+        is_ordered
+    }
+
+    /// A track of a prompt got an outline.
+    pub fn outlined(&mut self, camera: &CameraId, prompt: &PromptId, outlined: &OutlinedTrack) {
+        let topic = (camera.clone(), prompt.clone());
+        let awaited = self.awaited.get_mut(&topic);
+        let of_frame = |awaited: &&mut AwaitedOutline| {
+            (&awaited.track, awaited.frame) == (&outlined.track, outlined.outline.frame)
+        };
+        if let Some(awaited) = awaited.filter(of_frame) {
+            awaited.outline = Some(Arc::clone(&outlined.outline));
+            self.draw_outline(topic);
+        }
+    }
+
+    /// Orders the snapshot with the outline when both the copy of its picture and the outline are there.
+    fn draw_outline(&mut self, topic: (CameraId, PromptId)) {
+        let Some(awaited) = self.awaited.get(&topic) else {
+            return;
+        };
+        if let (Some(picture), Some(outline)) = (&awaited.copy, &awaited.outline) {
+            let order = SnapshotOrder {
+                camera: topic.0.clone(),
+                prompt: topic.1.clone(),
+                track: Some(awaited.track.clone()),
+                picture: picture.clone(),
+                marks: vec![Mark {
+                    outline: Some(Arc::clone(outline)),
+                    ..awaited.mark.clone()
+                }],
+                is_copied: false,
+            };
+            self.enqueue(order);
+            self.awaited.remove(&topic);
+        }
     }
 
     /// Orders a snapshot of a look that a command waits for.
@@ -157,6 +232,7 @@ impl Snapshots {
             picture: frame.picture.clone(),
             marks,
             track: None,
+            is_copied: false,
         };
         if !self.begin(shot, now) {
             // The next look is used instead.
@@ -167,7 +243,7 @@ impl Snapshots {
     /// The message of a snapshot, and the picture of an event. `None` if the encoding failed, which is logged, or if the prompt was removed
     /// meanwhile.
     pub fn update(&self, finished: FinishedSnapshot) -> Option<(Update, Option<EventPicture>)> {
-        let FinishedSnapshot { order, jpeg } = finished;
+        let FinishedSnapshot { order, jpeg, .. } = finished;
         let SnapshotOrder {
             camera,
             prompt,
@@ -202,10 +278,21 @@ impl Snapshots {
         let topic = is_of_event.then(|| (shot.camera.clone(), shot.prompt.clone()));
         self.last
             .retain(|_, &mut last| now.since(last) < TOPIC_EVERY);
+        self.awaited
+            .retain(|_, awaited| now.since(awaited.since) < OUTLINE_WITHIN);
         if topic.as_ref().is_some_and(|it| self.last.contains_key(it)) {
             self.counters.too_soon += 1;
             return false;
         }
+        let is_queued = self.enqueue(shot);
+        if is_queued {
+            self.last.extend(topic.map(|topic| (topic, now)));
+        }
+        is_queued
+    }
+
+    /// False when as many of the camera as may wait are waiting.
+    fn enqueue(&mut self, shot: SnapshotOrder) -> bool {
         match self.waiting.get_mut(&shot.camera) {
             Some(waiting) if waiting.len() >= WAITING_MAX => {
                 self.counters.busy += 1;
@@ -217,7 +304,6 @@ impl Snapshots {
                 self.make(shot);
             }
         }
-        self.last.extend(topic.map(|topic| (topic, now)));
         true
     }
 
@@ -226,13 +312,30 @@ impl Snapshots {
         let Some(finished) = self.making.join_next().await else {
             return pending().await;
         };
-        let finished = finished.unwrap_or_else(|e| resume_unwind(e.into_panic()));
+        let mut finished = finished.unwrap_or_else(|e| resume_unwind(e.into_panic()));
         self.make_next(&finished.order.camera);
+        self.set_copy(&mut finished);
         match &finished.jpeg {
             Ok(_) => self.counters.taken += 1,
             Err(_) => self.counters.failed += 1,
         }
         finished
+    }
+
+    /// The copy of a finished snapshot's picture waits for the outline, if that is still awaited.
+    fn set_copy(&mut self, finished: &mut FinishedSnapshot) {
+        let Some(copy) = finished.copy.take() else {
+            return;
+        };
+        let topic = (finished.order.camera.clone(), finished.order.prompt.clone());
+        let awaited = self.awaited.get_mut(&topic);
+        let of_event = |awaited: &&mut AwaitedOutline| {
+            Some(&awaited.track) == finished.order.track.as_ref() && awaited.copy.is_none()
+        };
+        if let Some(awaited) = awaited.filter(of_event) {
+            awaited.copy = Some(copy);
+            self.draw_outline(topic);
+        }
     }
 
     /// What became of those that were wanted.
@@ -243,6 +346,10 @@ impl Snapshots {
     fn make(&mut self, order: SnapshotOrder) {
         self.making.spawn_blocking(move || FinishedSnapshot {
             jpeg: jpeg(&order.picture, &order.marks),
+            copy: order
+                .is_copied
+                .then(|| small_copy(&order.picture))
+                .flatten(),
             order,
         });
     }
@@ -284,6 +391,7 @@ mod tests {
             track,
             picture: Picture::from_rgb(64, 36, vec![90; 64 * 36 * 3]).unwrap(),
             marks: Vec::new(),
+            is_copied: false,
         }
     }
 

@@ -2,14 +2,17 @@
 //!
 //! Faults: K16.
 
-use std::time::Duration;
+use std::{
+    sync::mpsc::{Sender, channel},
+    time::Duration,
+};
 
 use super::*;
 use crate::app::testing;
 use spotter_cameras::sampler::{CameraShare, Sampler};
 use spotter_core::{
     AnswerBody, AnswerPiece, Clock, EventStep, FoundObject, FrameEnd, Look, LookFailure,
-    ManualClock, Mono, NormBox, PromptId, ScoreSource, Task,
+    ManualClock, Mono, NormBox, NormPoint, Outline, PromptId, ScoreSource, Task,
 };
 
 /// A camera with two prompts, of which one has doubts.
@@ -110,6 +113,16 @@ impl Site {
     /// Stream messages so far.
     fn streams(&self) -> u64 {
         self.router.handles.publisher.counters().dropped_offline
+    }
+
+    /// The prompt of the next snapshot, which is one of an event.
+    async fn snapshot(&mut self) -> String {
+        let taken = self.router.snapshots.next().await;
+        let Some((Update::Snapshot { prompt, .. }, Some(_))) = self.router.snapshots.update(taken)
+        else {
+            panic!("no picture of an event")
+        };
+        prompt.to_string()
     }
 
     /// The events that are open, by prompt.
@@ -266,4 +279,70 @@ async fn pieces_of_a_description_are_parts_with_one_last_part() {
     assert_eq!(hear(&description), before + 1);
     site.end(Outcome::Late(look));
     assert_eq!(site.streams(), before + 2, "the last part");
+}
+
+/// Outlines of people.
+fn segmented() -> String {
+    CONFIG.replace("detect = \"person\"", "segment = \"person\"")
+}
+
+/// A found thing, about which the engine can be asked further.
+fn askable(frame: &Frame, prompt: &Arc<Prompt>, asked: &Sender<Vec<Arc<Prompt>>>) -> LookNews {
+    let mut news = testing::answered(frame, prompt, AnswerBody::Boxes(vec![found(place())]));
+    if let LookNews::Answer { follow_up, .. } = &mut news {
+        let asked = asked.clone();
+        *follow_up = Some(FollowUp::new(move |prompts| asked.send(prompts).unwrap()));
+    }
+    news
+}
+
+/// A triangle in the place of the found things.
+fn triangle() -> Outline {
+    let corners = [(0.1, 0.2), (0.3, 0.2), (0.2, 0.4)].map(|(x, y)| NormPoint::new(x, y));
+    Outline {
+        bounds: Some(place()),
+        path: "M 0 0 L 1 0 L 0.5 1 Z".into(),
+        polygons: vec![corners.into()],
+        parse_error: None,
+        score: 0.5,
+    }
+}
+
+#[tokio::test]
+async fn snapshot_of_a_segmented_object_is_made_again_with_its_outline() {
+    let mut site = Site::new(&segmented());
+    let look = site.frame(1000).unwrap();
+    site.answered(look, "");
+    let look = site.frame(1000).unwrap();
+    let (sender, asked) = channel();
+    for prompt in &look.prompts {
+        site.router.news(&askable(&look.frame, prompt, &sender));
+    }
+    let asked = Vec::from_iter(asked.try_iter().flatten());
+    let [question] = &asked[..] else {
+        panic!("only one prompt has outlines: {asked:?}")
+    };
+    let mut published = vec![site.snapshot().await];
+    let outline = AnswerBody::Outline(triangle());
+    let answer = testing::answered(&look.frame, question, outline);
+    site.router.news(&answer);
+    published.push(site.snapshot().await);
+    assert_eq!(published, ["person", "person"]);
+    assert_eq!(site.router.snapshots.counters().taken, 2);
+}
+
+#[tokio::test]
+async fn outline_that_cannot_be_asked_for_is_asked_for_at_the_next_look() {
+    let mut site = Site::new(&segmented());
+    for _ in 0..3 {
+        let look = site.frame(1000).unwrap();
+        site.answered(look, "");
+    }
+    // The engine cannot be asked, and no question is left that others wait for.
+    let look = site.frame(1000).unwrap();
+    let (sender, asked) = channel();
+    let person = look.prompts.iter().find(|prompt| prompt.outlines_max > 0);
+    let news = askable(&look.frame, person.unwrap(), &sender);
+    site.router.news(&news);
+    assert_eq!(asked.try_iter().flatten().count(), 1);
 }

@@ -26,6 +26,7 @@ fn box_at(x0: f64, y0: f64, x1: f64, y1: f64) -> Location {
 fn silent(place: Location) -> Mark {
     Mark {
         place,
+        outline: None,
         words: String::new(),
     }
 }
@@ -59,6 +60,7 @@ fn label_is_above_the_box_or_inside_without_room() {
     let written = |place, words: &str| {
         let marks = [Mark {
             place,
+            outline: None,
             words: words.into(),
         }];
         decoded(&jpeg(&grey(640, 360), &marks).unwrap())
@@ -126,7 +128,7 @@ fn masked_pixels_stay_black_and_unreadable_pictures_are_reported() {
     let dark = image.row(0, 50).iter().all(|&value| value < 8);
     assert!(dark);
 
-    let planes = std::sync::Arc::new(FakeDevicePlanes::new(vec![
+    let planes = Arc::new(FakeDevicePlanes::new(vec![
         vec![90; 16 * 16],
         vec![128; 16 * 8],
     ]));
@@ -147,4 +149,29 @@ fn masked_pixels_stay_black_and_unreadable_pictures_are_reported() {
     .unwrap();
     let image = decoded(&jpeg(&picture, &[]).unwrap());
     assert_eq!((image.size(), planes.copies()), ((16, 16), 1));
+}
+
+#[test]
+fn outline_is_drawn_instead_of_its_box() {
+    let corners = [(0.25, 0.25), (0.75, 0.25), (0.75, 0.75)].map(|(x, y)| NormPoint { x, y });
+    let outline = ObjectOutline {
+        frame: 1,
+        bounds: NormBox::from_corners(0.25, 0.25, 0.75, 0.75),
+        path: String::new(),
+        polygons: vec![corners.into()],
+        area: 0.125,
+        score: 0.5,
+    };
+    let mark = Mark {
+        outline: Some(Arc::new(outline)),
+        ..silent(box_at(0.25, 0.25, 0.75, 0.75))
+    };
+    let image = decoded(&jpeg(&grey(640, 360), &[mark]).unwrap());
+    assert!(drawn_at(&image, 320, 180) > 60, "the slanted side");
+    let inside = drawn_at(&image, 430, 130);
+    assert!((12..60).contains(&inside), "half transparent: {inside}");
+    assert!(
+        drawn_at(&image, 200, 230) < 12,
+        "in the box and not in the outline"
+    );
 }

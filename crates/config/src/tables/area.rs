@@ -70,7 +70,7 @@ pub(crate) fn zone(id: ZoneId, mut table: Reader<'_>) -> ZoneConfig {
     keys! { table in "`[camera.NAME.zone.NAME]`", "A named area of the camera's picture.", "[camera.gate.zone.drive]\npolygon = [[0.05, 0.55], [0.95, 0.55], [0.95, 1.0], [0.05, 1.0]]";
         /// Corners in order around the area. Edges must not cross.
         polygon = corners().required("no polygon; add polygon = [[x, y], …], shares of the picture"), "polygon = [[0, 0.5], [1, 0.5], [1, 1], [0, 1]]";
-        /// Which point of a box must be inside: the middle of its lower edge or its centre.
+        /// Which point of a box must be inside: the middle of its lower edge, or of the lowest edge of its outline, or its centre.
         point = box_points().or(ZonePoint::Bottom), r#"point = "centre""#;
     }
     table.finish();
@@ -86,7 +86,7 @@ pub(crate) fn line(id: LineId, mut table: Reader<'_>) -> LineConfig {
         points = line_points().required("no points; add points = [[x, y], [x, y]], shares of the picture"), "points = [[0.2, 0.9], [0.5, 0.7], [0.8, 0.9]]";
         /// Names of the two directions. The first is from left to right, seen along the line from its first point: of a line that is drawn from left to right, it is downwards in the picture.
         directions = directions().or(DirectionId::in_and_out()), r#"directions = ["east", "west"]"#;
-        /// Which point of a box must cross: the middle of its lower edge or its centre.
+        /// Which point of a box must cross: the middle of its lower edge, or of the lowest edge of its outline, or its centre.
         point = box_points().or(ZonePoint::Bottom), r#"point = "centre""#;
         /// When the counts return to 0: every day, or on these days.
         reset = text("`\"TIME ZONE\"` or `\"DAYS TIME ZONE\"`: days Mon to Sun, time 00:00 to 23:59, IANA time zone", WeeklyTime::new).optional("by command only"), r#"reset = "Mon 06:00 Europe/Berlin""#;

@@ -26,8 +26,8 @@ const CLEAR_OF_POINT: f64 = 0.03;
 const UNREPORTED_MAX: usize = 16;
 
 /// The object is so far from the line that its side is certain.
-fn is_clear_of(line: &LineConfig, location: Location) -> bool {
-    let (across, down) = match location {
+fn is_clear_of(line: &LineConfig, seen: PathPoint) -> bool {
+    let (across, down) = match seen.location {
         Location::Box(bounds) => {
             let half_axis = |size: f64| (CLEAR_SHARE * size).max(CLEAR_MIN);
             (
@@ -37,7 +37,7 @@ fn is_clear_of(line: &LineConfig, location: Location) -> bool {
         }
         Location::Point(_) => (CLEAR_OF_POINT, CLEAR_OF_POINT),
     };
-    let at = anchor(location, line.point);
+    let at = anchor(seen.location, seen.foot, line.point);
     // In units of the ellipse.
     let scaled = |point: NormPoint| NormPoint {
         x: (point.x - at.x) / across,
@@ -82,6 +82,8 @@ pub struct Crossing {
 #[derive(Clone, Copy, Debug)]
 pub struct PathPoint {
     pub location: Location,
+    /// Where it stands, if an outline shows it.
+    pub foot: Option<NormPoint>,
     pub at: Mono,
     pub wall: WallTime,
     /// Pixels across and down that the camera sends.
@@ -147,7 +149,7 @@ impl LineWatch {
         if let Some(last) = self.last.replace(seen) {
             self.pass(last, seen, line);
         }
-        match is_clear_of(line, seen.location) {
+        match is_clear_of(line, seen) {
             true => self.settle(&line.id),
             false => None,
         }
@@ -155,8 +157,8 @@ impl LineWatch {
 
     fn pass(&mut self, from: PathPoint, to: PathPoint, line: &LineConfig) {
         let way = Segment {
-            from: anchor(from.location, line.point),
-            to: anchor(to.location, line.point),
+            from: anchor(from.location, from.foot, line.point),
+            to: anchor(to.location, to.foot, line.point),
         };
         let meetings = pieces(line).filter_map(|piece| meeting(way, piece));
         let mut last: Option<f64> = None;

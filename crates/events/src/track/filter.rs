@@ -21,6 +21,8 @@ pub struct Candidate {
     pub score_source: ScoreSource,
     /// How sure the model is of the location, 0..1.
     pub sharpness: f64,
+    /// Where the object stands, if an outline shows it.
+    pub foot: Option<NormPoint>,
     /// The camera's zones that the object is in, in the order of the configuration.
     pub zones: Vec<ZoneId>,
 }
@@ -46,20 +48,23 @@ impl Filter {
         }
     }
 
-    /// The objects that pass, in the model's order.
+    /// The objects that pass, in the model's order. `foot_at`: where an object at this location stands, if an outline shows it.
     pub fn candidates<T: Copy>(
         &self,
         found: &[FoundObject<T>],
         location_of: fn(T) -> Location,
+        foot_at: impl Fn(Location) -> Option<NormPoint>,
     ) -> Vec<Candidate> {
         let candidate = |found: &FoundObject<T>| {
             let location = location_of(found.place);
+            let foot = foot_at(location);
             Candidate {
                 location,
                 score: found.score,
                 score_source: found.source,
                 sharpness: found.sharpness,
-                zones: self.zones_at(location),
+                foot,
+                zones: self.zones_at(location, foot),
             }
         };
         let mut candidates = best_of_duplicates(found.iter().map(candidate).collect());
@@ -81,23 +86,24 @@ impl Filter {
         candidate.score >= self.min_score && large_enough && (self.wanted.is_empty() || in_wanted())
     }
 
-    fn zones_at(&self, location: Location) -> Vec<ZoneId> {
-        let inside =
-            |(zone, area): &&(ZoneConfig, Polygon)| area.contains(anchor(location, zone.point));
+    fn zones_at(&self, location: Location, foot: Option<NormPoint>) -> Vec<ZoneId> {
+        let inside = |(zone, area): &&(ZoneConfig, Polygon)| {
+            area.contains(anchor(location, foot, zone.point))
+        };
         let zones = self.zones.iter().filter(inside);
         zones.map(|(zone, _)| zone.id.clone()).collect()
     }
 }
 
-/// The point that decides about zones: a point is its own anchor.
-pub(super) fn anchor(location: Location, point: ZonePoint) -> NormPoint {
+/// The point that decides about zones: a point is its own anchor, and the foot of an outline is the bottom of its object.
+pub(super) fn anchor(location: Location, foot: Option<NormPoint>, point: ZonePoint) -> NormPoint {
     match (location, point) {
         (Location::Point(at), _) => at,
         (Location::Box(bounds), ZonePoint::Centre) => bounds.centre(),
-        (Location::Box(bounds), ZonePoint::Bottom) => NormPoint {
+        (Location::Box(bounds), ZonePoint::Bottom) => foot.unwrap_or(NormPoint {
             x: bounds.centre().x,
             y: bounds.y1,
-        },
+        }),
     }
 }
 
@@ -163,7 +169,9 @@ pub(super) mod tests {
     }
 
     fn scores(filter: &Filter, found: Vec<FoundObject<NormBox>>) -> Vec<f64> {
-        let candidates = filter.candidates(&found, Location::Box).into_iter();
+        let candidates = filter
+            .candidates(&found, Location::Box, |_| None)
+            .into_iter();
         candidates.map(|candidate| candidate.score).collect()
     }
 
@@ -188,7 +196,7 @@ pub(super) mod tests {
             source: ScoreSource::TokenProb,
             sharpness: 0.5,
         };
-        let candidates = filter.candidates(&vec![stuck; 50], Location::Point);
+        let candidates = filter.candidates(&vec![stuck; 50], Location::Point, |_| None);
         assert_eq!(candidates.len(), 1);
         assert_eq!(candidates[0].location, Location::Point(stuck.place));
     }
@@ -227,7 +235,7 @@ pub(super) mod tests {
             // The object reaches over the lower edge of the picture, which is the end of the zone too.
             found(0.4, 0.4, 0.5, 1.0, 0.7),
         ];
-        let candidates = filter.candidates(&answer, Location::Box);
+        let candidates = filter.candidates(&answer, Location::Box, |_| None);
         let zones = |of: &Candidate| of.zones.iter().map(ZoneId::to_string).collect::<Vec<_>>();
         assert_eq!(zones(&candidates[0]), ["drive"]);
         assert_eq!(zones(&candidates[1]), ["drive", "deep"]);

@@ -48,6 +48,8 @@ pub struct LookContext<'a> {
     pub camera_size: (u32, u32),
     /// The part of the picture that the look saw; `None`: everything that the prompt ever sees.
     pub part: Option<SeenPart>,
+    /// The picture is the one of the last look.
+    pub is_unchanged: bool,
     pub rules: &'a PromptRules,
 }
 

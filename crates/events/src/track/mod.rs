@@ -11,6 +11,7 @@
 //!
 //! With `verify`, a confirmed track has its event only after a second look (`verification`); with `describe`, a question is asked about the object of
 //! each event (`description`); both are a `question`. A [`PromptChange`] contains such questions, and the daemon passes their answers to [`Tracker::settled`].
+//! With `segment`, outlines of objects are asked for after a look (`outline`); their answers go the same way.
 //!
 //! A [`Tracker`] has a `prompt_tracker` for each prompt of each camera. Everything here is pure and takes its times from
 //! frames and from `now`; the daemon owns the tracker. Not here: pictures, topics and JSON.
@@ -25,6 +26,7 @@ mod hysteresis;
 mod lifecycle;
 mod line_counts;
 mod motion;
+mod outline;
 mod prompt_tracker;
 mod question;
 mod rules;
@@ -36,5 +38,6 @@ mod zones;
 
 pub use hysteresis::{Hysteresis, HysteresisRules};
 pub use line_counts::{LineCount, LineCountRecord};
+pub use outline::OutlinedTrack;
 pub use prompt_tracker::{PromptChange, TrackedAnswer};
 pub use tracker::Tracker;

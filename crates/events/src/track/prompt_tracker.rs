@@ -9,7 +9,8 @@ use super::{
     hysteresis::Hysteresis,
     lifecycle::{LookContext, TrackLifecycle},
     line_counts::{LineCountRecord, LineCounts},
-    question::{OpenQuestions, question},
+    outline::{OutlineMask, OutlinedTrack},
+    question::{OpenQuestions, outline_question, question},
     rules::PromptRules,
     seen_part::SeenPart,
     track_set::{FollowedLook, IdAllocator, TrackSet},
@@ -19,7 +20,7 @@ use super::{
 use spotter_config::{CameraConfig, LineConfig, PromptConfig};
 use spotter_core::{
     Answer, AnswerBody, CameraId, DetectionBody, EndReason, Event, Frame, LineId, Location, Mono,
-    Presence, Prompt, PromptId, PromptState, PromptView, Task, TrackId, WallTime, ZoneId,
+    NormBox, Presence, Prompt, PromptId, PromptState, PromptView, Task, TrackId, WallTime, ZoneId,
 };
 
 /// What changed about a prompt.
@@ -34,17 +35,23 @@ pub struct PromptChange {
     /// To be asked once, of the camera's next frame. Their answers go to [`Tracker::settled`](super::Tracker::settled) or
     /// [`Tracker::unanswered`](super::Tracker::unanswered); they may also get lost.
     pub questions: Vec<Arc<Prompt>>,
+    /// Tracks that got an outline; the next message of each object has it too.
+    pub outlines: Vec<OutlinedTrack>,
 }
 
 impl PromptChange {
     pub fn is_empty(&self) -> bool {
-        self.states.is_empty() && self.events.is_empty() && self.questions.is_empty()
+        self.states.is_empty()
+            && self.events.is_empty()
+            && self.questions.is_empty()
+            && self.outlines.is_empty()
     }
 
     pub(super) fn then(mut self, later: Self) -> Self {
         self.states.extend(later.states);
         self.events.extend(later.events);
         self.questions.extend(later.questions);
+        self.outlines.extend(later.outlines);
         self
     }
 }
@@ -54,6 +61,15 @@ impl PromptChange {
 pub struct TrackedAnswer {
     pub body: DetectionBody,
     pub change: PromptChange,
+    /// To be asked of the same frame. Their answers go where those of [`PromptChange::questions`] go.
+    pub follow_ups: Vec<Arc<Prompt>>,
+}
+
+/// What a question was about that is over.
+enum SettledQuestion {
+    Verification(Vec<TrackId>),
+    Description(Vec<TrackId>),
+    Outline(Vec<TrackId>),
 }
 
 /// What is known of one prompt of one camera.
@@ -68,6 +84,8 @@ pub(super) struct PromptTracker {
     tracks: TrackSet,
     verifications: OpenQuestions,
     descriptions: OpenQuestions,
+    outlines: OpenQuestions,
+    mask: OutlineMask,
     answer: BelievedAnswer,
     view: PromptView,
     revision: u32,
@@ -87,6 +105,8 @@ impl PromptTracker {
             tracks: TrackSet::default(),
             verifications: OpenQuestions::default(),
             descriptions: OpenQuestions::default(),
+            outlines: OpenQuestions::default(),
+            mask: OutlineMask::new(&camera.mask),
             answer: BelievedAnswer::default(),
             view: camera.view_of(prompt),
             revision: 1,
@@ -125,7 +145,13 @@ impl PromptTracker {
         let mut change = change.then(seen);
         change.questions.extend(self.verify(now, wall, ids));
         change.questions.extend(self.describe(now, ids));
-        body.map(|body| TrackedAnswer { body, change })
+        let body = body?;
+        let follow_ups = self.ask_outlines(answer, &body, now, ids);
+        Some(TrackedAnswer {
+            body,
+            change,
+            follow_ups,
+        })
     }
 
     /// What an answer shows, and the events that follow.
@@ -136,10 +162,11 @@ impl PromptTracker {
         ids: &mut IdAllocator,
     ) -> (DetectionBody, Vec<Event>) {
         let (now, rules) = (frame.times.received, Arc::clone(&self.rules));
+        let foot_at = |location| self.tracks.foot_at(location, now);
         let mut candidates = match &answer.body {
-            AnswerBody::Boxes(found) => self.filter.candidates(found, Location::Box),
-            AnswerBody::Points(found) => self.filter.candidates(found, Location::Point),
-            // No prompt of a camera asks for outlines.
+            AnswerBody::Boxes(found) => self.filter.candidates(found, Location::Box, foot_at),
+            AnswerBody::Points(found) => self.filter.candidates(found, Location::Point, foot_at),
+            // Outlines are answers to questions about tracks.
             AnswerBody::Outline(_) => Vec::new(),
             AnswerBody::Text {
                 text,
@@ -166,6 +193,7 @@ impl PromptTracker {
             wall: captured_or_received(frame),
             camera_size: frame.camera_size,
             part,
+            is_unchanged: answer.unchanged,
             rules: &rules,
         };
         let FollowedLook {
@@ -182,29 +210,88 @@ impl PromptTracker {
         (DetectionBody::Objects(objects), events)
     }
 
-    /// What the end of a question that was asked once means; `answer`: `None` when the look was late or failed; `at`: when its frame was
-    /// received. `None` when the question is not one that is under way.
+    /// What the end of a question that was asked once means; `answer`: `None` when the look was late or failed. `None` when the question is
+    /// not one that is under way.
     pub fn settled(
         &mut self,
         question: &Prompt,
         answer: Option<&AnswerBody>,
-        at: Mono,
+        frame: &Frame,
         ids: &mut IdAllocator,
     ) -> Option<PromptChange> {
-        let verified = self.verifications.settle(question);
-        let described = match verified {
-            Some(_) => Vec::new(),
-            None => self.descriptions.settle(question)?,
-        };
-        let mut change = self.changing(|own| match verified {
-            Some(tracks) => {
+        let at = frame.times.received;
+        let settled = self.settle(question)?;
+        let mut change = self.changing(|own| match &settled {
+            SettledQuestion::Verification(tracks) => {
                 let result = answer.map_or(VerificationResult::NoAnswer, VerificationResult::of);
-                own.verified(&tracks, result, at)
+                own.verified(tracks, result, at)
             }
-            None => own.described(&described, answer.and_then(description_of), at),
+            SettledQuestion::Description(tracks) => {
+                own.described(tracks, answer.and_then(description_of), at)
+            }
+            SettledQuestion::Outline(_) => Vec::new(),
         });
+        if let (SettledQuestion::Outline(tracks), Some(answer)) = (&settled, answer) {
+            change.outlines = self.outlined(tracks, question, answer, frame);
+        }
         change.questions = self.describe(at, ids);
         Some(change)
+    }
+
+    fn settle(&mut self, question: &Prompt) -> Option<SettledQuestion> {
+        if let Some(tracks) = self.verifications.settle(question) {
+            return Some(SettledQuestion::Verification(tracks));
+        }
+        if let Some(tracks) = self.descriptions.settle(question) {
+            return Some(SettledQuestion::Description(tracks));
+        }
+        let tracks = self.outlines.settle(question)?;
+        Some(SettledQuestion::Outline(tracks))
+    }
+
+    /// The tracks that have an outline with this answer, which is about `frame`.
+    fn outlined(
+        &mut self,
+        tracks: &[TrackId],
+        question: &Prompt,
+        answer: &AnswerBody,
+        frame: &Frame,
+    ) -> Vec<OutlinedTrack> {
+        let (AnswerBody::Outline(drawn), Some(bounds)) = (answer, asked_box(&question.task)) else {
+            return Vec::new();
+        };
+        let Some(outline) = self.mask.outside_of(drawn, frame.number) else {
+            return Vec::new();
+        };
+        let at = frame.times.received;
+        let outlined = |track| (self.tracks).outlined(track, outline.clone(), &bounds, at);
+        tracks.iter().filter_map(outlined).collect()
+    }
+
+    /// The outlines to be asked of the frame of this answer. None while others are under way, and none of an unchanged picture, which the
+    /// engine has not encoded: each object has its last outline again.
+    fn ask_outlines(
+        &mut self,
+        answer: &Answer,
+        body: &DetectionBody,
+        now: Mono,
+        ids: &mut IdAllocator,
+    ) -> Vec<Arc<Prompt>> {
+        // The engine bounds how long an outline takes. One that never comes is lost with its look.
+        self.outlines
+            .give_up(now, self.rules.hysteresis.stale_after);
+        let prompt = &answer.prompt;
+        let limit = usize::from(prompt.outlines_max);
+        if limit == 0 || answer.unchanged || self.outlines.count() > 0 {
+            return Vec::new();
+        }
+        let tracks = self.tracks.choose_for_outlines(body.objects(), limit, now);
+        let question = |(track, bounds): (TrackId, NormBox)| {
+            let question = outline_question(ids.next_question("outline"), prompt, bounds);
+            self.outlines.add(&question, vec![track], now);
+            question
+        };
+        tracks.into_iter().map(question).collect()
     }
 
     /// The lifecycles of these tracks.
@@ -299,6 +386,7 @@ impl PromptTracker {
             own.answer.forget();
             own.verifications.forget();
             own.descriptions.forget();
+            own.outlines.forget();
             own.tracks.end(reason, wall)
         })
     }
@@ -342,6 +430,13 @@ impl PromptTracker {
         self.zones.retain(is_zone_kept);
         self.tracks.retain(is_zone_kept, is_line_kept);
         self.tracks.lines.retain(&rules.lines);
+        let mask = OutlineMask::new(&camera.mask);
+        if mask != self.mask {
+            // They show what is masked now.
+            self.outlines.forget();
+            self.tracks.forget_outlines();
+            self.mask = mask;
+        }
         self.rules = Arc::new(rules);
         self.filter = filter;
         self.prompt = prompt.clone();
@@ -464,7 +559,19 @@ impl PromptTracker {
             states,
             events,
             questions: Vec::new(),
+            outlines: Vec::new(),
         }
+    }
+}
+
+/// Where the object was whose outline is asked for.
+fn asked_box(task: &Task) -> Option<NormBox> {
+    let Task::Segment { places, .. } = task else {
+        return None;
+    };
+    match places.first()?.location() {
+        Location::Box(bounds) => Some(bounds),
+        Location::Point(_) => None,
     }
 }
 

@@ -1,8 +1,10 @@
-//! Questions about tracks, each asked once, of the camera's next frame. At most a few of a prompt are under way.
+//! Questions about tracks, each asked once, of the camera's next frame or of the frame of a look. At most a few of a prompt are under way.
 
 use std::{sync::Arc, time::Duration};
 
-use spotter_core::{Mono, Prompt, PromptId, PromptView, Task, TrackId};
+use spotter_core::{
+    Mono, NormBox, Prompt, PromptId, PromptView, RegionBox, SpatialReference, Task, TrackId,
+};
 
 /// The questions of one kind of a prompt that are under way.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +31,19 @@ pub fn question(id: PromptId, text: &str, choices: Vec<String>, view: PromptView
             },
         )
     }
+}
+
+/// The question for the outline of an object that the answer to `prompt` has in this box.
+pub fn outline_question(id: PromptId, prompt: &Prompt, bounds: NormBox) -> Arc<Prompt> {
+    let task = Task::Segment {
+        object: prompt.task.text().to_owned(),
+        places: vec![SpatialReference::Box(RegionBox::new(bounds))],
+    };
+    Arc::new(Prompt {
+        view: prompt.view,
+        adapter: prompt.adapter.clone(),
+        ..Prompt::new(id, Prompt::ONCE, task)
+    })
 }
 
 impl OpenQuestions {

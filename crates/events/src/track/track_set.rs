@@ -14,11 +14,12 @@ use super::{
     lifecycle::{LookContext, TrackLifecycle},
     line_counts::LineCounts,
     motion::MotionFilter,
+    outline::{OutlinedTrack, TrackOutline},
     rules::PromptRules,
 };
 use spotter_core::{
-    CameraId, EndReason, Event, EventStep, LineId, Location, Mono, Presence, PromptId, TrackId,
-    TrackedObject, UpdateReason, WallTime, ZoneId,
+    CameraId, EndReason, Event, EventStep, LineId, Location, Mono, NormBox, NormPoint,
+    ObjectOutline, Presence, PromptId, TrackId, TrackedObject, UpdateReason, WallTime, ZoneId,
 };
 
 /// A pair must be less surprising than that one object is missed and another is new, at the same look (natural
@@ -71,6 +72,7 @@ struct ActiveTrack {
     motion: MotionFilter,
     lifecycle: TrackLifecycle,
     path: TrackPath,
+    outline: TrackOutline,
     /// The last look saw another part of the picture: the one where something moved. So this object did not.
     waited: bool,
 }
@@ -145,6 +147,7 @@ impl TrackSet {
                 motion: MotionFilter::new(candidate.location, look.at),
                 lifecycle: TrackLifecycle::new(ids.next_track(look.camera), &candidate, look),
                 path: TrackPath::default(),
+                outline: TrackOutline::default(),
                 waited: false,
             };
             events.extend(track.seen(&candidate, look));
@@ -181,6 +184,70 @@ impl TrackSet {
         })
     }
 
+    /// Where an object at `location` stands, by the outline of the track that is most likely there; `None`: that has no outline, or no track
+    /// is.
+    pub fn foot_at(&self, location: Location, now: Mono) -> Option<NormPoint> {
+        let Location::Box(bounds) = location else {
+            return None;
+        };
+        let likely = self.tracks.iter().filter_map(|track| {
+            let surprise = track.motion_at(now, false).surprise(location)?;
+            (surprise < SURPRISE_MAX - SURPRISE_OF_SIZES).then_some((surprise, track))
+        });
+        let (_, track) = likely.min_by(|(one, _), (other, _)| one.total_cmp(other))?;
+        track.outline.foot_in(&bounds, now)
+    }
+
+    /// Of these objects of a look, the tracks that get an outline next, with their boxes: `limit` at most, those first whose turn is
+    /// longest ago. An object that is not confirmed has to wait: false alarms are gone by then, and an outline takes hundreds of tokens.
+    pub fn choose_for_outlines(
+        &mut self,
+        objects: &[TrackedObject],
+        limit: usize,
+        now: Mono,
+    ) -> Vec<(TrackId, NormBox)> {
+        let bounds_of = |track: &ActiveTrack| {
+            let is_it = |object: &&TrackedObject| object.track == track.lifecycle.event.track;
+            match objects.iter().find(is_it)?.location {
+                Location::Box(bounds) => Some(bounds),
+                Location::Point(_) => None,
+            }
+        };
+        let confirmed = self.tracks.iter_mut();
+        let confirmed = confirmed.filter(|track| track.lifecycle.presence() == Presence::On);
+        let seen = confirmed.filter_map(|track| bounds_of(track).map(|bounds| (track, bounds)));
+        let mut seen = Vec::from_iter(seen);
+        seen.sort_by_key(|(track, _)| track.outline.asked_at());
+        let asked = seen.into_iter().take(limit).map(|(track, bounds)| {
+            track.outline.ask(now);
+            (track.lifecycle.event.track.clone(), bounds)
+        });
+        asked.collect()
+    }
+
+    /// This track got an outline, on a frame that was received at `seen_at` and had its object in `bounds`. `None`: it has ended.
+    pub fn outlined(
+        &mut self,
+        id: &TrackId,
+        outline: ObjectOutline,
+        bounds: &NormBox,
+        seen_at: Mono,
+    ) -> Option<OutlinedTrack> {
+        let mut tracks = self.tracks.iter_mut();
+        let track = tracks.find(|track| track.lifecycle.event.track == *id)?;
+        let outline = track.outline.set(outline, bounds, seen_at);
+        Some(OutlinedTrack {
+            track: id.clone(),
+            outline,
+        })
+    }
+
+    /// Outlines are drawn anew.
+    pub fn forget_outlines(&mut self) {
+        let outlines = self.tracks.iter_mut().map(|track| &mut track.outline);
+        outlines.for_each(TrackOutline::forget);
+    }
+
     pub fn lifecycles_mut(&mut self) -> impl Iterator<Item = &mut TrackLifecycle> {
         self.tracks.iter_mut().map(|track| &mut track.lifecycle)
     }
@@ -208,17 +275,21 @@ impl TrackSet {
 impl ActiveTrack {
     fn expected(&self, look: &LookContext) -> ExpectedTrack {
         let waits = self.lifecycle.waits(look);
-        let motion = if self.lifecycle.event.still || self.waited || waits {
-            self.motion.at_rest(look.at)
-        } else {
-            self.motion.expected(look.at)
-        };
+        let motion = self.motion_at(look.at, waits);
         ExpectedTrack { motion, waits }
+    }
+
+    fn motion_at(&self, now: Mono, waits: bool) -> MotionFilter {
+        match self.lifecycle.event.still || self.waited || waits {
+            true => self.motion.at_rest(now),
+            false => self.motion.expected(now),
+        }
     }
 
     fn seen(&mut self, seen: &Candidate, look: &LookContext) -> Option<Event> {
         let point = PathPoint {
             location: seen.location,
+            foot: seen.foot,
             at: look.at,
             wall: look.wall,
             camera_size: look.camera_size,
@@ -250,7 +321,7 @@ impl ActiveTrack {
         counted.map(message).collect()
     }
 
-    fn tracked(&self, candidate: Candidate, look: &LookContext) -> TrackedObject {
+    fn tracked(&mut self, candidate: Candidate, look: &LookContext) -> TrackedObject {
         TrackedObject {
             location: candidate.location,
             score: candidate.score,
@@ -260,7 +331,7 @@ impl ActiveTrack {
             age: self.lifecycle.age(look.at),
             dwell: self.lifecycle.times_in(&candidate.zones, look.rules),
             zones: candidate.zones,
-            outline: None,
+            outline: self.outline.publish(look.is_unchanged, look.at),
         }
     }
 }

@@ -18,8 +18,8 @@ use super::{
 };
 use spotter_config::CameraConfig;
 use spotter_core::{
-    Answer, AnswerBody, CameraId, EndReason, Event, Frame, LineId, Look, Mono, Prompt, PromptId,
-    TrackId, WallTime,
+    Answer, AnswerBody, CameraId, EndReason, Event, Frame, LineId, Mono, Prompt, PromptId, TrackId,
+    WallTime,
 };
 
 /// What is known of every prompt of every camera.
@@ -64,11 +64,11 @@ impl Tracker {
         self.settle(frame, &answer.prompt, Some(&answer.body))
     }
 
-    /// A look ended without answers. Questions in it are asked again later, some of them now.
-    pub fn unanswered(&mut self, look: &Look) -> Vec<PromptChange> {
-        let questions = look.prompts.iter();
+    /// A look at `frame` ended without answers to these prompts. Questions among them are asked again later, some of them now.
+    pub fn unanswered(&mut self, frame: &Frame, prompts: &[Arc<Prompt>]) -> Vec<PromptChange> {
+        let questions = prompts.iter();
         questions
-            .filter_map(|question| self.settle(&look.frame, question, None))
+            .filter_map(|question| self.settle(frame, question, None))
             .collect()
     }
 
@@ -217,10 +217,10 @@ impl Tracker {
         if question.revision != Prompt::ONCE {
             return None;
         }
-        let (at, ids) = (frame.times.received, &mut self.ids);
+        let ids = &mut self.ids;
         let mut prompts = self.prompts.iter_mut();
         prompts.find_map(|((camera, _), prompt)| match *camera == frame.camera {
-            true => prompt.settled(question, answer, at, ids),
+            true => prompt.settled(question, answer, frame, ids),
             false => None,
         })
     }

@@ -78,7 +78,7 @@ impl LookLog {
             }
             LookNews::Piece { .. } | LookNews::Ended(Outcome::Answered(_)) => {}
             LookNews::Ended(Outcome::Late(look) | Outcome::Failed(look, _)) => {
-                self.tracker.unanswered(&look);
+                self.tracker.unanswered(&look.frame, &look.prompts);
                 let had_objects = self.open.remove(&key(&look.frame)).unwrap_or_default();
                 let has_objects = had_objects || would_find(&look);
                 self.record(&look.frame, now, LookEnd::Late, has_objects);

@@ -35,6 +35,7 @@ fn crossings(line: &LineConfig, path: &[(f64, f64)]) -> Vec<Crossing> {
     let mut all = Vec::new();
     for (look, &(x, y)) in path.iter().enumerate() {
         let seen = PathPoint {
+            foot: None,
             location: walker(x, y),
             at: Mono::from_nanos(500_000_000 * look as u64),
             wall: WallTime::from_unix_millis(500 * look as i64),

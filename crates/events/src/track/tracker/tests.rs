@@ -4,9 +4,9 @@ use super::*;
 use crate::track::filter::tests::found;
 use spotter_config::{ZoneConfig, ZonePoint, testing::prompt};
 use spotter_core::{
-    AnswerBody, EventStep, FoundObject, Location, NormBox, NormPoint, Presence, PromptState,
-    ScoreSource, Task, TrackId, UpdateReason, ZoneDwell, ZoneId, duration_from_secs,
-    testing::{answer_to, frame_at, look_at, share},
+    AnswerBody, EventStep, FoundObject, Location, NormBox, NormPoint, ObjectOutline, Presence,
+    PromptState, ScoreSource, Task, TrackId, UpdateReason, ZoneDwell, ZoneId, duration_from_secs,
+    testing::{answer_to, frame_at, share},
 };
 
 mod describe;
@@ -55,7 +55,7 @@ fn says(question: &Arc<Prompt>, text: &str) -> Answer {
 /// A look at that second with these prompts, which is late.
 fn late(tracker: &mut Tracker, second: f64, prompts: &[Arc<Prompt>]) -> Vec<PromptChange> {
     let frame = frame_at(&gate(), seconds(second));
-    tracker.unanswered(&look_at(frame, prompts))
+    tracker.unanswered(&frame, prompts)
 }
 
 /// What the answer `text` to a question asked once leads to; `None` when the question is settled.

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::*;
 use spotter_config::{Environment, of_text};
-use spotter_core::{LineId, PromptRegion, testing::check_stories};
+use spotter_core::{LineId, Outline, PromptRegion, testing::check_stories};
 
 /// Camera gate of a file with these lines, with one prompt.
 fn camera_of(lines: &str) -> CameraConfig {
@@ -24,8 +24,11 @@ fn object(text: &str) -> FoundObject<NormBox> {
     found(x - half, 0.4, x + half, 0.8, number(score))
 }
 
-/// What one look sees: objects or `-`, behind the part of the picture `[LEFT,RIGHT]` if it is not all of it.
+/// What one look sees: objects or `-`, behind the part of the picture `[LEFT,RIGHT]` if it is not all of it; `=`: the picture is the last
+/// one.
 fn seen(text: &str) -> Answer {
+    let unchanged = text.strip_prefix('=');
+    let text = unchanged.unwrap_or(text);
     let words = text
         .split(' ')
         .filter(|word| *word != "-" && !word.starts_with('['));
@@ -36,7 +39,52 @@ fn seen(text: &str) -> Answer {
         answer.region = Some(NormBox::from_corners(left, 0.0, right, 1.0));
         Arc::make_mut(&mut answer.prompt).view.region = PromptRegion::Motion;
     }
+    answer.unchanged = unchanged.is_some();
     answer
+}
+
+/// An outline with the corners `X,Y` in shares of the box that was asked about.
+fn drawn(question: &Prompt, corners: &str) -> Outline {
+    let bounds = asked_box(question);
+    let number = |text: &str| text.parse::<f64>().unwrap();
+    let corner = |(x, y): (&str, &str)| NormPoint::new(number(x), number(y));
+    let corners = corners.split(' ').filter_map(|text| text.split_once(','));
+    let ring = corners.map(|at| bounds.point_in_picture(corner(at)));
+    let ring = Vec::from_iter(ring);
+    Outline {
+        bounds: Some(bounds),
+        path: "M 0 0 Z".into(),
+        polygons: Vec::from_iter((ring.len() > 2).then_some(ring)),
+        parse_error: None,
+        score: 0.5,
+    }
+}
+
+fn asked_box(question: &Prompt) -> NormBox {
+    let Task::Segment { places, .. } = &question.task else {
+        panic!("{question:?}")
+    };
+    let [place] = &places[..] else {
+        panic!("{question:?}")
+    };
+    let Location::Box(bounds) = place.location() else {
+        panic!("{question:?}")
+    };
+    bounds
+}
+
+fn outline_text(track: &TrackId, outline: &ObjectOutline) -> String {
+    let (_, track) = track.as_str().rsplit_once('-').unwrap();
+    let (frame, area) = (outline.frame, outline.area);
+    format!("track {track} outline of {frame} with {area:.3}")
+}
+
+/// A frame of that second, which is its number too.
+fn frame(second: f64) -> Frame {
+    Frame {
+        number: second as u64,
+        ..frame_at(&gate(), seconds(second))
+    }
 }
 
 fn state_text(state: &PromptState) -> String {
@@ -98,6 +146,9 @@ struct Story {
     tracker: Option<Tracker>,
     configuration: String,
     questions: Vec<Arc<Prompt>>,
+    /// The frame of each question about an outline.
+    asked_at: Vec<f64>,
+    outlines_max: u8,
     told: String,
 }
 
@@ -121,9 +172,42 @@ impl Story {
                 let (number, text) = (self.questions.len(), question.task.text());
                 format!("asks {number}: {text} {}", choices.join("/"))
             });
+            let outlines = change.outlines.iter();
+            let outlines = outlines.map(|new| outline_text(&new.track, &new.outline));
             let parts = Some(states).filter(|states| !states.is_empty()).into_iter();
-            let all = Vec::from_iter(parts.chain(events).chain(asked)).join("; ");
+            let all = Vec::from_iter(parts.chain(events).chain(asked).chain(outlines)).join("; ");
             _ = writeln!(self.told, "> {second}: {all}");
+        }
+    }
+
+    /// What the message of a look says of outlines, and which are asked for.
+    fn tell_outlines(&mut self, second: f64, answer: &TrackedAnswer) {
+        let objects = answer.body.objects().iter();
+        let published = objects.filter_map(|object| {
+            let outline = object.outline.as_deref()?;
+            Some(outline_text(&object.track, outline))
+        });
+        let mut all = Vec::from_iter(published);
+        for question in &answer.follow_ups {
+            self.questions.push(Arc::clone(question));
+            self.asked_at.resize(self.questions.len(), second);
+            let (number, x) = (self.questions.len(), asked_box(question).centre().x);
+            all.push(format!("asks {number}: outline at {x:.2}"));
+        }
+        if !all.is_empty() {
+            _ = writeln!(self.told, "> {second}: {}", all.join("; "));
+        }
+    }
+
+    fn look(&mut self, second: f64, text: &str) {
+        let mut answer = seen(text);
+        Arc::make_mut(&mut answer.prompt).outlines_max = self.outlines_max;
+        match self.tracker().update(&frame(second), &answer) {
+            Some(answer) => {
+                self.tell_outlines(second, &answer);
+                self.tell(second, vec![answer.change]);
+            }
+            None => _ = writeln!(self.told, "> {second}: ignored"),
         }
     }
 
@@ -145,11 +229,7 @@ impl Story {
                 for look_text in rest.split(" | ") {
                     let (text, times) = look_text.split_once('*').unwrap_or((look_text, "1"));
                     for _ in 0..times.parse::<u32>().unwrap() {
-                        let frame = frame_at(&gate(), seconds(second));
-                        match self.tracker().update(&frame, &seen(text)) {
-                            Some(answer) => self.tell(second, vec![answer.change]),
-                            None => _ = writeln!(self.told, "> {second}: ignored"),
-                        }
+                        self.look(second, text);
                         second += 1.0;
                     }
                 }
@@ -159,6 +239,22 @@ impl Story {
                 let (number, text) = rest.split_once(' ').unwrap();
                 let question = question(self, number);
                 let settled = hear(self.tracker(), second, &question, text);
+                if settled.is_none() {
+                    _ = writeln!(self.told, "> {second}: settled before");
+                }
+                settled.into_iter().collect()
+            }
+            "segments" => {
+                self.outlines_max = rest.parse().unwrap();
+                return;
+            }
+            "draws" => {
+                let (number, corners) = rest.split_once(' ').unwrap();
+                let question = question(self, number);
+                let asked_at = self.asked_at[number.parse::<usize>().unwrap() - 1];
+                let body = AnswerBody::Outline(drawn(&question, corners));
+                let answer = answer_to(&question, body);
+                let settled = self.tracker().settled(&frame(asked_at), &answer);
                 if settled.is_none() {
                     _ = writeln!(self.told, "> {second}: settled before");
                 }
