@@ -17,10 +17,13 @@ use super::{
     job::{Job, JobId},
     kv::{KvPool, PrefixRoot},
     plan::{ImageNeed, LookCandidate, PrefillNeed},
-    request::{LookId, LookRequest},
+    request::{Ask, LookId, LookRequest},
     still::{ImageNumber, KeptPictures, Verdict},
 };
 use spotter_core::{CameraId, Mono};
+
+/// How long a look keeps its image for prompts that follow an answer. Callers ask them at once, so this is only for one that hangs.
+const FOLLOW_UP_WAIT: Duration = Duration::from_secs(2);
 
 pub(super) struct AdmittedLook {
     /// Its prompts that are not answered are in `waiting` or in [`ActiveJobs`].
@@ -44,10 +47,20 @@ pub(super) struct AdmittedLook {
     pub steps: u32,
     /// The last of them.
     pub last_step: u64,
+    /// Prompts that were asked so far: the next one has this index.
+    asked: usize,
+    follow_ups: Vec<OpenFollowUp>,
     /// Prompts without an answer.
     pub unanswered: PromptCounts,
     /// Only free texts are unanswered, and its image was encoded: no other look waits for this one.
     pub only_text_left: bool,
+}
+
+/// An answer that may be followed by further prompts.
+struct OpenFollowUp {
+    /// Index of the answered prompt.
+    prompt: usize,
+    until: Mono,
 }
 
 /// Prompts of a look, by what other looks wait for.
@@ -65,6 +78,14 @@ impl PromptCounts {
         Self {
             short: jobs.len() - texts,
             texts,
+        }
+    }
+
+    /// A prompt is asked.
+    fn add(&mut self, is_text: bool) {
+        match is_text {
+            true => self.texts += 1,
+            false => self.short += 1,
         }
     }
 
@@ -88,6 +109,8 @@ impl AdmittedLook {
             request,
             prefix: None,
             unanswered: PromptCounts::of(&waiting),
+            asked: waiting.len(),
+            follow_ups: Vec::new(),
             only_text_left: false,
             image: None,
             verdict: None,
@@ -116,6 +139,45 @@ impl AdmittedLook {
             || self.image_times.is_some()
             || self.same_as().is_some();
         self.unanswered.short == 0 && is_encoded
+    }
+
+    /// True when all prompts are answered, and others can follow.
+    fn only_waits(&self) -> bool {
+        self.unanswered == PromptCounts::default() && !self.follow_ups.is_empty()
+    }
+
+    /// True when all prompts are answered, and no other can follow.
+    pub fn is_over(&self) -> bool {
+        self.unanswered == PromptCounts::default() && self.follow_ups.is_empty()
+    }
+
+    /// A prompt was answered now, which other prompts may follow.
+    pub fn open_follow_up(&mut self, prompt: usize, now: Mono) {
+        let until = now.after(FOLLOW_UP_WAIT);
+        self.follow_ups.push(OpenFollowUp { prompt, until });
+    }
+
+    /// Asks what follows an answer, which may be nothing. False when nothing can follow it any more.
+    fn follow_up(&mut self, id: LookId, prompt: usize, asks: Vec<Ask>) -> bool {
+        let mut open = self.follow_ups.iter();
+        let Some(index) = open.position(|open| open.prompt == prompt) else {
+            return false;
+        };
+        self.follow_ups.remove(index);
+        for ask in asks {
+            let job = Job::new((id, self.asked), ask, self.request.adapter.clone());
+            self.asked += 1;
+            self.unanswered.add(job.is_text);
+            self.wait(job);
+        }
+        true
+    }
+
+    /// Puts a job among those that wait.
+    fn wait(&mut self, job: Job) {
+        let order = job.order();
+        let place = (self.waiting).partition_point(|other| other.order() < order);
+        self.waiting.insert(place, job);
     }
 
     /// Waiting prompts that may get a row when there is one: texts do not delay the short answers of their own look.
@@ -220,18 +282,49 @@ impl Admission {
         let id = LookId(self.arrivals);
         self.arrivals += 1;
         let look = AdmittedLook::new(id, request);
+        let too_long = self.too_long(&look);
+        self.looks.insert(id, look);
+        (id, too_long)
+    }
+
+    /// Asks what follows an answer of the look, as [`Self::admit`]; `None` when nothing can follow it any more.
+    pub fn follow_up(
+        &mut self,
+        id: LookId,
+        prompt: usize,
+        asks: Vec<Ask>,
+    ) -> Option<Option<TooLong>> {
+        let look = self.looks.get_mut(&id)?;
+        let is_asked = look.follow_up(id, prompt, asks);
+        is_asked.then(|| self.too_long(&self.looks[&id]))
+    }
+
+    /// Ends the waits for what follows answers, but those that end after `now`. Returns the looks of which nothing is left.
+    pub fn end_follow_ups(&mut self, now: Mono) -> Vec<LookId> {
+        let over = self.looks.iter_mut().filter_map(|(id, look)| {
+            look.follow_ups.retain(|open| now <= open.until);
+            look.is_over().then_some(*id)
+        });
+        over.collect()
+    }
+
+    /// A waiting prompt of the look that is too long.
+    fn too_long(&self, look: &AdmittedLook) -> Option<TooLong> {
         let prefix = look.prefix_positions(&self.limits);
         let mut prompts = look.waiting.iter().map(|job| TooLong {
             job: job.id,
             end: prefix + job.prompt().len(),
         });
-        let too_long = prompts.find(|prompt| prompt.end > self.limits.context);
-        self.looks.insert(id, look);
-        (id, too_long)
+        prompts.find(|prompt| prompt.end > self.limits.context)
     }
 
     pub fn is_empty(&self) -> bool {
         self.looks.is_empty()
+    }
+
+    /// True when all looks that there are wait for what follows their answers.
+    pub fn only_waits(&self) -> bool {
+        self.looks.values().all(AdmittedLook::only_waits)
     }
 
     pub fn contains(&self, id: LookId) -> bool {
@@ -283,9 +376,7 @@ impl Admission {
     /// An evicted job waits again, in its place among the look's prompts. It is dropped when the look has ended.
     pub fn requeue(&mut self, job: Job) {
         if let Some(look) = self.looks.get_mut(&job.id.0) {
-            let order = job.order();
-            let place = look.waiting.partition_point(|other| other.order() < order);
-            look.waiting.insert(place, job.restarted());
+            look.wait(job.restarted());
         }
     }
 

@@ -58,6 +58,8 @@ pub struct Ask {
     pub draft: Option<DraftKey>,
     /// An event for every part of its answer as soon as it is decided.
     pub in_pieces: bool,
+    /// Its answer may be followed by further prompts of the look, for which the look keeps its image for a while.
+    pub has_follow_up: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -22,7 +22,7 @@ use super::{
     batch::{BatchPlanner, StepRecord},
     failure,
     pipeline::Pipeline,
-    request::{LookEvent, LookId, LookRequest, Options, Work},
+    request::{Ask, LookEvent, LookId, LookRequest, Options, Work},
     settlement,
     working_set::WorkingSet,
 };
@@ -53,6 +53,17 @@ impl Scheduler {
         self.inside.admit(request)
     }
 
+    /// Asks the prompts that follow an answer of the look, given by its prompt's index there; they may be none. Their indices follow those
+    /// that it has. False when nothing can follow any more: it was asked before, the look waited too long, or it has ended.
+    pub fn follow_up(&mut self, look: LookId, prompt: usize, asks: Vec<Ask>) -> bool {
+        self.inside.follow_up(look, prompt, asks)
+    }
+
+    /// No look waits any more for what follows its answers.
+    pub fn end_follow_ups(&mut self) {
+        self.inside.end_follow_ups(Mono::from_nanos(u64::MAX));
+    }
+
     /// Ends a look without an event. False when it has ended already.
     pub fn cancel(&mut self, look: LookId) -> bool {
         let is_inside = self.inside.admission.contains(look);
@@ -73,9 +84,15 @@ impl Scheduler {
             .any_in_a_hurry(&self.inside.active, now)
     }
 
-    /// True when no look is inside and no step in flight.
+    /// True when a turn has nothing to do now: no step is in flight, and no look has a prompt to answer. Looks may wait for what follows their
+    /// answers.
     pub fn is_idle(&self) -> bool {
-        self.inside.admission.is_empty() && self.pipeline.in_flight() == 0
+        self.inside.admission.only_waits() && self.pipeline.in_flight() == 0 && !self.has_events()
+    }
+
+    /// True when no look is inside.
+    pub fn is_empty(&self) -> bool {
+        self.inside.admission.is_empty()
     }
 
     pub fn pipeline(&self) -> &Pipeline<StepRecord> {

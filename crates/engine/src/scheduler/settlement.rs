@@ -56,7 +56,7 @@ pub(super) fn settle(
                 mark(inside, i, record.launched, now);
                 report_pieces(inside, i);
                 if inside.active.at(i).sequence.has_ended() {
-                    finish(inside, i);
+                    finish(inside, i, now);
                 }
                 inside.report_end(row.job.0);
             }
@@ -158,13 +158,13 @@ fn mark(inside: &mut WorkingSet, i: usize, launched: Mono, now: Mono) {
 }
 
 /// Job `i` has its answer, which is reported; the row leaves when no step carries it any more.
-fn finish(inside: &mut WorkingSet, i: usize) {
+fn finish(inside: &mut WorkingSet, i: usize, now: Mono) {
     let job = inside.active.at_mut(i);
     job.state = JobState::Finalized;
     let (id, prompt) = job.id;
     let (key, decisions) = (job.draft_key.take(), job.sequence.decisions().to_vec());
     let first_inputs = job.first_inputs();
-    let is_text = job.is_text;
+    let (is_text, has_follow_up) = (job.is_text, job.has_follow_up);
     let mut result = PromptResult {
         found: job.sequence.found().clone(),
         tokens: job.token_counts(),
@@ -177,6 +177,9 @@ fn finish(inside: &mut WorkingSet, i: usize) {
     result.marks.device = look.device_time - look.reported_time;
     look.reported_time = look.device_time;
     look.unanswered.remove(is_text);
+    if has_follow_up {
+        look.open_follow_up(prompt, now);
+    }
     let measured = look.request.measured.as_ref();
     if let (Some(key), Some(measured), Some(image)) = (&key, measured, look.image) {
         let answer = KnownAnswer {

@@ -16,7 +16,7 @@ use std::{sync::Arc, time::Duration};
 use super::{
     backend::{Backend, BackendError, BackendLimits, GraphUse},
     pace::Pace,
-    request::{LookEvent, LookId, LookRequest, Options, Work},
+    request::{Ask, LookEvent, LookId, LookRequest, Options, Work},
     schedule::Scheduler,
     timeline::{Host, TimeSpan, Timeline},
 };
@@ -63,7 +63,7 @@ impl Worker {
     /// Works in another way from now on, with nothing remembered and all counts at zero: for measurements of one device in
     /// several ways. Nothing may be inside.
     pub fn restart(&mut self, options: Options) {
-        debug_assert!(self.is_idle(), "a look inside would be lost");
+        debug_assert!(self.is_empty(), "a look inside would be lost");
         self.scheduler = Scheduler::new(self.backend.limits(), self.scheduler.vocab(), options);
         self.pace = Pace::default();
         self.timeline = None;
@@ -94,6 +94,16 @@ impl Worker {
         self.scheduler.admit(request)
     }
 
+    /// As [`Scheduler::follow_up`].
+    pub fn follow_up(&mut self, look: LookId, prompt: usize, asks: Vec<Ask>) -> bool {
+        self.scheduler.follow_up(look, prompt, asks)
+    }
+
+    /// As [`Scheduler::end_follow_ups`].
+    pub fn end_follow_ups(&mut self) {
+        self.scheduler.end_follow_ups();
+    }
+
     /// Cancels the look; no event will follow. False when it has ended already.
     pub fn cancel(&mut self, look: LookId) -> bool {
         self.scheduler.cancel(look)
@@ -109,9 +119,14 @@ impl Worker {
         self.scheduler.is_in_a_hurry(self.clock.now())
     }
 
-    /// True when a turn would do nothing.
+    /// As [`Scheduler::is_idle`].
     pub fn is_idle(&self) -> bool {
         self.scheduler.is_idle()
+    }
+
+    /// True when no look is inside.
+    pub fn is_empty(&self) -> bool {
+        self.scheduler.is_empty()
     }
 
     /// One turn of the loop; waits for at most one step of the device.

@@ -7,7 +7,7 @@ use super::{
     job::{JobId, JobState},
     kv::{KvPool, OutOfPages},
     request::{
-        LookEvent, LookFault, LookId, LookRequest, Options, PromptResult, UnfitPrompt, Work,
+        Ask, LookEvent, LookFault, LookId, LookRequest, Options, PromptResult, UnfitPrompt, Work,
     },
     still::{ImageNumber, KeptPictures},
 };
@@ -57,8 +57,27 @@ impl WorkingSet {
         id
     }
 
+    /// Asks what follows an answer of the look, which may be nothing. False when nothing can follow it any more.
+    pub fn follow_up(&mut self, look: LookId, prompt: usize, asks: Vec<Ask>) -> bool {
+        let Some(too_long) = self.admission.follow_up(look, prompt, asks) else {
+            return false;
+        };
+        if let Some(too_long) = too_long {
+            self.fail_for_context(too_long.job, too_long.end);
+        }
+        true
+    }
+
+    /// Looks wait no more for what follows their answers, but for as long as they may after `now`.
+    pub fn end_follow_ups(&mut self, now: Mono) {
+        for look in self.admission.end_follow_ups(now) {
+            self.report_end(look);
+        }
+    }
+
     /// Ends the looks whose deadline has passed.
     pub fn drop_late(&mut self, now: Mono) {
+        self.end_follow_ups(now);
         for look in self.admission.late(now) {
             let spent = self.admission.get(look).map(|look| look.device_time);
             self.work.wasted += spent.unwrap_or_default();
@@ -145,7 +164,7 @@ impl WorkingSet {
         let Some(look) = look.filter(|look| look.is_short_answered()) else {
             return;
         };
-        let texts = look.unanswered.texts;
+        let is_over = look.is_over();
         if !look.only_text_left {
             look.only_text_left = true;
             // A look without a step, or at a picture from no camera, says nothing about the steps of others.
@@ -153,7 +172,7 @@ impl WorkingSet {
                 .extend((look.steps > 0 && look.request.camera.is_some()).then_some(look.steps));
             self.events.push(LookEvent::ShortAnswered { look: id });
         }
-        if texts == 0 {
+        if is_over {
             self.close(id);
             self.events.push(LookEvent::Answered { look: id });
         }

@@ -11,6 +11,7 @@ use std::{
 use super::{
     adapters::{BrokenAdapter, EngineAdapters},
     error::{EngineError, prompt_error},
+    inbox::{AskedFollowUp, FollowUpSender},
     open_look::OpenLook,
     open_views::{OpenViews, ViewEnd, ViewsNews},
     outlines::{self, WrittenOutline},
@@ -29,9 +30,9 @@ use crate::{
 };
 use spotter_config::AdapterConfig;
 use spotter_core::{
-    Answer, AnswerBody, AnswerPiece, Clock, FoundObject, Frame, Look, LookFailure, LookNews,
-    NormBox, NormPoint, Outcome, Prompt, Reasoning, ScoreMap, ScoreMaps, ScoreSource, ScoredKind,
-    Task, WholeLook,
+    Answer, AnswerBody, AnswerPiece, Clock, FollowUp, FoundObject, Frame, Look, LookFailure,
+    LookNews, NormBox, NormPoint, Outcome, Prompt, Reasoning, ScoreMap, ScoreMaps, ScoreSource,
+    ScoredKind, Task, WholeLook,
 };
 
 /// A model on a device, answering looks.
@@ -43,6 +44,8 @@ pub struct Engine {
     look_of_view: HashMap<LookId, LookId>,
     looks: u64,
     score_maps: ScoreMaps,
+    /// `None`: no prompt can follow an answer.
+    follow_ups: Option<FollowUpSender>,
 }
 
 /// A look that has not ended.
@@ -94,6 +97,7 @@ impl Engine {
             look_of_view: HashMap::new(),
             looks: 0,
             score_maps: ScoreMaps::default(),
+            follow_ups: None,
         }
     }
 
@@ -103,6 +107,11 @@ impl Engine {
         let maker = Arc::make_mut(&mut self.maker);
         maker.adapters = Arc::new(EngineAdapters::new(configured));
         maker.adapters.load(&maker.model.config)
+    }
+
+    /// Answers may be followed by further prompts from now on.
+    pub(super) fn offer_follow_ups(&mut self, sender: FollowUpSender) {
+        self.follow_ups = Some(sender);
     }
 
     /// Maps the scores of answers from now on. Returns the maps until now; without any, scores are the model's own probabilities.
@@ -164,7 +173,11 @@ impl Engine {
     pub(super) fn admit(&mut self, look: Look, requests: ViewRequests) -> LookId {
         let look_id = LookId(self.looks);
         self.looks += 1;
-        let ViewRequests { fit, unfit } = requests;
+        let ViewRequests { mut fit, unfit } = requests;
+        if self.follow_ups.is_none() {
+            let asks = fit.iter_mut().flat_map(|(_, request)| &mut request.asks);
+            asks.for_each(|ask| ask.has_follow_up = false);
+        }
         let admitted = fit
             .into_iter()
             .map(|(seen, request)| (self.worker.admit(request), seen));
@@ -178,6 +191,41 @@ impl Engine {
         };
         self.inside.insert(look_id, inside);
         look_id
+    }
+
+    /// Asks the prompts that follow an answer; their answers come from later turns. A look that has ended, or has waited for them for too
+    /// long, answers none.
+    pub(super) fn follow_up(&mut self, asked: AskedFollowUp) {
+        let Some(AdmittedViews { look, views, .. }) = self.inside.get_mut(&asked.look) else {
+            return;
+        };
+        let Some((view, prompt)) = views.view_of(asked.prompt) else {
+            return;
+        };
+        let size = look.frame().picture.size();
+        let region = views.seen(view).and_then(|seen| seen.region(size));
+        let (mut asks, mut fit, mut unfit) = (Vec::new(), Vec::new(), None);
+        for (offset, prompt) in asked.prompts.iter().enumerate() {
+            match self.maker.follow_up(prompt, region) {
+                Ok(ask) => {
+                    asks.push(ask);
+                    fit.push(offset);
+                }
+                Err(error) => unfit = Some(error),
+            }
+        }
+        if self.worker.follow_up(view, prompt, asks) {
+            let first = look.follow_up(asked.prompts);
+            views.follow_up(view, fit.into_iter().map(|offset| first + offset));
+            if let Some(error) = unfit {
+                views.unfit(error.into());
+            }
+        }
+    }
+
+    /// Looks wait no more for prompts that follow their answers.
+    pub(super) fn end_follow_ups(&mut self) {
+        self.worker.end_follow_ups();
     }
 
     /// Cancels the look with all its views; no news of it will come.
@@ -199,7 +247,7 @@ impl Engine {
         Ok(news)
     }
 
-    /// True when no look is inside.
+    /// True when a turn has nothing to do now. Looks may wait for prompts that follow their answers.
     pub fn is_idle(&self) -> bool {
         self.worker.is_idle()
     }
@@ -214,12 +262,13 @@ impl Engine {
                 model_size,
             } => match self.answered(view, prompt, result)? {
                 Ok((id, frame, answer)) => {
+                    let follow_up = self.follow_up_to(id, &answer);
                     let news = LookNews::Answer {
                         frame,
                         model_size,
                         since_last: spotter_core::SkippedSinceLast::default(),
                         answer,
-                        follow_up: None,
+                        follow_up,
                     };
                     (id, news)
                 }
@@ -368,6 +417,17 @@ impl Engine {
         let look = &mut self.inside.get_mut(&id)?.look;
         look.answer(index)?;
         Some(Ok((id, look.frame().clone(), answer)))
+    }
+
+    /// What may follow an answer of the look; nothing when its picture was not encoded.
+    fn follow_up_to(&self, id: LookId, answer: &Answer) -> Option<FollowUp> {
+        let follow_ups = self.follow_ups.as_ref()?;
+        if answer.unchanged || answer.prompt.outlines_max == 0 {
+            return None;
+        }
+        let mut prompts = self.inside.get(&id)?.look.prompts().iter();
+        let index = prompts.position(|prompt| Arc::ptr_eq(prompt, &answer.prompt))?;
+        Some(follow_ups.follow_up(id, index, &answer.prompt))
     }
 
     /// Why a view failed, with the prompt's index in the look.

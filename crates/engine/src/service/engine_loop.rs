@@ -10,7 +10,7 @@ use tokio::sync::{mpsc as news, oneshot};
 
 use super::{
     engine::Engine,
-    inbox::{EngineEndSender, EngineInbox, EngineStopped, LookSubmission},
+    inbox::{EngineEndSender, EngineInbox, EngineMessage, EngineStopped, LookSubmission},
     look_limit::LookLimit,
     places::Place,
 };
@@ -56,7 +56,8 @@ fn stopped(error: impl std::fmt::Display) -> EngineStopped {
 }
 
 impl EngineLoop {
-    pub(super) fn new(engine: Engine, inbox: EngineInbox, limit: LookLimit) -> Self {
+    pub(super) fn new(mut engine: Engine, inbox: EngineInbox, limit: LookLimit) -> Self {
+        engine.offer_follow_ups(inbox.follow_ups.clone());
         Self {
             engine,
             inbox,
@@ -81,7 +82,7 @@ impl EngineLoop {
         drop(self.engine);
     }
 
-    /// Turns while a look is inside, and sleeps until the next one comes.
+    /// Turns while there is something to do, and sleeps until a message comes.
     fn serve(&mut self) -> Result<(), EngineStopped> {
         loop {
             if self.engine.is_idle() {
@@ -92,10 +93,14 @@ impl EngineLoop {
                 } else {
                     Duration::ZERO
                 };
-                match self.inbox.looks.recv_timeout(wait) {
-                    Ok(submission) => self.submit(submission),
+                match self.inbox.messages.recv_timeout(wait) {
+                    Ok(message) => self.take(message),
                     Err(mpsc::RecvTimeoutError::Timeout) => {}
-                    Err(mpsc::RecvTimeoutError::Disconnected) => return Ok(()),
+                    Err(mpsc::RecvTimeoutError::Disconnected) if self.waiting.is_empty() => {
+                        return Ok(());
+                    }
+                    // No message can come that they wait for.
+                    Err(mpsc::RecvTimeoutError::Disconnected) => self.engine.end_follow_ups(),
                 }
             }
             self.turn()?;
@@ -123,10 +128,17 @@ impl EngineLoop {
         Ok(())
     }
 
-    /// Takes all looks that wait.
+    /// Takes all looks and follow-ups that wait.
     pub fn take_waiting(&mut self) {
-        while let Ok(submission) = self.inbox.looks.try_recv() {
-            self.submit(submission);
+        while let Ok(message) = self.inbox.messages.try_recv() {
+            self.take(message);
+        }
+    }
+
+    fn take(&mut self, message: EngineMessage) {
+        match message {
+            EngineMessage::Look(submission) => self.submit(*submission),
+            EngineMessage::FollowUp(asked) => self.engine.follow_up(asked),
         }
     }
 
@@ -189,7 +201,7 @@ impl EngineLoop {
         self.inbox.places.set(open);
     }
 
-    /// True when no look is inside; some may wait in the inbox.
+    /// True when a turn has nothing to do but to take what waits in the inbox.
     pub fn is_idle(&self) -> bool {
         self.engine.is_idle()
     }

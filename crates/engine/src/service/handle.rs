@@ -4,7 +4,7 @@
 //! its own ([`super::outside`]).
 //!
 //! A caller first acquires a [`Permit`]; only then does it choose the newest frame. So no backlog can
-//! form: there are as many looks inside as there are places, and the channel is as long as places can become many.
+//! form: there are as many looks inside as there are places, and the channel has at most these and a message for each of their answers.
 
 use std::{
     convert::Infallible,
@@ -22,7 +22,7 @@ pub use super::inbox::EngineStopped;
 use super::{
     engine::Engine,
     engine_loop::EngineLoop,
-    inbox::{EngineEndSender, EngineInbox, LookSubmission},
+    inbox::{EngineEndSender, EngineInbox, EngineMessage, FollowUpSender, LookSubmission},
     look_limit::{LookLimit, LookRule},
     places::{Place, Places},
     requests::RequestMaker,
@@ -38,7 +38,7 @@ pub struct EngineHandle {
     places: Places,
     /// `None`: the engine is in another process, where requests are made too.
     maker: Option<Arc<RequestMaker>>,
-    requests: mpsc::SyncSender<LookSubmission>,
+    messages: Arc<mpsc::Sender<EngineMessage>>,
     beats: Arc<AtomicU64>,
     is_given_up: watch::Sender<bool>,
 }
@@ -54,7 +54,7 @@ pub struct EngineEnd {
 pub struct Permit {
     place: Place,
     maker: Option<Arc<RequestMaker>>,
-    requests: mpsc::SyncSender<LookSubmission>,
+    messages: Arc<mpsc::Sender<EngineMessage>>,
     is_given_up: watch::Receiver<bool>,
 }
 
@@ -122,18 +122,20 @@ pub fn start_here(engine: Engine, rule: LookRule) -> (EngineHandle, EngineEnd, E
 impl EngineHandle {
     /// A handle to who takes looks from the inbox. With a `maker`, looks come with their requests.
     pub(super) fn new(rule: LookRule, maker: Option<Arc<RequestMaker>>) -> (Self, EngineInbox) {
-        let (requests, looks) = mpsc::sync_channel(rule.most());
+        let (messages, received) = mpsc::channel();
+        let messages = Arc::new(messages);
         let beats = Arc::new(AtomicU64::new(0));
         let places = Places::new(rule.first());
         let inbox = EngineInbox {
-            looks,
+            messages: received,
+            follow_ups: FollowUpSender::new(&messages),
             beats: Arc::clone(&beats),
             places: places.clone(),
         };
         let handle = Self {
             places,
             maker,
-            requests,
+            messages,
             beats,
             is_given_up: watch::Sender::new(false),
         };
@@ -150,7 +152,7 @@ impl EngineHandle {
         Permit {
             place: self.places.take().await,
             maker: self.maker.clone(),
-            requests: self.requests.clone(),
+            messages: Arc::clone(&self.messages),
             is_given_up: self.is_given_up.subscribe(),
         }
     }
@@ -198,11 +200,14 @@ impl Permit {
         let Self {
             place,
             maker,
-            requests,
+            messages,
             is_given_up,
         } = self;
         // Memory is taken for news that wait.
-        let of_prompt = |prompt: &Arc<Prompt>| 1 + usize::from(prompt.in_pieces) * AnswerPiece::MAX;
+        let of_prompt = |prompt: &Arc<Prompt>| {
+            let pieces = usize::from(prompt.in_pieces) * AnswerPiece::MAX;
+            1 + pieces + usize::from(prompt.outlines_max)
+        };
         let of_prompts = look.prompts.iter().map(of_prompt).sum::<usize>();
         let (sender, news) = news::channel(of_prompts + OTHER_NEWS);
         // The token stays in this process.
@@ -215,7 +220,7 @@ impl Permit {
             place,
         };
         // If the engine has stopped, the look fails, because its sender is gone.
-        drop(requests.try_send(submission));
+        drop(messages.send(EngineMessage::Look(Box::new(submission))));
         SubmittedLook {
             news,
             unanswered: Some(unanswered),
@@ -267,8 +272,11 @@ impl SubmittedLook {
                     answer, since_last, ..
                 } => {
                     let is_other = |prompt: &Arc<_>| !Arc::ptr_eq(prompt, &answer.prompt);
-                    look.prompts.retain(is_other);
-                    *since_last = look.token.answered(&answer.prompt);
+                    // Prompts that follow an answer are none of the look's own.
+                    if !look.prompts.iter().all(is_other) {
+                        look.prompts.retain(is_other);
+                        *since_last = look.token.answered(&answer.prompt);
+                    }
                 }
                 LookNews::Ended(outcome) => {
                     look.token.end(outcome.frame_end());

@@ -2,7 +2,7 @@
 
 use std::{
     convert::Infallible,
-    sync::{Arc, atomic::AtomicU64, mpsc},
+    sync::{Arc, Weak, atomic::AtomicU64, mpsc},
 };
 
 use tokio::sync::{mpsc as news, oneshot};
@@ -12,7 +12,50 @@ use super::{
     places::{Place, Places},
     requests::ViewRequests,
 };
-use spotter_core::{Look, LookNews};
+use crate::scheduler::request::LookId;
+use spotter_core::{FollowUp, Look, LookNews, Prompt};
+
+/// What the holders of an engine send to who takes their looks.
+pub(super) enum EngineMessage {
+    Look(Box<LookSubmission>),
+    FollowUp(AskedFollowUp),
+}
+
+/// The prompts that follow an answer, or none.
+pub(super) struct AskedFollowUp {
+    pub look: LookId,
+    /// Index of the answered prompt in the look.
+    pub prompt: usize,
+    pub prompts: Vec<Arc<Prompt>>,
+}
+
+/// Makes follow-ups whose prompts go to who takes looks. It does not keep an engine from ending.
+#[derive(Clone)]
+pub(super) struct FollowUpSender(Weak<mpsc::Sender<EngineMessage>>);
+
+impl FollowUpSender {
+    pub fn new(messages: &Arc<mpsc::Sender<EngineMessage>>) -> Self {
+        Self(Arc::downgrade(messages))
+    }
+
+    /// To an answer of the look, given by its prompt's index there. Of the prompts it asks the first, as many as the answered one may have
+    /// outlines.
+    pub fn follow_up(&self, look: LookId, prompt: usize, answered: &Prompt) -> FollowUp {
+        let (sender, outlines_max) = (self.0.clone(), usize::from(answered.outlines_max));
+        FollowUp::new(move |mut prompts| {
+            prompts.truncate(outlines_max);
+            let asked = AskedFollowUp {
+                look,
+                prompt,
+                prompts,
+            };
+            // Without handles the engine ends, and waits for nothing.
+            if let Some(sender) = sender.upgrade() {
+                let _ = sender.send(EngineMessage::FollowUp(asked));
+            }
+        })
+    }
+}
 
 /// A look, and who waits for its news. Dropping it before the end says that the engine has stopped.
 pub(super) struct LookSubmission {
@@ -27,7 +70,8 @@ pub(super) struct LookSubmission {
 
 /// What the other end of a handle has.
 pub(super) struct EngineInbox {
-    pub looks: mpsc::Receiver<LookSubmission>,
+    pub messages: mpsc::Receiver<EngineMessage>,
+    pub follow_ups: FollowUpSender,
     /// Rises with every turn.
     pub beats: Arc<AtomicU64>,
     pub places: Places,

@@ -33,7 +33,7 @@ use super::{
         WireRequest,
     },
 };
-use spotter_core::{Clock, LookNews, Prompt, SystemClock};
+use spotter_core::{Clock, FollowUp, LookNews, Prompt, SystemClock};
 
 /// How often the engine's beats are passed on.
 const BEAT: Duration = Duration::from_millis(500);
@@ -186,6 +186,52 @@ struct ServedLook {
     waits: AbortHandle,
     prompts: Vec<Arc<Prompt>>,
     short_answered: bool,
+    /// That the daemon has not asked yet.
+    follow_ups: Vec<OfferedFollowUp>,
+}
+
+struct OfferedFollowUp {
+    answered: Arc<Prompt>,
+    follow_up: FollowUp,
+}
+
+impl ServedLook {
+    fn offer(&mut self, news: &LookNews) {
+        if let LookNews::Answer {
+            answer,
+            follow_up: Some(follow_up),
+            ..
+        } = news
+        {
+            self.follow_ups.push(OfferedFollowUp {
+                answered: Arc::clone(&answer.prompt),
+                follow_up: follow_up.clone(),
+            });
+        }
+    }
+
+    /// Asks what follows the answer of a prompt, given by its index.
+    fn follow_up(&mut self, prompt: usize, prompts: Vec<Arc<Prompt>>) -> Result<(), WireError> {
+        let answered = self.prompts.get(prompt);
+        let is_asked = |offered: &OfferedFollowUp| {
+            answered.is_some_and(|answered| Arc::ptr_eq(&offered.answered, answered))
+        };
+        let Some(index) = self.follow_ups.iter().position(is_asked) else {
+            let text = format!("a follow-up to prompt {prompt} that was not offered");
+            return Err(WireError::Malformed(text));
+        };
+        let OfferedFollowUp {
+            answered,
+            follow_up,
+        } = self.follow_ups.swap_remove(index);
+        if prompts.len() > usize::from(answered.outlines_max) {
+            let text = format!("a follow-up with {} prompts", prompts.len());
+            return Err(WireError::Malformed(text));
+        }
+        self.prompts.extend(prompts.iter().cloned());
+        follow_up.ask(prompts);
+        Ok(())
+    }
 }
 
 impl Looks {
@@ -236,6 +282,16 @@ impl Looks {
 
     fn take(&mut self, request: WireRequest, body: Vec<u8>) -> Result<(), WireError> {
         match request {
+            WireRequest::FollowUp {
+                id,
+                prompt,
+                prompts,
+            } => {
+                // It may have ended in the same moment.
+                if let Some(look) = self.by_id.get_mut(&id) {
+                    look.follow_up(prompt, prompts)?;
+                }
+            }
             WireRequest::Cancel { id } => {
                 // It may have ended in the same moment.
                 if let Some(look) = self.by_id.remove(&id) {
@@ -264,6 +320,7 @@ impl Looks {
                     waits: self.begun.spawn(first),
                     prompts,
                     short_answered: false,
+                    follow_ups: Vec::new(),
                 };
                 self.by_id.insert(id, look);
             }
@@ -287,6 +344,7 @@ impl Looks {
             let Some(inside) = self.by_id.get_mut(&id) else {
                 return reported;
             };
+            inside.offer(&news);
             let news = WireLookNews::of(news, &inside.prompts);
             inside.short_answered |= news == WireLookNews::ShortAnswered;
             if news.is_end() {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use spotter_core::{Frame, Look, NormBox, Prompt};
 
 pub(super) struct OpenLook {
+    /// Its own prompts, and behind them those that follow answers.
     look: Look,
+    own_prompts: usize,
     /// For each prompt of the look.
     is_answered: Vec<bool>,
 }
@@ -14,6 +16,7 @@ impl OpenLook {
     pub fn new(look: Look) -> Self {
         Self {
             is_answered: vec![false; look.prompts.len()],
+            own_prompts: look.prompts.len(),
             look,
         }
     }
@@ -31,6 +34,14 @@ impl OpenLook {
         self.look.region_of(&prompt.view)
     }
 
+    /// Adds prompts that follow an answer. Returns the index of the first.
+    pub fn follow_up(&mut self, prompts: Vec<Arc<Prompt>>) -> usize {
+        let first = self.look.prompts.len();
+        self.look.prompts.extend(prompts);
+        self.is_answered.resize(self.look.prompts.len(), false);
+        first
+    }
+
     /// A prompt, given by its index, that has no answer yet.
     pub fn unanswered_prompt(&self, index: usize) -> Option<&Arc<Prompt>> {
         let prompt = self.look.prompts.get(index);
@@ -44,9 +55,10 @@ impl OpenLook {
         self.look.prompts.get(index).filter(|_| !was_answered)
     }
 
-    /// True when all prompts are.
+    /// True when all prompts are, but for those that follow answers: the engine may not have got them in time.
     pub fn is_answered(&self) -> bool {
-        self.is_answered.iter().all(|&is_answered| is_answered)
+        let mut own = self.is_answered.iter().take(self.own_prompts);
+        own.all(|&is_answered| is_answered)
     }
 
     /// The look with the prompts that have no answer.
@@ -54,6 +66,7 @@ impl OpenLook {
         let Self {
             mut look,
             is_answered,
+            ..
         } = self;
         let mut answered = is_answered.into_iter();
         look.prompts.retain(|_| answered.next() == Some(false));

@@ -67,6 +67,34 @@ impl OpenViews {
         Some(&views.find(|other| other.id == view)?.seen)
     }
 
+    /// The view that has a prompt of the look, given by its index, and the prompt's index there; `None` when the view has ended.
+    pub fn view_of(&self, prompt: usize) -> Option<(LookId, usize)> {
+        let mut open = (self.views.iter()).filter(|view| view.progress != ViewProgress::Ended);
+        open.find_map(|view| {
+            let index = view
+                .seen
+                .prompts
+                .iter()
+                .position(|&other| other == prompt)?;
+            Some((view.id, index))
+        })
+    }
+
+    /// Adds prompts of the look, given by their indices, to a view.
+    pub fn follow_up(&mut self, view: LookId, prompts: impl IntoIterator<Item = usize>) {
+        let mut views = self.views.iter_mut();
+        if let Some(view) = views.find(|other| other.id == view) {
+            view.seen.prompts.extend(prompts);
+        }
+    }
+
+    /// A prompt of the look cannot be answered.
+    pub fn unfit(&mut self, why: LookFailure) {
+        if !matches!(self.missing, Some(ViewEnd::Failed(_))) {
+            self.missing = Some(ViewEnd::Failed(why));
+        }
+    }
+
     /// Those that have not ended.
     pub fn open(&self) -> impl Iterator<Item = LookId> {
         let open = self.views.iter();

@@ -14,7 +14,7 @@
 
 use std::{
     collections::HashMap,
-    io::{BufReader, BufWriter},
+    io::{BufReader, BufWriter, Write},
     mem,
     net::Shutdown,
     os::unix::net::UnixStream,
@@ -33,14 +33,15 @@ use tokio::sync::{mpsc as news, oneshot};
 
 use super::{
     handle::{EngineEnd, EngineHandle, EngineStopped},
-    inbox::{EngineInbox, LookSubmission},
+    inbox::{AskedFollowUp, EngineInbox, EngineMessage, FollowUpSender, LookSubmission},
     look_limit::LookRule,
     open_look::OpenLook,
     places::{Place, Places},
     process::Process,
     wire::{self, Hello, OpenReply, WireError, WireLookNews, WireNews, WireOrder},
 };
-use spotter_core::{Clock, LookFailure, LookNews, Outcome};
+use crate::scheduler::request::LookId;
+use spotter_core::{Clock, LookFailure, LookNews, Outcome, Prompt};
 
 /// How soon a cancelled look is noticed.
 const CANCEL_POLL: Duration = Duration::from_millis(50);
@@ -168,7 +169,8 @@ impl<E: FnMut() -> String> Link<E> {
     /// neither waits for the process to end, when it reported why it stops.
     fn run(&mut self, inbox: EngineInbox, ended: oneshot::Sender<Result<(), EngineStopped>>) {
         let EngineInbox {
-            looks,
+            messages,
+            follow_ups,
             beats,
             places,
         } = inbox;
@@ -176,7 +178,7 @@ impl<E: FnMut() -> String> Link<E> {
         let (its_inside, its_socket) = (Arc::clone(&inside), Arc::clone(&self.socket));
         let asks = move || {
             // An error is that of a connection that is closed, which the other thread reports.
-            let _ = ask(&looks, &its_socket, &its_inside);
+            let _ = ask(&messages, &follow_ups, &its_socket, &its_inside);
             // It waits for news, and learns by this that there will be none.
             let _ = its_socket.shutdown(Shutdown::Both);
         };
@@ -215,10 +217,7 @@ fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64, places: &Places
             Ok(WireNews::Places { count }) => places.set(usize::from(count).min(most)),
             Ok(WireNews::Stopped { reason }) => return LastNews::Reported(reason),
             Ok(WireNews::Look { id, news }) => {
-                // One that was cancelled may have news in the same moment.
-                if let Some(look) = inside.take(id)
-                    && let Err(error) = look.hear(news).map(|look| inside.put_back(id, look))
-                {
+                if let Err(error) = inside.hear(id, news) {
                     return LastNews::Invalid(error);
                 }
             }
@@ -230,15 +229,16 @@ fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64, places: &Places
 
 /// Passes requests on until the last handle is dropped, or the connection is closed.
 fn ask(
-    inbox: &mpsc::Receiver<LookSubmission>,
+    messages: &mpsc::Receiver<EngineMessage>,
+    follow_ups: &FollowUpSender,
     socket: &UnixStream,
     inside: &Inside,
 ) -> Result<(), WireError> {
     let mut out = BufWriter::with_capacity(WRITE_BYTES, socket);
     let mut id = 0;
     loop {
-        let request = match inbox.recv_timeout(inside.patience()) {
-            Ok(request) => Some(request),
+        let message = match messages.recv_timeout(inside.patience()) {
+            Ok(message) => Some(message),
             Err(mpsc::RecvTimeoutError::Timeout) => None,
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 inside.leave();
@@ -249,16 +249,22 @@ fn ask(
         for id in inside.take_unwanted() {
             wire::write(&mut out, &wire::WireRequest::Cancel { id })?;
         }
-        let Some(LookSubmission {
+        let LookSubmission {
             look, news, place, ..
-        }) = request
-        else {
-            continue;
+        } = match message {
+            Some(EngineMessage::Look(submission)) => *submission,
+            Some(EngineMessage::FollowUp(asked)) => {
+                follow_up(asked, &mut out, inside)?;
+                continue;
+            }
+            None => continue,
         };
         id += 1;
         let waiting = WaitingLook {
+            id: LookId(id),
             open: OpenLook::new(look.clone()),
             news,
+            follow_ups: follow_ups.clone(),
             place: Some(place),
         };
         inside.put(id, waiting);
@@ -277,6 +283,26 @@ fn ask(
     }
 }
 
+/// Passes on what follows an answer, unless its look has ended.
+fn follow_up(asked: AskedFollowUp, out: &mut impl Write, inside: &Inside) -> Result<(), WireError> {
+    let AskedFollowUp {
+        look: LookId(id),
+        prompt,
+        prompts,
+    } = asked;
+    match inside.follow_up(id, &prompts) {
+        true => wire::write(
+            out,
+            &wire::WireRequest::FollowUp {
+                id,
+                prompt,
+                prompts,
+            },
+        ),
+        false => Ok(()),
+    }
+}
+
 /// Looks under way, by number, with those who wait for them: what the two threads share. Never locked for longer than it
 /// takes to look something up.
 struct Inside(Mutex<OutsideState>);
@@ -290,8 +316,10 @@ enum OutsideState {
 
 /// A look inside, and where its news go.
 struct WaitingLook {
+    id: LookId,
     open: OpenLook,
     news: news::Sender<LookNews>,
+    follow_ups: FollowUpSender,
     /// `None` when the short answers are there.
     place: Option<Place>,
 }
@@ -314,16 +342,22 @@ impl WaitingLook {
                 prompt,
                 model_size,
                 answer,
+                has_follow_up,
             } => {
                 let unasked = || wire::malformed(format!("an answer to no open prompt {prompt}"));
                 let asked = Arc::clone(self.open.answer(prompt).ok_or_else(unasked)?);
+                if has_follow_up && asked.outlines_max == 0 {
+                    return Err(wire::malformed("a follow-up to a prompt that has none"));
+                }
+                let follow_up = || self.follow_ups.follow_up(self.id, prompt, &asked);
+                let follow_up = has_follow_up.then(follow_up);
                 let region = self.open.region_of(&asked);
                 LookNews::Answer {
                     frame: self.open.frame().clone(),
                     model_size,
                     since_last: spotter_core::SkippedSinceLast::default(),
                     answer: answer.answer(asked, region)?,
-                    follow_up: None,
+                    follow_up,
                 }
             }
             WireLookNews::ShortAnswered => {
@@ -374,10 +408,26 @@ impl Inside {
         }
     }
 
-    /// As [`Self::put`] for a look that has more news.
-    fn put_back(&self, id: u64, waiting: Option<WaitingLook>) {
-        if let Some(waiting) = waiting {
-            self.put(id, waiting);
+    /// Passes news of a look on. One that was cancelled may have news in the same moment.
+    fn hear(&self, id: u64, news: WireLookNews) -> Result<(), WireError> {
+        if let OutsideState::Open(all) = &mut *self.state()
+            && let Some(waiting) = all.remove(&id)
+            && let Some(waiting) = waiting.hear(news)?
+        {
+            all.insert(id, waiting);
+        }
+        Ok(())
+    }
+
+    /// The look has these prompts too; false when it has ended.
+    fn follow_up(&self, id: u64, prompts: &[Arc<Prompt>]) -> bool {
+        match &mut *self.state() {
+            OutsideState::Open(all) => {
+                let look = all.get_mut(&id);
+                look.map(|look| look.open.follow_up(prompts.to_vec()))
+                    .is_some()
+            }
+            OutsideState::Left | OutsideState::Closed => false,
         }
     }
 

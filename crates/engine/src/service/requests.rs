@@ -166,6 +166,17 @@ impl RequestMaker {
             sequence: sequence(&self.model, prompt, region, self.bounds)?,
             draft: camera_of(look).map(key),
             in_pieces: prompt.in_pieces,
+            has_follow_up: prompt.outlines_max > 0,
+        })
+    }
+
+    /// A prompt that follows an answer. It is asked once, so nothing of it is remembered, and it is not in pieces.
+    pub fn follow_up(&self, prompt: &Prompt, region: Option<NormBox>) -> Result<Ask, EngineError> {
+        Ok(Ask {
+            sequence: sequence(&self.model, prompt, region, self.bounds)?,
+            draft: None,
+            in_pieces: false,
+            has_follow_up: false,
         })
     }
 }

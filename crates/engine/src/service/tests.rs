@@ -35,6 +35,7 @@ use spotter_core::{
     StripShape, Task, WallTime, WholeLook,
 };
 
+mod follow_ups;
 mod pieces;
 
 const BOUNDS: Bounds = Bounds {

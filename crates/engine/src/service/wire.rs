@@ -9,7 +9,7 @@
 //!   Hello ──────────────────────────────▶
 //!         ◀────────────────────────────── Order        what engine is wanted, and what time it is
 //!   Opened::Ready or Failed ────────────▶
-//!         ◀────────────────────────────── Request      looks and cancelled looks
+//!         ◀────────────────────────────── Request      looks, prompts that follow answers, cancelled looks
 //!   News ───────────────────────────────▶              answers, ends of looks, beats, the reason of the end
 //! ```
 //!
@@ -136,6 +136,13 @@ pub enum OpenReply<T> {
 pub enum WireRequest {
     /// A look, whose pictures are the body: its frame, then its strips.
     Look(WireLook),
+    /// The prompts that follow an answer, or none.
+    FollowUp {
+        id: u64,
+        /// Index of the answered prompt in the look.
+        prompt: usize,
+        prompts: Vec<Arc<Prompt>>,
+    },
     Cancel {
         id: u64,
     },
@@ -204,6 +211,8 @@ pub enum WireLookNews {
         prompt: usize,
         model_size: (u32, u32),
         answer: WireAnswer,
+        /// Further prompts can follow it.
+        has_follow_up: bool,
     },
     /// As [`LookNews::ShortAnswered`].
     ShortAnswered,
@@ -373,7 +382,7 @@ impl WireLookNews {
             let mut prompts = prompts.iter();
             prompts.position(|other| Arc::ptr_eq(other, prompt))
         };
-        let (model_size, answer) = match news {
+        let (model_size, answer, follow_up) = match news {
             LookNews::Piece { prompt, piece, .. } => {
                 let prompt = index_of(&prompt).filter(|_| piece_numbers(&piece).all(is_share));
                 return match prompt {
@@ -386,8 +395,11 @@ impl WireLookNews {
             LookNews::Ended(Outcome::Late(_)) => return Self::Late,
             LookNews::Ended(Outcome::Failed(_, why)) => return Self::Failed(why),
             LookNews::Answer {
-                model_size, answer, ..
-            } => (model_size, answer),
+                model_size,
+                answer,
+                follow_up,
+                ..
+            } => (model_size, answer, follow_up),
         };
         let prompt = index_of(&answer.prompt);
         let mut numbers = numbers(&answer.body, answer.reasoning.as_ref());
@@ -403,6 +415,7 @@ impl WireLookNews {
                     tokens: answer.tokens,
                     marks: answer.marks,
                 },
+                has_follow_up: follow_up.is_some(),
             },
             None => Self::unfit_numbers(),
         }

@@ -199,6 +199,7 @@ fn request(kind: HostWorkKind) -> LookRequest {
         sequence: sequence(kind),
         draft: None,
         in_pieces: false,
+        has_follow_up: false,
     };
     LookRequest {
         view: Default::default(),

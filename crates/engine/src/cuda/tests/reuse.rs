@@ -205,6 +205,7 @@ fn look_on_a_kept_prefix_answers_as_a_fresh_one() {
                 sequence,
                 draft: reused.then(|| DraftKey::new(&gate, &prompt)),
                 in_pieces: false,
+                has_follow_up: false,
             }],
             adapter: None,
         }

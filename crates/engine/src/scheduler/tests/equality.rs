@@ -156,6 +156,46 @@ pub(super) struct Plan {
     pub cancel: Option<usize>,
     /// 0: none.
     pub adapter: u8,
+    pub follow_up: Option<PlannedFollowUp>,
+}
+
+/// What follows the answer of one prompt of a look.
+#[derive(Clone, Debug)]
+pub(super) struct PlannedFollowUp {
+    /// Index of the answered prompt, modulo their number.
+    to: usize,
+    /// Turns after the answer; `None`: it is not asked.
+    wait: Option<usize>,
+    /// Free texts, or none.
+    prompts: Vec<(u8, u8)>,
+}
+
+impl Plan {
+    /// Index of the prompt that others follow.
+    fn followed(&self) -> Option<usize> {
+        Some(self.follow_up.as_ref()?.to % self.prompts.len())
+    }
+
+    /// The look with all its prompts from the beginning.
+    fn at_once(&self) -> Self {
+        let follow_up = self.follow_up.iter();
+        let prompts = follow_up.flat_map(|follow_up| &follow_up.prompts);
+        Self {
+            prompts: self.prompts.iter().chain(prompts).copied().collect(),
+            follow_up: None,
+            ..self.clone()
+        }
+    }
+}
+
+fn follow_up() -> impl Strategy<Value = PlannedFollowUp> {
+    let text = (prop::sample::select(vec![3_u8, 5, 6]), 0_u8..12);
+    let drawn = (
+        0_usize..4,
+        prop::option::weighted(0.8, 0_usize..12),
+        prop::collection::vec(text, 0..4),
+    );
+    drawn.prop_map(|(to, wait, prompts)| PlannedFollowUp { to, wait, prompts })
 }
 
 fn plan() -> impl Strategy<Value = Plan> {
@@ -172,9 +212,10 @@ fn plan() -> impl Strategy<Value = Plan> {
         limits_ms,
         prop::option::weighted(0.1, 0_usize..12),
         0_u8..3,
+        prop::option::weighted(0.4, follow_up()),
     )
         .prop_map(
-            |(wait, camera, picture, prompts, limits_ms, cancel, adapter)| Plan {
+            |(wait, camera, picture, prompts, limits_ms, cancel, adapter, follow_up)| Plan {
                 wait,
                 camera,
                 picture,
@@ -182,6 +223,7 @@ fn plan() -> impl Strategy<Value = Plan> {
                 limits_ms,
                 cancel,
                 adapter,
+                follow_up,
             },
         )
 }
@@ -249,6 +291,7 @@ fn ask(model: &impl ScheduledModel, plan: &Plan, index: usize, (kind, words): (u
         sequence,
         draft: Some(key.with_adapter(adapter.map(|adapter| adapter.number))),
         in_pieces: true,
+        has_follow_up: plan.followed() == Some(index),
     }
 }
 
@@ -376,6 +419,7 @@ impl<M: ScheduledModel> Schedules<M> {
             limits_ms: [None; 2],
             ..plan.clone()
         };
+        let plan = plan.at_once();
         worker.admit(request_to(&self.model, &plan, worker.now()));
         let mut found = vec![SequenceOutput::default(); plan.prompts.len()];
         loop {
@@ -404,6 +448,7 @@ impl<M: ScheduledModel> Schedules<M> {
             let answer = known.entry(asked).or_insert_with(|| {
                 let alone = Plan {
                     prompts: vec![prompt],
+                    follow_up: None,
                     ..plan.clone()
                 };
                 self.run_alone(&alone, self.model.limits())?.pop()
@@ -431,9 +476,12 @@ impl<M: ScheduledModel> Schedules<M> {
         let mut shown: HashMap<(LookId, usize), SequenceOutput> = HashMap::new();
         let mut answers: HashMap<(LookId, usize), SequenceOutput> = HashMap::new();
         let mut short_answered = HashSet::new();
+        // Turns until they are asked.
+        let mut follow_ups: HashMap<LookId, usize> = HashMap::new();
+        let mut followed: HashSet<LookId> = HashSet::new();
         let mut next = plans.iter().enumerate().peekable();
         let (mut pause, mut ended, mut turns) = (0, 0, 0);
-        while next.peek().is_some() || !worker.is_idle() {
+        while next.peek().is_some() || !worker.is_empty() || !worker.is_idle() {
             turns += 1;
             prop_assert!(turns < 20_000, "something waits for ever");
             while let Some((i, plan)) = next.next_if(|(_, plan)| plan.wait <= pause) {
@@ -444,6 +492,31 @@ impl<M: ScheduledModel> Schedules<M> {
                 pause = 0;
             }
             pause += 1;
+            if worker.is_idle() && follow_ups.is_empty() {
+                // Time passes for what is not asked.
+                clock.advance(Duration::from_millis(100));
+            }
+            let is_due = |_: &LookId, turns: &mut usize| {
+                let is_due = *turns == 0;
+                *turns = turns.saturating_sub(1);
+                is_due
+            };
+            for (look, _) in follow_ups.extract_if(is_due) {
+                let plan = inside.get(&look).map(|(i, _)| &plans[*i]);
+                let Some((plan, follow_up)) =
+                    plan.and_then(|plan| Some((plan, plan.follow_up.as_ref()?)))
+                else {
+                    prop_assert!(!worker.follow_up(look, 0, Vec::new()), "it has ended");
+                    continue;
+                };
+                let prompts = (plan.prompts.len()..).zip(&follow_up.prompts);
+                let asks = prompts.map(|(index, &prompt)| ask(&self.model, plan, index, prompt));
+                let to = plan.followed().unwrap_or_default();
+                if worker.follow_up(look, to, asks.collect()) {
+                    followed.insert(look);
+                }
+                prop_assert!(!worker.follow_up(look, to, Vec::new()), "once");
+            }
             for (id, (_, cancel)) in &mut inside {
                 *cancel = cancel.map(|turns| turns.saturating_sub(1));
                 if *cancel == Some(0) {
@@ -477,6 +550,11 @@ impl<M: ScheduledModel> Schedules<M> {
                         prop_assert_eq!(&shown.objects, &result.found.objects);
                         prop_assert_eq!(&shown.thoughts.tokens, &result.found.thoughts.tokens);
                         prop_assert_eq!(&shown.tokens, &result.found.tokens);
+                        let plan = &plans[inside[&look].0];
+                        if plan.followed() == Some(prompt) && !result.unchanged {
+                            let wait = plan.follow_up.as_ref().and_then(|of| of.wait);
+                            follow_ups.extend(wait.map(|turns| (look, turns)));
+                        }
                         let before = answers.insert((look, prompt), result.found);
                         prop_assert_eq!(before, None, "answered twice");
                     }
@@ -493,11 +571,15 @@ impl<M: ScheduledModel> Schedules<M> {
                         let Some((i, _)) = inside.remove(&look) else {
                             return Err(TestCaseError::fail("answered twice, or after a cancel"));
                         };
+                        let asked = match followed.contains(&look) {
+                            true => plans[i].at_once(),
+                            false => plans[i].clone(),
+                        };
                         let found =
-                            (0..plans[i].prompts.len()).map(|index| answers.remove(&(look, index)));
+                            (0..asked.prompts.len()).map(|index| answers.remove(&(look, index)));
                         let found: Option<Vec<_>> = found.collect();
                         prop_assert!(found.is_some(), "an answer is missing");
-                        prop_assert_eq!(found, self.answers_alone(&plans[i]), "{:?}", plans[i]);
+                        prop_assert_eq!(found, self.answers_alone(&asked), "{:?}", asked);
                         prop_assert!(short_answered.contains(&look), "before the end");
                         ended += 1;
                     }
@@ -632,6 +714,7 @@ fn look(camera: u8, picture: Option<u8>, prompt: (u8, u8)) -> Plan {
         limits_ms: [None; 2],
         cancel: None,
         adapter: 0,
+        follow_up: None,
     }
 }
 

@@ -75,6 +75,7 @@ fn look(prompts: usize, max_objects: usize) -> LookRequest {
             sequence: Sequence::new(grammar(Skill::Detect), inputs, bounds),
             draft: Some(DraftKey::new(&camera, &prompt)),
             in_pieces: false,
+            has_follow_up: false,
         }
     };
     LookRequest {
@@ -126,6 +127,7 @@ fn plan(camera: u8, picture: u8) -> Plan {
         limits_ms: [None; 2],
         cancel: None,
         adapter: 0,
+        follow_up: None,
     }
 }
 

@@ -68,6 +68,7 @@ impl Rig {
                 sequence,
                 draft: None,
                 in_pieces: false,
+                has_follow_up: false,
             }],
             adapter: None,
         });

@@ -51,6 +51,7 @@ impl StillRig {
             limits_ms: [None; 2],
             cancel: None,
             adapter,
+            follow_up: None,
         };
         let before = self.worker.work();
         self.worker.admit(request(&plan, self.clock.now()));
@@ -176,6 +177,7 @@ fn adapter_is_released_when_its_last_row_has_left() {
         limits_ms: [None; 2],
         cancel: None,
         adapter: 1,
+        follow_up: None,
     };
     let request = request(&plan, rig.clock.now());
     let adapter = request.adapter.as_ref().map(Arc::downgrade);

@@ -46,6 +46,7 @@ fn look(camera: usize, picture: u8, skills: &[Skill]) -> LookRequest {
         ),
         draft: None,
         in_pieces: false,
+        has_follow_up: false,
     };
     LookRequest {
         view: Default::default(),

@@ -236,11 +236,59 @@ async fn pieces_of_a_text_are_those_of_its_answer() {
     assert!(pieces_in_all > 3, "{pieces_in_all}");
 }
 
+#[tokio::test]
+async fn prompts_that_follow_an_answer_are_answered_in_another_process_too() {
+    let Site { engine, gate, .. } = Site::open(usize::MAX).await.unwrap();
+    drop(gate);
+    let question = |text: &str| {
+        let id = spotter_core::PromptId::new(text).unwrap();
+        Arc::new(Prompt::new(id, Prompt::ONCE, Task::question(text)))
+    };
+    for questions in [&["what", "where"][..], &[]] {
+        let mut asked = look(2, WHENEVER);
+        Arc::make_mut(&mut asked.prompts[1]).outlines_max = 2;
+        let mut submitted = within(engine.permit()).await.look(asked);
+        let (mut answered, mut offered, mut outcome) = (Vec::new(), 0, None);
+        while outcome.is_none() {
+            for news in within(submitted.next()).await {
+                match news {
+                    LookNews::Answer {
+                        answer, follow_up, ..
+                    } => {
+                        answered.push(answer.prompt.id.to_string());
+                        if let Some(follow_up) = follow_up {
+                            offered += 1;
+                            follow_up.ask(questions.iter().copied().map(question).collect());
+                        }
+                    }
+                    LookNews::Ended(end) => outcome = Some(end),
+                    LookNews::Piece { .. } | LookNews::ShortAnswered(_) => {}
+                }
+            }
+        }
+        assert!(matches!(outcome, Some(Outcome::Answered(_))), "{outcome:?}");
+        answered[2..].sort();
+        assert_eq!(
+            (offered, &answered[2..]),
+            (
+                1,
+                &questions
+                    .iter()
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()[..]
+            )
+        );
+    }
+}
+
 /// A prompt that is not in pieces has room for none.
 #[test]
 fn piece_that_is_not_wanted_is_an_error() {
     let (news, _receiver) = news::channel(9);
+    let messages = Arc::new(mpsc::channel().0);
     let waiting = |in_pieces| WaitingLook {
+        id: LookId(1),
+        follow_ups: FollowUpSender::new(&messages),
         open: OpenLook::new(match in_pieces {
             true => look(1, WHENEVER).in_pieces(),
             false => look(1, WHENEVER),
@@ -302,6 +350,7 @@ async fn abandoned_look_is_cancelled_before_its_permit_is_reused() {
             let said = match request {
                 wire::WireRequest::Look(asked) => format!("look {}", asked.id),
                 wire::WireRequest::Cancel { id } => format!("cancel {id}"),
+                wire::WireRequest::FollowUp { id, .. } => format!("follow-up of {id}"),
             };
             // The test may have ended.
             let _ = heard_out.send(said);
@@ -479,6 +528,31 @@ fn too_many_looks_end_the_connection_with_an_error() {
         matches!(served, Err(inside::InsideError::Daemon(_))),
         "{served:?}"
     );
+}
+
+// Faults: E15.
+#[test]
+fn follow_up_that_was_not_offered_ends_the_connection_with_an_error() {
+    let bare = Bare::open();
+    bare.ask(0);
+    let follow_up = |id| wire::WireRequest::FollowUp {
+        id,
+        prompt: 0,
+        prompts: Vec::new(),
+    };
+    // To a look that is over, as far as the engine knows.
+    wire::write(&mut &bare.socket, &follow_up(7)).unwrap();
+    wire::write(&mut &bare.socket, &follow_up(0)).unwrap();
+    let reason = loop {
+        match wire::read::<WireNews>(&mut &bare.socket).unwrap() {
+            WireNews::Stopped { reason } => break reason,
+            WireNews::Beat { .. } | WireNews::Places { .. } => {}
+            WireNews::Look { .. } => panic!("the gate is shut"),
+        }
+    };
+    drop(bare.gate);
+    let expected = "a follow-up to prompt 0 that was not offered";
+    assert!(reason.ends_with(expected), "{reason}");
 }
 
 #[test]

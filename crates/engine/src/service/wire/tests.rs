@@ -210,7 +210,7 @@ proptest! {
             };
             let news = WireNews::Look { id: u64::MAX, news: WireLookNews::of(news, &asked.prompts) };
             let WireNews::Look { id: u64::MAX, news } = carried(&news) else { panic!("another message") };
-            let WireLookNews::Answer { prompt: its_index, model_size, answer } = news else {
+            let WireLookNews::Answer { prompt: its_index, model_size, answer, .. } = news else {
                 panic!("no answer")
             };
             prop_assert_eq!((its_index, model_size), (index, (84, 56)));
@@ -502,7 +502,7 @@ proptest! {
         for (index, body) in bodies.into_iter().enumerate() {
             let tokens = TokenCounts { prompt: 900, answer: 4 };
             let answer = WireAnswer { body, reasoning: Some(reasoning()), truncated: false, unchanged: true, tokens, marks: StageTimes::default() };
-            let news = WireLookNews::Answer { prompt: index, model_size: (84, 84), answer };
+            let news = WireLookNews::Answer { prompt: index, model_size: (84, 84), answer, has_follow_up: false };
             let mut one = Vec::new();
             write(&mut one, &WireNews::Look { id: 3, news }).unwrap();
             let (mut header, _) = tree(&one);

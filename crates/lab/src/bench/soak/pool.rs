@@ -46,6 +46,7 @@ impl PoolRequest {
             sequence: sequence.clone(),
             draft: camera.map(|camera| DraftKey::new(camera, prompt)),
             in_pieces: false,
+            has_follow_up: false,
         };
         LookRequest {
             view: Default::default(),
