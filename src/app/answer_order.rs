@@ -88,10 +88,13 @@ impl OrderedLook {
     fn hand_on(&mut self, is_open: impl Fn(&PromptId) -> bool) -> Vec<LookNews> {
         let (mut ready, mut waiting) = (Vec::new(), Vec::new());
         for news in std::mem::take(&mut self.heard) {
-            match answered(&news) {
-                Some(prompt) if is_open(prompt) => waiting.push(news),
-                None if !waiting.is_empty() => waiting.push(news),
-                prompt => {
+            match (&news, answered(&news)) {
+                (_, Some(prompt)) if is_open(prompt) => waiting.push(news),
+                (LookNews::Piece { prompt, .. }, _) if is_open(&prompt.id) => waiting.push(news),
+                (LookNews::ShortAnswered(_) | LookNews::Ended(_), _) if !waiting.is_empty() => {
+                    waiting.push(news);
+                }
+                (_, prompt) => {
                     self.open.retain(|open| Some(open) != prompt);
                     ready.push(news);
                 }

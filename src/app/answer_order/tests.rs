@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::app::testing::{answered, frame, scene};
 use spotter_config::{PromptConfig, testing::prompt};
-use spotter_core::{AnswerBody, Frame, LookFailure, Mono, Outcome, Prompt, testing::look_at};
+use spotter_core::{
+    AnswerBody, AnswerPiece, Frame, LookFailure, Mono, Outcome, Prompt, testing::look_at,
+};
 
 type Topic = (CameraId, PromptId);
 
@@ -43,10 +45,22 @@ fn planned(number: u64, camera: usize, prompts: u8, order: usize, is_late: bool)
         left.push(LookNews::Ended(Outcome::Late(unanswered)));
     } else {
         left.push(LookNews::ShortAnswered(look.frame.clone()));
-        left.extend(texts.into_iter().map(answer));
+        left.extend(
+            texts
+                .into_iter()
+                .flat_map(|text| [piece(&look.frame, text), answer(text)]),
+        );
         left.push(LookNews::Ended(Outcome::Answered(look.frame.clone())));
     }
     PlannedLook { look, left }
+}
+
+fn piece(frame: &Frame, prompt: &Arc<Prompt>) -> LookNews {
+    LookNews::Piece {
+        frame: frame.id(),
+        prompt: Arc::clone(prompt),
+        piece: AnswerPiece::Text("a".into()),
+    }
 }
 
 proptest! {
@@ -99,7 +113,12 @@ proptest! {
                         prop_assert!(is_text || !short.contains(&frame.number));
                         handed.entry(topic(&frame, &answer.prompt)).or_default().push(frame.number);
                     }
-                    LookNews::Piece { .. } => prop_assert!(false, "no look wants pieces"),
+                    LookNews::Piece { frame, prompt, .. } => {
+                        let topic = (frame.camera, prompt.id.clone());
+                        let is_open = |(number, answer): &(u64, Option<bool>)| *number < frame.number && answer.is_none();
+                        prop_assert!(!asked[&topic].iter().any(is_open), "an earlier look may still answer");
+                        prop_assert!(!handed.get(&topic).is_some_and(|of| of.contains(&frame.number)), "before its answer");
+                    }
                     LookNews::ShortAnswered(frame) => short.push(frame.number),
                     LookNews::Ended(outcome) => {
                         let is_whole = matches!(outcome, Outcome::Answered(_));
