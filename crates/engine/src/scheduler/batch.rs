@@ -11,15 +11,17 @@
 //! The oldest short answer is never evicted, so it ends, and then its pages are free: nothing waits for ever. A row that does
 //! not fit although it is alone never will, and its look fails.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     admission::AdmittedLook,
-    backend::{BackendLimits, CropSource, ImageJob, Row, RowRef, SlotId, Step},
+    backend::{AdapterNumber, BackendLimits, CropSource, ImageJob, Row, RowRef, SlotId, Step},
     decision::Decision,
     job::{JobId, JobState, RowRequest},
     kv::{OutOfPages, PrefixRoot},
-    plan::{self, Budget, Grant, IMAGES_WITH_DECODE, TEXT_EVERY, TEXTS_BESIDE_SHORT},
+    plan::{
+        self, Budget, Grant, IMAGES_WITH_DECODE, LookCandidate, TEXT_EVERY, TEXTS_BESIDE_SHORT,
+    },
     request::{Decide, LookId, Options},
     working_set::WorkingSet,
 };
@@ -248,7 +250,8 @@ impl BatchPlanner {
             inside.admission.offer_drafts();
         }
         loop {
-            let candidates = inside.admission.candidates(&inside.active, &inside.kv);
+            let mut candidates = inside.admission.candidates(&inside.active, &inside.kv);
+            self.keep_adapter_room(inside, &mut candidates);
             let grants = plan::grants(&candidates, self.budget(inside, draft));
             for grant in &grants {
                 if !self.start(inside, draft, grant) {
@@ -268,6 +271,21 @@ impl BatchPlanner {
                 inside.fail_for_pages((first.look, 0), OutOfPages { wanted, free });
             }
         }
+    }
+
+    /// Leaves out looks whose adapter would be one more than the device has room for, beside those of the rows that run. Adapters can be more
+    /// than the device has room for while rows use one that was replaced.
+    fn keep_adapter_room(&self, inside: &WorkingSet, candidates: &mut Vec<LookCandidate>) {
+        let jobs = (0..inside.active.len()).map(|i| inside.active.at(i));
+        let used = jobs.filter_map(|job| Some(job.adapter.as_ref()?.number));
+        let mut used: BTreeSet<AdapterNumber> = used.collect();
+        candidates.retain(|candidate| {
+            let look = inside.admission.get(candidate.look);
+            let number = look.and_then(|look| look.request.adapter_number());
+            number.is_none_or(|number| {
+                used.contains(&number) || used.len() < self.limits.adapters && used.insert(number)
+            })
+        });
     }
 
     /// What may go into the step beside its rows. Every running job may soon want a page more.

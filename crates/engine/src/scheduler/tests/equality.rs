@@ -644,9 +644,11 @@ fn narrow(limits: BackendLimits) -> impl Strategy<Value = BackendLimits> {
         0_usize..20,
         0_usize..12,
         0_usize..20,
+        1_usize..3,
     );
     drawn.prop_map(
-        move |(pages, rows, positions, drafted, kept_crops, spare_picks)| BackendLimits {
+        move |(pages, rows, positions, drafted, kept_crops, spare_picks, adapters)| BackendLimits {
+            adapters,
             pages,
             rows,
             positions,
