@@ -101,6 +101,8 @@ fn order() -> EngineOrder {
             device: config::DevicePreference::Cpu,
             ..config::ModelSettings::of(ModelSource::Embedded)
         },
+        adapters: Vec::new(),
+        adapter_slots: 0,
         looks: vec![ExpectedLook {
             width: 64,
             tasks: vec![task()],

@@ -7,6 +7,7 @@ use spotter_config::{Environment, ListReader, ListRights, camera_list};
 fuzz_target!(|text: &str| {
     let environment = Environment::new("box", |_| None);
     let reader = ListReader {
+        adapters: &[],
         environment: &environment,
         has_api: true,
         rights: &ListRights::default(),

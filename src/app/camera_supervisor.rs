@@ -109,7 +109,7 @@ impl CameraSupervisor {
         }
     }
 
-    /// One line for each camera that should stream and does not, or of whose frames no strips can be made. A camera that its schedule
+    /// One line for each camera that should stream and does not, or of which prompts are not asked. A camera that its schedule
     /// has switched off and a file that has ended are not among them.
     fn troubles(&self) -> impl Iterator<Item = String> {
         self.cameras.iter().filter_map(|camera| {
@@ -314,7 +314,24 @@ impl SupervisedCamera {
     }
 
     fn reason(&self, health: &Health) -> Option<HealthReason> {
-        HealthReason::of(health, self.off, self.no_strips.as_deref())
+        let broken = self.broken_adapters();
+        let broken = broken.as_deref().map(|text| ("broken_adapter", text));
+        let no_strips = self.no_strips.as_deref().map(|text| ("no_strips", text));
+        HealthReason::of(health, self.off, broken.or(no_strips))
+    }
+
+    /// Prompts whose adapters cannot be used, and why.
+    fn broken_adapters(&self) -> Option<String> {
+        let enabled = self.camera.prompts.iter().filter(|prompt| prompt.enabled);
+        let lines = enabled.filter_map(|prompt| {
+            let (adapter, why) = prompt.adapter.as_ref().zip(prompt.adapter_fault.as_ref())?;
+            Some(format!(
+                "prompt {} is not asked: adapter {adapter}: {why}",
+                prompt.id
+            ))
+        });
+        let lines: Vec<String> = lines.collect();
+        (!lines.is_empty()).then(|| lines.join("; "))
     }
 
     /// Why there are no strips. A camera that has just connected fills them first.

@@ -1,13 +1,14 @@
 //! The configuration of this process: the file is read, and what commands change is stored (`mqtt.overrides = "keep"`). What applies is
 //! decided by [`ConfigStore`].
 //!
-//! A change of `[camera]`, `[defaults]`, `[mode]` and `[webhook]` is applied while everything runs. A change of another section needs a restart of all
+//! A change of `[camera]`, `[defaults]`, `[mode]`, `[webhook]` and `[adapter]` is applied while everything runs. A change of another section needs a restart of all
 //! stages inside the process: [`restart_reasons`].
 
 use std::path::Path;
 
 use spotter_config::{
-    self as config, Config, ConfigProblems, Environment, LoadedConfig, OverridePersistence,
+    self as config, AdapterConfig, Config, ConfigProblems, Environment, LoadedConfig, ModelSource,
+    OverridePersistence,
 };
 use spotter_control::{ConfigStore, ReadOverrides, StoredOverrides};
 use spotter_core::Clock;
@@ -70,23 +71,37 @@ pub fn log_dropped(records: &[String]) {
 /// The sections of the file whose change needs a restart of all stages, as far as they differ. Empty: `new` can be applied
 /// while everything runs.
 ///
-/// A broker, a node name, a page and a model each have one owner for the time of a run, and none of them changes within a run.
-pub fn restart_reasons(old: &Config, new: &Config) -> Vec<&'static str> {
+/// A broker, a node name, a page and a model each have one owner for the time of a run, and none of them changes within a run. The engines
+/// that run have memory for `adapter_slots` adapters.
+pub fn restart_reasons(old: &Config, new: &Config, adapter_slots: usize) -> Vec<&'static str> {
     let sections = [
         ("[node]", old.node != new.node),
         ("[http]", old.http != new.http),
         ("[api]", old.api != new.api),
         ("[mqtt]", old.mqtt != new.mqtt),
         ("[model]", old.model != new.model),
+        ("[adapter]", new.adapters.all.len() > adapter_slots),
         ("[fleet]", old.fleet != new.fleet),
     ];
     let changed = sections.into_iter().filter(|(_, differs)| *differs);
     changed.map(|(section, _)| section).collect()
 }
 
-/// Reads the headers of the adapters: one that does not fit the model is a mistake of the file. Blocks on the disk.
-pub fn adapters_fit(file: &Path, model: &config::ModelSettings) -> Result<(), ConfigProblems> {
-    let broken = check_adapters(model).into_iter();
+/// The adapters of `new` that a running configuration does not have for this model.
+pub fn new_adapters(running: &Config, new: &Config) -> Vec<AdapterConfig> {
+    let is_other_model = running.model.source != new.model.source;
+    let mut adapters = new.adapters.all.clone();
+    adapters.retain(|one| is_other_model || !running.adapters.all.contains(one));
+    adapters
+}
+
+/// Reads the headers of adapters: one that does not fit the model is a mistake of the file. Blocks on the disk.
+pub fn adapters_fit(
+    file: &Path,
+    model: &ModelSource,
+    adapters: &[AdapterConfig],
+) -> Result<(), ConfigProblems> {
+    let broken = check_adapters(model, adapters).into_iter();
     let wrong = broken.map(|one| format!("adapter.{}.path: {}", one.id, one.reason));
     let wrong: Vec<String> = wrong.collect();
     match wrong.is_empty() {
@@ -105,7 +120,9 @@ mod tests {
 
     use crate::app::testing;
     use spotter_control::Command;
-    use spotter_core::{ManualClock, ModeId, Mono, NO_MODE, Setting, WallTime, testing::rate};
+    use spotter_core::{
+        AdapterId, ManualClock, ModeId, Mono, NO_MODE, Setting, WallTime, testing::rate,
+    };
 
     /// A site whose camera has a rate of 1, with a mode from 22:00 to 06:00 and one without a schedule.
     fn site(overrides: &str) -> Config {
@@ -252,19 +269,28 @@ mod tests {
     }
 
     #[test]
-    fn each_section_except_cameras_needs_a_restart() {
+    fn each_section_except_cameras_and_adapters_needs_a_restart() {
         let old = site("keep");
         let mut other = old.clone();
         other.mqtt = site("forget").mqtt;
-        assert_eq!(restart_reasons(&old, &other), ["[mqtt]"]);
+        assert_eq!(restart_reasons(&old, &other, usize::MAX), ["[mqtt]"]);
         let mut in_place = old.clone();
         in_place.cameras[0].rate = rate(3.0);
         in_place.hash = "another".into();
         in_place.modes.clear();
-        assert_eq!(restart_reasons(&old, &in_place), [""; 0]);
+        in_place.adapters.all = vec![AdapterConfig {
+            id: AdapterId::new("plates").unwrap(),
+            path: "plates".into(),
+        }];
+        // A GPU's engine that was opened without adapters has no memory for one.
+        assert_eq!(restart_reasons(&old, &in_place, 0), ["[adapter]"]);
+        assert_eq!(restart_reasons(&old, &in_place, usize::MAX), [""; 0]);
         let mut new = old.clone();
         new.node.state_dir = "/nowhere".into();
         new.model.reuse_max_age += std::time::Duration::from_secs(1);
-        assert_eq!(restart_reasons(&old, &new), ["[node]", "[model]"]);
+        assert_eq!(
+            restart_reasons(&old, &new, usize::MAX),
+            ["[node]", "[model]"]
+        );
     }
 }

@@ -56,7 +56,7 @@ impl CostBasis {
     /// The cost of each enabled prompt of a camera whose frames have `size`, in the order of the configuration. A prompt that
     /// follows motion is taken for one that always has the smallest region.
     pub fn prompts(&self, camera: &CameraConfig, size: (usize, usize)) -> Vec<PromptCost> {
-        let enabled = |prompt: &&PromptConfig| prompt.enabled;
+        let enabled = |prompt: &&PromptConfig| prompt.is_asked();
         let prompts: Vec<&PromptConfig> = camera.prompts.iter().filter(enabled).collect();
         let seen = prompts.iter().map(|prompt| (camera.view_of(prompt), None));
         let sizes = SeenSizes {

@@ -19,7 +19,7 @@ use super::{
     logging::remember_secrets,
     loop_turns::timed,
     notice::{RunEnd, StageNotice},
-    reload::{adapters_fit_model, log_warnings},
+    reload::log_warnings,
     report::RunReport,
     stage::StageContext,
     stages::{ProcessContext, Stages, StartedStages},
@@ -89,7 +89,6 @@ async fn start_or_return_to_previous(
     context: &ProcessContext,
 ) -> anyhow::Result<Daemon> {
     let Some(previous) = previous else {
-        adapters_fit_model(&context.path, &config.model).await?;
         return Daemon::start(config, context.clone()).await;
     };
     let error = match Daemon::start(config, context.clone()).await {

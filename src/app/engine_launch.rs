@@ -19,13 +19,15 @@ use crate::ops::{
     shutdown::Signals,
     telemetry::{self, Sink},
 };
-use spotter_config::{self as config, CameraConfig};
+use spotter_config::{self as config, AdapterConfig, CameraConfig};
 use spotter_core::{Clock, Task};
 use spotter_engine::{
     model,
-    open::{ExpectedLook, MEASURED_SIZE, ModelCard, ModelDevice, measured_look, warm_up},
+    open::{
+        ExpectedLook, MEASURED_SIZE, ModelCard, ModelDevice, ModelOpening, measured_look, warm_up,
+    },
     service::{
-        Engine, LookRule,
+        BrokenAdapter, Engine, LookRule,
         handle::{self, EngineEnd, EngineHandle, EngineStopped},
         inside, outside,
     },
@@ -46,6 +48,9 @@ pub struct EngineOrder {
     pub device: ModelDevice,
     /// `[model]`
     pub settings: config::ModelSettings,
+    pub adapters: Vec<AdapterConfig>,
+    /// Adapters that a GPU is to have memory for.
+    pub adapter_slots: usize,
     /// The looks of all cameras; the device is prepared for them, and measured with the longest.
     pub looks: Vec<ExpectedLook>,
 }
@@ -56,6 +61,8 @@ pub struct MeasuredEngine {
     pub card: ModelCard,
     /// Time of the look of its order; `None` when the model cannot answer it.
     pub look: Option<Duration>,
+    /// Adapters that cannot be used.
+    pub broken_adapters: Vec<BrokenAdapter>,
 }
 
 impl EngineHost {
@@ -138,16 +145,29 @@ impl EngineOrder {
         let Self {
             device,
             settings,
+            adapters,
+            adapter_slots,
             looks,
         } = self;
         let tasks = longest_look(&looks);
         let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
-        let calibration = spotter_street::calibration_pictures;
-        let (mut engine, card) =
-            Engine::open_on(device, &settings, loaded, calibration, Arc::clone(&clock))?;
+        let (mut engine, card) = Engine::open_on(ModelOpening {
+            device,
+            settings: &settings,
+            adapter_slots,
+            loaded,
+            calibration: spotter_street::calibration_pictures,
+            clock: Arc::clone(&clock),
+        })?;
+        let broken_adapters = engine.set_adapters(&adapters);
         let look = measured_look(&mut engine, &tasks, clock.as_ref())?;
         warm_up(&mut engine, &looks, clock.as_ref())?;
         let rule = card.look_rule(settings.budget);
-        Ok((engine, rule, MeasuredEngine { card, look }))
+        let measured = MeasuredEngine {
+            card,
+            look,
+            broken_adapters,
+        };
+        Ok((engine, rule, measured))
     }
 }

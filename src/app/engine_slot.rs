@@ -26,10 +26,14 @@ use spotter_cameras::{
     ingest::DeviceMap,
     sampler::{CameraShare, Sampler, TimeLimits},
 };
+use spotter_config::AdapterConfig;
 use spotter_core::{CameraId, Clock, Mono};
 use spotter_engine::{
     open::{GpuId, ModelCard, ModelDevice, frames_on},
-    service::handle::{EngineEnd, EngineHandle, EngineStopped},
+    service::{
+        BrokenAdapter,
+        handle::{EngineEnd, EngineHandle, EngineStopped},
+    },
 };
 
 /// The opening of engines.
@@ -59,6 +63,8 @@ const PAUSES: [Duration; 4] = [
 ];
 /// Grace for an engine that is being opened when all stages start again.
 const OPENING_LIMIT: Duration = Duration::from_secs(180);
+/// How often the files of broken adapters are looked at.
+const ADAPTER_RETRY: Duration = Duration::from_secs(5);
 /// An engine that ran for so long was good; when it is lost again, the pauses begin from the first.
 const STABLE_AFTER: Duration = Duration::from_secs(3600);
 
@@ -76,6 +82,7 @@ pub struct EngineSlot {
     /// Since the start of the daemon, also when the engine was opened again.
     pub usage: EngineUsage,
     gpu: Option<GpuId>,
+    broken_adapters: Vec<BrokenAdapter>,
     share: Arc<CameraShare>,
     state: EngineSlotState,
     retry: EngineRetry,
@@ -102,6 +109,35 @@ struct RunningEngine {
     requests: Option<EngineRequests>,
     /// At most one task, which begins looks.
     sampler: JoinSet<()>,
+    adapters: AdapterChange,
+}
+
+/// The list of adapters that an engine is being given.
+#[derive(Default)]
+struct AdapterChange {
+    setting: Option<SettingAdapters>,
+    /// To be given afterwards.
+    next: Option<Vec<AdapterConfig>>,
+    /// When the last list was given.
+    at: Mono,
+}
+
+/// `None`: the engine has ended.
+type SettingAdapters = Pin<Box<dyn Future<Output = Option<Vec<BrokenAdapter>>>>>;
+
+impl AdapterChange {
+    /// Waits until the engine has the list. Never ready when none is given, or when the engine ends, which is an event of its own.
+    async fn done(&mut self) -> Vec<BrokenAdapter> {
+        let Some(setting) = &mut self.setting else {
+            return pending().await;
+        };
+        let broken = setting.await;
+        self.setting = None;
+        match broken {
+            Some(broken) => broken,
+            None => pending().await,
+        }
+    }
 }
 
 /// What happened to an engine by itself.
@@ -109,6 +145,8 @@ pub enum SlotEvent {
     Ended(EngineStopped),
     /// Opening a lost engine succeeded or failed.
     Opened(Box<anyhow::Result<OpenedEngines>>),
+    /// It has the adapters that it was given, but for these.
+    AdaptersSet(Vec<BrokenAdapter>),
 }
 
 /// How often an engine was lost. Pure.
@@ -139,7 +177,11 @@ impl EngineSlot {
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<(Self, ModelCard)> {
         let (handle, end, measured) = host.open(order.clone(), Arc::clone(clock)).await?;
-        let MeasuredEngine { card, look } = measured;
+        let MeasuredEngine {
+            card,
+            look,
+            broken_adapters,
+        } = measured;
         let prompts = longest_look(&order.looks).len() as f64;
         let prompts_hz = look.map(|took| prompts / took.as_secs_f64().max(1e-6));
         tracing::info!(
@@ -161,6 +203,7 @@ impl EngineSlot {
             gpu: card.gpu.clone(),
             look,
             device_map: frames_on(reaches_frames, &order.settings),
+            broken_adapters,
             ..Self::new(card.label.clone(), (handle, end), share)
         };
         Ok((slot, card))
@@ -177,12 +220,14 @@ impl EngineSlot {
             cameras: Vec::new(),
             usage: EngineUsage::default(),
             gpu: None,
+            broken_adapters: Vec::new(),
             share,
             state: EngineSlotState::Running(RunningEngine {
                 handle,
                 end,
                 requests: None,
                 sampler: JoinSet::new(),
+                adapters: AdapterChange::default(),
             }),
             retry: EngineRetry::default(),
             progress: ProgressClock::default(),
@@ -222,7 +267,56 @@ impl EngineSlot {
     pub async fn event(&mut self) -> SlotEvent {
         match &mut self.state {
             EngineSlotState::Opening { opening, .. } => SlotEvent::Opened(Box::new(opening.await)),
-            _ => SlotEvent::Ended(self.ended().await),
+            EngineSlotState::Running(running) => tokio::select! {
+                biased;
+                why = running.end.reason() => SlotEvent::Ended(why),
+                broken = running.adapters.done() => SlotEvent::AdaptersSet(broken),
+            },
+            _ => pending().await,
+        }
+    }
+
+    /// Gives the engine these adapters. It reads new and changed files beside its work, and then reports [`SlotEvent::AdaptersSet`].
+    pub fn give_adapters(&mut self, wanted: &[AdapterConfig], now: Mono) {
+        if let EngineSlotState::Running(RunningEngine {
+            handle, adapters, ..
+        }) = &mut self.state
+        {
+            if adapters.setting.is_some() {
+                adapters.next = Some(wanted.to_vec());
+                return;
+            }
+            adapters.at = now;
+            adapters.setting = Some(Box::pin(handle.set_adapters(wanted.to_vec())));
+        }
+    }
+
+    /// Has the engine look at the files of broken adapters again, from time to time.
+    pub fn retry_adapters(&mut self, wanted: &[AdapterConfig], now: Mono) {
+        if let EngineSlotState::Running(RunningEngine { adapters, .. }) = &self.state
+            && !self.broken_adapters.is_empty()
+            && adapters.setting.is_none()
+            && now.since(adapters.at) >= ADAPTER_RETRY
+        {
+            self.give_adapters(wanted, now);
+        }
+    }
+
+    /// After [`SlotEvent::AdaptersSet`].
+    pub fn adapters_set(&mut self, broken: Vec<BrokenAdapter>, now: Mono) {
+        self.broken_adapters = broken;
+        if let EngineSlotState::Running(RunningEngine { adapters, .. }) = &mut self.state
+            && let Some(next) = adapters.next.take()
+        {
+            self.give_adapters(&next, now);
+        }
+    }
+
+    /// Adapters that the running engine cannot use.
+    pub fn broken_adapters(&self) -> &[BrokenAdapter] {
+        match self.is_running() {
+            true => &self.broken_adapters,
+            false => &[],
         }
     }
 
@@ -299,10 +393,11 @@ impl EngineSlot {
                 end,
                 requests,
                 sampler,
+                adapters,
             }) => {
                 handle.give_up();
                 // The engine gets no more looks.
-                drop((handle, requests, sampler));
+                drop((handle, requests, sampler, adapters));
                 if timeout(limit, end.over()).await.is_err() {
                     tracing::warn!(
                         device = self.label,

@@ -12,7 +12,7 @@
 //! together (`engine_launch`). A lost engine is opened again while the others run. The last engine that is lost ends the
 //! daemon: it may be a thread of this process, whose driver is unusable now, and systemd starts the process again.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use futures_util::future::{join_all, select_all};
@@ -31,8 +31,11 @@ use crate::ops::notify;
 use spotter_api::RequestQueue;
 use spotter_cameras::{ingest::DeviceMap, sampler::Sampler};
 use spotter_config::{CameraConfig, Config, ConfigChange};
-use spotter_core::{Clock, LookNews};
-use spotter_engine::open::{self, ModelDevice};
+use spotter_core::{AdapterId, Clock, LookNews};
+use spotter_engine::{
+    open::{self, ModelDevice},
+    service::BrokenAdapter,
+};
 use spotter_page::{EngineState, EngineStatus, Readiness};
 
 /// Grace for the looks in flight when the daemon stops.
@@ -56,6 +59,8 @@ pub struct EngineSupervisor {
     slots: Vec<EngineSlot>,
     looks: LooksInFlight,
     cameras: CameraCosts,
+    /// Adapters that an engine cannot use, with the reason.
+    adapter_faults: BTreeMap<AdapterId, Arc<str>>,
 }
 
 /// What the supervisor works with.
@@ -64,6 +69,8 @@ pub struct EngineParts {
     pub clock: Arc<dyn Clock>,
     pub open_engines: Arc<OpenEngines>,
     pub costs: CostBasis,
+    /// Adapters that GPUs have memory for, for the time of the run.
+    pub adapter_slots: usize,
     /// Requests of the API, which engines answer when no camera has a look due; `None`: there is no API.
     pub requests: Option<Arc<RequestQueue>>,
     /// Where it is reported whether engines make progress.
@@ -74,6 +81,8 @@ pub struct EngineParts {
 #[derive(Clone)]
 pub struct EnginePlan {
     pub config: Config,
+    /// Adapters that GPUs are to have memory for.
+    pub adapter_slots: usize,
     pub sampler: Arc<Sampler>,
     pub clock: Arc<dyn Clock>,
     /// Open an engine on this device only, beside engines that run. `None`: open all that `config` names.
@@ -97,6 +106,8 @@ impl EnginePlan {
             let order = EngineOrder {
                 device,
                 settings: config.model.clone(),
+                adapters: config.adapters.all.clone(),
+                adapter_slots: self.adapter_slots,
                 looks: looks.clone(),
             };
             let opened = EngineSlot::open(order, host, &self.sampler, &self.clock).await;
@@ -147,6 +158,7 @@ impl EngineSupervisor {
             slots,
             looks: LooksInFlight::default(),
             cameras: CameraCosts::new(),
+            adapter_faults: BTreeMap::new(),
         };
         for slot in &mut engines.slots {
             slot.begin_looks(&engines.looks, engines.parts.requests.as_ref());
@@ -236,14 +248,39 @@ impl EngineSupervisor {
         self.slots.first()?.device_map
     }
 
-    /// One line for each lost engine.
+    /// What names a broken adapter is not asked from now on; what names a mended one is asked again.
+    fn report_adapters(&mut self, context: &mut StageContext<'_>) {
+        let broken = self.slots.iter().flat_map(EngineSlot::broken_adapters);
+        let fault = |one: &BrokenAdapter| (one.id.clone(), Arc::from(&*one.reason));
+        let faults: BTreeMap<AdapterId, Arc<str>> = broken.map(fault).collect();
+        let before = std::mem::replace(&mut self.adapter_faults, faults.clone());
+        for (id, reason) in &faults {
+            if before.get(id) != Some(reason) {
+                tracing::error!(
+                    adapter = %id,
+                    "adapter cannot be used; prompts and requests that name it are not answered until its file is mended: {reason}"
+                );
+            }
+        }
+        for id in before.keys().filter(|id| !faults.contains_key(id)) {
+            tracing::info!(adapter = %id, "adapter is not broken any more");
+        }
+        if context.config.set_adapter_faults(faults, context.now) {
+            context.cameras_changed();
+        }
+    }
+
+    /// One line for each lost engine and each broken adapter.
     fn troubles(&self) -> impl Iterator<Item = String> {
-        self.slots.iter().filter_map(|slot| {
+        let adapters = self.adapter_faults.iter();
+        let adapters = adapters.map(|(id, reason)| format!("adapter {id}: {reason}"));
+        let engines = self.slots.iter().filter_map(|slot| {
             let (label, why) = (&slot.label, slot.why_ended()?);
             Some(format!(
                 "engine on {label}: {why}; opened again automatically"
             ))
-        })
+        });
+        engines.chain(adapters)
     }
 
     fn note_usage(&mut self, news: &[LookNews]) {
@@ -330,6 +367,7 @@ impl EngineSupervisor {
             tracing::info!(device = slot.label, "opening the lost engine again");
             slot.open_again((self.parts.open_engines)(EnginePlan {
                 config: effective(),
+                adapter_slots: self.parts.adapter_slots,
                 sampler: Arc::clone(&self.parts.sampler),
                 clock: Arc::clone(&self.parts.clock),
                 only: Some(device),
@@ -404,6 +442,10 @@ impl Stage for EngineSupervisor {
                 (index, event) = first_event(&mut self.slots) => match event {
                     SlotEvent::Ended(why) => self.lose(index, why.to_string()),
                     SlotEvent::Opened(opened) => self.opened(index, *opened),
+                    SlotEvent::AdaptersSet(broken) => {
+                        self.slots[index].adapters_set(broken, self.parts.clock.now());
+                        vec![StageNotice::AdaptersSet]
+                    }
                 },
                 news = self.looks.news() => {
                     self.note_usage(&news);
@@ -413,6 +455,22 @@ impl Stage for EngineSupervisor {
         })
     }
 
+    fn hear(&mut self, notice: &mut StageNotice, context: &mut StageContext<'_>) {
+        match notice {
+            // A file may have changed with an unchanged list.
+            StageNotice::FileApplied => {
+                let wanted = &context.config.file().adapters.all;
+                for slot in &mut self.slots {
+                    slot.give_adapters(wanted, context.now);
+                }
+            }
+            StageNotice::Started | StageNotice::AdaptersSet | StageNotice::EnginesChanged(_) => {
+                self.report_adapters(context);
+            }
+            _ => {}
+        }
+    }
+
     fn apply(&mut self, change: &ConfigChange, _context: &mut StageContext<'_>) {
         self.change(change);
     }
@@ -420,6 +478,9 @@ impl Stage for EngineSupervisor {
     fn tick(&mut self, context: &mut StageContext<'_>) {
         context.status.engines = self.statuses();
         context.status.troubles.extend(self.troubles());
+        for slot in &mut self.slots {
+            slot.retry_adapters(&context.config.file().adapters.all, context.now);
+        }
         context.say_all(self.check_progress());
         self.open_due(|| context.config.effective());
     }

@@ -34,7 +34,9 @@ use spotter_config::{
     SharedCameraList, camera_list,
 };
 use spotter_control::{ConfigStore, PromptRule, ReadOverrides, UnfitPrompt};
-use spotter_core::{CameraId, CameraRights, Epoch, LogThrottle, Mono, NodeId, plain_line};
+use spotter_core::{
+    AdapterId, CameraId, CameraRights, Epoch, LogThrottle, Mono, NodeId, plain_line,
+};
 use spotter_fleet::{
     entries::ListRevision,
     member::{Member, MemberCommand, MemberEvent, MemberSettings},
@@ -77,6 +79,8 @@ pub struct FleetStart {
     rule: PromptRule,
     /// Calls can trigger this node's cameras.
     has_api: bool,
+    /// That prompts of the list may name.
+    adapters: Vec<AdapterId>,
 }
 
 /// See the module's documentation.
@@ -153,6 +157,7 @@ impl FleetStart {
             list,
             rule,
             has_api: config.api.is_some(),
+            adapters: config.adapters.ids().cloned().collect(),
         }
     }
 
@@ -172,6 +177,7 @@ impl FleetStart {
         let reader = ListReader {
             environment: &Environment::process(),
             has_api: self.has_api,
+            adapters: &self.adapters,
             rights: &self.config.rights,
         };
         let read = camera_list(&name, &list.text, &reader);
@@ -335,6 +341,18 @@ impl FleetMembership {
         (self.list_revision, self.refused) = (list.revision, read.refused);
         self.send_cameras();
         context.cameras_changed();
+    }
+
+    /// With other adapters the node can watch other cameras of the list.
+    fn read_list_again(&mut self, context: &mut StageContext<'_>) {
+        let adapters: Vec<AdapterId> = context.config.file().adapters.ids().cloned().collect();
+        if adapters == self.start.adapters {
+            return;
+        }
+        self.start.adapters = adapters;
+        if let Some(list) = self.start.record.kept().list() {
+            self.on_list(&list, context);
+        }
     }
 
     fn send_cameras(&self) {
@@ -508,6 +526,7 @@ impl Stage for FleetMembership {
         }
         match notice {
             StageNotice::FleetDecided => self.handle(context),
+            StageNotice::FileApplied => self.read_list_again(context),
             StageNotice::EnginesChanged(running) => self.parts.engines = running.count,
             StageNotice::TriggerCalled(request) => {
                 let camera = request.as_ref().map(|request| &request.camera);

@@ -59,10 +59,15 @@ impl Stage for HttpServers {
         }
     }
 
+    fn hear(&mut self, notice: &mut StageNotice, context: &mut StageContext<'_>) {
+        if let (StageNotice::AdaptersSet, Some(api)) = (notice, &self.api) {
+            api.set_adapters(context.config.file().adapters.ids());
+        }
+    }
+
     fn tick(&mut self, context: &mut StageContext<'_>) {
         if let Some(api) = &self.api {
             context.status.api = Some(api.status());
-            context.status.troubles.extend(api.troubles());
         }
     }
 

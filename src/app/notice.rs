@@ -17,6 +17,8 @@ pub enum StageNotice {
     EngineLost(EngineLoss),
     /// Engines: others run now. Commands, fleet.
     EnginesChanged(RunningEngines),
+    /// Engines: one has the adapters that it was given. Engines, HTTP servers.
+    AdaptersSet,
     /// Broker: a detection was handed to the MQTT client. Figures, console.
     Sent(Box<SentDetection>),
     /// Broker: a message came. Commands, triggers.
@@ -46,7 +48,7 @@ pub enum StageNotice {
     ReloadAsked(Option<Requester>),
     /// Reload: the file was read. Commands reply, then reload carries it out.
     FileRead(ReadFile),
-    /// Reload: the file is valid and in force. Broker, webhooks.
+    /// Reload: the file is valid and in force. Engines, fleet, broker, webhooks.
     FileApplied,
     /// Reload, fleet: the file or the list was read, with these errors. Commands.
     ConfigReported(Vec<String>),
@@ -98,7 +100,7 @@ pub struct ReadFile {
 pub enum FoundFile {
     #[default]
     Unchanged,
-    /// Only cameras, modes and webhooks are others.
+    /// Only cameras, modes, webhooks and adapters are others.
     InPlace(Box<LoadedConfig>),
     /// Other sections are others too.
     Restart(Box<LoadedConfig>),

@@ -11,14 +11,14 @@ use anyhow::Context as _;
 use tokio::task::spawn_blocking;
 
 use super::{
-    config_store::{adapters_fit, read_file, restart_reasons},
+    config_store::{adapters_fit, new_adapters, read_file, restart_reasons},
     logging::remember_secrets,
     notice::{FoundFile, ReadFile, RunEnd, StageNotice},
     prompt_rule::{prompts_fit, read_prompt_rule},
     stage::{Stage, StageContext, StageFuture},
 };
 use crate::ops::secret_list::SecretList;
-use spotter_config::{self as config, Config, ConfigProblems, LoadedConfig, ModelSettings};
+use spotter_config::{self as config, Config, ConfigProblems, LoadedConfig};
 use spotter_engine::model::check_model;
 use spotter_mqtt::{Publisher, Requester};
 use spotter_webhook::Webhooks;
@@ -32,16 +32,19 @@ const REPLIES_MAX: usize = 64;
 pub struct Reload {
     path: PathBuf,
     secrets: SecretList,
+    /// Adapters that the engines have memory for.
+    adapter_slots: usize,
     reading: Option<StageFuture<'static, ReadFile>>,
     /// Asked for while the file is read.
     again: Option<Vec<Requester>>,
 }
 
 impl Reload {
-    pub fn new(path: PathBuf, secrets: SecretList) -> Self {
+    pub fn new(path: PathBuf, secrets: SecretList, adapter_slots: usize) -> Self {
         Self {
             path,
             secrets,
+            adapter_slots,
             reading: None,
             again: None,
         }
@@ -49,8 +52,9 @@ impl Reload {
 
     fn begin(&mut self, requesters: Vec<Requester>, running: &Config) {
         let (path, running) = (self.path.clone(), running.clone());
+        let adapter_slots = self.adapter_slots;
         self.reading = Some(Box::pin(async move {
-            let found = find(&path, running).await;
+            let found = find(&path, running, adapter_slots).await;
             ReadFile { requesters, found }
         }));
     }
@@ -109,8 +113,8 @@ impl Stage for Reload {
 }
 
 /// Reads the file and validates it. Logs what is wrong with it; changes nothing.
-async fn find(path: &Path, running: Config) -> FoundFile {
-    match read(path, running).await {
+async fn find(path: &Path, running: Config, adapter_slots: usize) -> FoundFile {
+    match read(path, running, adapter_slots).await {
         Ok(found) => found,
         Err(error) => {
             let Some(problems) = error.downcast_ref::<ConfigProblems>() else {
@@ -130,7 +134,7 @@ async fn find(path: &Path, running: Config) -> FoundFile {
     }
 }
 
-async fn read(path: &Path, running: Config) -> anyhow::Result<FoundFile> {
+async fn read(path: &Path, running: Config, adapter_slots: usize) -> anyhow::Result<FoundFile> {
     let file = path.to_owned();
     let before = running.clone();
     let loaded = spawn_blocking(move || read_file(&file, &before)).await??;
@@ -140,21 +144,22 @@ async fn read(path: &Path, running: Config) -> anyhow::Result<FoundFile> {
     }
     Webhooks::check(&new.webhooks)?;
     prompts_fit(path, new, &read_prompt_rule(&new.model).await?)?;
-    let reasons = restart_reasons(&running, new);
+    new_adapters_fit(path, &running, new).await?;
+    let reasons = restart_reasons(&running, new, adapter_slots);
     if reasons.is_empty() {
         return Ok(FoundFile::InPlace(Box::new(loaded)));
     }
-    adapters_fit_model(path, &new.model).await?;
     validate(&running, new).await?;
     let sections = reasons.join(", ");
     tracing::info!(sections, "configuration changed; restarting all stages");
     Ok(FoundFile::Restart(Box::new(loaded)))
 }
 
-/// Fails when an adapter does not fit the model.
-pub async fn adapters_fit_model(path: &Path, model: &ModelSettings) -> anyhow::Result<()> {
-    let (path, model) = (path.to_owned(), model.clone());
-    Ok(spawn_blocking(move || adapters_fit(&path, &model)).await??)
+/// Fails when a new adapter does not fit the model. One that has broken since it was read is no mistake of the new file.
+async fn new_adapters_fit(path: &Path, running: &Config, new: &Config) -> anyhow::Result<()> {
+    let (path, model) = (path.to_owned(), new.model.source.clone());
+    let adapters = new_adapters(running, new);
+    Ok(spawn_blocking(move || adapters_fit(&path, &model, &adapters)).await??)
 }
 
 /// Finds errors that are cheap to find before the running stages stop. What remains makes the previous configuration run again.

@@ -182,8 +182,10 @@ impl PreparedStages {
             remember_secrets(&context.logging.secrets, config.file());
         }
         let sampler = Sampler::new(config.cameras(), Arc::clone(&context.clock));
+        let adapter_slots = config.file().adapters.slots();
         let opening = (context.open_engines)(EnginePlan {
             config: config.effective(),
+            adapter_slots,
             sampler: Arc::clone(&sampler),
             clock: Arc::clone(&context.clock),
             only: None,
@@ -196,6 +198,7 @@ impl PreparedStages {
             clock: Arc::clone(&context.clock),
             open_engines: Arc::clone(&context.open_engines),
             costs: costs.clone(),
+            adapter_slots,
             requests: (servers.api.as_ref()).map(|api| Arc::clone(api.queue())),
             readiness,
         };
@@ -269,7 +272,11 @@ impl PreparedStages {
         serve(servers, shared().board, file, &card);
         let stages = Stages {
             servers: std::mem::take(servers),
-            reload: Reload::new(context.path.clone(), context.logging.secrets.clone()),
+            reload: Reload::new(
+                context.path.clone(),
+                context.logging.secrets.clone(),
+                card.adapter_slots,
+            ),
             engines,
             cameras,
             answers,
@@ -323,11 +330,8 @@ fn serve(servers: &HttpServers, board: Board, file: &Config, card: &ModelCard) {
     let Some(api) = &servers.api else {
         return;
     };
-    for broken in &card.broken_adapters {
-        let (id, reason) = (broken.id.clone(), broken.reason.clone());
-        api.queue().adapter_is_broken(id, reason);
-    }
-    api.open(&card.name, &file.model.adapters);
+    api.open(&card.name);
+    api.set_adapters(file.adapters.ids());
 }
 
 /// What looks cost on the engines.

@@ -78,7 +78,7 @@ pub fn card() -> ModelCard {
         permits: 2,
         calibrated: Vec::new(),
         doubt: None,
-        broken_adapters: Vec::new(),
+        adapter_slots: 0,
     }
 }
 

@@ -91,30 +91,36 @@ fn ask(args: &AskArgs, task: Task) -> anyhow::Result<()> {
 
 /// Loads the model, and prints what its user should know. Blocks.
 pub fn open(args: &ModelArgs) -> anyhow::Result<(Engine, ModelCard)> {
-    open_settings(&args.settings())
+    open_settings(&args.settings(), 0)
 }
 
 /// The same with an adapter, which must fit.
 fn open_with(args: &PictureArgs) -> anyhow::Result<(Engine, Option<AdapterId>)> {
-    let mut settings = args.model.settings();
+    let settings = args.model.settings();
     let id = AdapterId::new("file")?;
-    if let Some(path) = args.adapter.clone() {
-        let id = id.clone();
-        settings.adapters.push(config::AdapterConfig { id, path });
-    }
-    if let Some(unfit) = check_adapters(&settings).first() {
+    let adapter = args.adapter.clone().map(|path| config::AdapterConfig {
+        id: id.clone(),
+        path,
+    });
+    let adapters = Vec::from_iter(adapter);
+    // Before the model is loaded.
+    if let Some(unfit) = check_adapters(&settings.source, &adapters).first() {
         bail!("adapter {}: {}", unfit.id, unfit.reason);
     }
-    let (engine, card) = open_settings(&settings)?;
-    match card.broken_adapters.first() {
+    let (engine, _) = open_settings(&settings, adapters.len())?;
+    match engine.set_adapters(&adapters).first() {
         None => Ok((engine, args.adapter.as_ref().map(|_| id))),
         Some(unread) => bail!("adapter {}: {}", unread.id, unread.reason),
     }
 }
 
-fn open_settings(settings: &config::ModelSettings) -> anyhow::Result<(Engine, ModelCard)> {
+fn open_settings(
+    settings: &config::ModelSettings,
+    adapter_slots: usize,
+) -> anyhow::Result<(Engine, ModelCard)> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let opened = Engine::open(settings, spotter_street::calibration_pictures, clock);
+    let calibration = spotter_street::calibration_pictures;
+    let opened = Engine::open_for_adapters(settings, adapter_slots, calibration, clock);
     let (engine, card) = opened.map_err(anyhow::Error::msg)?;
     let no_model = config::advice::no_model(settings);
     for warning in card.warning().iter().chain(&no_model) {

@@ -14,7 +14,7 @@ use crate::app::{
     prompt_rule::{prompt_rule, prompts_fit},
 };
 use spotter_cameras::ingest::{self, ProbeReport};
-use spotter_config::{self as config, CameraConfig, Environment};
+use spotter_config::{self as config, AdapterConfig, AdapterSettings, CameraConfig, Environment};
 use spotter_core::{Clock, SystemClock};
 use spotter_engine::model::{ModelConfig, model_config};
 use spotter_mqtt::TopicReader;
@@ -29,7 +29,11 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
     if let Some(warning) = config::advice::no_model(&config.model) {
         say(format_args!("{file}: warning: {warning}"))?;
     }
-    app::adapters_fit(&args.config, &present(&config.model))?;
+    app::adapters_fit(
+        &args.config,
+        &config.model.source,
+        &present(&config.adapters),
+    )?;
     let broker = &config.mqtt.broker;
     let broker = format!("{}:{}", broker.host, broker.port);
     if let Some(fleet) = &config.fleet {
@@ -49,10 +53,10 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
 }
 
 /// Without the adapters whose files are elsewhere, which is a warning.
-fn present(model: &config::ModelSettings) -> config::ModelSettings {
-    let mut model = model.clone();
-    model.adapters.retain(|adapter| adapter.path.is_file());
-    model
+fn present(adapters: &AdapterSettings) -> Vec<AdapterConfig> {
+    let mut present = adapters.all.clone();
+    present.retain(|adapter| adapter.path.is_file());
+    present
 }
 
 /// Cameras, triggers, modes, webhooks and the API.

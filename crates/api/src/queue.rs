@@ -1,7 +1,7 @@
 //! Requests that wait for an engine. Any engine that has room takes the next one.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -75,8 +75,6 @@ pub struct RequestQueue {
 struct QueueState {
     is_closed: bool,
     waiting: VecDeque<WaitingRequest>,
-    /// With the reason.
-    broken_adapters: BTreeMap<AdapterId, String>,
 }
 
 #[derive(Debug)]
@@ -105,10 +103,7 @@ impl AskedRequest {
     /// Waits for more. Not to be called after the last.
     pub async fn next(&mut self) -> RequestReply {
         match self.replies.recv().await {
-            Some(reply) => {
-                self.queue.note_adapter(&reply);
-                reply
-            }
+            Some(reply) => reply,
             None if self.queue.is_closed() => Err(UnansweredRequest::Stopping),
             None => Err(UnansweredRequest::EngineLost),
         }
@@ -134,34 +129,6 @@ impl RequestQueue {
 
     pub fn is_closed(&self) -> bool {
         self.lock().is_closed
-    }
-
-    /// Requests with the adapter fail, until one is answered.
-    pub fn adapter_is_broken(&self, id: AdapterId, reason: String) {
-        self.lock().broken_adapters.insert(id, reason);
-    }
-
-    fn note_adapter(&self, reply: &RequestReply) {
-        match reply {
-            Ok(RequestNews::Answer(answer)) => {
-                if let Some(id) = &answer.prompt.adapter {
-                    self.lock().broken_adapters.remove(id);
-                }
-            }
-            Err(UnansweredRequest::Adapter { id, reason }) => {
-                self.adapter_is_broken(id.clone(), reason.clone());
-            }
-            Ok(RequestNews::Piece(_)) | Err(_) => {}
-        }
-    }
-
-    /// One line for each adapter that requests cannot have.
-    pub fn troubles(&self) -> Vec<String> {
-        let state = self.lock();
-        let broken = state.broken_adapters.iter();
-        broken
-            .map(|(id, reason)| format!("adapter {id}: {reason}; requests with it fail"))
-            .collect()
     }
 
     /// Waits at most `wait` until an engine begins the request, a look at a picture from no camera. Dropping the future cancels the request.

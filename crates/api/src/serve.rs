@@ -33,7 +33,7 @@ use super::{
     skills::{AdapterName, ApiQuestion, ApiSkill, SkillReply, SkillRequest},
     trigger_call::{self, TriggerRequest},
 };
-use spotter_config::{AdapterConfig, ApiConfig};
+use spotter_config::ApiConfig;
 use spotter_core::{AdapterId, Clock, LogThrottle, Look, Picture, plain_line};
 use spotter_http::{
     BodyError, BodyMemory, ClientAddress, ClientNetwork, HeldBody, HostNames, ServedListener, bind,
@@ -69,14 +69,10 @@ struct ApiState {
     triggers: mpsc::Sender<TriggerRequest>,
     counters: ApiCounters,
     /// Known once an engine runs.
-    model: OnceLock<ServedModel>,
-    clock: Arc<dyn Clock>,
-}
-
-struct ServedModel {
-    name: Arc<str>,
+    model: OnceLock<Arc<str>>,
     /// Those that requests may name.
-    adapters: Vec<AdapterId>,
+    adapters: Mutex<Arc<[AdapterId]>>,
+    clock: Arc<dyn Clock>,
 }
 
 impl ServedApi {
@@ -106,6 +102,7 @@ impl ServedApi {
             triggers: caller,
             counters: ApiCounters::default(),
             model: OnceLock::new(),
+            adapters: Mutex::default(),
             clock: Arc::clone(clock),
             limits: config.clone(),
         });
@@ -118,14 +115,16 @@ impl ServedApi {
         }))
     }
 
-    /// From now on requests are accepted, for engines that have this model and these adapters.
-    pub fn open(&self, model: &str, adapters: &[AdapterConfig]) {
-        let adapters = adapters.iter().map(|adapter| adapter.id.clone());
+    /// From now on requests are accepted, for engines that have this model.
+    pub fn open(&self, model: &str) {
         // Opened once.
-        let _ = self.state.model.set(ServedModel {
-            name: model.into(),
-            adapters: adapters.collect(),
-        });
+        let _ = self.state.model.set(model.into());
+    }
+
+    /// From now on requests may name these adapters.
+    pub fn set_adapters<'a>(&self, adapters: impl Iterator<Item = &'a AdapterId>) {
+        let served = self.state.adapters.lock();
+        *served.unwrap_or_else(PoisonError::into_inner) = adapters.cloned().collect();
     }
 
     /// Where engines get requests from.
@@ -146,11 +145,6 @@ impl ServedApi {
     pub fn status(&self) -> ApiLine {
         let state = &self.state;
         state.counters.status(state.address, state.tokens.count())
-    }
-
-    /// Lines for health.
-    pub fn troubles(&self) -> Vec<String> {
-        self.state.queue.troubles()
     }
 
     /// Refuses requests from now on, but for those that are begun.
@@ -313,16 +307,17 @@ impl ApiState {
         Ok((form, Some(begun)))
     }
 
-    fn model(&self) -> Result<&ServedModel, ApiError> {
+    fn model(&self) -> Result<&Arc<str>, ApiError> {
         self.model.get().ok_or(UnansweredRequest::Opening.into())
+    }
+
+    fn adapters(&self) -> Arc<[AdapterId]> {
+        Arc::clone(&self.adapters.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The adapter that a request names.
     fn adapter(&self, named: Option<AdapterName>) -> Result<Option<AdapterId>, ApiError> {
-        let ServedModel {
-            name: own,
-            adapters,
-        } = self.model()?;
+        let (own, adapters) = (self.model()?, self.adapters());
         let (name, own) = match named {
             None => return Ok(None),
             // Clients that know one model name it as they like.
@@ -435,7 +430,7 @@ async fn chat(State(state): State<Arc<ApiState>>, request: Request) -> Result<Re
     let (form, begun) = state.begin(request, ChatRequest::parse).await?;
     let reply = ChatReply {
         id: format!("chatcmpl-{}", Ulid::generate()),
-        model: Arc::clone(&model.name),
+        model: Arc::clone(model),
         created: state.clock.wall().unix_millis() / 1000,
         form,
     };
@@ -459,10 +454,7 @@ async fn replied(
 
 /// The model and its adapters, for clients of OpenAI (`data`) and of Station (`models`).
 async fn models(State(state): State<Arc<ApiState>>) -> Result<Response, ApiError> {
-    let ServedModel {
-        name: model,
-        adapters,
-    } = state.model()?;
+    let (model, adapters) = (state.model()?, state.adapters());
     let version = env!("CARGO_PKG_VERSION");
     let description = format!("{model} in Spotter {version}");
     let own = (&**model, None, description.clone());

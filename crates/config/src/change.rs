@@ -18,7 +18,7 @@ pub enum CameraChange {
     Source(CameraConfig),
     /// Its prompts, zones, lines or triggers are others, or mean something else.
     Prompts(CameraConfig),
-    /// Values alone that a command may change, but for the words of prompts.
+    /// Values alone that a command may change, but for the words of prompts; or whether their adapters can be used.
     Settings(CameraConfig),
 }
 
@@ -112,6 +112,7 @@ fn without_settings(camera: &CameraConfig) -> CameraConfig {
     (camera.enabled, camera.motion.on, camera.rate) = (true, false, rate);
     for prompt in &mut camera.prompts {
         (prompt.enabled, prompt.rate, prompt.min_score) = (true, rate, Share::nearest(0.0));
+        prompt.adapter_fault = None;
     }
     camera
 }
@@ -149,11 +150,12 @@ mod tests {
             let object = "person with a hat".into();
             gate.prompts[0].task = Task::Detect { object };
         }];
-        let settings: [Edit; 5] = [
+        let settings: [Edit; 6] = [
             |gate| gate.enabled = false,
             |gate| gate.rate = rate(2.5),
             |gate| gate.motion.on = !gate.motion.on,
             |gate| gate.prompts[0].enabled = false,
+            |gate| gate.prompts[0].adapter_fault = Some("its file is cut off".into()),
             |gate| gate.prompts[0].min_score = share(0.5),
         ];
         let kinds: [(Kind, &[Edit]); 3] = [

@@ -43,6 +43,7 @@ pub fn prompt(id: &str) -> PromptConfig {
         &keys.into_iter().collect(),
         &id,
         &camera("gate", Vec::new()),
+        &[],
     );
     read.expect("a prompt")
 }

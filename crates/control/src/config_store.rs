@@ -5,7 +5,10 @@
 //! In a fleet, the cameras are those of the fleet's list, of which the node watches a part; what commands changed at a camera is in the fleet's
 //! store, so that its next node knows it.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::{
     command::Command,
@@ -19,7 +22,7 @@ use crate::{
     temporary::{AddedPrompt, RateBoost},
 };
 use spotter_config::{CameraConfig, Config, ConfigChange, OverridePersistence};
-use spotter_core::{CameraId, ModeId, Mono, NO_MODE, PromptId, Setting, WallTime};
+use spotter_core::{AdapterId, CameraId, ModeId, Mono, NO_MODE, PromptId, Setting, WallTime};
 
 /// The file, the overrides over it and the cameras that result from both.
 #[derive(Debug)]
@@ -34,6 +37,8 @@ pub struct ConfigStore {
     boosts: Vec<RateBoost>,
     /// What the model can answer.
     rule: PromptRule,
+    /// Adapters that cannot be used now, with the reason.
+    adapter_faults: BTreeMap<AdapterId, Arc<str>>,
     /// `None`: the node watches all cameras of its file.
     own: Option<BTreeSet<CameraId>>,
     /// The effective cameras of this node.
@@ -59,6 +64,7 @@ impl ConfigStore {
             added: Vec::new(),
             boosts: Vec::new(),
             rule: PromptRule::default(),
+            adapter_faults: BTreeMap::new(),
             own,
             cameras: Vec::new(),
             applied: Vec::new(),
@@ -189,6 +195,16 @@ impl ConfigStore {
         is_news
     }
 
+    /// Sets which adapters cannot be used, with the reason: prompts that name them are not asked. True when they are others now.
+    pub fn set_adapter_faults(&mut self, faults: BTreeMap<AdapterId, Arc<str>>, now: Mono) -> bool {
+        let is_news = self.adapter_faults != faults;
+        if is_news {
+            self.adapter_faults = faults;
+            self.update(now);
+        }
+        is_news
+    }
+
     /// What commands changed at a camera, which may be unknown yet, as the fleet's store has it. True when the effective cameras may be others
     /// now.
     pub fn set_stored_of(&mut self, camera: &CameraId, stored: StoredOverrides, now: Mono) -> bool {
@@ -244,7 +260,8 @@ impl ConfigStore {
             Command::AddPrompt { camera, prompt } => {
                 let cameras = self.stored_cameras();
                 let camera = find(&cameras, camera)?;
-                let added = AddedPrompt::new(camera, prompt.clone(), &self.added)?;
+                let added =
+                    AddedPrompt::new(camera, prompt.clone(), &self.added, &self.adapter_ids())?;
                 self.require_fit(camera, &added)?;
                 self.added.push(added);
             }
@@ -297,7 +314,7 @@ impl ConfigStore {
 
     /// Refuses a prompt that the model cannot answer.
     fn require_fit(&self, camera: &CameraConfig, added: &AddedPrompt) -> Result<(), Refusal> {
-        let prompt = added.in_camera(camera);
+        let prompt = added.in_camera(camera, &self.adapter_ids());
         let unfit = prompt.map(|prompt| self.rule.unfit_keys(camera, &prompt));
         match unfit.into_iter().flatten().next() {
             Some((key, reason)) => Err(Refusal::bad_value(format!("prompt.{key}: {reason}"))),
@@ -330,6 +347,10 @@ impl ConfigStore {
         is_due || *self.modes.stored() != before
     }
 
+    fn adapter_ids(&self) -> Vec<AdapterId> {
+        self.file.adapters.ids().cloned().collect()
+    }
+
     fn is_own(&self, id: &CameraId) -> bool {
         self.own.as_ref().is_none_or(|own| own.contains(id))
     }
@@ -341,10 +362,17 @@ impl ConfigStore {
     fn update(&mut self, now: Mono) {
         self.boosts.retain(|boost| now < boost.until);
         let mut cameras = self.overridden();
+        let adapters = self.adapter_ids();
         for camera in &mut cameras {
             let added = self.added.iter().filter(|added| added.camera == camera.id);
-            let added: Vec<_> = added.filter_map(|added| added.in_camera(camera)).collect();
+            let added: Vec<_> = added
+                .filter_map(|added| added.in_camera(camera, &adapters))
+                .collect();
             camera.prompts.extend(added);
+            for prompt in &mut camera.prompts {
+                let adapter = prompt.adapter.as_ref();
+                prompt.adapter_fault = adapter.and_then(|id| self.adapter_faults.get(id).cloned());
+            }
             let mut boosts = self.boosts.iter();
             if let Some(boost) = boosts.find(|boost| boost.camera == camera.id) {
                 boost.apply(camera);
@@ -364,11 +392,12 @@ impl ConfigStore {
         }
         self.base = self.modes.cameras(&self.file.cameras);
         self.overrides.rebase(&self.base, &self.rule);
-        let base = &self.base;
-        // It stays if its camera stays, has the zones and lines that it names and no prompt of the same name.
+        let (base, adapters) = (&self.base, self.adapter_ids());
+        // It stays if its camera stays, with what it names and no prompt of the same name.
         self.added.retain(|added| {
-            find(base, &added.camera)
-                .is_ok_and(|camera| !added.is_in(camera) && added.in_camera(camera).is_some())
+            find(base, &added.camera).is_ok_and(|camera| {
+                !added.is_in(camera) && added.in_camera(camera, &adapters).is_some()
+            })
         });
         self.boosts
             .retain(|boost| find(base, &boost.camera).is_ok());

@@ -2,7 +2,7 @@
 
 use crate::{command::NewPrompt, refusal::*};
 use spotter_config::{CameraConfig, PromptConfig, prompt_of_keys};
-use spotter_core::{CameraId, LookRate, Mono, PromptId};
+use spotter_core::{AdapterId, CameraId, LookRate, Mono, PromptId};
 
 /// Added prompts of one camera. Each costs a part of every look.
 const PROMPTS_MAX: usize = 16;
@@ -28,6 +28,7 @@ impl AddedPrompt {
         camera: &CameraConfig,
         prompt: NewPrompt,
         added: &[Self],
+        adapters: &[AdapterId],
     ) -> Result<Self, Refusal> {
         let id = &prompt.id;
         let conflict = |text: String| Err(Refusal::new(RefusalCode::Conflict, text));
@@ -42,7 +43,7 @@ impl AddedPrompt {
             let text = format!("has {PROMPTS_MAX} added prompts, which is the limit");
             return conflict(format!("camera {} {text}", camera.id));
         }
-        prompt_of_keys(&prompt.keys, id, camera).map_err(Refusal::bad_value)?;
+        prompt_of_keys(&prompt.keys, id, camera, adapters).map_err(Refusal::bad_value)?;
         Ok(Self {
             camera: camera.id.clone(),
             prompt,
@@ -59,14 +60,18 @@ impl AddedPrompt {
         prompts.any(|prompt| self.is(&camera.id, &prompt.id))
     }
 
-    /// As a prompt of its camera; `None` when the camera does not have the zones and lines any more that it names. The camera's rate may be lower
+    /// As a prompt of its camera; `None` when the camera or the box does not have any more what it names: zones, lines, an adapter. The camera's rate may be lower
     /// than when it was added, and is the upper limit.
-    pub(super) fn in_camera(&self, camera: &CameraConfig) -> Option<PromptConfig> {
+    pub(super) fn in_camera(
+        &self,
+        camera: &CameraConfig,
+        adapters: &[AdapterId],
+    ) -> Option<PromptConfig> {
         let at_any_rate = CameraConfig {
             rate: LookRate::nearest(*LookRate::RANGE.end()),
             ..camera.clone()
         };
-        let read = prompt_of_keys(&self.prompt.keys, &self.prompt.id, &at_any_rate);
+        let read = prompt_of_keys(&self.prompt.keys, &self.prompt.id, &at_any_rate, adapters);
         let prompt = read.ok()?;
         let rate = prompt.rate.min(camera.rate);
         Some(PromptConfig { rate, ..prompt })

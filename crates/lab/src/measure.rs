@@ -31,7 +31,7 @@ use spotter_engine::{
     cpu, cuda,
     model::{ModelConfig, load_model},
     network::format::Number,
-    open::{self, Bare, ModelCard},
+    open::{self, Bare, ModelCard, ModelOpening},
     service::Engine,
 };
 use spotter_street::calibration_pictures;
@@ -335,7 +335,14 @@ pub fn still(args: &StillArgs) -> anyhow::Result<()> {
     let device = open::choose_one(&settings).map_err(anyhow::Error::msg)?;
     // Times are of no importance, so none passes.
     let clock = Arc::new(ManualClock::default());
-    let opened = Engine::open_on(device, &settings, loaded, calibration_pictures, clock);
+    let opened = Engine::open_on(ModelOpening {
+        device,
+        settings: &settings,
+        adapter_slots: 0,
+        loaded,
+        calibration: calibration_pictures,
+        clock,
+    });
     let (mut engine, card) = opened.map_err(anyhow::Error::msg)?;
     let mut progress = ProgressLine::new("scenes", options.scenes);
     let report = bench::check_still(&mut engine, &card.name, &options, &mut progress)?;

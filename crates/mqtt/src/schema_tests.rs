@@ -404,7 +404,7 @@ fn requests_are_parsed_as_their_schema_defines() {
         let read = asked.command.and_then(|command| match command {
             Command::AddPrompt { prompt, .. } => {
                 let read =
-                    spotter_config::prompt_of_keys(&prompt.keys, &prompt.id, &site.cameras[0]);
+                    spotter_config::prompt_of_keys(&prompt.keys, &prompt.id, &site.cameras[0], &[]);
                 read.map(|_| ())
                     .map_err(|wrong| Refusal::new(RefusalCode::BadValue, wrong))
             }

@@ -17,7 +17,7 @@ pub struct HealthDigest {
 }
 
 impl HealthDigest {
-    /// `reason`: why the camera does not stream, or what its frames do not suffice for.
+    /// `reason`: why the camera does not stream, or why prompts are not asked.
     pub fn new(health: &Health, reason: Option<&HealthReason>, at: Mono) -> Self {
         Self {
             health: health.clone(),
@@ -51,15 +51,19 @@ impl HealthDigest {
     }
 }
 
-/// Why a camera does not stream, or what its frames do not suffice for: a short code and a text, without any login.
+/// Why a camera does not stream, or why prompts of it are not asked: a short code and a text, without any login.
 pub struct HealthReason {
     code: &'static str,
     text: String,
 }
 
 impl HealthReason {
-    /// `off`: why the configuration has it off. `no_strips`: it streams, and no strips can be made of its frames.
-    pub fn of(health: &Health, off: Option<Off>, no_strips: Option<&str>) -> Option<Self> {
+    /// `off`: why the configuration has it off. `unasked`: of a camera that streams, why prompts are not asked, as code and text.
+    pub fn of(
+        health: &Health,
+        off: Option<Off>,
+        unasked: Option<(&'static str, &str)>,
+    ) -> Option<Self> {
         let off = match health.phase {
             Phase::Disabled => off,
             Phase::Ended => Some(Off::Ended),
@@ -67,7 +71,7 @@ impl HealthReason {
         };
         let (code, text) = match (off, &health.failure) {
             (Some(off), _) => (off.code(), off.text()),
-            _ if health.phase == Phase::Streaming => ("no_strips", no_strips?),
+            _ if health.phase == Phase::Streaming => unasked?,
             (None, failure) => {
                 let failure = failure.as_ref()?;
                 (failure.fault.code(), &*failure.text)

@@ -45,6 +45,7 @@ impl Site {
         let sampler = Sampler::new(&cameras, Arc::clone(&shared));
         let slots = fragile_engines(steps, &sampler, &shared).await;
         let parts = EngineParts {
+            adapter_slots: 0,
             sampler,
             readiness: Readiness::new(Arc::clone(&shared)),
             clock: shared,

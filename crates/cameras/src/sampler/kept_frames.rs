@@ -127,7 +127,7 @@ impl KeptFrames {
             self.rings.clear();
         }
         let mut before = std::mem::take(&mut self.rings);
-        for prompt in camera.prompts.iter().filter(|prompt| prompt.enabled) {
+        for prompt in camera.prompts.iter().filter(|prompt| prompt.is_asked()) {
             let Some(source) = StripSource::of(prompt) else {
                 continue;
             };

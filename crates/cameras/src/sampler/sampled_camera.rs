@@ -103,7 +103,7 @@ impl SampledCamera {
         self.strips.change(camera);
         self.slot(|slot| {
             slot.set_triggers(!camera.triggers.is_empty());
-            slot.change(camera.rate, enabled_prompts(camera));
+            slot.change(camera.rate, asked_prompts(camera));
         });
     }
 
@@ -188,20 +188,20 @@ impl LookCounter for SampledCamera {
 }
 
 /// The prompts that are asked, with their looks a second.
-fn enabled_prompts(camera: &CameraConfig) -> Vec<(Arc<Prompt>, LookRate)> {
-    let asked = enabled(camera).map(|p| (Arc::new(camera.model_prompt(p)), p.rate));
+fn asked_prompts(camera: &CameraConfig) -> Vec<(Arc<Prompt>, LookRate)> {
+    let asked = asked(camera).map(|p| (Arc::new(camera.model_prompt(p)), p.rate));
     asked.collect()
 }
 
-fn enabled(camera: &CameraConfig) -> impl Iterator<Item = &PromptConfig> {
-    camera.prompts.iter().filter(|prompt| prompt.enabled)
+fn asked(camera: &CameraConfig) -> impl Iterator<Item = &PromptConfig> {
+    camera.prompts.iter().filter(|prompt| prompt.is_asked())
 }
 
 impl FilterRules {
     fn of(camera: &CameraConfig) -> Self {
         Self {
             motion: camera.motion,
-            follows_motion: enabled(camera).any(|p| p.region == PromptRegion::Motion),
+            follows_motion: asked(camera).any(|p| p.region == PromptRegion::Motion),
             mask: Mask::new(&camera.mask),
         }
     }

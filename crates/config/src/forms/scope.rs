@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::{environment::Environment, form::Form, rights::ListRights, text::not_empty};
 use crate::read::{problem::Severity, value::ConfigValue};
+use spotter_core::AdapterId;
 
 /// What the configuration is read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub(crate) struct Scope<'a> {
     pub(crate) own_topics: Option<String>,
     /// There is a local API; also where that is not known.
     pub(crate) has_api: bool,
+    /// The adapters of the box; `None`: not known here.
+    pub(crate) adapters: Option<Vec<AdapterId>>,
     /// What the text may name; `None`: it is the box's own file.
     pub(crate) list: Option<&'a ListRights>,
 }
@@ -39,6 +42,7 @@ impl<'a> Scope<'a> {
             allow_plain_secrets: false,
             own_topics: None,
             has_api: true,
+            adapters: None,
             list: None,
         }
     }
@@ -65,6 +69,13 @@ impl<'a> Scope<'a> {
             ReadPurpose::CheckElsewhere => return,
         };
         value.add(severity, text);
+    }
+
+    /// Notes that something is not on this machine without which the daemon runs.
+    pub(crate) fn absent_at_check(&self, value: &ConfigValue<'_>, text: String) {
+        if self.purpose == ReadPurpose::Check {
+            value.add(Severity::Warning, text);
+        }
     }
 
     /// Checks that a fleet's list may name the host of `url`, which is in `value`.

@@ -10,7 +10,7 @@ use crate::{
     read::{prelude::*, problem::*, syntax},
     tables::{camera::cameras, shared_camera::*},
 };
-use spotter_core::CameraId;
+use spotter_core::{AdapterId, CameraId};
 
 /// A list as one node can use it.
 #[derive(Debug, Default)]
@@ -42,6 +42,8 @@ pub struct ListReader<'a> {
     pub environment: &'a Environment,
     /// It has an API that triggers with `http` can be called at.
     pub has_api: bool,
+    /// That its prompts may name.
+    pub adapters: &'a [AdapterId],
     pub rights: &'a ListRights,
 }
 
@@ -53,6 +55,7 @@ pub fn camera_list(
 ) -> Result<SharedCameraList, ConfigProblems> {
     let scope = Scope {
         has_api: reader.has_api,
+        adapters: Some(reader.adapters.to_vec()),
         list: Some(reader.rights),
         ..Scope::new(reader.environment, Path::new(""), ReadPurpose::Run)
     };
@@ -119,6 +122,7 @@ mod tests {
         let reader = ListReader {
             environment: &environment(),
             has_api: true,
+            adapters: &[],
             rights,
         };
         camera_list("list", text, &reader)
@@ -144,12 +148,35 @@ mod tests {
         let without_api = ListReader {
             environment: &environment(),
             has_api: false,
+            adapters: &[],
             rights: &rights,
         };
         let list = camera_list("list", &text, &without_api).unwrap();
         let refused = list.refused.into_values().next();
         assert!(refused.unwrap().contains("add [api]"));
         // An operator who applies it does not know the nodes' files.
+        assert!(check_camera_list("list", &text, &environment()).is_ok());
+    }
+
+    #[test]
+    fn camera_with_an_adapter_that_the_box_lacks_is_refused() {
+        let text = format!(
+            "{GATE}{PROMPT}prompt.plate = {{ detect = \"plate\", adapter = \"plates\" }}\n"
+        );
+        let plates = [AdapterId::new("plates").unwrap()];
+        let read = |adapters| {
+            let reader = ListReader {
+                environment: &environment(),
+                has_api: true,
+                adapters,
+                rights: &ListRights::default(),
+            };
+            camera_list("list", &text, &reader).unwrap()
+        };
+        assert_eq!(read(&plates).cameras.len(), 1);
+        let refused = read(&[]).refused.into_values().next().unwrap();
+        let expected = "camera.gate.prompt.plate.adapter: \"plates\" is not a configured adapter";
+        assert!(refused.contains(expected), "{refused}");
         assert!(check_camera_list("list", &text, &environment()).is_ok());
     }
 

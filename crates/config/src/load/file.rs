@@ -8,7 +8,8 @@ use crate::{
     forms::{environment::Environment, prelude::*, scope::ReadPurpose},
     read::{prelude::*, problem::*, syntax},
     tables::{
-        api::*, camera::*, fleet::*, http::*, mode::*, model::*, mqtt::*, node::*, webhook::*,
+        adapter::*, api::*, camera::*, fleet::*, http::*, mode::*, model::*, mqtt::*, node::*,
+        webhook::*,
     },
 };
 use spotter_core::{AdapterId, ModeId, WebhookId, read_bounded};
@@ -26,6 +27,7 @@ pub struct Config {
     pub api: Option<ApiConfig>,
     pub mqtt: MqttConfig,
     pub model: ModelSettings,
+    pub adapters: AdapterSettings,
     /// `None`: a box with its own cameras.
     pub fleet: Option<FleetConfig>,
     /// `[webhook.*]`, in the order of the file.
@@ -139,7 +141,7 @@ pub(super) fn read_root(
         mqtt = optional_table("table", "required"), "[mqtt]";
         /// The model and its device.
         model = sub_table("see `[model]`"), "[model]";
-        /// Adapters of the model, which requests of the API name. Names as those of cameras.
+        /// Adapters of the model, which prompts and requests of the API name. Names as those of cameras.
         adapter = tables(AdapterId::new, "adapter", "none"), "[adapter.plates]";
         /// Receivers of events over HTTP. The name in the header is the webhook's id: 1 to 32 characters of a-z 0-9 _ -.
         webhook = tables(WebhookId::new, "webhook", "none"), "[webhook.door]";
@@ -150,6 +152,7 @@ pub(super) fn read_root(
     }
     scope.allow_plain_secrets = allow_plain_secrets;
     scope.has_api = root.given("api").is_some();
+    scope.adapters = Some(adapter.iter().map(|(id, _)| id.clone()).collect());
     let is_in_fleet = root.given("fleet").is_some();
 
     let node = self::node(&scope, node);
@@ -160,7 +163,8 @@ pub(super) fn read_root(
         root.error(text);
     }
     let mqtt = mqtt.and_then(|table| self::mqtt(&scope, table));
-    let model = self::model(&scope, model, adapter);
+    let (model, adapter_limit) = self::model(&scope, model);
+    let adapters = adapters(&scope, adapter, adapter_limit);
     let base = mqtt.as_ref().map(|mqtt| &mqtt.base);
     scope.own_topics = base.map(|base| format!("{base}/{}", node.name));
     let fleet = fleet.and_then(|table| self::fleet(&scope, table, &node.name));
@@ -182,6 +186,7 @@ pub(super) fn read_root(
         api,
         mqtt: mqtt?,
         model,
+        adapters,
         fleet,
         webhooks,
         cameras,

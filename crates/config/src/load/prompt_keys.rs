@@ -4,19 +4,20 @@ use crate::{
     read::{prelude::*, problem::*, syntax},
     tables::{camera::CameraConfig, prompt::*},
 };
-use spotter_core::PromptId;
+use spotter_core::{AdapterId, PromptId};
 
 /// Mistakes of one table in a message; there may be hundreds.
 const MISTAKES_MAX: usize = 8;
 
-/// The prompt that a file with these keys has on this camera, or the mistakes that would be reported of the file.
+/// The prompt that a file with these keys and adapters has on this camera, or the mistakes that would be reported of the file.
 pub fn prompt_of_keys(
     keys: &toml::Table,
     id: &PromptId,
     camera: &CameraConfig,
+    adapters: &[AdapterId],
 ) -> Result<PromptConfig, String> {
     read_keys("prompt", keys, |table| {
-        prompt(id.clone(), table, camera.prompt_scope())
+        prompt(id.clone(), table, camera.prompt_scope(Some(adapters)))
     })
 }
 

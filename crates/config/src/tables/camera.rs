@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{forms::prelude::*, read::prelude::*};
 use spotter_core::{
-    AnswerShape, CameraId, LineId, LookRate, NormBox, Prompt, PromptId, PromptRegion, PromptView,
-    RegionBox, Setting, SpatialReference, Task, TriggerId, WeeklySchedule, ZoneId,
+    AdapterId, AnswerShape, CameraId, LineId, LookRate, NormBox, Prompt, PromptId, PromptRegion,
+    PromptView, RegionBox, Setting, SpatialReference, Task, TriggerId, WeeklySchedule, ZoneId,
 };
 
 /// One camera with everything filled in (from `[defaults]` where it has no value).
@@ -104,13 +104,15 @@ impl CameraConfig {
         self.prompts.iter().all(is_whole).then_some(self.width)
     }
 
-    pub(crate) fn prompt_scope(&self) -> PromptScope<'_> {
+    /// `adapters`: those of the box; `None`: not known here.
+    pub(crate) fn prompt_scope<'a>(&'a self, adapters: Option<&'a [AdapterId]>) -> PromptScope<'a> {
         PromptScope {
             rate: self.rate,
             crops_max: self.crops_max,
             events: self.events,
             zones: &self.zones,
             lines: &self.lines,
+            adapters,
         }
     }
 
@@ -118,6 +120,7 @@ impl CameraConfig {
     pub fn model_prompt(&self, prompt: &PromptConfig) -> Prompt {
         Prompt {
             view: self.view_of(prompt),
+            adapter: prompt.adapter.clone(),
             outlines_max: prompt.outlines_max,
             in_pieces: prompt.stream && prompt.task.shape() == AnswerShape::Text,
             ..Prompt::new(prompt.id.clone(), prompt.revision, prompt.task.clone())
@@ -343,7 +346,8 @@ pub(crate) fn camera(
         onvif_url,
         ..defaults.camera
     };
-    let read = |(id, table)| self::prompt(id, table, camera.prompt_scope());
+    let adapters = scope.adapters.as_deref();
+    let read = |(id, table)| self::prompt(id, table, camera.prompt_scope(adapters));
     camera.prompts = prompt.into_iter().filter_map(read).collect();
     let is_used = |id: &LineId| {
         camera

@@ -1,5 +1,6 @@
 //! The tables of the file: a module has the keys of its tables, the code that reads and checks them, and the types of what is read.
 
+pub(crate) mod adapter;
 pub(crate) mod api;
 pub(crate) mod area;
 pub(crate) mod camera;

@@ -1,4 +1,4 @@
-//! `[model]` and `[adapter.*]`: which model runs where.
+//! `[model]`: which model runs where.
 
 use std::{collections::BTreeSet, ops::RangeInclusive, path::PathBuf, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::{
     },
     read::prelude::*,
 };
-use spotter_core::{AdapterId, GpuPrecision};
+use spotter_core::GpuPrecision;
 
 /// Which model runs where. Its serde form goes to the processes of engines and is not that of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -37,15 +37,6 @@ pub struct ModelSettings {
     pub reuse: ReuseMode,
     /// A picture is encoded afresh after this time, also when it has not changed. Default 10 s.
     pub reuse_max_age: Duration,
-    /// The adapters that looks may name, in the order of the file.
-    pub adapters: Vec<AdapterConfig>,
-}
-
-/// A file that the model answers some looks with.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AdapterConfig {
-    pub id: AdapterId,
-    pub path: PathBuf,
 }
 
 /// Where frames lie that an NVIDIA GPU decodes for an engine on a GPU.
@@ -120,7 +111,6 @@ impl ModelSettings {
             max_objects: 50,
             reuse: ReuseMode::Auto,
             reuse_max_age: Duration::from_secs(10),
-            adapters: Vec::new(),
         }
     }
 
@@ -140,12 +130,8 @@ impl ModelSettings {
     }
 }
 
-/// Reads `[model]`, and the tables of `[adapter]`.
-pub(crate) fn model(
-    scope: &Scope<'_>,
-    mut table: Reader<'_>,
-    adapter_tables: Vec<(AdapterId, Reader<'_>)>,
-) -> ModelSettings {
+/// Reads `[model]`, and the most adapters that it may have.
+pub(crate) fn model(scope: &Scope<'_>, mut table: Reader<'_>) -> (ModelSettings, usize) {
     keys! { table in "`[model]`", "The vision-language model and the device that runs it.", "[model]\npath = \"/var/lib/spotter/models/moondream2\"\ndevice = \"cuda\"";
         /// Directory with `config.json`, `model.safetensors` and `tokenizer.json`. `embedded` is the small demonstration model in the program. A service looks for a fetched model in `$STATE_DIRECTORY/models` (`/var/lib/spotter/models`), a user in `$XDG_DATA_HOME/spotter/models` (`~/.local/share`), then in `/var/lib/spotter/models`.
         path = text("path of a directory, or `\"embedded\"`", not_empty).optional(format!("the model that `spotter model get {DEFAULT_MODEL}` fetched, else `\"embedded\"`")), r#"path = "/var/lib/spotter/models/moondream2""#;
@@ -185,13 +171,12 @@ pub(crate) fn model(
         reuse_max_age = time(Duration::from_secs(1)..=Duration::from_hours(1)).or(model.reuse_max_age), r#"reuse_max_age = "30s""#;
     }
     keys! { table;
-        /// The most `[adapter]` tables. Each takes memory of the engine, at rank 32 about 79 MB with Moondream 3.
+        /// The most `[adapter]` tables. With the first one, a GPU reserves memory for this number, each at rank 32 about 79 MB with Moondream 3.
         adapters = whole(0..=32, "adapters").or(4), "adapters = 8";
     }
     table.ignored("tile_difference", "write reuse = \"exact\" for what 0 did");
     table.finish();
-    model.adapters = self::adapters(scope, adapter_tables, adapters);
-    model
+    (model, adapters)
 }
 
 /// Indices of GPUs.
@@ -208,28 +193,4 @@ fn gpus() -> Form<'static, Vec<u32>> {
         Some(gpus)
     });
     form.written(|gpus| format!("{gpus:?}"))
-}
-
-/// The adapters in the order of the file; `most` of them are allowed.
-fn adapters(
-    scope: &Scope<'_>,
-    tables: Vec<(AdapterId, Reader<'_>)>,
-    most: usize,
-) -> Vec<AdapterConfig> {
-    let mut adapters = Vec::new();
-    for (index, (id, mut table)) in tables.into_iter().enumerate() {
-        keys! { table in "`[adapter.NAME]`", "An adapter (LoRA) of the model: a file from a training, with which the model answers the requests that name it. See [moondream.md](moondream.md#11-adapters).",
-                "[adapter.plates]\npath = \"/var/lib/spotter/adapters/plates.safetensors\"";
-            /// The adapter: for Moondream 3 a file with `lora_state_dict`, for Moondream 2 a variant; `.pt` or `.safetensors`, of rank 32 at most. A file that does not fit the model is a mistake of the configuration.
-            path = file(scope, "path of a file").required("no file; add path = \"FILE.safetensors\""), r#"path = "plates.safetensors""#;
-        }
-        if index >= most {
-            table.error(format!(
-                "more adapters than model.adapters = {most}; remove one, or raise model.adapters: each takes memory"
-            ));
-        }
-        table.finish();
-        adapters.extend(path.map(|path| AdapterConfig { id, path }));
-    }
-    adapters
 }

@@ -38,6 +38,7 @@ fn of_list(kind: &str, text: &str, environment: &Environment) -> Vec<String> {
         _ => {}
     }
     let reader = ListReader {
+        adapters: &[],
         environment,
         has_api: true,
         rights: &rights,

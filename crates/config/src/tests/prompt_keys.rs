@@ -15,7 +15,7 @@ fn file(keys: &str) -> String {
 fn of_command(keys: &str) -> Result<PromptConfig, String> {
     let camera = &loaded(&file("detect = \"hat\"")).config.cameras[0];
     let keys: toml::Table = toml::from_str(keys).unwrap();
-    prompt_of_keys(&keys, &PromptId::new("hat").unwrap(), camera)
+    prompt_of_keys(&keys, &PromptId::new("hat").unwrap(), camera, &[])
 }
 
 #[test]

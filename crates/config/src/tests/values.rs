@@ -257,6 +257,6 @@ fn adapters_of_the_model_keep_the_order_of_the_file() {
         format!("[adapter.{id}]\npath = {path:?}\n")
     });
     let loaded = loaded(&person(&tables.concat()));
-    assert_eq!(loaded.config.model.adapters, expected);
+    assert_eq!(loaded.config.adapters.all, expected);
     assert!(loaded.warnings.is_empty());
 }

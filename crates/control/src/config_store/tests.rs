@@ -188,3 +188,29 @@ fn text_of_another_program_or_a_newer_version_is_rejected() {
         ReadOverrides::of_json(text.as_bytes()).unwrap_err();
     }
 }
+
+#[test]
+fn broken_adapter_disables_the_prompts_that_name_it() {
+    let prompts = "prompt.car.detect = \"car\"\nprompt.plate = { detect = \"plate\", adapter = \"plates\" }\n";
+    let site =
+        format!("[adapter.plates]\npath = \"p\"\n[camera.gate]\nurl = \"test://\"\n{prompts}");
+    let file = stories::site_of(&site);
+    let mut store = ConfigStore::new(file, StoredOverrides::default(), at(0), WALL);
+    store.take_change();
+    let faults = [(AdapterId::new("plates").unwrap(), "it is cut off".into())];
+    assert!(store.set_adapter_faults(faults.clone().into(), Mono::default()));
+    assert!(
+        !store.set_adapter_faults(faults.into(), Mono::default()),
+        "no news"
+    );
+    let states = |store: &ConfigStore| {
+        let prompts = store.cameras()[0].prompts.iter();
+        prompts
+            .map(|prompt| (prompt.enabled, prompt.is_asked()))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(states(&store), [(true, true), (true, false)]);
+    assert!(!store.take_change().has_other_topics());
+    assert!(store.set_adapter_faults(BTreeMap::new(), Mono::default()));
+    assert_eq!(states(&store), [(true, true), (true, true)]);
+}

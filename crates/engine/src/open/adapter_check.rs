@@ -6,15 +6,15 @@ use crate::{
     model::{check_adapter, model_config},
     service::BrokenAdapter,
 };
-use spotter_config::{AdapterConfig, ModelSettings};
+use spotter_config::{AdapterConfig, ModelSource};
 
 /// The adapters whose headers do not fit the model, each with all that is wrong with it. What is wrong with the model itself is not said
 /// here. Blocks on the disk.
-pub fn check_adapters(settings: &ModelSettings) -> Vec<BrokenAdapter> {
-    if settings.adapters.is_empty() {
+pub fn check_adapters(model: &ModelSource, adapters: &[AdapterConfig]) -> Vec<BrokenAdapter> {
+    if adapters.is_empty() {
         return Vec::new();
     }
-    let Ok(config) = model_config(&settings.source) else {
+    let Ok(config) = model_config(model) else {
         return Vec::new();
     };
     let broken = |adapter: &AdapterConfig| {
@@ -24,14 +24,13 @@ pub fn check_adapters(settings: &ModelSettings) -> Vec<BrokenAdapter> {
             reason: error.to_string(),
         })
     };
-    settings.adapters.iter().filter_map(broken).collect()
+    adapters.iter().filter_map(broken).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::testing::golden_set;
-    use spotter_config::ModelSource;
     use spotter_core::AdapterId;
 
     #[test]
@@ -40,16 +39,12 @@ mod tests {
             id: AdapterId::new(name).unwrap(),
             path: golden_set("md3-lora-tiny").join("..").join(path),
         };
-        let mut settings = ModelSettings {
-            adapters: vec![adapter("fits", "md2-lora-micro/final.pt")],
-            ..ModelSettings::of(ModelSource::Directory(golden_set("md2-micro")))
-        };
-        assert_eq!(check_adapters(&settings), []);
-        settings
-            .adapters
-            .push(adapter("other", "md3-lora-tiny/adapters/a.pt"));
-        settings.adapters.push(adapter("none", "README.md"));
-        let broken = check_adapters(&settings);
+        let model = ModelSource::Directory(golden_set("md2-micro"));
+        let mut adapters = vec![adapter("fits", "md2-lora-micro/final.pt")];
+        assert_eq!(check_adapters(&model, &adapters), []);
+        adapters.push(adapter("other", "md3-lora-tiny/adapters/a.pt"));
+        adapters.push(adapter("none", "README.md"));
+        let broken = check_adapters(&model, &adapters);
         let names: Vec<&str> = broken.iter().map(|one| one.id.as_str()).collect();
         assert_eq!(names, ["other", "none"]);
         let part = "is an adapter for Moondream 3, the model is a Moondream 2";

@@ -46,6 +46,8 @@ pub type CalibrationPictures = fn() -> Vec<Picture>;
 /// What [`ModelDevice::place`] puts on a device.
 pub struct ModelToPlace<'a> {
     pub settings: &'a config::ModelSettings,
+    /// Adapters that a GPU is to have memory for.
+    pub adapter_slots: usize,
     pub config: &'a ModelConfig,
     pub weights: Weights,
     /// What the user's pictures showed of the model's layers.
@@ -219,6 +221,7 @@ fn place_on_gpu(
 ) -> Result<LoadedDevice, String> {
     let ModelToPlace {
         settings,
+        adapter_slots,
         config,
         weights,
         measured,
@@ -242,7 +245,7 @@ fn place_on_gpu(
             precision,
             measured: measured.measured(),
             experts,
-            adapters: settings.adapters.len(),
+            adapters: adapter_slots,
             has_fp8: opened.has_fp8(),
             memory,
         })
@@ -400,6 +403,7 @@ mod tests {
             let config = golden_model::config(&set);
             let model = ModelToPlace {
                 settings: &settings,
+                adapter_slots: 0,
                 config: &config,
                 weights: golden_model::weights(&set, &config),
                 measured: &CalibrationState::Missing,

@@ -15,7 +15,7 @@ use crate::{
         sequence::Bounds,
         still::{PictureDetail, ReuseRule},
     },
-    service::{BrokenAdapter, Engine, EngineError, EngineModel, InFlight, LookRule},
+    service::{Engine, EngineError, EngineModel, InFlight, LookRule},
 };
 use spotter_config as config;
 use spotter_core::{Clock, GpuPrecision, Look, Outcome, Picture, ScoredKind, Task};
@@ -54,8 +54,8 @@ pub struct ModelCard {
     pub calibrated: Vec<ScoredKind>,
     /// Why its answers are probably nonsense: files that no `model.toml` vouches for failed a look at a known picture.
     pub doubt: Option<String>,
-    /// Adapters that could not be read.
-    pub broken_adapters: Vec<BrokenAdapter>,
+    /// Adapters that the engine has room for; one on the CPU for any number.
+    pub adapter_slots: usize,
 }
 
 impl ModelCard {
@@ -89,6 +89,17 @@ impl ModelCard {
     }
 }
 
+/// A loaded model that is to be put on a device.
+pub struct ModelOpening<'a> {
+    pub device: ModelDevice,
+    pub settings: &'a config::ModelSettings,
+    /// Adapters that a GPU is to have memory for.
+    pub adapter_slots: usize,
+    pub loaded: LoadedModel,
+    pub calibration: CalibrationPictures,
+    pub clock: Arc<dyn Clock>,
+}
+
 impl Engine {
     /// Loads the model and puts it on its device; blocks meanwhile. `device = "auto"` takes the first listed GPU, or the
     /// CPU without one. The error says what to do.
@@ -97,23 +108,41 @@ impl Engine {
         calibration: CalibrationPictures,
         clock: Arc<dyn Clock>,
     ) -> Result<(Self, ModelCard), String> {
-        let device = device::choose_one(settings)?;
-        let loaded = model::load_model(&settings.source).map_err(|e| e.to_string())?;
-        Self::open_on(device, settings, loaded, calibration, clock)
+        Self::open_for_adapters(settings, 0, calibration, clock)
+    }
+
+    /// The same with room for adapters.
+    pub fn open_for_adapters(
+        settings: &config::ModelSettings,
+        adapter_slots: usize,
+        calibration: CalibrationPictures,
+        clock: Arc<dyn Clock>,
+    ) -> Result<(Self, ModelCard), String> {
+        Self::open_on(ModelOpening {
+            device: device::choose_one(settings)?,
+            loaded: model::load_model(&settings.source).map_err(|e| e.to_string())?,
+            settings,
+            adapter_slots,
+            calibration,
+            clock,
+        })
     }
 
     /// Puts a loaded model on a device. Blocks while the weights are converted or copied, and for one look if nothing says which
     /// files they should be.
-    pub fn open_on(
-        device: ModelDevice,
-        settings: &config::ModelSettings,
-        loaded: LoadedModel,
-        calibration: CalibrationPictures,
-        clock: Arc<dyn Clock>,
-    ) -> Result<(Self, ModelCard), String> {
+    pub fn open_on(opening: ModelOpening<'_>) -> Result<(Self, ModelCard), String> {
+        let ModelOpening {
+            device,
+            settings,
+            adapter_slots,
+            loaded,
+            calibration,
+            clock,
+        } = opening;
         let bounds = bounds(settings);
         let model = ModelToPlace {
             settings,
+            adapter_slots,
             config: &loaded.config,
             weights: loaded.weights,
             measured: &loaded.calibration,
@@ -135,7 +164,7 @@ impl Engine {
             permits: placed.permits,
             calibrated: Vec::new(),
             doubt: None,
-            broken_adapters: Vec::new(),
+            adapter_slots: placed.backend.limits().adapters,
         };
         let model = EngineModel {
             config: loaded.config,
@@ -151,14 +180,6 @@ impl Engine {
                 ..Options::default()
             },
         );
-        for broken in engine.set_adapters(&settings.adapters) {
-            tracing::warn!(
-                adapter = %broken.id,
-                "adapter cannot be used; requests with it fail until its file is mended: {}",
-                broken.reason
-            );
-            card.broken_adapters.push(broken);
-        }
         if loaded.is_unknown {
             card.doubt = known_picture::nonsense(&mut engine)?;
         }
@@ -195,6 +216,7 @@ pub fn build_backend(
     let loaded = model_or_noise(settings, noise)?;
     let model = ModelToPlace {
         settings,
+        adapter_slots: 0,
         config: &loaded.config,
         weights: loaded.weights,
         measured: &loaded.calibration,
@@ -224,7 +246,14 @@ pub fn build_endless_engine(
     model::without_ends(&mut loaded.weights, &loaded.config).map_err(|e| e.to_string())?;
     // Endless answers are nonsense on purpose.
     loaded.is_unknown = false;
-    Engine::open_on(device, settings, loaded, calibration, clock)
+    Engine::open_on(ModelOpening {
+        device,
+        settings,
+        adapter_slots: 0,
+        loaded,
+        calibration,
+        clock,
+    })
 }
 
 fn model_or_noise(
@@ -362,6 +391,39 @@ mod tests {
         Ok(answers.into_iter().map(|answer| answer.body).collect())
     }
 
+    /// As costs are counted.
+    #[test]
+    fn prompts_of_two_adapters_share_the_encoding_of_a_picture() {
+        let settings = config::ModelSettings {
+            device: config::DevicePreference::Cpu,
+            ..config::ModelSettings::of(config::ModelSource::Directory(golden_set("md2-micro")))
+        };
+        let clock = Arc::new(ManualClock::default());
+        let (mut engine, _) = Engine::open(&settings, Vec::new, clock).unwrap();
+        let path = golden_set("md2-lora-micro").join("variant.safetensors");
+        let id = AdapterId::new("plates").unwrap();
+        let adapter = config::AdapterConfig { id, path };
+        assert_eq!(engine.set_adapters(std::slice::from_ref(&adapter)), []);
+        let tasks = ["car", "plate"].map(|object| Task::Detect {
+            object: object.into(),
+        });
+        let mut look = Look::still(micro_picture("gray_200x200"), tasks);
+        look.frame.camera = CameraId::new("gate").unwrap();
+        Arc::make_mut(&mut look.prompts[1]).adapter = Some(adapter.id);
+        let before = engine.worker().work();
+        engine.submit(look).unwrap();
+        while !engine.is_idle() {
+            engine.turn().unwrap();
+        }
+        let after = engine.worker().work();
+        let [encoded, reused] = [
+            after.crops_encoded - before.crops_encoded,
+            after.crops_reused - before.crops_reused,
+        ];
+        assert_eq!((after.images - before.images, encoded), (2, reused));
+        assert!(encoded > 0);
+    }
+
     #[test]
     fn broken_adapter_fails_its_looks_and_no_others() {
         let folder = tempfile::tempdir().unwrap();
@@ -379,16 +441,15 @@ mod tests {
         let source = config::ModelSource::Directory(golden_set("md2-micro"));
         let settings = config::ModelSettings {
             device: config::DevicePreference::Cpu,
-            adapters: [("plates", variant), ("broken", broken)]
-                .map(adapter)
-                .into(),
             ..config::ModelSettings::of(source)
         };
-        assert_eq!(crate::open::check_adapters(&settings), []);
+        let adapters = [("plates", variant), ("broken", broken)].map(adapter);
+        assert_eq!(crate::open::check_adapters(&settings.source, &adapters), []);
         let clock = Arc::new(ManualClock::default());
-        let (mut engine, card) = Engine::open(&settings, Vec::new, clock).unwrap();
-        let [found] = &card.broken_adapters[..] else {
-            panic!("{:?}", card.broken_adapters);
+        let (mut engine, _) = Engine::open(&settings, Vec::new, clock).unwrap();
+        let broken = engine.set_adapters(&adapters);
+        let [found] = &broken[..] else {
+            panic!("{broken:?}");
         };
         assert_eq!(found.id.as_str(), "broken");
         assert!(found.reason.contains("no numbers"), "{found:?}");

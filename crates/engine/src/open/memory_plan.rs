@@ -122,7 +122,7 @@ pub struct PlanInputs<'a> {
     pub measured: Option<&'a ModelCalibration>,
     /// What the file has experts in, if it has some.
     pub experts: Option<Number>,
-    /// Adapters that are configured.
+    /// Adapters that it is to have room for.
     pub adapters: usize,
     /// The GPU's tensor cores support fp8.
     pub has_fp8: bool,

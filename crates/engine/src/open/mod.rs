@@ -15,7 +15,8 @@ pub use device::{
     frames_on, is_tegra,
 };
 pub use engine::{
-    Bare, MEASURED_SIZE, ModelCard, build_backend, build_endless_engine, measured_look,
+    Bare, MEASURED_SIZE, ModelCard, ModelOpening, build_backend, build_endless_engine,
+    measured_look,
 };
 pub use memory_plan::gpu_permits;
 pub use prompt_check::PromptCheck;

@@ -88,7 +88,7 @@ impl Engine {
             bounds,
             reuse: None,
             picture_pixels: worker.limits().picture_pixels,
-            adapters: Arc::default(),
+            adapters: Arc::new(EngineAdapters::none(worker.limits().adapters)),
         };
         Self {
             worker,
@@ -101,12 +101,9 @@ impl Engine {
         }
     }
 
-    /// Reads these adapters, for looks from now on. Returns those that cannot be read: looks that want them fail. Blocks on the disk. No
-    /// handle may be given out.
-    pub fn set_adapters(&mut self, configured: &[AdapterConfig]) -> Vec<BrokenAdapter> {
-        let maker = Arc::make_mut(&mut self.maker);
-        maker.adapters = Arc::new(EngineAdapters::new(configured));
-        maker.adapters.load(&maker.model.config)
+    /// Looks have these adapters from now on. Returns those that cannot be used: looks that want them fail. Blocks on the disk.
+    pub fn set_adapters(&self, wanted: &[AdapterConfig]) -> Vec<BrokenAdapter> {
+        self.maker.set_adapters(wanted)
     }
 
     /// Answers may be followed by further prompts from now on.

@@ -16,10 +16,14 @@ use std::{
     },
 };
 
-use tokio::sync::{mpsc as news, oneshot, watch};
+use tokio::{
+    sync::{mpsc as news, oneshot, watch},
+    task::spawn_blocking,
+};
 
 pub use super::inbox::EngineStopped;
 use super::{
+    adapters::{AdapterOrders, BrokenAdapter},
     engine::Engine,
     engine_loop::EngineLoop,
     inbox::{EngineEndSender, EngineInbox, EngineMessage, FollowUpSender, LookSubmission},
@@ -27,6 +31,7 @@ use super::{
     places::{Place, Places},
     requests::RequestMaker,
 };
+use spotter_config::AdapterConfig;
 use spotter_core::{AnswerPiece, Look, LookFailure, LookNews, Outcome, Prompt, WholeLook};
 
 /// News of a look that is of no prompt: that the short answers are there, and the end.
@@ -38,6 +43,7 @@ pub struct EngineHandle {
     places: Places,
     /// `None`: the engine is in another process, where requests are made too.
     maker: Option<Arc<RequestMaker>>,
+    adapters: Arc<AdapterOrders>,
     messages: Arc<mpsc::Sender<EngineMessage>>,
     beats: Arc<AtomicU64>,
     is_given_up: watch::Sender<bool>,
@@ -126,15 +132,18 @@ impl EngineHandle {
         let messages = Arc::new(messages);
         let beats = Arc::new(AtomicU64::new(0));
         let places = Places::new(rule.first());
+        let adapters = Arc::new(AdapterOrders::default());
         let inbox = EngineInbox {
             messages: received,
             follow_ups: FollowUpSender::new(&messages),
             beats: Arc::clone(&beats),
             places: places.clone(),
+            adapters: Arc::clone(&adapters),
         };
         let handle = Self {
             places,
             maker,
+            adapters,
             messages,
             beats,
             is_given_up: watch::Sender::new(false),
@@ -154,6 +163,23 @@ impl EngineHandle {
             maker: self.maker.clone(),
             messages: Arc::clone(&self.messages),
             is_given_up: self.is_given_up.subscribe(),
+        }
+    }
+
+    /// Looks have these adapters from now on: files that are new or have changed are read, beside the engine's work. Returns those that cannot
+    /// be used; `None` when the engine has ended.
+    pub fn set_adapters(
+        &self,
+        wanted: Vec<AdapterConfig>,
+    ) -> impl Future<Output = Option<Vec<BrokenAdapter>>> + Send + use<> {
+        let (maker, orders) = (self.maker.clone(), Arc::clone(&self.adapters));
+        async move {
+            match maker {
+                Some(maker) => spawn_blocking(move || maker.set_adapters(&wanted))
+                    .await
+                    .ok(),
+                None => orders.put(wanted).await.ok(),
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use std::{
 use tokio::sync::{mpsc as news, oneshot};
 
 use super::{
+    adapters::AdapterOrders,
     error::EngineError,
     places::{Place, Places},
     requests::ViewRequests,
@@ -75,6 +76,8 @@ pub(super) struct EngineInbox {
     /// Rises with every turn.
     pub beats: Arc<AtomicU64>,
     pub places: Places,
+    /// For an engine in another process.
+    pub adapters: Arc<AdapterOrders>,
 }
 
 /// The engine has ended; the text says why.

@@ -24,6 +24,7 @@ use tokio::{
 };
 
 use super::{
+    adapters::BrokenAdapter,
     engine::Engine,
     handle::{self, EngineEnd, EngineHandle, EngineStopped, SubmittedLook},
     look_limit::LookRule,
@@ -177,6 +178,8 @@ struct Looks {
     /// Each waits for the next news of its look.
     begun: JoinSet<LookAndNews>,
     by_id: HashMap<u64, ServedLook>,
+    /// Lists of adapters that are being read, with their numbers.
+    adapters: JoinSet<(u64, Vec<BrokenAdapter>)>,
 }
 
 /// A look with its number and its last news.
@@ -241,6 +244,7 @@ impl Looks {
             permits,
             begun: JoinSet::new(),
             by_id: HashMap::new(),
+            adapters: JoinSet::new(),
         }
     }
 
@@ -265,6 +269,9 @@ impl Looks {
                     vec![WireNews::Places { count }]
                 }
                 Some(news) = self.begun.join_next() => self.news(news),
+                Some(Ok((number, broken))) = self.adapters.join_next() => {
+                    vec![WireNews::Adapters { number, broken }]
+                }
                 request = next(requests) => {
                     let (request, body) = request?;
                     self.take(request, body)?;
@@ -297,6 +304,11 @@ impl Looks {
                 if let Some(look) = self.by_id.remove(&id) {
                     look.waits.abort();
                 }
+            }
+            WireRequest::Adapters { number, wanted } => {
+                let set = self.engine.set_adapters(wanted);
+                let set = async move { (number, set.await.unwrap_or_default()) };
+                self.adapters.spawn(set);
             }
             WireRequest::Look(asked) => {
                 let looks = self.by_id.values();

@@ -32,6 +32,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use tokio::sync::{mpsc as news, oneshot};
 
 use super::{
+    adapters::AdapterOrders,
     handle::{EngineEnd, EngineHandle, EngineStopped},
     inbox::{AskedFollowUp, EngineInbox, EngineMessage, FollowUpSender, LookSubmission},
     look_limit::LookRule,
@@ -173,8 +174,9 @@ impl<E: FnMut() -> String> Link<E> {
             follow_ups,
             beats,
             places,
+            adapters,
         } = inbox;
-        let inside = Arc::new(Inside::new());
+        let inside = Arc::new(Inside::new(adapters));
         let (its_inside, its_socket) = (Arc::clone(&inside), Arc::clone(&self.socket));
         let asks = move || {
             // An error is that of a connection that is closed, which the other thread reports.
@@ -215,6 +217,7 @@ fn hear(socket: &UnixStream, inside: &Inside, beats: &AtomicU64, places: &Places
             Ok(WireNews::Beat { beats: turns }) => beats.store(turns, Ordering::Relaxed),
             // The inbox has room for as many as it allowed at first.
             Ok(WireNews::Places { count }) => places.set(usize::from(count).min(most)),
+            Ok(WireNews::Adapters { number, broken }) => inside.adapters.done(number, broken),
             Ok(WireNews::Stopped { reason }) => return LastNews::Reported(reason),
             Ok(WireNews::Look { id, news }) => {
                 if let Err(error) = inside.hear(id, news) {
@@ -248,6 +251,9 @@ fn ask(
         // First, because a new look may have the permit of a cancelled one.
         for id in inside.take_unwanted() {
             wire::write(&mut out, &wire::WireRequest::Cancel { id })?;
+        }
+        if let Some((number, wanted)) = inside.adapters.take() {
+            wire::write(&mut out, &wire::WireRequest::Adapters { number, wanted })?;
         }
         let LookSubmission {
             look, news, place, ..
@@ -305,7 +311,10 @@ fn follow_up(asked: AskedFollowUp, out: &mut impl Write, inside: &Inside) -> Res
 
 /// Looks under way, by number, with those who wait for them: what the two threads share. Never locked for longer than it
 /// takes to look something up.
-struct Inside(Mutex<OutsideState>);
+struct Inside {
+    state: Mutex<OutsideState>,
+    adapters: Arc<AdapterOrders>,
+}
 
 enum OutsideState {
     Open(HashMap<u64, WaitingLook>),
@@ -393,12 +402,15 @@ impl WaitingLook {
 }
 
 impl Inside {
-    fn new() -> Self {
-        Self(Mutex::new(OutsideState::Open(HashMap::new())))
+    fn new(adapters: Arc<AdapterOrders>) -> Self {
+        Self {
+            state: Mutex::new(OutsideState::Open(HashMap::new())),
+            adapters,
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, OutsideState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Drops it when the engine has ended, which the waiting caller notices.
@@ -467,6 +479,7 @@ impl Inside {
 
     /// The engine has ended. Returns how it was before.
     fn close(&self) -> OutsideState {
+        self.adapters.close();
         mem::replace(&mut *self.state(), OutsideState::Closed)
     }
 }

@@ -6,7 +6,7 @@
 use std::{borrow::Cow, sync::Arc};
 
 use super::{
-    adapters::EngineAdapters,
+    adapters::{BrokenAdapter, EngineAdapters},
     choices,
     error::{EngineError, prompt_error},
     views::{LookView, SeenSizes, fitted, views},
@@ -21,6 +21,7 @@ use crate::{
         still::{PictureMeasure, ReuseRule, ViewKey},
     },
 };
+use spotter_config::AdapterConfig;
 use spotter_core::{CameraId, Look, NormBox, Picture, Prompt, PromptRegion, PromptView, Task};
 
 /// What an engine needs of a model beside its weights, which are on the device.
@@ -46,7 +47,7 @@ const OUTLINE_MAX_TOKENS: usize = 768;
 /// Tokens of an object and of the end of an answer.
 const OBJECT_TOKENS: usize = 4;
 
-/// What requests are made of, beside the look. It does not change.
+/// What requests are made of, beside the look. Only the adapters change.
 #[derive(Clone, Debug)]
 pub struct RequestMaker {
     pub model: EngineModel,
@@ -67,6 +68,11 @@ pub struct ViewRequests {
 }
 
 impl RequestMaker {
+    /// As [`EngineAdapters::set`].
+    pub fn set_adapters(&self, wanted: &[AdapterConfig]) -> Vec<BrokenAdapter> {
+        self.adapters.set(wanted, &self.model.config)
+    }
+
     /// One request for each view of the look; an error when none of them can have one. Scales down pictures that are too large for the
     /// device, and measures the pictures, on the calling thread.
     pub fn requests(&self, look: &Look) -> Result<ViewRequests, EngineError> {
@@ -116,7 +122,7 @@ impl RequestMaker {
             });
         }
         let adapter = seen.adapter.as_ref();
-        let adapter = adapter.map(|id| self.adapters.get(id, &self.model.config));
+        let adapter = adapter.map(|id| self.adapters.get(id));
         let adapter = adapter.transpose()?;
         let number = adapter.as_ref().map(|adapter| adapter.number);
         let prompts = seen.prompts.iter().map(|&index| &look.prompts[index]);

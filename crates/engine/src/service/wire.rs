@@ -9,8 +9,8 @@
 //!   Hello ──────────────────────────────▶
 //!         ◀────────────────────────────── Order        what engine is wanted, and what time it is
 //!   Opened::Ready or Failed ────────────▶
-//!         ◀────────────────────────────── Request      looks, prompts that follow answers, cancelled looks
-//!   News ───────────────────────────────▶              answers, ends of looks, beats, the reason of the end
+//!         ◀────────────────────────────── Request      looks, prompts that follow answers, cancelled looks, adapters
+//!   News ───────────────────────────────▶              answers, ends of looks, beats, broken adapters, the reason of the end
 //! ```
 //!
 //! Both ends are the same program, so there are no versions. Both check what they receive all the same: lengths are checked
@@ -30,6 +30,8 @@ use std::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use shape::PictureShape;
 
+use super::adapters::BrokenAdapter;
+use spotter_config::AdapterConfig;
 use spotter_core::{
     Answer, AnswerBody, AnswerPiece, CameraId, FoundObject, Frame, Look, LookFailure, LookNews,
     LookToken, Mono, NormBox, NormPoint, Outcome, Picture, Prompt, PromptRegion, Reasoning,
@@ -146,6 +148,12 @@ pub enum WireRequest {
     Cancel {
         id: u64,
     },
+    /// Looks have these adapters from now on.
+    Adapters {
+        /// Rises with each list.
+        number: u64,
+        wanted: Vec<AdapterConfig>,
+    },
 }
 
 /// Of a look what an engine needs.
@@ -189,6 +197,11 @@ pub enum WireNews {
     /// How many looks may be inside from now on.
     Places {
         count: LookCount,
+    },
+    /// Looks have the adapters of a list, but for those that cannot be used.
+    Adapters {
+        number: u64,
+        broken: Vec<BrokenAdapter>,
     },
     /// The engine has stopped; nothing follows.
     Stopped {

@@ -122,9 +122,9 @@ impl PromptTracker {
         ids: &mut IdAllocator,
     ) -> Option<TrackedAnswer> {
         let asked = &answer.prompt;
-        let other_words = asked.task != self.prompt.task;
+        let other_words = asked.task != self.prompt.task || asked.adapter != self.prompt.adapter;
         let old = asked.revision < self.revision || asked.revision == self.revision && other_words;
-        if old || !self.prompt.enabled {
+        if old || !self.prompt.is_asked() {
             return None;
         }
         let (now, wall) = (frame.times.received, captured_or_received(frame));
@@ -134,6 +134,7 @@ impl PromptTracker {
             change = change.then(self.lose(EndReason::PromptChanged, wall));
             self.revision = asked.revision;
             self.prompt.task = asked.task.clone();
+            self.prompt.adapter = asked.adapter.clone();
         }
         self.last_look = Some(now);
         let mut body = None;
@@ -337,6 +338,7 @@ impl PromptTracker {
             let view = view_of_object(location, strip, &self.view);
             let question = Arc::new(Prompt {
                 in_pieces: self.prompt.stream,
+                adapter: self.prompt.adapter.clone(),
                 ..question(ids.next_question("describe"), &text, Vec::new(), view)
             });
             self.descriptions.add(&question, vec![track], now);
@@ -361,8 +363,10 @@ impl PromptTracker {
             return None;
         }
         let choices = VERIFICATION_CHOICES.map(str::to_owned).to_vec();
-        let question = question(ids.next_question("verify"), &text, choices, self.view);
-        let question = Arc::new(question);
+        let question = Arc::new(Prompt {
+            adapter: self.prompt.adapter.clone(),
+            ..question(ids.next_question("verify"), &text, choices, self.view)
+        });
         self.verifications.add(&question, tracks, now);
         Some(question)
     }
@@ -398,9 +402,10 @@ impl PromptTracker {
         prompt: &PromptConfig,
         wall: WallTime,
     ) -> PromptChange {
-        let change = if prompt.task != self.prompt.task {
+        let is_other = prompt.task != self.prompt.task || prompt.adapter != self.prompt.adapter;
+        let change = if is_other {
             self.lose(EndReason::PromptChanged, wall)
-        } else if !prompt.enabled {
+        } else if !prompt.is_asked() {
             self.lose(EndReason::Disabled, wall)
         } else {
             self.change(Vec::new(), Vec::new())

@@ -34,7 +34,7 @@ pub struct CameraBoard {
 }
 
 fn enabled(camera: &CameraConfig) -> impl Iterator<Item = &PromptConfig> {
-    camera.prompts.iter().filter(|prompt| prompt.enabled)
+    camera.prompts.iter().filter(|prompt| prompt.is_asked())
 }
 
 /// Without answers.

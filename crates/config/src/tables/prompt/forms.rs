@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::{forms::prelude::*, read::prelude::*};
-use spotter_core::ZoneId;
+use spotter_core::{AdapterId, ZoneId};
 
 /// How many frames a question is about.
 pub(super) fn frames() -> Form<'static, u8> {
@@ -27,6 +27,15 @@ pub(crate) fn crops() -> Form<'static, Option<u8>> {
         None => number.read(value).map(Some),
     });
     form.written(move |crops| crops.map_or(shown.clone(), |crops: u8| crops.to_string()))
+}
+
+/// The name of an adapter. `known`: those of the box; `None`: not known here.
+pub(super) fn adapter_id(known: Option<&[AdapterId]>) -> Form<'static, AdapterId> {
+    let form = "name of an adapter";
+    match known {
+        Some(known) => known_id(form, "configured adapter", known.to_vec()),
+        None => id(form, AdapterId::new),
+    }
 }
 
 /// How long an object is in a zone until it is reported. `named`: the prompt's zones; none = all of the camera.

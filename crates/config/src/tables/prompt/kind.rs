@@ -5,7 +5,7 @@ use crate::{
     read::prelude::*,
     tables::area::{LineConfig, ZoneConfig},
 };
-use spotter_core::{LookRate, Task};
+use spotter_core::{AdapterId, LookRate, Task};
 
 /// What of a camera its prompts depend on: the values of those that have none of their own, and what they may name.
 #[derive(Clone, Copy)]
@@ -15,6 +15,8 @@ pub(crate) struct PromptScope<'a> {
     pub(crate) events: EventConfig,
     pub(crate) zones: &'a [ZoneConfig],
     pub(crate) lines: &'a [LineConfig],
+    /// `None`: not known here.
+    pub(crate) adapters: Option<&'a [AdapterId]>,
 }
 
 /// Keys that need objects at places in the picture.

@@ -11,15 +11,16 @@ mod point;
 mod query;
 mod segment;
 
-use std::{collections::BTreeMap, ops::RangeInclusive, time::Duration};
+use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc, time::Duration};
 
 use super::region::region;
 use crate::{forms::prelude::*, read::prelude::*};
-use forms::{dwell, frames};
+use forms::{adapter_id, dwell, frames};
 use kind::TaskConfig;
 use places::outside;
 use spotter_core::{
-    LineId, LookRate, PromptId, PromptRegion, PromptText, Setting, Share, StripShape, Task, ZoneId,
+    AdapterId, LineId, LookRate, PromptId, PromptRegion, PromptText, Setting, Share, StripShape,
+    Task, ZoneId,
 };
 
 pub use events::EventConfig;
@@ -45,6 +46,10 @@ pub struct PromptConfig {
     pub outlines_max: u8,
     /// The free text of the answer, or of the one to `describe`, is also published in parts.
     pub stream: bool,
+    /// What the model answers it with, and its questions; `None`: the model alone.
+    pub adapter: Option<AdapterId>,
+    /// Why its adapter cannot be used now, so that it is not asked; none in the file.
+    pub adapter_fault: Option<Arc<str>>,
     /// The part of the picture that it is about.
     pub region: PromptRegion,
     /// The most crops of its look; `None` = as many as the model's rule makes.
@@ -74,6 +79,11 @@ pub struct PromptConfig {
 }
 
 impl PromptConfig {
+    /// It is enabled, and the model can answer it.
+    pub fn is_asked(&self) -> bool {
+        self.enabled && self.adapter_fault.is_none()
+    }
+
     /// Its words as a value that a command may change; `None`: it has none, as a caption.
     pub fn text_setting(&self) -> Option<Setting> {
         let text = PromptText::new(self.task.text()).ok()?;
@@ -98,6 +108,8 @@ pub(crate) fn prompt(
         region = region(camera.zones).or_as("the whole picture", PromptRegion::Whole), "region = [0.4, 0.3, 0.6, 0.5]";
         /// The most crops of this prompt's look. Prompts with the same `region` and `crops` share the encoding of their image.
         crops = crops().or_as("the camera's `crops`", camera.crops_max), "crops = 1";
+        /// The adapter with which the model answers this prompt, its `verify` and its `describe`: the name of an `[adapter.NAME]` table. Prompts with different adapters share the encoding of an image, not its reading (see [Adapters](gpu.md#adapters)).
+        adapter = adapter_id(camera.adapters).optional("the model alone"), r#"adapter = "plates""#;
         /// Objects with a lower score are not reported.
         min_score = share().or(Share::nearest(0.0)), "min_score = 0.4";
         /// Smaller boxes are not reported.
@@ -145,6 +157,8 @@ pub(crate) fn prompt(
         task,
         outlines_max,
         stream,
+        adapter,
+        adapter_fault: None,
         region,
         crops_max: crops,
         rate,

@@ -25,7 +25,14 @@ fn card(precision: GpuPrecision, change: impl FnOnce(&mut LoadedModel)) -> Model
     change(&mut loaded);
     let device = crate::open::choose_one(&settings).unwrap();
     let clock = Arc::new(ManualClock::default());
-    let opened = Engine::open_on(device, &settings, loaded, Vec::new, clock);
+    let opened = Engine::open_on(crate::open::ModelOpening {
+        device,
+        settings: &settings,
+        adapter_slots: 0,
+        loaded,
+        calibration: Vec::new,
+        clock,
+    });
     opened.unwrap().1
 }
 

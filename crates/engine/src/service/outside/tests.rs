@@ -15,6 +15,7 @@ use crate::{
     service::{Engine, handle, inside},
     testing::simulated::{self, BeforeLaunch, FragileDevice},
 };
+use spotter_config::AdapterConfig;
 use spotter_core::{
     AdapterId, AnswerBody, AnswerPiece, FoundObject, Look, ManualClock, Mono, NormBox, Picture,
     Task, WholeLook,
@@ -104,6 +105,28 @@ impl Site {
             its_side,
         })
     }
+}
+
+#[tokio::test]
+async fn adapters_reach_the_engine_and_its_reply_the_caller() {
+    let site = Site::open(usize::MAX).await.unwrap();
+    let plates = AdapterConfig {
+        id: AdapterId::new("plates").unwrap(),
+        path: "plates.safetensors".into(),
+    };
+    let broken = within(site.engine.set_adapters(vec![plates.clone()])).await;
+    let [broken] = &broken.unwrap()[..] else {
+        panic!("one adapter");
+    };
+    assert_eq!(broken.id, plates.id);
+    assert!(broken.reason.contains("room for 0 adapters"), "{broken:?}");
+    assert_eq!(
+        within(site.engine.set_adapters(Vec::new())).await,
+        Some(Vec::new())
+    );
+    // Its process is gone.
+    site.its_socket.shutdown(Shutdown::Both).unwrap();
+    assert_eq!(within(site.engine.set_adapters(vec![plates])).await, None);
 }
 
 /// The engine's side of the opening, without an engine.
@@ -351,6 +374,7 @@ async fn abandoned_look_is_cancelled_before_its_permit_is_reused() {
                 wire::WireRequest::Look(asked) => format!("look {}", asked.id),
                 wire::WireRequest::Cancel { id } => format!("cancel {id}"),
                 wire::WireRequest::FollowUp { id, .. } => format!("follow-up of {id}"),
+                wire::WireRequest::Adapters { .. } => continue,
             };
             // The test may have ended.
             let _ = heard_out.send(said);
@@ -516,7 +540,7 @@ fn too_many_looks_end_the_connection_with_an_error() {
     let reason = loop {
         match wire::read::<WireNews>(&mut &bare.socket).unwrap() {
             WireNews::Stopped { reason } => break reason,
-            WireNews::Beat { .. } | WireNews::Places { .. } => {}
+            WireNews::Beat { .. } | WireNews::Places { .. } | WireNews::Adapters { .. } => {}
             WireNews::Look { .. } => panic!("the gate is shut"),
         }
     };
@@ -578,7 +602,7 @@ fn a_look_that_is_cancelled_makes_room_for_another() {
                     ended.push(id);
                 }
             }
-            WireNews::Beat { .. } | WireNews::Places { .. } => {}
+            WireNews::Beat { .. } | WireNews::Places { .. } | WireNews::Adapters { .. } => {}
             WireNews::Stopped { reason } => panic!("{reason}"),
         }
     }
