@@ -1,18 +1,21 @@
 //! What each prompt asks of the device: crops, arithmetic, share of what the device can do. Pure.
 //!
 //! The arithmetic is that of [`ModelWork`]: the image of a view once for all prompts that share it, and each prompt with one object
-//! in its answer. Prompts of a view share the cost of its images in proportion to their rates.
+//! in its answer. Prompts of a view share the cost of its images in proportion to their rates. Views that differ in their adapter alone share
+//! the encoding, because the crops of the second are unchanged; each has its own prefix.
 
 use std::{collections::BTreeMap, time::Duration};
 
 use spotter_cameras::sampler::MOTION_SIDE_MIN_PX;
-use spotter_config::{CameraConfig, PromptConfig, SharedCamera};
+use spotter_config::{
+    CameraConfig, FramePlace, ModelSettings, PromptConfig, ReuseMode, SharedCamera,
+};
 use spotter_core::{CameraId, NormBox, PromptRegion, PromptView, RegionBox};
 use spotter_engine::{
     model::{ModelConfig, Tiling, tiling},
     network::cost::{DetectWork, ModelWork},
     open::MEASURED_SIZE,
-    service::{SeenSizes, views},
+    service::{LookView, SeenSizes, views},
 };
 use spotter_fleet::assignment::CameraNeed;
 use spotter_page::PromptCost;
@@ -35,6 +38,8 @@ pub struct CostBasis {
     /// Of all devices together; `None` when it was not measured.
     pub tflop_per_s: Option<f64>,
     engines: usize,
+    /// Crops that have not changed are not encoded again.
+    reuses_crops: bool,
 }
 
 impl CostBasis {
@@ -50,6 +55,16 @@ impl CostBasis {
             model,
             work,
             engines,
+            reuses_crops: true,
+        }
+    }
+
+    /// The same with what is configured of crops that have not changed.
+    pub fn with_reuse_of(self, settings: &ModelSettings) -> Self {
+        let is_on = settings.reuse != ReuseMode::Off;
+        Self {
+            reuses_crops: is_on && settings.frames == FramePlace::Host,
+            ..self
         }
     }
 
@@ -58,7 +73,9 @@ impl CostBasis {
     pub fn prompts(&self, camera: &CameraConfig, size: (usize, usize)) -> Vec<PromptCost> {
         let enabled = |prompt: &&PromptConfig| prompt.is_asked();
         let prompts: Vec<&PromptConfig> = camera.prompts.iter().filter(enabled).collect();
-        let seen = prompts.iter().map(|prompt| (camera.view_of(prompt), None));
+        let seen = prompts
+            .iter()
+            .map(|prompt| (camera.view_of(prompt), prompt.adapter.clone()));
         let sizes = SeenSizes {
             frame: size,
             moved: Some(smallest_moved(size)),
@@ -67,24 +84,35 @@ impl CostBasis {
         };
         let views = views(seen, &sizes, &self.model.vision);
         let mut costs = vec![PromptCost::default(); prompts.len()];
-        for view in views {
-            let image = look_tflop(&self.work, view.tiling, 0);
+        for (place, view) in views.iter().enumerate() {
+            let image = self.work.look(view.tiling.crops(), &[]);
+            let [encoding, prefix] =
+                [image.vision, image.prefix].map(|gflop| gflop / GFLOP_PER_TFLOP);
             let alone = look_tflop(&self.work, view.tiling, 1);
-            let rates = || view.prompts.iter().map(|&index| prompts[index].rate.hz());
-            // A look takes all prompts that are due, so the fastest one decides how many images there are.
-            let images_hz = rates().fold(0.0, f64::max);
-            let part = images_hz * image / rates().sum::<f64>();
+            let others = views.iter().filter(|other| sees_the_same(other, view));
+            let encoded = others.filter(|other| self.reuses_crops || other.adapter == view.adapter);
+            let of_encoding = images_per_look(&prompts, encoded.flat_map(|view| &view.prompts));
+            let part = encoding * of_encoding + prefix * images_per_look(&prompts, &view.prompts);
+            let is_second = views[..place]
+                .iter()
+                .any(|other| sees_the_same(other, view));
+            let own = if self.reuses_crops {
+                prefix
+            } else {
+                encoding + prefix
+            };
             let pixels = view.part.map_or(size, |part| (part.width, part.height));
             let strip = view.view.strip;
             let pixels = strip.map_or(pixels, |strip| strip.size(pixels));
             for &index in &view.prompts {
                 let rate_hz = prompts[index].rate.hz();
-                let tflop_per_s = rate_hz * (part + alone - image);
+                let tflop_per_s = rate_hz * (part + alone - encoding - prefix);
                 costs[index] = PromptCost {
                     pixels: (pixels.0 as u32, pixels.1 as u32),
                     crops: view.tiling.crops(),
                     follows_motion: prompts[index].region == PromptRegion::Motion,
                     shared_by: view.prompts.len(),
+                    unshared_tflop: is_second.then_some(own),
                     tflop: alone,
                     tflop_per_s,
                     share: self.tflop_per_s.map(|all| tflop_per_s / all),
@@ -131,6 +159,21 @@ impl CostBasis {
     }
 }
 
+/// Two views that differ in their adapter at most.
+fn sees_the_same(a: &LookView, b: &LookView) -> bool {
+    (a.part, a.tiling, a.view.strip) == (b.part, b.tiling, b.view.strip)
+}
+
+/// Images of a look with one of these prompts, which are given by their indices. A look takes all prompts that are due, so the fastest one
+/// decides how many images there are.
+fn images_per_look<'a>(
+    prompts: &[&PromptConfig],
+    indices: impl IntoIterator<Item = &'a usize>,
+) -> f64 {
+    let rates: Vec<f64> = indices.into_iter().map(|&i| prompts[i].rate.hz()).collect();
+    rates.iter().copied().fold(0.0, f64::max) / rates.iter().sum::<f64>()
+}
+
 fn look_tflop(model: &ModelWork, tiling: Tiling, prompts: usize) -> f64 {
     let looked = model.look(tiling.crops(), &vec![USUAL_PROMPT; prompts]);
     looked.total() / GFLOP_PER_TFLOP
@@ -160,8 +203,9 @@ pub fn frame_size(camera: &CameraConfig, size: (usize, usize)) -> (usize, usize)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use spotter_config::ModelSource;
     use spotter_config::testing::{camera, prompt};
-    use spotter_core::{StripShape, Task, testing::rate};
+    use spotter_core::{AdapterId, StripShape, Task, testing::rate};
 
     fn close(found: f64, expected: f64) {
         assert!(
@@ -224,6 +268,28 @@ mod tests {
         assert_eq!((person.shared_by, scene.shared_by, scene.crops), (1, 1, 9));
         assert_eq!(scene.pixels, (1130, 638));
         close(scene.tflop_per_s, 0.1 * 7.89);
+        // A second adapter on the same picture has a prefix of its own, and the encoding is shared.
+        let with = |id, adapter| PromptConfig {
+            adapter: AdapterId::new(adapter).ok(),
+            ..of(id, PromptRegion::Whole, 1.0)
+        };
+        let cost_of_two = |basis: &CostBasis, adapter| {
+            let camera = camera("gate", vec![with("car", ""), with("plate", adapter)]);
+            let costs = basis.prompts(&camera, (1920, 1080));
+            let sum = costs.iter().map(|cost| cost.tflop_per_s).sum::<f64>();
+            (sum, costs[1].unshared_tflop)
+        };
+        let (shared, none) = cost_of_two(&basis, "");
+        let (adapted, prefix) = cost_of_two(&basis, "plates");
+        assert_eq!(none, None);
+        close(adapted - shared, prefix.unwrap());
+        let settings = ModelSettings {
+            reuse: ReuseMode::Off,
+            ..ModelSettings::of(ModelSource::Embedded)
+        };
+        let (again, image) = cost_of_two(&basis.clone().with_reuse_of(&settings), "plates");
+        close(again - shared, image.unwrap());
+        close(image.unwrap() - prefix.unwrap(), 9.0 * 0.67);
         // Ten looks a second on each device, of one prompt.
         close(basis.capacity_hz(2).unwrap(), 20.0);
         let one = camera("yard", vec![of("person", PromptRegion::Whole, 2.0)]);

@@ -339,5 +339,6 @@ fn costs(effective: &Config, engines: &OpenedEngines) -> anyhow::Result<CostBasi
     let model = model_config(&effective.model.source)?;
     let prompts = longest_look(&expected_looks(&effective.cameras)).len();
     let count = engines.slots.len();
-    Ok(CostBasis::new(model, engines.look(), prompts, count))
+    let basis = CostBasis::new(model, engines.look(), prompts, count);
+    Ok(basis.with_reuse_of(&effective.model))
 }

@@ -87,7 +87,7 @@ fn costs(config: &config::Config) -> anyhow::Result<()> {
         say(format_args!("{error}; costs are those of Moondream 2"))?;
         anyhow::Ok(ModelConfig::default())
     })?;
-    let basis = CostBasis::new(model, None, 0, 0);
+    let basis = CostBasis::new(model, None, 0, 0).with_reuse_of(&config.model);
     let mut all = 0.0;
     for camera in &config.cameras {
         let size = frame_size(camera, ASSUMED_SIZE);
@@ -102,8 +102,12 @@ fn costs(config: &config::Config) -> anyhow::Result<()> {
                 1 => String::new(),
                 prompts => format!(", image shared by {prompts} prompts"),
             };
+            let other_adapter = cost.unshared_tflop.map_or_else(String::new, |tflop| {
+                let text = "not shared with prompts of another adapter";
+                format!(", {} TFLOP a look {text}", rounded(tflop))
+            });
             say(format_args!(
-                "camera {}, prompt {}: sees {seen} of {}x{}: {}, {} TFLOP a look, {} TFLOP/s at rate {}{shared}",
+                "camera {}, prompt {}: sees {seen} of {}x{}: {}, {} TFLOP a look, {} TFLOP/s at rate {}{shared}{other_adapter}",
                 camera.id,
                 prompt.id,
                 size.0,

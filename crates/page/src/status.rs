@@ -312,6 +312,12 @@ pub struct PromptCost {
     pub follows_motion: bool,
     /// Prompts that share the image, itself included.
     pub shared_by: usize,
+    /// Of it, what is not shared with prompts that see the same with another adapter; `None`: no prompt before it does.
+    #[serde(
+        serialize_with = "four_decimals_if_any",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub unshared_tflop: Option<f64>,
     /// A look with this prompt alone.
     #[serde(serialize_with = "four_decimals")]
     pub tflop: f64,
