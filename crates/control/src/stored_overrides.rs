@@ -104,7 +104,7 @@ mod tests {
     use crate::config_store::tests::restarted;
     use spotter_config::testing::{camera, prompt};
     use spotter_core::{
-        CameraId, LookRate, Mono, PROMPT_TEXT_MAX_CHARS, Setting, Share,
+        CameraId, LookRate, Mono, PROMPT_TEXT_MAX_CHARS, QueryOptions, Setting, Share, Task,
         testing::{cases, rate},
     };
 
@@ -177,6 +177,22 @@ mod tests {
             assert!(dropped.len() == 1 && dropped[0].contains("revision"));
         }
         assert_eq!(dropped(record(json!("person"), 2)), [""; 0]);
+    }
+
+    #[test]
+    fn question_that_an_older_release_stored_keeps_its_revision() {
+        let task = json!({"Query": {"question": "Open?", "choices": ["yes", "no"]}});
+        let record = json!({"camera": "gate", "prompt": "door", "task": task, "revision": 3});
+        let read = ReadOverrides::of_json(&stored(&[], &[record])).unwrap();
+        assert_eq!(read.dropped, [""; 0]);
+        let mut door = prompt("door");
+        door.task = Task::Query {
+            question: "Open?".into(),
+            choices: vec!["yes".into(), "no".into()],
+            options: QueryOptions::default(),
+        };
+        let store = restarted(vec![camera("gate", vec![door])], read.stored);
+        assert_eq!(store.cameras()[0].prompts[0].revision, 3);
     }
 
     #[test]

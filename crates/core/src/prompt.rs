@@ -48,6 +48,8 @@ pub enum Task {
         question: String,
         /// The texts that the answer must be one of, each trimmed and not empty; empty: the answer is free.
         choices: Vec<String>,
+        /// Stored tasks of 0.1.0 have none.
+        #[serde(default)]
         options: QueryOptions,
     },
     /// The outline of one `object`. Not every model draws one.

@@ -30,7 +30,9 @@ fn part_and_object(question: &Prompt, event: &Event) -> [(f64, f64); 2] {
 
 #[test]
 fn description_of_a_new_event_is_an_update() {
-    let mut tracker = tracker(describing());
+    let mut site = describing();
+    site.prompts[0].stream = true;
+    let mut tracker = tracker(site);
     let change = looks(&mut tracker, 0..2, 1);
     let [new] = &change.events[..] else {
         panic!("{change:?}");
