@@ -24,7 +24,7 @@ use super::{
     stage::{Handles, Stage, StageContext, StageFuture},
     status,
 };
-use spotter_config::{CameraConfig, ConfigChange};
+use spotter_config::{CameraConfig, ConfigChange, question_of_keys};
 use spotter_control::{Command, ConfigStore, LogLevel, Refusal, RefusalCode, RequestedInfo};
 use spotter_core::{CameraId, LineId, LogThrottle, Mono};
 use spotter_mqtt as publish;
@@ -148,10 +148,16 @@ impl CommandHandler {
             // The answer is the reply.
             Command::Ask { camera, question } => {
                 require_active(context.config, &camera)?;
+                let (camera_config, adapters) = (
+                    context.config.camera(&camera)?,
+                    context.config.adapter_ids(),
+                );
+                let asked = question_of_keys(&question, camera_config, &adapters);
+                let prompt = self.questions.prompt(asked.map_err(Refusal::bad_value)?)?;
+                let rule = context.config.prompt_rule();
+                rule.test(&prompt).map_err(Refusal::bad_value)?;
                 let (requester, now) = (requester.clone(), context.now);
-                let prompt = self
-                    .questions
-                    .ask(&camera, question.into(), requester, now)?;
+                self.questions.ask(&camera, &prompt, requester, now)?;
                 self.handles.sampler.ask_once(&camera, prompt);
                 return Ok(None);
             }

@@ -4,8 +4,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use spotter_config::AskedOnce;
 use spotter_control::{Refusal, RefusalCode};
-use spotter_core::{AnswerBody, CameraId, LookNews, Mono, Outcome, Prompt, PromptId, Task};
+use spotter_core::{
+    Answer, AnswerBody, CameraId, LookNews, Mono, ObjectOutline, Outcome, Outline, Prompt,
+    PromptId, rings_area,
+};
 use spotter_mqtt::ReplyValue;
 
 /// Questions that may wait at the same time: each is a prompt of a look.
@@ -32,30 +36,36 @@ struct PendingQuestion<T> {
 pub type SettledQuestion<T> = (T, Result<ReplyValue, Refusal>);
 
 impl<T> PendingQuestions<T> {
-    /// Adds a question. Returns the prompt for the camera's next frame.
+    /// A prompt for the next question.
+    pub fn prompt(&mut self, asked: AskedOnce) -> Result<Arc<Prompt>, Refusal> {
+        self.number += 1;
+        let id = PromptId::new(&format!("ask-{}", self.number))
+            .map_err(|error| Refusal::new(RefusalCode::Failed, error.to_string()))?;
+        Ok(Arc::new(Prompt {
+            adapter: asked.adapter,
+            ..Prompt::new(id, Prompt::ONCE, asked.task)
+        }))
+    }
+
+    /// Adds the prompt of a question about the camera's next frame.
     pub fn ask(
         &mut self,
         camera: &CameraId,
-        question: String,
+        prompt: &Arc<Prompt>,
         requester: T,
         now: Mono,
-    ) -> Result<Arc<Prompt>, Refusal> {
+    ) -> Result<(), Refusal> {
         if self.waiting.len() >= QUESTIONS_MAX {
             let text = format!("{QUESTIONS_MAX} questions wait for an answer; ask again later");
             return Err(Refusal::new(RefusalCode::Conflict, text));
         }
-        self.number += 1;
-        let id = PromptId::new(&format!("ask-{}", self.number))
-            .map_err(|error| Refusal::new(RefusalCode::Failed, error.to_string()))?;
-        let task = Task::question(question);
-        let prompt = Arc::new(Prompt::new(id, Prompt::ONCE, task));
         self.waiting.push(PendingQuestion {
             camera: camera.clone(),
-            prompt: Arc::clone(&prompt),
+            prompt: Arc::clone(prompt),
             until: now.after(ANSWER_LIMIT),
             requester,
         });
-        Ok(prompt)
+        Ok(())
     }
 
     /// The questions that news of a look settle.
@@ -68,7 +78,7 @@ impl<T> PendingQuestions<T> {
         let (camera, prompts, result) = match news {
             LookNews::Answer { frame, answer, .. } => {
                 let prompt = std::slice::from_ref(&answer.prompt);
-                (&frame.camera, prompt, value(&answer.body))
+                (&frame.camera, prompt, value(answer, frame.number))
             }
             LookNews::Ended(Outcome::Late(look)) => {
                 let text = "the model was too busy to answer in time; ask again";
@@ -121,24 +131,40 @@ impl<T> PendingQuestions<T> {
     }
 }
 
-fn value(body: &AnswerBody) -> Result<ReplyValue, Refusal> {
-    match body {
+/// `frame`: the number of the frame that was asked about.
+fn value(answer: &Answer, frame: u64) -> Result<ReplyValue, Refusal> {
+    match &answer.body {
         AnswerBody::Text { text, score, .. } => Ok(ReplyValue::Answer {
             text: text.clone(),
             score: *score,
+            reasoning: answer.reasoning.clone(),
         }),
-        AnswerBody::Boxes(_) | AnswerBody::Points(_) | AnswerBody::Outline(_) => {
+        AnswerBody::Outline(outline) => Ok(ReplyValue::Outline(drawn(outline, frame))),
+        AnswerBody::Boxes(_) | AnswerBody::Points(_) => {
             let text = "the model answered the question with places instead of text";
             Err(Refusal::new(RefusalCode::Failed, text))
         }
     }
 }
 
+/// `None`: the model drew nothing that can be read.
+fn drawn(outline: &Outline, frame: u64) -> Option<ObjectOutline> {
+    let bounds = outline.bounds.filter(|_| !outline.path.is_empty())?;
+    Some(ObjectOutline {
+        frame,
+        bounds,
+        path: outline.path.clone(),
+        polygons: outline.polygons.clone(),
+        area: rings_area(&outline.polygons),
+        score: outline.score,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::app::testing;
-    use spotter_core::{Frame, ScoreSource, testing::look_at};
+    use spotter_core::{Frame, NormBox, NormPoint, ScoreSource, Task, testing::look_at};
 
     fn at(seconds: u64) -> Mono {
         Mono::default().after(Duration::from_secs(seconds))
@@ -148,6 +174,20 @@ mod tests {
         CameraId::new("gate").unwrap()
     }
 
+    fn ask<T>(
+        questions: &mut PendingQuestions<T>,
+        camera: &CameraId,
+        requester: T,
+        now: Mono,
+    ) -> Result<Arc<Prompt>, Refusal> {
+        let prompt = questions.prompt(AskedOnce {
+            task: Task::question("rain?"),
+            adapter: None,
+        })?;
+        questions.ask(camera, &prompt, requester, now)?;
+        Ok(prompt)
+    }
+
     fn frame() -> Frame {
         testing::frame(&gate(), 1, at(1))
     }
@@ -155,11 +195,8 @@ mod tests {
     #[test]
     fn question_is_settled_once_by_its_own_answer() {
         let mut questions = PendingQuestions::default();
-        let mut ask = |requester| {
-            let asked = questions.ask(&gate(), "rain?".into(), requester, at(0));
-            asked.unwrap()
-        };
-        let (a, b, c) = (ask("a"), ask("b"), ask("c"));
+        let mut asked = |requester| ask(&mut questions, &gate(), requester, at(0)).unwrap();
+        let (a, b, c) = (asked("a"), asked("b"), asked("c"));
         let answered = |prompt: &Arc<Prompt>, text: &str| {
             let body = AnswerBody::Text {
                 text: text.into(),
@@ -176,7 +213,11 @@ mod tests {
         assert!(same_name.is_empty());
         let says = |text: &str| {
             let text = text.into();
-            Ok(ReplyValue::Answer { text, score: 0.5 })
+            Ok(ReplyValue::Answer {
+                text,
+                score: 0.5,
+                reasoning: None,
+            })
         };
         let no = answered(&b, "no");
         assert_eq!(questions.look(&no), [("b", says("no"))]);
@@ -192,13 +233,27 @@ mod tests {
     }
 
     #[test]
+    fn outline_of_an_object_is_that_of_its_frame_or_none() {
+        let corner = |x, y| NormPoint { x, y };
+        let mut outline = Outline {
+            bounds: Some(NormBox::from_corners(0.0, 0.0, 0.5, 0.5)),
+            path: "M0 0 L1 0 L1 1 Z".into(),
+            polygons: vec![vec![corner(0.0, 0.0), corner(0.5, 0.0), corner(0.5, 0.5)]],
+            parse_error: None,
+            score: 0.75,
+        };
+        let found = drawn(&outline, 7).unwrap();
+        assert_eq!((found.frame, found.area, found.score), (7, 0.125, 0.75));
+        outline.path.clear();
+        assert_eq!(drawn(&outline, 7), None);
+    }
+
+    #[test]
     fn questions_to_a_camera_without_engine_are_refused() {
         let yard = CameraId::new("yard").unwrap();
         let mut questions = PendingQuestions::default();
         for (camera, requester) in [(&gate(), "a"), (&yard, "b"), (&gate(), "c")] {
-            questions
-                .ask(camera, "rain?".into(), requester, at(0))
-                .unwrap();
+            ask(&mut questions, camera, requester, at(0)).unwrap();
         }
         let settled = questions.refuse(&[gate()], "engine on cuda 0: it fell off the bus");
         let refusal = Refusal::new(
@@ -214,16 +269,12 @@ mod tests {
     fn unanswered_questions_time_out_and_their_number_is_bounded() {
         let mut questions = PendingQuestions::default();
         for n in 0..QUESTIONS_MAX {
-            questions
-                .ask(&gate(), "rain?".into(), n, at(n as u64))
-                .unwrap();
+            ask(&mut questions, &gate(), n, at(n as u64)).unwrap();
         }
-        let refusal = questions
-            .ask(&gate(), "rain?".into(), 99, at(20))
-            .unwrap_err();
+        let refusal = ask(&mut questions, &gate(), 99, at(20)).unwrap_err();
         assert_eq!(refusal.code, RefusalCode::Conflict);
         let late: Vec<usize> = questions.tick(at(33)).into_iter().map(|(n, _)| n).collect();
         assert_eq!(late, [0, 1, 2, 3]);
-        assert!(questions.ask(&gate(), "rain?".into(), 99, at(33)).is_ok());
+        assert!(ask(&mut questions, &gate(), 99, at(33)).is_ok());
     }
 }

@@ -7,8 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::refusal::{Refusal, RefusalCode, shown};
 use spotter_core::{
-    CameraId, LineId, LookRate, ModeId, PromptId, PromptText, Setting, duration_from_secs,
-    plain_line,
+    CameraId, LineId, LookRate, ModeId, PromptId, Setting, duration_from_secs, plain_line,
 };
 
 /// The longest time of a higher rate.
@@ -60,12 +59,13 @@ pub enum Command {
         #[serde(default, deserialize_with = "look_rate")]
         rate: Option<LookRate>,
     },
-    /// Answer a question once, about the next frame.
+    /// Answer a question, or draw around an object, once, on the next frame.
     Ask {
         #[serde(rename = "cam")]
         camera: CameraId,
-        #[serde(rename = "text", deserialize_with = "question")]
-        question: PromptText,
+        /// The other keys of the request. They are checked when the camera is known.
+        #[serde(deserialize_with = "file_keys")]
+        question: toml::Table,
     },
     /// Ask a further prompt until it is taken away.
     #[serde(rename = "prompt_add")]
@@ -138,6 +138,10 @@ impl Command {
         text("cam").map(camera_id).transpose()?;
         text("prompt").map(prompt_id).transpose()?;
         let op = shown(text("op").unwrap_or_default());
+        let request = match text("op") {
+            Some("ask") => with_question(request),
+            _ => request,
+        };
         serde_json::from_value(Value::Object(request)).map_err(|error| {
             let text = error.to_string();
             if let Ok(refusal) = serde_json::from_str(&text) {
@@ -166,10 +170,24 @@ fn checked<'de, D: Deserializer<'de>, T: Deserialize<'de>, C>(
     check(T::deserialize(input)?).map_err(|refusal| D::Error::custom(json!(refusal)))
 }
 
-fn question<'de, D: Deserializer<'de>>(input: D) -> Result<PromptText, D::Error> {
-    checked(input, |text: String| {
-        PromptText::new(&text).map_err(|error| Refusal::of_value("text", &error))
-    })
+/// The request of `ask` with the keys of its question in a table of their own.
+fn with_question(request: Map<String, Value>) -> Map<String, Value> {
+    let is_of_request = |key: &str| matches!(key, "op" | "cam");
+    let (mut request, question): (Map<_, _>, Map<_, _>) =
+        request.into_iter().partition(|(key, _)| is_of_request(key));
+    request.insert("question".to_owned(), Value::Object(question));
+    request
+}
+
+/// Keys that are read as those of the file. `null` is no key.
+fn file_keys<'de, D: Deserializer<'de>>(input: D) -> Result<toml::Table, D::Error> {
+    checked(input, toml_table)
+}
+
+fn toml_table(mut keys: Map<String, Value>) -> Result<toml::Table, Refusal> {
+    keys.retain(|_, value| !value.is_null());
+    serde_json::from_value(Value::Object(keys))
+        .map_err(|error| Refusal::new(RefusalCode::BadRequest, error.to_string()))
 }
 
 fn usual_look_time() -> Duration {
@@ -204,9 +222,7 @@ fn new_prompt<'de, D: Deserializer<'de>>(input: D) -> Result<NewPrompt, D::Error
                 "prompt.id: {id}; ids use a-z 0-9 _ -, 1 to 32 of them"
             ))
         })?;
-        prompt.retain(|_, value| !value.is_null());
-        let keys = serde_json::from_value(Value::Object(prompt))
-            .map_err(|error| bad_request(format!("prompt: {error}")))?;
+        let keys = toml_table(prompt).map_err(|error| bad_request(format!("prompt: {error}")))?;
         Ok(NewPrompt { id, keys })
     })
 }

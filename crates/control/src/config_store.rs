@@ -347,7 +347,8 @@ impl ConfigStore {
         is_due || *self.modes.stored() != before
     }
 
-    fn adapter_ids(&self) -> Vec<AdapterId> {
+    /// The adapters that prompts may name.
+    pub fn adapter_ids(&self) -> Vec<AdapterId> {
         self.file.adapters.ids().cloned().collect()
     }
 

@@ -21,8 +21,9 @@ use crate::{
 };
 use spotter_control::{Command, Override, Refusal, RefusalCode};
 use spotter_core::{
-    DirectionId, EndReason, Epoch, Event, EventStep, LineId, Location, NormPoint, Phase, Presence,
-    PromptState, Setting, TextSubject, TrackId, UpdateReason, WallTime, ZoneId,
+    AdapterId, DirectionId, EndReason, Epoch, Event, EventStep, GroundedSpan, LineId, Location,
+    NormBox, NormPoint, ObjectOutline, Phase, Presence, PromptState, Reasoning, Setting,
+    TextSubject, TrackId, UpdateReason, WallTime, ZoneId,
     testing::{crossing, prompt_text, rate},
 };
 use spotter_state::LoggedEvent;
@@ -127,6 +128,32 @@ fn replies() -> Vec<Vec<u8>> {
     let answer = ReplyValue::Answer {
         text: "yes".into(),
         score: 0.912_67,
+        reasoning: None,
+    };
+    let span = GroundedSpan {
+        start: 3,
+        end: 9,
+        points: vec![NormPoint::new(0.25, 0.5)],
+    };
+    let thought = ReplyValue::Answer {
+        text: "yes".into(),
+        score: 0.5,
+        reasoning: Some(Reasoning {
+            text: "It is wet.".into(),
+            grounding: vec![span],
+        }),
+    };
+    let outline = ObjectOutline {
+        frame: 7,
+        bounds: NormBox::from_corners(0.0, 0.0, 0.5, 0.5),
+        path: "M0 0 L1 0 L1 1 Z".into(),
+        polygons: vec![
+            [(0.0, 0.0), (0.5, 0.0), (0.5, 0.5)]
+                .map(|(x, y)| NormPoint::new(x, y))
+                .into(),
+        ],
+        area: 0.125,
+        score: 0.75,
     };
     let settings = vec![Setting::Rate(rate(2.0)), text("person")];
     let changed = Override {
@@ -139,6 +166,9 @@ fn replies() -> Vec<Vec<u8>> {
         Ok(ReplyValue::Done),
         Ok(ReplyValue::Revision(3)),
         Ok(answer),
+        Ok(thought),
+        Ok(ReplyValue::Outline(Some(outline))),
+        Ok(ReplyValue::Outline(None)),
         Ok(ReplyValue::Info(Box::new(info))),
         Ok(ReplyValue::Settings(vec![(camera("gate"), settings)])),
         Ok(ReplyValue::Overrides(vec![changed])),
@@ -388,6 +418,7 @@ fn requests_are_parsed_as_their_schema_defines() {
     let topics = topics();
     // Its first camera has what prompts may name.
     let site = config("", SITE);
+    let plates = ["plates"].map(|id| AdapterId::new(id).unwrap());
     for line in include_str!("requests.txt").lines() {
         let (word, request) = line.split_once(' ').unwrap();
         let (is_good, request) = (word == "good", &parsed(request.as_bytes()));
@@ -403,10 +434,18 @@ fn requests_are_parsed_as_their_schema_defines() {
         };
         let read = asked.command.and_then(|command| match command {
             Command::AddPrompt { prompt, .. } => {
-                let read =
-                    spotter_config::prompt_of_keys(&prompt.keys, &prompt.id, &site.cameras[0], &[]);
+                let read = spotter_config::prompt_of_keys(
+                    &prompt.keys,
+                    &prompt.id,
+                    &site.cameras[0],
+                    &plates,
+                );
                 read.map(|_| ())
                     .map_err(|wrong| Refusal::new(RefusalCode::BadValue, wrong))
+            }
+            Command::Ask { question, .. } => {
+                let read = spotter_config::question_of_keys(&question, &site.cameras[0], &plates);
+                read.map(|_| ()).map_err(Refusal::bad_value)
             }
             _ => Ok(()),
         });

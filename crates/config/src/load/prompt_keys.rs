@@ -21,6 +21,17 @@ pub fn prompt_of_keys(
     })
 }
 
+/// What a command with these keys asks of this camera once.
+pub fn question_of_keys(
+    keys: &toml::Table,
+    camera: &CameraConfig,
+    adapters: &[AdapterId],
+) -> Result<AskedOnce, String> {
+    read_keys("ask", keys, |table| {
+        question(table, camera.prompt_scope(Some(adapters)))
+    })
+}
+
 /// Reads a table that is called `name` in messages. The error is one line of all mistakes, the first ones in full.
 pub(super) fn read_keys<T>(
     name: &str,

@@ -90,7 +90,7 @@ pub(crate) fn to_json(detection: &Detection, label: &Label, now: Mono) -> Vec<u8
         payload["score_src"] = json!(ScoreSource::name(*source));
         add(&mut payload, "value", yes_or_no(text));
     }
-    let reasoning = detection.reasoning.as_ref().map(reasoning);
+    let reasoning = detection.reasoning.as_ref().map(reasoning_json);
     add(&mut payload, "reasoning", reasoning);
     payload.to_string().into_bytes()
 }
@@ -150,7 +150,7 @@ fn objects(detection: &Detection) -> Vec<Value> {
     objects.map(with_outline).collect()
 }
 
-fn outline_json(outline: &ObjectOutline) -> Value {
+pub(super) fn outline_json(outline: &ObjectOutline) -> Value {
     let rings = outline.polygons.iter().map(|ring| points(ring));
     json!({
         "frame": outline.frame,
@@ -166,7 +166,7 @@ fn points(points: &[NormPoint]) -> Vec<[f64; 2]> {
     points.iter().map(|point| point.rounded()).collect()
 }
 
-fn reasoning(reasoning: &Reasoning) -> Value {
+pub(super) fn reasoning_json(reasoning: &Reasoning) -> Value {
     let spans = reasoning.grounding.iter();
     let spans = spans
         .map(|span| json!({"start": span.start, "end": span.end, "points": points(&span.points)}));

@@ -9,6 +9,7 @@ mod kinds;
 mod places;
 mod point;
 mod query;
+mod question;
 mod segment;
 
 use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc, time::Duration};
@@ -28,6 +29,8 @@ pub(crate) use events::events;
 pub(crate) use forms::crops;
 pub(crate) use kind::PromptScope;
 pub(crate) use kinds::kinds_in_words;
+pub use question::AskedOnce;
+pub(crate) use question::question;
 
 /// From the oldest frame of a strip to the newest.
 pub(crate) const STRIP_OVER_RANGE: RangeInclusive<Duration> =

@@ -3,9 +3,12 @@
 use serde_json::{Map, json};
 
 use super::RequestHead;
-use crate::{Info, contract::detection::SCHEMA};
+use crate::{
+    Info,
+    contract::detection::{SCHEMA, add, outline_json, reasoning_json},
+};
 use spotter_control::{Override, Refusal};
-use spotter_core::{CameraId, Setting, WallTime, rounded};
+use spotter_core::{CameraId, ObjectOutline, Reasoning, Setting, WallTime, rounded};
 
 /// The value of a successful reply.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +21,11 @@ pub enum ReplyValue {
         text: String,
         /// The model's probability, 0..1.
         score: f64,
+        /// `None`: it was not asked for its thoughts.
+        reasoning: Option<Reasoning>,
     },
+    /// Of the object that was asked for; `None`: the model drew none.
+    Outline(Option<ObjectOutline>),
     /// The content of the topic `info`.
     Info(Box<Info>),
     /// The values that a command may change, by camera.
@@ -44,9 +51,18 @@ impl Reply {
         match &self.result {
             Err(_) | Ok(ReplyValue::Done) => {}
             Ok(ReplyValue::Revision(revision)) => message["rev"] = json!(revision),
-            Ok(ReplyValue::Answer { text, score }) => {
+            Ok(ReplyValue::Answer {
+                text,
+                score,
+                reasoning,
+            }) => {
                 message["value"] = json!(text);
                 message["score"] = json!(rounded(*score, 3));
+                let reasoning = reasoning.as_ref().map(reasoning_json);
+                add(&mut message, "reasoning", reasoning);
+            }
+            Ok(ReplyValue::Outline(outline)) => {
+                message["outline"] = json!(outline.as_ref().map(outline_json));
             }
             Ok(ReplyValue::Info(info)) => message["value"] = json!(info),
             Ok(ReplyValue::Settings(cameras)) => {

@@ -118,7 +118,8 @@ fn each_operation_is_parsed() {
     };
     let ask = Command::Ask {
         camera: gate(),
-        question: prompt_text("Is it raining?"),
+        question: serde_json::from_value(json!({"text": "Is it raining?", "refs": ["drive"]}))
+            .unwrap(),
     };
     let look = Command::Look {
         camera: gate(),
@@ -136,7 +137,7 @@ fn each_operation_is_parsed() {
     let add = Command::AddPrompt { camera, prompt };
     for (request, expected) in [
         (
-            json!({"op": "ask", "cam": "gate", "text": "Is it raining?"}),
+            json!({"op": "ask", "cam": "gate", "text": "Is it raining?", "refs": ["drive"], "reasoning": null}),
             ask,
         ),
         (json!({"op": "reload"}), Command::Reload {}),
