@@ -151,7 +151,7 @@ fn is_clockwise(ring: &[NormPoint]) -> bool {
 
 /// What is inside of `rings` and outside of all `holes`, as rings that do not cross. Where rings cross each other or themselves, the
 /// directions decide, as in the path of an SVG.
-fn difference(rings: &[Vec<NormPoint>], holes: &[Vec<NormPoint>]) -> Vec<Vec<NormPoint>> {
+pub fn difference(rings: &[Vec<NormPoint>], holes: &[Vec<NormPoint>]) -> Vec<Vec<NormPoint>> {
     let points = |rings: &[Vec<NormPoint>]| -> Vec<Vec<[f64; 2]>> {
         let points = |ring: &Vec<NormPoint>| ring.iter().map(|p| [p.x, p.y]).collect();
         rings.iter().map(points).collect()

@@ -15,6 +15,7 @@ mod lines;
 mod names;
 mod properties;
 mod stories;
+mod street;
 mod verify;
 
 pub(in crate::track) fn camera() -> CameraConfig {
