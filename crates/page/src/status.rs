@@ -11,7 +11,7 @@ use serde_json::json;
 use spotter_config::{LineConfig, ZoneConfig};
 use spotter_core::{
     Detection, DetectionBody, DirectionId, FrameCounters, LineId, Location, Mono, NormPoint,
-    ObjectOutline, Phase, PromptId, STAGES, StreamCounters, Task, TrackId, TrackedObject,
+    ObjectOutline, Phase, Prompt, PromptId, STAGES, StreamCounters, TrackId, TrackedObject,
     TriggerReport, ZoneId,
 };
 
@@ -250,11 +250,11 @@ pub struct PromptStatus {
 
 impl PromptStatus {
     /// Without an answer.
-    pub fn new(id: &PromptId, task: &Task) -> Self {
+    pub fn new(prompt: &Prompt) -> Self {
         Self {
-            id: id.clone(),
-            kind: task.kind(),
-            words: task.text().to_owned(),
+            id: prompt.id.clone(),
+            kind: prompt.kind(),
+            words: prompt.task.text().to_owned(),
             answer: None,
             lines: BTreeMap::new(),
             cost: None,

@@ -8,8 +8,8 @@ use std::{
 use serde_json::Value;
 use spotter_config::{LineConfig, ZoneConfig, ZonePoint};
 use spotter_core::{
-    CameraId, DirectionId, FrameCounters, Latency, LineId, Phase, PromptId, STAGES, StreamCounters,
-    Task, TrackId, TriggerId, TriggerReport, ZoneId,
+    CameraId, DirectionId, FrameCounters, Latency, LineId, Phase, Prompt, PromptId, STAGES,
+    StreamCounters, Task, TrackId, TriggerId, TriggerReport, ZoneId,
 };
 
 use crate::{
@@ -130,7 +130,11 @@ fn looks() -> CameraLooks {
             share: Some(0.021),
             ..PromptCost::default()
         }),
-        ..PromptStatus::new(&PromptId::new("person").unwrap(), &Task::Detect { object })
+        ..PromptStatus::new(&Prompt::new(
+            PromptId::new("person").unwrap(),
+            1,
+            Task::Detect { object },
+        ))
     };
     let mark = |place| PictureMark {
         prompt: 0,

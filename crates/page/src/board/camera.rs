@@ -39,7 +39,7 @@ fn enabled(camera: &CameraConfig) -> impl Iterator<Item = &PromptConfig> {
 
 /// Without answers.
 fn prompts(camera: &CameraConfig) -> Vec<PromptStatus> {
-    let new = |prompt: &PromptConfig| PromptStatus::new(&prompt.id, &prompt.task);
+    let new = |prompt: &PromptConfig| PromptStatus::new(&camera.model_prompt(prompt));
     enabled(camera).map(new).collect()
 }
 
