@@ -134,7 +134,16 @@ fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> + '_ {
 
 /// Configuration and tokenizer of the smallest golden model, which every checkout has.
 pub fn micro_model() -> crate::service::EngineModel {
-    let set = golden_set("md2-micro");
+    golden_engine_model("md2-micro")
+}
+
+/// The same of one that draws outlines.
+pub fn outline_model() -> crate::service::EngineModel {
+    golden_engine_model("md3-segment-tiny")
+}
+
+fn golden_engine_model(name: &str) -> crate::service::EngineModel {
+    let set = golden_set(name);
     let config = golden_model::config(&set);
     let tokenizer =
         crate::model::Tokenizer::open(&set.join("tokenizer.json")).expect("a tokenizer");

@@ -190,3 +190,12 @@ pub fn engine(device: impl Backend + 'static, clock: Arc<dyn Clock>) -> Engine {
     };
     Engine::new(Box::new(device), testing::micro_model(), bounds, clock)
 }
+
+/// An engine on this device whose model draws outlines.
+pub fn outline_engine(device: impl Backend + 'static, clock: Arc<dyn Clock>) -> Engine {
+    let bounds = Bounds {
+        max_objects: 5,
+        max_tokens: 32,
+    };
+    Engine::new(Box::new(device), testing::outline_model(), bounds, clock)
+}

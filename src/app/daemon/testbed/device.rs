@@ -18,6 +18,7 @@ use spotter_engine::{
         },
         decision::Decision,
     },
+    service::EngineModel,
     testing::micro_model,
 };
 
@@ -85,7 +86,11 @@ struct StepInSlot {
 
 impl SceneDevice {
     pub(super) fn new(scene: Scene) -> Self {
-        let config = micro_model().config;
+        Self::of_model(scene, &micro_model())
+    }
+
+    pub(super) fn of_model(scene: Scene, model: &EngineModel) -> Self {
+        let config = &model.config;
         Self {
             scene,
             limits: BackendLimits {
@@ -163,6 +168,7 @@ impl SceneDevice {
                 probability: 1.0,
                 sharpness: 0.9,
             },
+            Pick::Token { values, .. } if values.size.is_some() => next_of_outline(input),
             Pick::Token { mask: source, .. } => {
                 let allowed = |id: &u32| match (source, mask) {
                     (MaskSource::Banned(banned), _) => !banned.contains(id),
@@ -193,6 +199,35 @@ impl SceneDevice {
         match picked.map(Vec::as_slice) {
             Some([one]) => Ok(Decision::of(*one).map(|one| vec![one.input()])),
             _ => Err(BackendError::Step(format!("{from:?} is not in flight"))),
+        }
+    }
+}
+
+/// A triangle that points down, in a box in the middle: what follows a token or value of its outline. No number is in the path twice.
+fn next_of_outline(input: &DecoderInput) -> PickResult {
+    // M 20 24 L 960 36 480 900 Z, and the end.
+    const PATH: [u32; 10] = [65, 278, 280, 64, 330, 318, 326, 332, 78, 0];
+    let coord = |bin| PickResult::Coord {
+        bin,
+        probability: 1.0,
+        sharpness: 0.9,
+    };
+    let token = |id| PickResult::Token {
+        id,
+        probability: 0.9,
+    };
+    match *input {
+        DecoderInput::Coord(x) if x <= 0.5 => coord(513),
+        DecoderInput::Coord(_) => PickResult::Size {
+            width_bin: 820,
+            height_bin: 820,
+            probability: 1.0,
+            sharpness: 0.9,
+        },
+        DecoderInput::Size(..) => token(PATH[0]),
+        DecoderInput::Token(id) => {
+            let mut rest = PATH.iter().skip_while(|&&known| known != id).skip(1);
+            rest.next().map_or_else(|| coord(512), |&next| token(next))
         }
     }
 }

@@ -10,6 +10,7 @@ mod consumer;
 mod device;
 mod engines;
 mod host;
+mod outlines;
 mod restart;
 mod soak;
 mod triggers;
@@ -43,7 +44,11 @@ use crate::app::{
 use spotter_cameras::sampler::TimeLimits;
 use spotter_config::{self as config, Environment};
 use spotter_core::{CameraId, Clock, SystemClock};
-use spotter_engine::{scheduler::backend::Backend, service::handle, testing::simulated};
+use spotter_engine::{
+    scheduler::backend::Backend,
+    service::{Engine, handle},
+    testing::simulated,
+};
 use spotter_scripted::{
     broker::{ScriptedBroker, codec::Publish},
     rtsp::{
@@ -405,7 +410,15 @@ async fn slot<D: Backend + 'static>(
     device: impl FnOnce() -> D + Send + 'static,
 ) -> anyhow::Result<EngineSlot> {
     let clock = Arc::clone(&plan.clock);
-    let build = move || Ok((simulated::engine(device(), clock), 2));
+    slot_of(plan, label, move || simulated::engine(device(), clock)).await
+}
+
+async fn slot_of(
+    plan: &EnginePlan,
+    label: &str,
+    engine: impl FnOnce() -> Engine + Send + 'static,
+) -> anyhow::Result<EngineSlot> {
+    let build = move || Ok((engine(), 2));
     let started = handle::start(build).await?;
     let limits = TimeLimits::new(plan.config.model.budget, None);
     let share = plan.sampler.share(limits);
