@@ -33,7 +33,7 @@ use spotter_config::{
     Config, ConfigChange, ConfigProblems, Environment, FleetConfig, ListReader, SharedCamera,
     SharedCameraList, camera_list,
 };
-use spotter_control::{ConfigStore, PromptRule, ReadOverrides, UnfitPrompt};
+use spotter_control::{ConfigStore, PromptRule, ReadOverrides, RefusedPrompt};
 use spotter_core::{
     AdapterId, CameraId, CameraRights, Epoch, LogThrottle, Mono, NodeId, plain_line,
 };
@@ -187,7 +187,7 @@ impl FleetStart {
         };
         let mut list = read.map_err(lines)?;
         for SharedCamera { camera, .. } in &list.cameras {
-            if let Some(UnfitPrompt { key, reason }) = self.rule.unfit_in_camera(camera).pop() {
+            if let Some(RefusedPrompt { key, reason }) = self.rule.unfit_in_camera(camera).pop() {
                 let reason = format!("{name}: {key}: {reason}");
                 list.refused.insert(camera.id.clone(), reason);
             }

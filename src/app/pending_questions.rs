@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn outline_of_an_object_is_that_of_its_frame_or_none() {
+    fn outline_of_an_object_is_of_its_frame_or_none() {
         let corner = |x, y| NormPoint { x, y };
         let mut outline = Outline {
             bounds: Some(NormBox::from_corners(0.0, 0.0, 0.5, 0.5)),

@@ -43,7 +43,7 @@ pub enum RequestStatus {
     New,
     /// Executed now; its reply follows.
     Running,
-    Answered(Reply),
+    Answered(Box<Reply>),
 }
 
 impl RequestHistory {
@@ -57,7 +57,7 @@ impl RequestHistory {
         }
         match self.0.iter().find(|known| known.key == key) {
             Some(known) => match &known.reply {
-                Some(reply) => RequestStatus::Answered(reply.clone()),
+                Some(reply) => RequestStatus::Answered(Box::new(reply.clone())),
                 None => RequestStatus::Running,
             },
             None => {
@@ -118,7 +118,7 @@ mod tests {
             history.answer(request, &reply(request, revision));
         }
         for (revision, request) in (0..).zip(&requests) {
-            let answered = RequestStatus::Answered(reply(request, revision));
+            let answered = RequestStatus::Answered(Box::new(reply(request, revision)));
             assert_eq!(history.register(request, at(600)), answered);
         }
         assert_eq!(history.register(&requests[0], at(601)), RequestStatus::New);

@@ -36,6 +36,6 @@ mod temporary;
 pub use command::{Command, LogLevel, NewPrompt, RequestedInfo, camera_id, prompt_id};
 pub use config_store::ConfigStore;
 pub use override_set::Override;
-pub use prompt_rule::{PromptRule, UnfitPrompt};
+pub use prompt_rule::{PromptRule, RefusedPrompt};
 pub use refusal::{Refusal, RefusalCode, shown};
 pub use stored_overrides::{ReadOverrides, StoredOverrides};

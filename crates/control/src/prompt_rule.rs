@@ -14,7 +14,7 @@ pub struct PromptRule(Arc<PromptTest>);
 
 /// A prompt that the model can never answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnfitPrompt {
+pub struct RefusedPrompt {
     /// As in the configuration file, such as `camera.gate.prompt.person.describe`.
     pub key: String,
     /// What is wrong and what to do.
@@ -44,11 +44,11 @@ impl PromptRule {
     }
 
     /// What of a camera the model cannot answer.
-    pub fn unfit_in_camera(&self, camera: &CameraConfig) -> Vec<UnfitPrompt> {
+    pub fn unfit_in_camera(&self, camera: &CameraConfig) -> Vec<RefusedPrompt> {
         let prompts = camera.prompts.iter();
         let unfit = prompts.flat_map(|prompt| {
             let keys = self.unfit_keys(camera, prompt).into_iter();
-            keys.map(|(key, reason)| UnfitPrompt {
+            keys.map(|(key, reason)| RefusedPrompt {
                 key: format!("camera.{}.prompt.{}.{key}", camera.id, prompt.id),
                 reason,
             })
@@ -57,7 +57,7 @@ impl PromptRule {
     }
 
     /// What of a configuration the model cannot answer, in all its modes.
-    pub fn unfit(&self, config: &Config) -> Vec<UnfitPrompt> {
+    pub fn unfit(&self, config: &Config) -> Vec<RefusedPrompt> {
         let cameras = config.cameras.iter();
         let mut unfit: Vec<_> = cameras
             .flat_map(|camera| self.unfit_in_camera(camera))
@@ -69,7 +69,7 @@ impl PromptRule {
                 unfit.extend(change.setting.prompt().zip(reason).map(|(prompt, reason)| {
                     let camera = &change.camera;
                     let key = format!("mode.{}.camera.{camera}.prompt.{prompt}.text", mode.id);
-                    UnfitPrompt { key, reason }
+                    RefusedPrompt { key, reason }
                 }));
             }
         }

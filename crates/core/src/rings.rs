@@ -8,7 +8,7 @@ use super::{NormPoint, Segment};
 pub const OUTLINE_POINTS_MAX: usize = 64;
 /// What an outline may lose in a simplification, in shares of the picture: at first the side of one of the model's bins.
 const TOLERANCE: f64 = 1.0 / 1024.0;
-/// What is so little above the lowest point, as a share of the height, belongs to the lowest edge: two feet are seldom equally low, and
+/// What is so little above the lowest point, as a share of the height, belongs to the lowest edge: two feet are often not equally low, and
 /// of something round the lowest point alone is as uncertain as its outline.
 const FOOT_SHARE: f64 = 0.05;
 
@@ -19,7 +19,7 @@ pub fn rings_area(rings: &[Vec<NormPoint>]) -> f64 {
     sum.abs() / 2.0
 }
 
-/// The middle of the lowest edge, where the object stands; `None` without points.
+/// The middle of the lowest edge, where the object touches the ground; `None` without points.
 pub fn rings_foot(rings: &[Vec<NormPoint>]) -> Option<NormPoint> {
     let heights = || rings.iter().flatten().map(|point| point.y);
     let (top, bottom) = (heights().reduce(f64::min)?, heights().reduce(f64::max)?);

@@ -309,7 +309,7 @@ fn triangle() -> Outline {
 }
 
 #[tokio::test]
-async fn snapshot_of_a_segmented_object_is_made_again_with_its_outline() {
+async fn snapshot_of_an_object_is_made_again_with_its_outline() {
     let mut site = Site::new(&segmented());
     let look = site.frame(1000).unwrap();
     site.answered(look, "");
@@ -332,7 +332,7 @@ async fn snapshot_of_a_segmented_object_is_made_again_with_its_outline() {
 }
 
 #[tokio::test]
-async fn outline_that_cannot_be_asked_for_is_asked_for_at_the_next_look() {
+async fn outline_that_cannot_be_asked_for_waits_a_look() {
     let mut site = Site::new(&segmented());
     for _ in 0..3 {
         let look = site.frame(1000).unwrap();

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn view_that_is_not_admitted_fails_the_look_when_the_others_are_answered() {
+    fn unfit_view_fails_the_look_after_the_others_are_answered() {
         let unfit = LookFailure::Unfit("too long".into());
         let mut views = three(Some(unfit.clone()));
         for id in [0, 1, 2] {

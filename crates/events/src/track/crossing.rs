@@ -82,7 +82,7 @@ pub struct Crossing {
 #[derive(Clone, Copy, Debug)]
 pub struct PathPoint {
     pub location: Location,
-    /// Where it stands, if an outline shows it.
+    /// Its foot, if an outline shows it.
     pub foot: Option<NormPoint>,
     pub at: Mono,
     pub wall: WallTime,

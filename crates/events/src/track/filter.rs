@@ -21,7 +21,7 @@ pub struct Candidate {
     pub score_source: ScoreSource,
     /// How sure the model is of the location, 0..1.
     pub sharpness: f64,
-    /// Where the object stands, if an outline shows it.
+    /// The foot of the object, if an outline shows it.
     pub foot: Option<NormPoint>,
     /// The camera's zones that the object is in, in the order of the configuration.
     pub zones: Vec<ZoneId>,
@@ -48,7 +48,7 @@ impl Filter {
         }
     }
 
-    /// The objects that pass, in the model's order. `foot_at`: where an object at this location stands, if an outline shows it.
+    /// The objects that pass, in the model's order. `foot_at`: the foot of an object at this location, if an outline shows it.
     pub fn candidates<T: Copy>(
         &self,
         found: &[FoundObject<T>],

@@ -81,7 +81,7 @@ impl TrackOutline {
         self.last = None;
     }
 
-    /// Where the object stands when it is in `bounds`; `None`: it is not known any more.
+    /// The foot of the object when it is in `bounds`; `None`: it is not known any more.
     pub fn foot_in(&self, bounds: &NormBox, now: Mono) -> Option<NormPoint> {
         let known = self.last.as_ref();
         let last = known.filter(|last| now.since(last.seen_at) <= FOOT_MAX_AGE)?;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn path_is_drawn_anew_only_where_a_mask_cuts_it() {
+    fn path_is_made_again_only_where_a_mask_cuts() {
         let corner = vec![(0.5, 0.0), (0.9, 0.0), (0.9, 0.3), (0.5, 0.3)];
         let elsewhere = corner.iter().map(|(x, y)| (*x, y + 0.7)).collect();
         let whole = OutlineMask::new(&[elsewhere]).outside_of(&drawn(vec![square()]), 7);
@@ -260,7 +260,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(cases(64)))]
 
         #[test]
-        fn what_masks_leave_is_inside_of_the_outline_and_outside_of_all_masks(
+        fn cut_outline_is_inside_itself_and_outside_of_masks(
             outline in rings(40, 4), mask in rings(4, 4),
             points in prop::collection::vec((0.0..1.0f64, 0.0..1.0f64), 50),
         ) {

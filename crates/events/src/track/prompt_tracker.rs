@@ -66,7 +66,7 @@ pub struct TrackedAnswer {
 }
 
 /// What a question was about that is over.
-enum SettledQuestion {
+enum SettledTracks {
     Verification(Vec<TrackId>),
     Description(Vec<TrackId>),
     Outline(Vec<TrackId>),
@@ -223,31 +223,31 @@ impl PromptTracker {
         let at = frame.times.received;
         let settled = self.settle(question)?;
         let mut change = self.changing(|own| match &settled {
-            SettledQuestion::Verification(tracks) => {
+            SettledTracks::Verification(tracks) => {
                 let result = answer.map_or(VerificationResult::NoAnswer, VerificationResult::of);
                 own.verified(tracks, result, at)
             }
-            SettledQuestion::Description(tracks) => {
+            SettledTracks::Description(tracks) => {
                 own.described(tracks, answer.and_then(description_of), at)
             }
-            SettledQuestion::Outline(_) => Vec::new(),
+            SettledTracks::Outline(_) => Vec::new(),
         });
-        if let (SettledQuestion::Outline(tracks), Some(answer)) = (&settled, answer) {
+        if let (SettledTracks::Outline(tracks), Some(answer)) = (&settled, answer) {
             change.outlines = self.outlined(tracks, question, answer, frame);
         }
         change.questions = self.describe(at, ids);
         Some(change)
     }
 
-    fn settle(&mut self, question: &Prompt) -> Option<SettledQuestion> {
+    fn settle(&mut self, question: &Prompt) -> Option<SettledTracks> {
         if let Some(tracks) = self.verifications.settle(question) {
-            return Some(SettledQuestion::Verification(tracks));
+            return Some(SettledTracks::Verification(tracks));
         }
         if let Some(tracks) = self.descriptions.settle(question) {
-            return Some(SettledQuestion::Description(tracks));
+            return Some(SettledTracks::Description(tracks));
         }
         let tracks = self.outlines.settle(question)?;
-        Some(SettledQuestion::Outline(tracks))
+        Some(SettledTracks::Outline(tracks))
     }
 
     /// The tracks that have an outline with this answer, which is about `frame`.

@@ -184,7 +184,7 @@ impl TrackSet {
         })
     }
 
-    /// Where an object at `location` stands, by the outline of the track that is most likely there; `None`: that has no outline, or no track
+    /// The foot of an object at `location`, by the outline of the track that is most likely there; `None`: that has no outline, or no track
     /// is.
     pub fn foot_at(&self, location: Location, now: Mono) -> Option<NormPoint> {
         let Location::Box(bounds) = location else {
@@ -242,7 +242,7 @@ impl TrackSet {
         })
     }
 
-    /// Outlines are drawn anew.
+    /// Outlines are drawn again.
     pub fn forget_outlines(&mut self) {
         let outlines = self.tracks.iter_mut().map(|track| &mut track.outline);
         outlines.for_each(TrackOutline::forget);

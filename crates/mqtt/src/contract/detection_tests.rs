@@ -253,7 +253,7 @@ fn detection_payloads_are_byte_identical_to_the_list() {
 
 /// The path of an outline has as many bytes as the model wants; half of a detection is for outlines.
 #[test]
-fn outlines_that_do_not_fit_are_null_and_the_detection_is_sent() {
+fn outlines_that_do_not_fit_are_null_in_detections() {
     let long = |bytes| {
         Some(ObjectOutline {
             path: "M".repeat(bytes),

@@ -14,7 +14,7 @@ use crate::read::prelude::*;
 
 /// All of them, in the order of the reference.
 const KINDS: &[PromptKind] = &[DETECT, POINT, SEGMENT, QUERY, CAPTION];
-/// Keys that have an effect on the question of `describe`, whatever the kind.
+/// Keys that have an effect on the question of `describe`, for all kinds.
 const DESCRIBE_KEYS: &[&str] = &["frames", "stream"];
 
 /// The keys of all kinds, as in "a, b or c".

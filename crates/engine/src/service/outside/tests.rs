@@ -260,7 +260,7 @@ async fn pieces_of_a_text_are_those_of_its_answer() {
 }
 
 #[tokio::test]
-async fn prompts_that_follow_an_answer_are_answered_in_another_process_too() {
+async fn follow_up_prompts_are_answered_in_another_process() {
     let Site { engine, gate, .. } = Site::open(usize::MAX).await.unwrap();
     drop(gate);
     let question = |text: &str| {
@@ -556,7 +556,7 @@ fn too_many_looks_end_the_connection_with_an_error() {
 
 // Faults: E15.
 #[test]
-fn follow_up_that_was_not_offered_ends_the_connection_with_an_error() {
+fn follow_up_that_was_not_offered_ends_the_connection() {
     let bare = Bare::open();
     bare.ask(0);
     let follow_up = |id| wire::WireRequest::FollowUp {
@@ -570,7 +570,7 @@ fn follow_up_that_was_not_offered_ends_the_connection_with_an_error() {
     let reason = loop {
         match wire::read::<WireNews>(&mut &bare.socket).unwrap() {
             WireNews::Stopped { reason } => break reason,
-            WireNews::Beat { .. } | WireNews::Places { .. } => {}
+            WireNews::Beat { .. } | WireNews::Places { .. } | WireNews::Adapters { .. } => {}
             WireNews::Look { .. } => panic!("the gate is shut"),
         }
     };

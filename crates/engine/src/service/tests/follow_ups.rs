@@ -116,7 +116,7 @@ fn question(name: &str) -> Arc<Prompt> {
 }
 
 #[test]
-fn prompts_of_a_follow_up_are_answered_behind_the_same_image() {
+fn follow_up_prompts_are_answered_behind_the_same_image() {
     let mut rig = Rig::new(LIMITS);
     let follow_up = rig.follow_up();
     follow_up.ask(["q0", "q1", "q2"].map(question).to_vec());
@@ -130,7 +130,7 @@ fn prompts_of_a_follow_up_are_answered_behind_the_same_image() {
 }
 
 #[test]
-fn look_ends_when_its_follow_up_is_dropped_or_waits_too_long() {
+fn look_ends_when_its_follow_up_is_dropped_or_late() {
     let mut dropped = Rig::new(LIMITS);
     drop(dropped.follow_up());
     dropped.turn();
