@@ -101,7 +101,7 @@ fn moondream_2_draws_no_outlines() {
         .unwrap_err();
     let text = error.to_string();
     assert!(text.starts_with("Moondream 2 draws no outlines"), "{text}");
-    assert!(text.contains("spotter model get moondream3.1"), "{text}");
+    assert!(text.contains("spotter model list"), "{text}");
 }
 
 #[test]
