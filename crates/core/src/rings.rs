@@ -14,9 +14,13 @@ const FOOT_SHARE: f64 = 0.05;
 
 /// Share of the picture inside of rings that do not cross.
 pub fn rings_area(rings: &[Vec<NormPoint>]) -> f64 {
+    signed_rings_area(rings).abs()
+}
+
+/// The same; negative when most of it is inside of rings that run counterclockwise, as seen in the picture.
+pub fn signed_rings_area(rings: &[Vec<NormPoint>]) -> f64 {
     let doubled = |Segment { from, to }: Segment| from.x * to.y - to.x * from.y;
-    let sum: f64 = edges(rings).map(doubled).sum();
-    sum.abs() / 2.0
+    edges(rings).map(doubled).sum::<f64>() / 2.0
 }
 
 /// The middle of the lowest edge, where the object touches the ground; `None` without points.

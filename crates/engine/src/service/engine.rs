@@ -343,14 +343,12 @@ impl Engine {
                 }
             }
         };
-        Some((
-            id,
-            LookNews::Piece {
-                frame,
-                prompt,
-                piece,
-            },
-        ))
+        let news = LookNews::Piece {
+            frame,
+            prompt,
+            piece,
+        };
+        Some((id, news))
     }
 
     /// What a complete text or path has behind its pieces.
@@ -385,14 +383,12 @@ impl Engine {
             }
         };
         let frame = look.frame().id();
-        Some((
-            id,
-            LookNews::Piece {
-                frame,
-                prompt,
-                piece,
-            },
-        ))
+        let news = LookNews::Piece {
+            frame,
+            prompt,
+            piece,
+        };
+        Some((id, news))
     }
 
     /// A prompt of a view, given by its index there, is answered. An error when the answer is no text.

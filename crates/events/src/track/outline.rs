@@ -8,7 +8,7 @@
 //!
 //! A question is about the look's own picture, so an outline is one or more looks old when it is published, and has the number of its frame.
 
-use std::{sync::Arc, time::Duration};
+use std::{slice, sync::Arc, time::Duration};
 
 use i_overlay::{
     core::{fill_rule::FillRule, overlay_rule::OverlayRule},
@@ -16,7 +16,7 @@ use i_overlay::{
 };
 use spotter_core::{
     Mono, NormBox, NormPoint, OUTLINE_POINTS_MAX, ObjectOutline, Outline, TrackId, rings_area,
-    rings_foot, rounded, simplified_rings,
+    rings_foot, rounded, signed_rings_area, simplified_rings,
 };
 
 /// The foot of an outline counts for so long. Within some seconds an object turns, sits down or comes out from behind another one; three
@@ -110,7 +110,7 @@ impl OutlineMask {
             let points = corners.iter().map(|&(x, y)| NormPoint::new(x, y));
             let mut ring = Vec::from_iter(points);
             // All run in the same direction, so that none is a hole in another one.
-            if is_clockwise(&ring) {
+            if signed_rings_area(slice::from_ref(&ring)) > 0.0 {
                 ring.reverse();
             }
             ring
@@ -121,13 +121,13 @@ impl OutlineMask {
     /// What is outside of the mask; `None` when nothing is, or when the model drew nothing that can be read.
     pub fn outside_of(&self, drawn: &Outline, frame: u64) -> Option<ObjectOutline> {
         let bounds = drawn.bounds?;
-        let whole = difference(&drawn.polygons, &[]);
         let left = difference(&drawn.polygons, &self.0);
-        let (whole_area, area) = (rings_area(&whole), rings_area(&left));
+        let area = rings_area(&left);
         if area < AREA_MIN {
             return None;
         }
-        let is_cut = whole_area - area >= AREA_MIN;
+        let whole_area = || rings_area(&difference(&drawn.polygons, &[]));
+        let is_cut = !self.0.is_empty() && whole_area() - area >= AREA_MIN;
         let polygons = simplified_rings(left, OUTLINE_POINTS_MAX);
         Some(ObjectOutline {
             frame,
@@ -141,12 +141,6 @@ impl OutlineMask {
             score: drawn.score,
         })
     }
-}
-
-fn is_clockwise(ring: &[NormPoint]) -> bool {
-    let next = ring.iter().cycle().skip(1);
-    let doubled = |(a, b): (&NormPoint, &NormPoint)| a.x * b.y - b.x * a.y;
-    ring.iter().zip(next).map(doubled).sum::<f64>() > 0.0
 }
 
 /// What is inside of `rings` and outside of all `holes`, as rings that do not cross. Where rings cross each other or themselves, the

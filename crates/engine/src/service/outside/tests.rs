@@ -528,6 +528,17 @@ impl Bare {
     fn next(&self) -> WireNews {
         wire::read(&mut &self.socket).unwrap()
     }
+
+    /// Why the engine stops, while no look can be answered.
+    fn stop_reason(&self) -> String {
+        loop {
+            match self.next() {
+                WireNews::Stopped { reason } => return reason,
+                WireNews::Beat { .. } | WireNews::Places { .. } | WireNews::Adapters { .. } => {}
+                WireNews::Look { .. } => panic!("the gate is shut"),
+            }
+        }
+    }
 }
 
 /// A daemon that asks for more than was agreed on is one that cannot be trusted with the rest.
@@ -537,13 +548,7 @@ fn too_many_looks_end_the_connection_with_an_error() {
     for id in 0..=PERMITS as u64 {
         bare.ask(id);
     }
-    let reason = loop {
-        match wire::read::<WireNews>(&mut &bare.socket).unwrap() {
-            WireNews::Stopped { reason } => break reason,
-            WireNews::Beat { .. } | WireNews::Places { .. } | WireNews::Adapters { .. } => {}
-            WireNews::Look { .. } => panic!("the gate is shut"),
-        }
-    };
+    let reason = bare.stop_reason();
     drop(bare.gate);
     let expected = "more looks than the 2 that may be inside";
     assert!(reason.ends_with(expected), "{reason}");
@@ -567,13 +572,7 @@ fn follow_up_that_was_not_offered_ends_the_connection() {
     // To a look that is over, as far as the engine knows.
     wire::write(&mut &bare.socket, &follow_up(7)).unwrap();
     wire::write(&mut &bare.socket, &follow_up(0)).unwrap();
-    let reason = loop {
-        match wire::read::<WireNews>(&mut &bare.socket).unwrap() {
-            WireNews::Stopped { reason } => break reason,
-            WireNews::Beat { .. } | WireNews::Places { .. } | WireNews::Adapters { .. } => {}
-            WireNews::Look { .. } => panic!("the gate is shut"),
-        }
-    };
+    let reason = bare.stop_reason();
     drop(bare.gate);
     let expected = "a follow-up to prompt 0 that was not offered";
     assert!(reason.ends_with(expected), "{reason}");
