@@ -1,4 +1,5 @@
-//! One decoded picture and its times. Cheap to clone: the pixels stay where the decoder put them.
+//! One decoded picture and its times. Cheap to clone: the pixels stay where the decoder put them, until a copy is made for texts
+//! ([`Picture::unpooled`]).
 
 use std::{any::Any, fmt, sync::Arc};
 
@@ -30,6 +31,11 @@ pub trait Planes: Send + Sync {
     /// Copies planes on a device to the host, as [`Planes::plane`] would do; false when that fails. `plane` gives zeros then.
     fn fetch(&self) -> bool {
         true
+    }
+
+    /// A copy outside of the decoder's pool, with the same layout; `None`: the planes lie in no pool's buffer, or cannot be copied.
+    fn unpooled(&self) -> Option<Arc<dyn Planes>> {
+        None
     }
 }
 
@@ -241,6 +247,17 @@ impl Picture {
     /// Copies a picture that is on a device to the host; false when that fails. Its rows are zeros then.
     pub fn fetch(&self) -> bool {
         self.planes.fetch()
+    }
+
+    /// The picture for one who keeps it for seconds. It does not keep a buffer that its decoder needs for the next pictures: a decoder
+    /// with a pool of fixed size stops when all its buffers are kept. Copies the planes, on the device where they are on one.
+    #[must_use]
+    pub fn unpooled(&self) -> Self {
+        let planes = self.planes.unpooled();
+        Self {
+            planes: planes.unwrap_or_else(|| Arc::clone(&self.planes)),
+            ..self.clone()
+        }
     }
 
     /// Row `y` of plane `index`, without padding. Copies a picture that is on a device to the host.

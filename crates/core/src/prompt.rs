@@ -202,6 +202,11 @@ impl Prompt {
         }
     }
 
+    /// True when its look may go on for seconds after its short answers: its answer is a free text, or outlines follow it.
+    pub fn keeps_look(&self) -> bool {
+        self.task.is_free_text() || self.outlines_max > 0
+    }
+
     /// The revision of questions that are asked once. No prompt of a camera ever has it, so that an answer to a question is
     /// never taken for one to a prompt of the same name.
     pub const ONCE: u32 = 0;

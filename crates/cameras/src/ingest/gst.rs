@@ -40,10 +40,9 @@ use super::{
 use crate::lock;
 use spotter_config::{CameraConfig, SourceConfig, Transport};
 
-pub use picture::DeviceMap;
-pub(super) use picture::picture_from_sample;
 #[cfg(any(test, feature = "testing"))]
 pub use picture::picture_on_device;
+pub use picture::{DeviceMap, picture_from_sample};
 pub(super) use sources::file_pipeline;
 
 #[cfg(test)]

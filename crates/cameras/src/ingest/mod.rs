@@ -26,6 +26,8 @@ mod transport;
 
 pub use camera::{CameraHandle, spawn, spawn_with};
 pub use clock::{ClockHealth, ClockNote};
+#[cfg(test)]
+pub use gst::picture_from_sample;
 #[cfg(any(test, feature = "testing"))]
 pub use gst::picture_on_device;
 pub use gst::{DeviceMap, GstOpener, init as start_gstreamer};

@@ -160,6 +160,9 @@ impl SampledCamera {
         let TakenLook { prompts, moved } = taken?;
         filter.looked();
         frame.picture = filter.rules.mask.paint(&frame.picture);
+        if prompts.iter().any(|prompt| prompt.keeps_look()) {
+            frame.picture = frame.picture.unpooled();
+        }
         // The copies were there when the prompts were chosen, so it is the frame that cannot be read.
         let Some(strips) = self.strips.strips(&prompts, &frame) else {
             self.slot(|slot| slot.fail(prompts, now));

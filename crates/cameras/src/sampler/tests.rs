@@ -1,6 +1,7 @@
 //! The sampler as a whole: real slots and shell, a clock driven by hand, an engine that is a counter of permits.
 
 mod changes;
+mod pools;
 mod strips;
 mod triggers;
 

@@ -1,7 +1,8 @@
 //! Makes a [`Picture`] of GStreamer's sample.
 //!
-//! Pixels are mapped, never copied: the frame keeps GStreamer's buffer alive, and the decoder's pool gets it back when
-//! the last clone of the frame is gone. A picture on a GPU stays there; GStreamer copies it to the host when a row is read.
+//! Pixels are mapped: the frame keeps GStreamer's buffer alive, and the decoder's pool gets it back when the last clone of
+//! the frame is gone. A picture on a GPU stays there; GStreamer copies it to the host when a row is read. Only looks that go on for
+//! seconds have a copy outside of the pool ([`Planes::unpooled`]).
 
 use std::sync::{Arc, OnceLock};
 
@@ -25,11 +26,17 @@ impl Planes for MappedPlanes {
     fn plane(&self, index: usize) -> &[u8] {
         self.0.plane_data(index as u32).unwrap_or(&[])
     }
+
+    fn unpooled(&self) -> Option<Arc<dyn Planes>> {
+        let planes = (0..self.0.n_planes() as usize).map(|index| self.plane(index).to_vec());
+        Some(Arc::new(planes.collect::<Vec<_>>()))
+    }
 }
 
 /// On a GPU, and on the host once a byte was read.
 struct GpuPlanes {
     memory: DeviceMemory,
+    map: DeviceMap,
     offsets: [usize; 3],
     bytes: usize,
     buffer: gst::Buffer,
@@ -39,6 +46,33 @@ struct GpuPlanes {
 }
 
 impl GpuPlanes {
+    /// The planes of a buffer whose memory `map` takes over.
+    fn new(
+        buffer: gst::Buffer,
+        info: video::VideoInfo,
+        offsets: [usize; 3],
+        map: DeviceMap,
+    ) -> Result<Self, String> {
+        Ok(Self {
+            memory: map(buffer.clone())?,
+            map,
+            offsets,
+            bytes: buffer.size(),
+            buffer,
+            info,
+            host: OnceLock::new(),
+        })
+    }
+
+    /// GStreamer copies memory of a GPU within that GPU, and waits for the end of the copy.
+    fn copied_on_device(&self) -> Result<Self, String> {
+        let buffer = self.buffer.copy_deep().map_err(|e| e.to_string())?;
+        if buffer.size() < self.bytes {
+            return Err("the copy has less memory".into());
+        }
+        Self::new(buffer, self.info.clone(), self.offsets, self.map)
+    }
+
     /// GStreamer copies memory of a GPU to the host when it is mapped without flags.
     fn on_host(&self) -> &Result<MappedPlanes, Vec<Vec<u8>>> {
         self.host.get_or_init(|| {
@@ -77,6 +111,18 @@ impl Planes for GpuPlanes {
     fn is_on_host(&self) -> bool {
         matches!(self.host.get(), Some(Ok(_)))
     }
+
+    fn unpooled(&self) -> Option<Arc<dyn Planes>> {
+        match self.copied_on_device() {
+            Ok(copy) => Some(Arc::new(copy)),
+            Err(reason) => {
+                warn!(
+                    "a picture that texts are written about keeps the decoder's buffer, because it cannot be copied on the GPU: {reason}"
+                );
+                None
+            }
+        }
+    }
 }
 
 /// The sample's picture on the host, without a copy when it is there. Errors say what is wrong with it.
@@ -99,14 +145,7 @@ pub fn picture_on_device(sample: &gst::Sample, map: DeviceMap) -> Result<Picture
         None => (info.offset().to_vec(), info.stride().to_vec()),
     };
     let offsets = std::array::from_fn(|plane| begins.get(plane).copied().unwrap_or_default());
-    let planes = GpuPlanes {
-        memory: map(buffer.clone())?,
-        offsets,
-        bytes: buffer.size(),
-        buffer,
-        info: info.clone(),
-        host: OnceLock::new(),
-    };
+    let planes = GpuPlanes::new(buffer, info.clone(), offsets, map)?;
     picture(&info, &strides, Arc::new(planes))
 }
 
