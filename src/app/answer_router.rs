@@ -96,7 +96,7 @@ impl AnswerRouter {
                 let part = self.texts.add(frame, prompt, piece, described);
                 self.publish_parts(part);
             }
-            LookNews::Ended(Outcome::Answered(_)) => {}
+            LookNews::Ended(Outcome::Answered(frame)) => self.tracker.look_ended(frame),
             // Counted by the sampler; a camera that is too slow for its budget would fill the log.
             LookNews::Ended(Outcome::Late(look)) => self.unanswered(look),
             LookNews::Ended(Outcome::Failed(look, why)) => {
@@ -122,6 +122,7 @@ impl AnswerRouter {
         self.publish_parts(last);
         let changes = self.tracker.unanswered(&look.frame, &look.prompts);
         self.publish(changes);
+        self.tracker.look_ended(&look.frame);
     }
 
     fn store_line_counts(&self) {

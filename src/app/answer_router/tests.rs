@@ -346,3 +346,24 @@ async fn outline_that_cannot_be_asked_for_waits_a_look() {
     site.router.news(&news);
     assert_eq!(asked.try_iter().flatten().count(), 1);
 }
+
+/// As after an engine that waited too long for the questions.
+#[tokio::test]
+async fn outline_without_answer_is_asked_of_the_next_look() {
+    let mut site = Site::new(&segmented());
+    let look = site.frame(1000).unwrap();
+    site.answered(look, "");
+    let (sender, asked) = channel();
+    for is_late in [false, true, false] {
+        let mut look = site.frame(1000).unwrap();
+        for prompt in look.prompts.clone() {
+            site.router.news(&askable(&look.frame, &prompt, &sender));
+        }
+        assert_eq!(asked.try_iter().flatten().count(), 1);
+        look.prompts.clear();
+        site.end(match is_late {
+            true => Outcome::Late(look),
+            false => Outcome::Answered(look.frame),
+        });
+    }
+}

@@ -269,7 +269,7 @@ impl PromptTracker {
         tracks.iter().filter_map(outlined).collect()
     }
 
-    /// The outlines to be asked of the frame of this answer. None while others are under way, and none of an unchanged picture, which the
+    /// The outlines to be asked of the frame of this answer. None while others are under way, which is until their look is over, and none of an unchanged picture, which the
     /// engine has not encoded: each object has its last outline again.
     fn ask_outlines(
         &mut self,
@@ -278,9 +278,6 @@ impl PromptTracker {
         now: Mono,
         ids: &mut IdAllocator,
     ) -> Vec<Arc<Prompt>> {
-        // The engine bounds how long an outline takes. One that never comes is lost with its look.
-        self.outlines
-            .give_up(now, self.rules.hysteresis.stale_after);
         let prompt = &answer.prompt;
         let limit = usize::from(prompt.outlines_max);
         if limit == 0 || answer.unchanged || self.outlines.count() > 0 {
@@ -293,6 +290,11 @@ impl PromptTracker {
             question
         };
         tracks.into_iter().map(question).collect()
+    }
+
+    /// The look at `frame` is over. Outlines that were asked of it and have no answer are asked again of the next look.
+    pub fn look_ended(&mut self, frame: &Frame) {
+        self.outlines.end_of_look(frame.times.received);
     }
 
     /// The lifecycles of these tracks.

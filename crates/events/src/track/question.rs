@@ -81,6 +81,11 @@ impl OpenQuestions {
         lost.flat_map(|open| open.tracks).collect()
     }
 
+    /// The look at the frame that was received at `at` is over: questions asked of it get no answer any more.
+    pub fn end_of_look(&mut self, at: Mono) {
+        self.0.retain(|open| open.at != at);
+    }
+
     /// Answers to the questions under way are not wanted any more.
     pub fn forget(&mut self) {
         self.0.clear();

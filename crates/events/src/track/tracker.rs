@@ -72,6 +72,15 @@ impl Tracker {
             .collect()
     }
 
+    /// The look at `frame` is over, so outlines that were asked of it come no more: the engine may have given up waiting for what
+    /// follows its answers.
+    pub fn look_ended(&mut self, frame: &Frame) {
+        let prompts = self.prompts.iter_mut();
+        for (_, prompt) in prompts.filter(|((camera, _), _)| *camera == frame.camera) {
+            prompt.look_ended(frame);
+        }
+    }
+
     /// The prompt and the track whose description `question` asks for; `None` also when the track has ended.
     pub fn track_to_describe(
         &self,

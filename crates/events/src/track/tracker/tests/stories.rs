@@ -264,6 +264,11 @@ impl Story {
                 let question = question(self, rest);
                 late(self.tracker(), second, &[question])
             }
+            "ends" => {
+                let look = frame(rest.parse().unwrap());
+                self.tracker().look_ended(&look);
+                return;
+            }
             "ticks" => tick(self.tracker(), second),
             "disables" => self.tracker().suspend(&gate(), EndReason::Disabled, wall),
             "loses" => self.tracker().suspend(&gate(), EndReason::CameraLost, wall),
