@@ -11,8 +11,9 @@ use super::*;
 use crate::app::testing;
 use spotter_cameras::sampler::{CameraShare, Sampler};
 use spotter_core::{
-    AnswerBody, AnswerPiece, Clock, EventStep, FoundObject, FrameEnd, Look, LookFailure,
-    ManualClock, Mono, NormBox, NormPoint, Outline, PromptId, ScoreSource, Task,
+    AnswerBody, AnswerPiece, Clock, ColourMatrix, ColourRange, EventStep, FoundObject, FrameEnd,
+    Look, LookFailure, ManualClock, Mono, NormBox, NormPoint, Outline, Picture, PictureLayout,
+    PixelFormat, PromptId, ScoreSource, Task, testing::FakeDevicePlanes,
 };
 
 /// A camera with two prompts, of which one has doubts.
@@ -115,14 +116,15 @@ impl Site {
         self.router.handles.publisher.counters().dropped_offline
     }
 
-    /// The prompt of the next snapshot, which is one of an event.
-    async fn snapshot(&mut self) -> String {
+    /// The prompt of the next snapshot, which is one of an event, and its JPEG.
+    async fn snapshot(&mut self) -> (String, Vec<u8>) {
         let taken = self.router.snapshots.next().await;
-        let Some((Update::Snapshot { prompt, .. }, Some(_))) = self.router.snapshots.update(taken)
+        let Some((Update::Snapshot { prompt, jpeg, .. }, Some(_))) =
+            self.router.snapshots.update(taken)
         else {
             panic!("no picture of an event")
         };
-        prompt.to_string()
+        (prompt.to_string(), jpeg.to_vec())
     }
 
     /// The events that are open, by prompt.
@@ -308,12 +310,33 @@ fn triangle() -> Outline {
     }
 }
 
+/// A grey picture of 640 x 360 pixels.
+fn grey(planes: &Arc<FakeDevicePlanes>) -> Picture {
+    let layout = PictureLayout {
+        format: PixelFormat::Nv12,
+        size: (640, 360),
+        strides: [640, 640, 0],
+        colour: (ColourMatrix::Bt709, ColourRange::Limited),
+    };
+    Picture::new(layout, planes.clone()).unwrap()
+}
+
+/// What is drawn into a snapshot of a grey picture.
+fn is_drawn(jpeg: &[u8], (x, y): (usize, usize)) -> bool {
+    let image = spotter_pictures::decode(jpeg, usize::MAX).unwrap();
+    let pixel = &image.row(0, y)[x * 3..x * 3 + 3];
+    pixel.iter().any(|value| value.abs_diff(130) > 60)
+}
+
 #[tokio::test]
-async fn snapshot_of_an_object_is_made_again_with_its_outline() {
+async fn snapshot_of_an_object_on_a_gpu_is_made_again_with_its_outline() {
     let mut site = Site::new(&segmented());
     let look = site.frame(1000).unwrap();
     site.answered(look, "");
-    let look = site.frame(1000).unwrap();
+    let planes = vec![vec![128; 640 * 360], vec![128; 640 * 180]];
+    let planes = Arc::new(FakeDevicePlanes::new(planes));
+    let mut look = site.frame(1000).unwrap();
+    look.frame.picture = grey(&planes);
     let (sender, asked) = channel();
     for prompt in &look.prompts {
         site.router.news(&askable(&look.frame, prompt, &sender));
@@ -322,13 +345,19 @@ async fn snapshot_of_an_object_is_made_again_with_its_outline() {
     let [question] = &asked[..] else {
         panic!("only one prompt has outlines: {asked:?}")
     };
-    let mut published = vec![site.snapshot().await];
+    let (prompt, with_box) = site.snapshot().await;
+    assert_eq!(prompt, "person");
     let outline = AnswerBody::Outline(triangle());
     let answer = testing::answered(&look.frame, question, outline);
     site.router.news(&answer);
-    published.push(site.snapshot().await);
-    assert_eq!(published, ["person", "person"]);
+    let (prompt, with_outline) = site.snapshot().await;
+    assert_eq!(prompt, "person");
     assert_eq!(site.router.snapshots.counters().taken, 2);
+    // A side of the box, and one of the triangle in it.
+    let drawn = |jpeg: &[u8]| [(64, 120), (106, 120)].map(|at| is_drawn(jpeg, at));
+    assert_eq!(drawn(&with_box), [true, false]);
+    assert_eq!(drawn(&with_outline), [false, true]);
+    assert_eq!(planes.copies(), 1, "fetched from the GPU once");
 }
 
 #[tokio::test]
