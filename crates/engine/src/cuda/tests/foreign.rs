@@ -260,11 +260,14 @@ fn gstreamer_gpu_frames_give_the_patches_of_host_frames() {
         FramePreprocessor::new(&rig.stream, &VisionConfig::default(), PITCH * ROWS).unwrap();
     let mut stage = FrameStage::new(&rig.stream, STAGED_BYTES).unwrap();
     for (number, picture) in pictures.iter().enumerate() {
+        let unpooled = picture.unpooled();
         let got = staged_patches(&rig, &mut frames, &mut stage, &[picture]);
+        let copied = staged_patches(&rig, &mut frames, &mut stage, &[&unpooled]);
         assert!(!picture.is_on_host(), "fetched to the host");
         let want = staged_patches(&rig, &mut frames, &mut stage, &[&fetched(picture)]);
         assert!(picture.is_on_host(), "fetched by the test");
-        assert!(got == want, "picture {number}");
+        assert!(!unpooled.is_on_host(), "in the same memory, or fetched");
+        assert!(got == want && copied == want, "picture {number}");
     }
 }
 
