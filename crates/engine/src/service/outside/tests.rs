@@ -339,6 +339,26 @@ fn piece_that_is_not_wanted_is_an_error() {
     }
 }
 
+/// The engine waited for them too long, and ended the look when they were on their way.
+#[test]
+fn look_is_answered_without_its_late_follow_up_prompts() {
+    let (news, mut received) = news::channel(9);
+    let messages = Arc::new(mpsc::channel().0);
+    let mut open = OpenLook::new(look(1, WHENEVER));
+    open.answer(0).unwrap();
+    open.follow_up(look(2, WHENEVER).prompts);
+    let waiting = WaitingLook {
+        id: LookId(1),
+        follow_ups: FollowUpSender::new(&messages),
+        open,
+        news,
+        place: None,
+    };
+    assert!(waiting.hear(WireLookNews::Answered).unwrap().is_none());
+    let end = received.try_recv().unwrap();
+    assert!(matches!(end, LookNews::Ended(Outcome::Answered(_))));
+}
+
 #[tokio::test]
 async fn a_late_look_is_late() {
     let Site { engine, gate, .. } = Site::open(usize::MAX).await.unwrap();
