@@ -24,8 +24,8 @@ pub mod scene;
 pub mod score;
 mod street;
 pub mod tape;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod timecode;
 pub mod truth;
 pub mod words;

@@ -1,4 +1,8 @@
-//! What tests of several modules share.
+//! What tests of several modules and crates share.
+
+mod outlines;
+
+pub use outlines::{TrueOutline, outlines};
 
 use crate::{
     scene::{Class, Colour, Daylight, ObjectIdentity, SceneLayout, Weather},

@@ -1,9 +1,5 @@
 //! What a picture of a scene shows: boxes, classes, colours and the visible share of each thing.
 
-mod outlines;
-
-pub use outlines::{TrueOutline, outlines};
-
 use tiny_skia::{Color, FillRule, Paint, Pixmap, Rect, Shader, Transform};
 
 use super::{
@@ -156,20 +152,6 @@ fn uncovered_shares(scene: &Scene) -> Vec<(usize, Rect, f32)> {
         (object, bounds, open as f32 / whole as f32)
     };
     painted.into_iter().map(share).collect()
-}
-
-/// By object of the scene, the pixels of the canvas that show it.
-#[cfg(test)]
-fn uncovered_pixels(scene: &Scene) -> Vec<usize> {
-    let mut mask = Pixmap::new(CANVAS_WIDTH as u32, CANVAS_HEIGHT as u32).unwrap();
-    for item in items(scene) {
-        stamp(&mut mask, &item, item.object.map_or(0, |i| i as u8 + 1));
-    }
-    let whole = Rect::from_ltrb(0.0, 0.0, CANVAS_WIDTH, CANVAS_HEIGHT).unwrap();
-    let objects = 0..scene.objects.len();
-    objects
-        .map(|object| count(&mask, object as u8 + 1, whole))
-        .collect()
 }
 
 /// Paints the outlines of `item` with `mark` in the red channel, and its fixtures without a mark.

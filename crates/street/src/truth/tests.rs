@@ -1,9 +1,10 @@
 use super::*;
 use crate::{
-    draw,
+    draw, random,
     scene::{Backdrop, Facing, Lens, ObjectIdentity, SceneObject, View},
-    testing::{night_street, seen},
+    testing::{night_street, outlines, seen},
 };
+use spotter_core::rings_area;
 
 /// An empty square under a grey sky, which makes weak shadows, seen by a perfect camera.
 fn empty_square() -> Scene {
@@ -153,4 +154,38 @@ fn things_are_those_of_the_class_and_colour() {
     assert_eq!(ignored(Class::Car, Some(Colour::Blue)), [true]);
     assert!(ignored(Class::Dog, None).is_empty());
     assert_eq!(truth.things(Class::Car, None)[0].bounds, red.box_in_frame);
+}
+
+/// By object of the scene, the pixels of the canvas that show it.
+fn uncovered_pixels(scene: &Scene) -> Vec<usize> {
+    let mut mask = Pixmap::new(CANVAS_WIDTH as u32, CANVAS_HEIGHT as u32).unwrap();
+    for item in items(scene) {
+        stamp(&mut mask, &item, item.object.map_or(0, |i| i as u8 + 1));
+    }
+    let whole = Rect::from_ltrb(0.0, 0.0, CANVAS_WIDTH, CANVAS_HEIGHT).unwrap();
+    let objects = 1..=scene.objects.len();
+    objects
+        .map(|mark| count(&mask, mark as u8, whole))
+        .collect()
+}
+
+#[test]
+fn true_outlines_have_the_area_of_the_painted_silhouettes() {
+    let pixels = f64::from(CANVAS_WIDTH * CANVAS_HEIGHT);
+    let (mut all_drawn, mut all_painted) = (0.0, 0.0);
+    for seed in 0..60 {
+        let scene = random(seed);
+        let painted = uncovered_pixels(&scene);
+        for outline in outlines(&scene) {
+            let drawn = rings_area(&outline.rings) * pixels;
+            let painted = painted[outline.object] as f64;
+            // The edge of a small silhouette is a large part of its pixels.
+            if painted >= 2000.0 {
+                let error = drawn / painted - 1.0;
+                assert!(error.abs() < 0.03, "{seed}: {:?} {error}", outline.class);
+                (all_drawn, all_painted) = (all_drawn + drawn, all_painted + painted);
+            }
+        }
+    }
+    assert!(all_painted > 0.0 && (all_drawn / all_painted - 1.0).abs() < 1e-3);
 }

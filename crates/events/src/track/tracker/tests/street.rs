@@ -3,7 +3,7 @@
 use super::*;
 use crate::track::outline::difference;
 use spotter_core::{OUTLINE_POINTS_MAX, Outline, rings_area, simplified_rings};
-use spotter_street::{random, truth::outlines};
+use spotter_street::{random, testing::outlines};
 
 type Rings = Vec<Vec<NormPoint>>;
 

@@ -113,32 +113,3 @@ fn chords(controls: &[Point]) -> Vec<Point> {
     };
     (1..=CHORDS).map(end).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use spotter_core::rings_area;
-
-    use super::*;
-    use crate::{random, truth::uncovered_pixels};
-
-    #[test]
-    fn true_outlines_have_the_area_of_the_painted_silhouettes() {
-        let pixels = f64::from(CANVAS_WIDTH * CANVAS_HEIGHT);
-        let (mut all_drawn, mut all_painted) = (0.0, 0.0);
-        for seed in 0..60 {
-            let scene = random(seed);
-            let painted = uncovered_pixels(&scene);
-            for outline in outlines(&scene) {
-                let drawn = rings_area(&outline.rings) * pixels;
-                let painted = painted[outline.object] as f64;
-                // The edge of a small silhouette is a large part of its pixels.
-                if painted >= 2000.0 {
-                    let error = drawn / painted - 1.0;
-                    assert!(error.abs() < 0.03, "{seed}: {:?} {error}", outline.class);
-                    (all_drawn, all_painted) = (all_drawn + drawn, all_painted + painted);
-                }
-            }
-        }
-        assert!(all_painted > 0.0 && (all_drawn / all_painted - 1.0).abs() < 1e-3);
-    }
-}
