@@ -148,17 +148,15 @@ impl CommandHandler {
             // The answer is the reply.
             Command::Ask { camera, question } => {
                 require_active(context.config, &camera)?;
-                let (camera_config, adapters) = (
-                    context.config.camera(&camera)?,
-                    context.config.adapter_ids(),
-                );
-                let asked = question_of_keys(&question, camera_config, &adapters);
+                let (config, now) = (&*context.config, context.now);
+                let camera = config.camera(&camera)?;
+                let asked = question_of_keys(&question, camera, &config.adapter_ids());
                 let prompt = self.questions.prompt(asked.map_err(Refusal::bad_value)?)?;
-                let rule = context.config.prompt_rule();
-                rule.test(&prompt).map_err(Refusal::bad_value)?;
-                let (requester, now) = (requester.clone(), context.now);
-                self.questions.ask(&camera, &prompt, requester, now)?;
-                self.handles.sampler.ask_once(&camera, prompt);
+                let fits = config.prompt_rule().test(&prompt);
+                fits.map_err(Refusal::bad_value)?;
+                let requester = requester.clone();
+                self.questions.ask(camera, &prompt, requester, now)?;
+                self.handles.sampler.ask_once(&camera.id, prompt);
                 return Ok(None);
             }
             // The stages settle these when they hear of them.

@@ -2,14 +2,12 @@
 //!
 //! Faults: K11.
 
-use std::{sync::Arc, time::Duration};
+use std::{slice, sync::Arc, time::Duration};
 
-use spotter_config::AskedOnce;
+use spotter_config::{AskedOnce, CameraConfig};
 use spotter_control::{Refusal, RefusalCode};
-use spotter_core::{
-    Answer, AnswerBody, CameraId, LookNews, Mono, ObjectOutline, Outcome, Outline, Prompt,
-    PromptId, rings_area,
-};
+use spotter_core::{Answer, AnswerBody, CameraId, LookNews, Mono, Outcome, Prompt, PromptId};
+use spotter_events::track::OutlineMask;
 use spotter_mqtt::ReplyValue;
 
 /// Questions that may wait at the same time: each is a prompt of a look.
@@ -27,6 +25,8 @@ pub struct PendingQuestions<T> {
 #[derive(Debug)]
 struct PendingQuestion<T> {
     camera: CameraId,
+    /// Outlines show nothing in it.
+    mask: OutlineMask,
     prompt: Arc<Prompt>,
     until: Mono,
     requester: T,
@@ -50,7 +50,7 @@ impl<T> PendingQuestions<T> {
     /// Adds the prompt of a question about the camera's next frame.
     pub fn ask(
         &mut self,
-        camera: &CameraId,
+        camera: &CameraConfig,
         prompt: &Arc<Prompt>,
         requester: T,
         now: Mono,
@@ -60,7 +60,8 @@ impl<T> PendingQuestions<T> {
             return Err(Refusal::new(RefusalCode::Conflict, text));
         }
         self.waiting.push(PendingQuestion {
-            camera: camera.clone(),
+            camera: camera.id.clone(),
+            mask: OutlineMask::new(&camera.mask),
             prompt: Arc::clone(prompt),
             until: now.after(ANSWER_LIMIT),
             requester,
@@ -74,28 +75,27 @@ impl<T> PendingQuestions<T> {
         if self.waiting.is_empty() {
             return Vec::new();
         }
-        let refused = |code, text: &str| Err(Refusal::new(code, text));
-        let (camera, prompts, result) = match news {
+        let (look, refusal) = match news {
             LookNews::Answer { frame, answer, .. } => {
-                let prompt = std::slice::from_ref(&answer.prompt);
-                (&frame.camera, prompt, value(answer, frame.number))
+                return self.settle(
+                    |question| question.is(&frame.camera, slice::from_ref(&answer.prompt)),
+                    |question| value(answer, frame.number, &question.mask),
+                );
             }
             LookNews::Ended(Outcome::Late(look)) => {
                 let text = "the model was too busy to answer in time; ask again";
-                let late = refused(RefusalCode::Unavailable, text);
-                (&look.frame.camera, &look.prompts[..], late)
+                (look, Refusal::new(RefusalCode::Unavailable, text))
             }
             LookNews::Ended(Outcome::Failed(look, why)) => {
-                let failed = refused(RefusalCode::Failed, &why.to_string());
-                (&look.frame.camera, &look.prompts[..], failed)
+                (look, Refusal::new(RefusalCode::Failed, why.to_string()))
             }
             LookNews::Piece { .. }
             | LookNews::ShortAnswered(_)
             | LookNews::Ended(Outcome::Answered(_)) => return Vec::new(),
         };
         self.settle(
-            |question| question.camera == *camera && prompts.contains(&question.prompt),
-            |_| result.clone(),
+            |question| question.is(&look.frame.camera, &look.prompts),
+            |_| Err(refusal.clone()),
         )
     }
 
@@ -109,8 +109,8 @@ impl<T> PendingQuestions<T> {
 
     /// Refuses the questions that waited too long.
     pub fn tick(&mut self, now: Mono) -> Vec<SettledQuestion<T>> {
-        let late = |camera: &CameraId| {
-            let seconds = ANSWER_LIMIT.as_secs();
+        let late = |question: &PendingQuestion<T>| {
+            let (camera, seconds) = (&question.camera, ANSWER_LIMIT.as_secs());
             let text = format!(
                 "camera {camera} delivered no frame within {seconds} s; see its health topic"
             );
@@ -122,24 +122,33 @@ impl<T> PendingQuestions<T> {
     fn settle(
         &mut self,
         is_settled: impl Fn(&PendingQuestion<T>) -> bool,
-        result: impl Fn(&CameraId) -> Result<ReplyValue, Refusal>,
+        result: impl Fn(&PendingQuestion<T>) -> Result<ReplyValue, Refusal>,
     ) -> Vec<SettledQuestion<T>> {
         let settled = self.waiting.extract_if(.., |question| is_settled(question));
-        settled
-            .map(|question| (question.requester, result(&question.camera)))
-            .collect()
+        let settled = settled.map(|question| {
+            let result = result(&question);
+            (question.requester, result)
+        });
+        settled.collect()
+    }
+}
+
+impl<T> PendingQuestion<T> {
+    /// It is about this camera, and one of these prompts of a look.
+    fn is(&self, camera: &CameraId, prompts: &[Arc<Prompt>]) -> bool {
+        self.camera == *camera && prompts.contains(&self.prompt)
     }
 }
 
 /// `frame`: the number of the frame that was asked about.
-fn value(answer: &Answer, frame: u64) -> Result<ReplyValue, Refusal> {
+fn value(answer: &Answer, frame: u64, mask: &OutlineMask) -> Result<ReplyValue, Refusal> {
     match &answer.body {
         AnswerBody::Text { text, score, .. } => Ok(ReplyValue::Answer {
             text: text.clone(),
             score: *score,
             reasoning: answer.reasoning.clone(),
         }),
-        AnswerBody::Outline(outline) => Ok(ReplyValue::Outline(drawn(outline, frame))),
+        AnswerBody::Outline(outline) => Ok(ReplyValue::Outline(mask.outside_of(outline, frame))),
         AnswerBody::Boxes(_) | AnswerBody::Points(_) => {
             let text = "the model answered the question with places instead of text";
             Err(Refusal::new(RefusalCode::Failed, text))
@@ -147,36 +156,24 @@ fn value(answer: &Answer, frame: u64) -> Result<ReplyValue, Refusal> {
     }
 }
 
-/// `None`: the model drew nothing that can be read.
-fn drawn(outline: &Outline, frame: u64) -> Option<ObjectOutline> {
-    let bounds = outline.bounds.filter(|_| !outline.path.is_empty())?;
-    Some(ObjectOutline {
-        frame,
-        bounds,
-        path: outline.path.clone(),
-        polygons: outline.polygons.clone(),
-        area: rings_area(&outline.polygons),
-        score: outline.score,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::app::testing;
-    use spotter_core::{Frame, NormBox, NormPoint, ScoreSource, Task, testing::look_at};
+    use spotter_config::testing::camera;
+    use spotter_core::{Frame, NormBox, NormPoint, Outline, ScoreSource, Task, testing::look_at};
 
     fn at(seconds: u64) -> Mono {
         Mono::default().after(Duration::from_secs(seconds))
     }
 
-    fn gate() -> CameraId {
-        CameraId::new("gate").unwrap()
+    fn gate() -> CameraConfig {
+        camera("gate", Vec::new())
     }
 
     fn ask<T>(
         questions: &mut PendingQuestions<T>,
-        camera: &CameraId,
+        camera: &CameraConfig,
         requester: T,
         now: Mono,
     ) -> Result<Arc<Prompt>, Refusal> {
@@ -189,7 +186,7 @@ mod tests {
     }
 
     fn frame() -> Frame {
-        testing::frame(&gate(), 1, at(1))
+        testing::frame(&gate().id, 1, at(1))
     }
 
     #[test]
@@ -233,29 +230,44 @@ mod tests {
     }
 
     #[test]
-    fn outline_of_an_object_is_of_its_frame_or_none() {
-        let corner = |x, y| NormPoint { x, y };
-        let mut outline = Outline {
+    fn outline_of_an_object_is_cut_by_the_mask_of_its_camera() {
+        let square = |x0: f64, x1: f64| [(x0, 0.0), (x1, 0.0), (x1, 0.5), (x0, 0.5)];
+        let corners = square(0.0, 0.5).map(|(x, y)| NormPoint { x, y });
+        let drawn = AnswerBody::Outline(Outline {
             bounds: Some(NormBox::from_corners(0.0, 0.0, 0.5, 0.5)),
-            path: "M0 0 L1 0 L1 1 Z".into(),
-            polygons: vec![vec![corner(0.0, 0.0), corner(0.5, 0.0), corner(0.5, 0.5)]],
+            path: "M0 0 L1 0 L1 1 L0 1 Z".into(),
+            polygons: vec![corners.into()],
             parse_error: None,
             score: 0.75,
+        });
+        let mut questions = PendingQuestions::default();
+        let mut outline = |mask| {
+            let gate = CameraConfig { mask, ..gate() };
+            let asked = ask(&mut questions, &gate, "a", at(0)).unwrap();
+            let answered = testing::answered(&frame(), &asked, drawn.clone());
+            let [(_, Ok(ReplyValue::Outline(outline)))] = &questions.look(&answered)[..] else {
+                panic!("no outline");
+            };
+            outline
+                .as_ref()
+                .map(|it| (it.frame, (it.area * 1e4).round() / 1e4, it.path.clone()))
         };
-        let found = drawn(&outline, 7).unwrap();
-        assert_eq!((found.frame, found.area, found.score), (7, 0.125, 0.75));
-        outline.path.clear();
-        assert_eq!(drawn(&outline, 7), None);
+        let whole = "M0 0 L1 0 L1 1 L0 1 Z".to_owned();
+        assert_eq!(outline(Vec::new()), Some((1, 0.25, whole)));
+        let half = "M 0 1 L 0 0 L 0.5 0 L 0.5 1 Z".to_owned();
+        let right = square(0.25, 1.0).into();
+        assert_eq!(outline(vec![right]), Some((1, 0.125, half)));
+        assert_eq!(outline(vec![square(0.0, 1.0).into()]), None);
     }
 
     #[test]
     fn questions_to_a_camera_without_engine_are_refused() {
-        let yard = CameraId::new("yard").unwrap();
+        let yard = camera("yard", Vec::new());
         let mut questions = PendingQuestions::default();
         for (camera, requester) in [(&gate(), "a"), (&yard, "b"), (&gate(), "c")] {
             ask(&mut questions, camera, requester, at(0)).unwrap();
         }
-        let settled = questions.refuse(&[gate()], "engine on cuda 0: it fell off the bus");
+        let settled = questions.refuse(&[gate().id], "engine on cuda 0: it fell off the bus");
         let refusal = Refusal::new(
             RefusalCode::Unavailable,
             "engine on cuda 0: it fell off the bus",

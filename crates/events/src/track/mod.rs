@@ -38,6 +38,6 @@ mod zones;
 
 pub use hysteresis::{Hysteresis, HysteresisRules};
 pub use line_counts::{LineCount, LineCountRecord};
-pub use outline::OutlinedTrack;
+pub use outline::{OutlineMask, OutlinedTrack};
 pub use prompt_tracker::{PromptChange, TrackedAnswer};
 pub use tracker::Tracker;
