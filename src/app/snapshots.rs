@@ -80,8 +80,8 @@ struct SnapshotOrder {
     picture: Picture,
     /// Drawn into the picture.
     marks: Vec<Mark>,
-    /// A small copy of the picture is made besides, for an outline.
-    is_copied: bool,
+    /// The number of the frame, when the object may get an outline on it: a small copy of the picture is made besides.
+    outlined_frame: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -144,6 +144,8 @@ impl Snapshots {
         for orders in self.waiting.values_mut() {
             orders.retain(|order| find(&self.prompts, &order.camera, &order.prompt).is_some());
         }
+        self.awaited
+            .retain(|(camera, prompt), _| find(&self.prompts, camera, prompt).is_some());
     }
 
     /// Requests a snapshot of the camera's next look with all its objects.
@@ -166,7 +168,7 @@ impl Snapshots {
             picture: frame.picture.clone(),
             marks: vec![mark.clone()],
             track: Some(event.track.clone()),
-            is_copied: gets_outlines,
+            outlined_frame: gets_outlines.then_some(frame.number),
         };
         let topic = (shot.camera.clone(), shot.prompt.clone());
         let is_ordered = self.begin(shot, now);
@@ -212,7 +214,7 @@ impl Snapshots {
                     outline: Some(Arc::clone(outline)),
                     ..awaited.mark.clone()
                 }],
-                is_copied: false,
+                outlined_frame: None,
             };
             self.enqueue(order);
             self.awaited.remove(&topic);
@@ -232,7 +234,7 @@ impl Snapshots {
             picture: frame.picture.clone(),
             marks,
             track: None,
-            is_copied: false,
+            outlined_frame: None,
         };
         if !self.begin(shot, now) {
             // The next look is used instead.
@@ -330,7 +332,8 @@ impl Snapshots {
         let topic = (finished.order.camera.clone(), finished.order.prompt.clone());
         let awaited = self.awaited.get_mut(&topic);
         let of_event = |awaited: &&mut AwaitedOutline| {
-            Some(&awaited.track) == finished.order.track.as_ref() && awaited.copy.is_none()
+            (Some(&awaited.track), Some(awaited.frame))
+                == (finished.order.track.as_ref(), finished.order.outlined_frame)
         };
         if let Some(awaited) = awaited.filter(of_event) {
             awaited.copy = Some(copy);
@@ -346,10 +349,7 @@ impl Snapshots {
     fn make(&mut self, order: SnapshotOrder) {
         self.making.spawn_blocking(move || FinishedSnapshot {
             jpeg: jpeg(&order.picture, &order.marks),
-            copy: order
-                .is_copied
-                .then(|| small_copy(&order.picture))
-                .flatten(),
+            copy: (order.outlined_frame).and_then(|_| small_copy(&order.picture)),
             order,
         });
     }
@@ -380,7 +380,9 @@ fn find<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use spotter_core::EndReason;
+    use crate::app::testing;
+    use spotter_config::testing::{camera, prompt};
+    use spotter_core::{EndReason, testing::event as event_of};
 
     type Purpose = (PromptId, Option<TrackId>);
 
@@ -391,7 +393,7 @@ mod tests {
             track,
             picture: Picture::from_rgb(64, 36, vec![90; 64 * 36 * 3]).unwrap(),
             marks: Vec::new(),
-            is_copied: false,
+            outlined_frame: None,
         }
     }
 
@@ -454,6 +456,29 @@ mod tests {
             failed: 0,
         };
         assert_eq!(snapshots.counters(), counters);
+    }
+
+    /// The queue of a camera may be so long that the next event of the track comes before the copy is made.
+    #[tokio::test]
+    async fn copy_waits_for_the_outline_of_its_own_frame() {
+        let person = PromptConfig {
+            snapshot: true,
+            ..prompt("person")
+        };
+        let mut snapshots = Snapshots::new(&[camera("gate", vec![person])], false);
+        let gate = CameraId::new("gate").unwrap();
+        let seen = event_of("gate", 1, EventStep::New);
+        for (number, now) in [(1, at(0)), (2, at(1000))] {
+            assert!(snapshots.event(&testing::frame(&gate, number, now), &seen, true, now));
+        }
+        let mut has_copy = async || {
+            snapshots.next().await;
+            snapshots
+                .awaited
+                .values()
+                .any(|awaited| awaited.copy.is_some())
+        };
+        assert_eq!((has_copy().await, has_copy().await), (false, true));
     }
 
     #[tokio::test]
