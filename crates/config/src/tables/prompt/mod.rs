@@ -1,16 +1,11 @@
 //! `[camera.NAME.prompt.NAME]`: what the model looks for, and when its events start and end.
 
-mod caption;
-mod detect;
 mod events;
 mod forms;
 mod kind;
 mod kinds;
 mod places;
-mod point;
-mod query;
 mod question;
-mod segment;
 
 use std::{collections::BTreeMap, ops::RangeInclusive, sync::Arc, time::Duration};
 

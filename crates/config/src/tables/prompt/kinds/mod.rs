@@ -1,19 +1,24 @@
-//! The kinds of prompts.
+//! The kinds of prompts: each has a file, and its place in the table.
+
+mod caption;
+mod detect;
+mod point;
+mod query;
+mod segment;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    caption::CAPTION,
-    detect::DETECT,
-    kind::{PromptKind, PromptScope, TaskConfig},
-    point::POINT,
-    query::QUERY,
-    segment::SEGMENT,
-};
+use super::kind::{PromptKind, PromptScope, TaskConfig};
 use crate::read::prelude::*;
 
 /// All of them, in the order of the reference.
-const KINDS: &[PromptKind] = &[DETECT, POINT, SEGMENT, QUERY, CAPTION];
+const KINDS: &[PromptKind] = &[
+    detect::DETECT,
+    point::POINT,
+    segment::SEGMENT,
+    query::QUERY,
+    caption::CAPTION,
+];
 /// Keys that have an effect on the question of `describe`, for all kinds.
 const DESCRIBE_KEYS: &[&str] = &["frames", "stream"];
 

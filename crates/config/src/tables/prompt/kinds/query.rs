@@ -1,12 +1,12 @@
 //! `query`: the answer to a question.
 
-use super::{
-    kind::{PromptKind, PromptScope},
-    places::places,
-};
 use crate::{
     forms::{choices::choice_list, prelude::*},
     read::prelude::*,
+    tables::prompt::{
+        kind::{PromptKind, PromptScope},
+        places::places,
+    },
 };
 use spotter_core::{QueryOptions, Task};
 

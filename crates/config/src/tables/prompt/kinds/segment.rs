@@ -1,7 +1,10 @@
 //! `segment`: boxes of objects, and their outlines afterwards.
 
-use super::kind::{BOX_KEYS, OBJECT_KEYS, PromptKind, TaskConfig};
-use crate::{forms::prelude::*, read::prelude::*};
+use crate::{
+    forms::prelude::*,
+    read::prelude::*,
+    tables::prompt::kind::{BOX_KEYS, OBJECT_KEYS, PromptKind, TaskConfig},
+};
 use spotter_core::Task;
 
 pub(super) const SEGMENT: PromptKind = PromptKind {

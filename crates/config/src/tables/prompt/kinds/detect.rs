@@ -1,7 +1,10 @@
 //! `detect`: boxes of objects.
 
-use super::kind::{BOX_KEYS, OBJECT_KEYS, PromptKind};
-use crate::{forms::prelude::*, read::prelude::*};
+use crate::{
+    forms::prelude::*,
+    read::prelude::*,
+    tables::prompt::kind::{BOX_KEYS, OBJECT_KEYS, PromptKind},
+};
 use spotter_core::Task;
 
 pub(super) const DETECT: PromptKind = PromptKind {

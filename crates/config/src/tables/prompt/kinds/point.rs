@@ -1,7 +1,10 @@
 //! `point`: points on objects.
 
-use super::kind::{OBJECT_KEYS, PromptKind};
-use crate::{forms::prelude::*, read::prelude::*};
+use crate::{
+    forms::prelude::*,
+    read::prelude::*,
+    tables::prompt::kind::{OBJECT_KEYS, PromptKind},
+};
 use spotter_core::Task;
 
 pub(super) const POINT: PromptKind = PromptKind {

@@ -1,7 +1,6 @@
 //! `caption`: a description of the picture.
 
-use super::kind::PromptKind;
-use crate::{forms::prelude::*, read::prelude::*};
+use crate::{forms::prelude::*, read::prelude::*, tables::prompt::kind::PromptKind};
 use spotter_core::{CaptionLength, Task};
 
 pub(super) const CAPTION: PromptKind = PromptKind {
