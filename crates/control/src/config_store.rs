@@ -21,7 +21,7 @@ use crate::{
     stored_overrides::StoredOverrides,
     temporary::{AddedPrompt, RateBoost},
 };
-use spotter_config::{CameraConfig, Config, ConfigChange, OverridePersistence};
+use spotter_config::{CameraConfig, Config, ConfigChange, OverridePersistence, PromptConfig};
 use spotter_core::{AdapterId, CameraId, ModeId, Mono, NO_MODE, PromptId, Setting, WallTime};
 
 /// The file, the overrides over it and the cameras that result from both.
@@ -260,9 +260,9 @@ impl ConfigStore {
             Command::AddPrompt { camera, prompt } => {
                 let cameras = self.stored_cameras();
                 let camera = find(&cameras, camera)?;
-                let added =
-                    AddedPrompt::new(camera, prompt.clone(), &self.added, &self.adapter_ids())?;
-                self.require_fit(camera, &added)?;
+                let added = AddedPrompt::new(camera, prompt.clone(), &self.added)?;
+                let read = added.read(camera, &self.adapter_ids());
+                self.require_fit(camera, &read.map_err(Refusal::bad_value)?)?;
                 self.added.push(added);
             }
             Command::RemovePrompt { camera, prompt } => {
@@ -313,10 +313,8 @@ impl ConfigStore {
     }
 
     /// Refuses a prompt that the model cannot answer.
-    fn require_fit(&self, camera: &CameraConfig, added: &AddedPrompt) -> Result<(), Refusal> {
-        let prompt = added.in_camera(camera, &self.adapter_ids());
-        let unfit = prompt.map(|prompt| self.rule.unfit_keys(camera, &prompt));
-        match unfit.into_iter().flatten().next() {
+    fn require_fit(&self, camera: &CameraConfig, prompt: &PromptConfig) -> Result<(), Refusal> {
+        match self.rule.unfit_keys(camera, prompt).into_iter().next() {
             Some((key, reason)) => Err(Refusal::bad_value(format!("prompt.{key}: {reason}"))),
             None => Ok(()),
         }

@@ -23,12 +23,11 @@ pub(super) struct RateBoost {
 }
 
 impl AddedPrompt {
-    /// Checks the prompt by the rules of the file, for a camera with its overrides. `added`: the prompts that were added before.
+    /// Refuses a name that the camera has, and one prompt too many. `added`: the prompts that were added before.
     pub(super) fn new(
         camera: &CameraConfig,
         prompt: NewPrompt,
         added: &[Self],
-        adapters: &[AdapterId],
     ) -> Result<Self, Refusal> {
         let id = &prompt.id;
         let conflict = |text: String| Err(Refusal::new(RefusalCode::Conflict, text));
@@ -43,7 +42,6 @@ impl AddedPrompt {
             let text = format!("has {PROMPTS_MAX} added prompts, which is the limit");
             return conflict(format!("camera {} {text}", camera.id));
         }
-        prompt_of_keys(&prompt.keys, id, camera, adapters).map_err(Refusal::bad_value)?;
         Ok(Self {
             camera: camera.id.clone(),
             prompt,
@@ -60,8 +58,18 @@ impl AddedPrompt {
         prompts.any(|prompt| self.is(&camera.id, &prompt.id))
     }
 
-    /// As a prompt of its camera; `None` when the camera or the box does not have any more what it names: zones, lines, an adapter. The camera's rate may be lower
-    /// than when it was added, and is the upper limit.
+    /// As a prompt of its camera, by the rules of the file.
+    pub(super) fn read(
+        &self,
+        camera: &CameraConfig,
+        adapters: &[AdapterId],
+    ) -> Result<PromptConfig, String> {
+        let NewPrompt { id, keys } = &self.prompt;
+        prompt_of_keys(keys, id, camera, adapters)
+    }
+
+    /// The same later; `None` when the camera or the box does not have any more what it names: zones, lines, an adapter. The camera's rate may
+    /// be lower than when it was added, and is the upper limit.
     pub(super) fn in_camera(
         &self,
         camera: &CameraConfig,
@@ -71,8 +79,7 @@ impl AddedPrompt {
             rate: LookRate::nearest(*LookRate::RANGE.end()),
             ..camera.clone()
         };
-        let read = prompt_of_keys(&self.prompt.keys, &self.prompt.id, &at_any_rate, adapters);
-        let prompt = read.ok()?;
+        let prompt = self.read(&at_any_rate, adapters).ok()?;
         let rate = prompt.rate.min(camera.rate);
         Some(PromptConfig { rate, ..prompt })
     }
