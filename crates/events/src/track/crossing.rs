@@ -156,9 +156,12 @@ impl LineWatch {
     }
 
     fn pass(&mut self, from: PathPoint, to: PathPoint, line: &LineConfig) {
+        // That a foot gets known, or is not known any more, is no movement.
+        let have_feet = from.foot.is_some() && to.foot.is_some();
+        let at = |end: PathPoint| anchor(end.location, end.foot.filter(|_| have_feet), line.point);
         let way = Segment {
-            from: anchor(from.location, from.foot, line.point),
-            to: anchor(to.location, to.foot, line.point),
+            from: at(from),
+            to: at(to),
         };
         let meetings = pieces(line).filter_map(|piece| meeting(way, piece));
         let mut last: Option<f64> = None;
