@@ -35,7 +35,7 @@ pub(crate) struct EngineAdapters {
 #[derive(Clone, Debug)]
 struct EngineAdapter {
     config: AdapterConfig,
-    /// `None`: there was no file.
+    /// `None`: there was no file, or no room for it.
     version: Option<FileVersion>,
     /// Or why it cannot be used.
     loaded: Result<Arc<LoadedAdapter>, String>,
@@ -72,13 +72,13 @@ impl EngineAdapters {
     /// them fail. Blocks on the disk; to be called by one thread at a time.
     pub fn set(&self, wanted: &[AdapterConfig], config: &ModelConfig) -> Vec<BrokenAdapter> {
         let before = self.lock().clone();
-        let has_room = |index| index < self.slots;
         let all = wanted.iter().enumerate().map(|(index, wanted)| {
-            let version = FileVersion::of(&wanted.path).ok();
+            let has_room = index < self.slots;
+            let version = FileVersion::of(&wanted.path).ok().filter(|_| has_room);
             let mut known = before.iter();
             let known = known.find(|known| known.config == *wanted && known.version == version);
             let loaded = match known {
-                _ if !has_room(index) => Err(self.no_room()),
+                _ if !has_room => Err(self.no_room()),
                 Some(known) if version.is_some() => known.loaded.clone(),
                 _ => self.load(&wanted.path, config).map_err(|e| e.to_string()),
             };
@@ -317,9 +317,11 @@ mod tests {
     fn adapters_beyond_the_room_of_a_device_are_broken() {
         let folder = AdapterFolder::new();
         folder.write("plates", 0);
-        let adapters = EngineAdapters::none(0);
-        assert_eq!(folder.set(&adapters, &["plates"]), ["plates"]);
-        let text = error(&adapters, "plates");
-        assert!(text.contains("room for 0 adapters"), "{text}");
+        folder.write("dogs", 0);
+        let adapters = EngineAdapters::none(1);
+        assert_eq!(folder.set(&adapters, &["plates", "dogs"]), ["dogs"]);
+        let text = error(&adapters, "dogs");
+        assert!(text.contains("room for 1 adapters"), "{text}");
+        assert_eq!(folder.set(&adapters, &["dogs"]), [""; 0], "it has room now");
     }
 }
