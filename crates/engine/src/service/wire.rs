@@ -34,8 +34,8 @@ use super::adapters::BrokenAdapter;
 use spotter_config::AdapterConfig;
 use spotter_core::{
     Answer, AnswerBody, AnswerPiece, CameraId, FoundObject, Frame, Look, LookFailure, LookNews,
-    LookToken, Mono, NormBox, NormPoint, Outcome, Picture, Prompt, PromptRegion, Reasoning,
-    RegionBox, StageTimes, Strip, StripShape, Task, TokenCounts,
+    LookToken, Mono, NormBox, NormPoint, OUTLINE_POINTS_MAX, Outcome, Picture, Prompt,
+    PromptRegion, Reasoning, RegionBox, StageTimes, Strip, StripShape, Task, TokenCounts,
 };
 
 /// Longest header, bytes: many times that of a look whose prompts all found as much as they may.
@@ -464,6 +464,11 @@ impl WireAnswer {
         );
         if !is_of_task {
             return Err(malformed("an answer of another kind than its prompt's"));
+        }
+        if let AnswerBody::Outline(outline) = &self.body
+            && outline.polygons.iter().map(Vec::len).sum::<usize>() > OUTLINE_POINTS_MAX
+        {
+            return Err(malformed("an outline with too many points"));
         }
         let mut numbers = numbers(&self.body, self.reasoning.as_ref());
         if !numbers.all(is_share) || self.marks.device > DEVICE_TIME_MAX {

@@ -410,6 +410,32 @@ fn answer_with_impossible_numbers_fails_its_look_alone() {
     }
 }
 
+// Faults: E15.
+#[test]
+fn outline_with_more_points_than_any_has_is_refused() {
+    let object = "car".into();
+    let places = Vec::new();
+    let prompt = spotter_core::testing::asked("car", 1, Task::Segment { object, places });
+    for (points, is_read) in [(OUTLINE_POINTS_MAX, true), (OUTLINE_POINTS_MAX + 1, false)] {
+        let body = AnswerBody::Outline(Outline {
+            bounds: None,
+            path: String::new(),
+            polygons: vec![vec![NormPoint { x: 0.5, y: 0.5 }; points]],
+            parse_error: None,
+            score: 0.5,
+        });
+        let answer = WireAnswer {
+            body,
+            reasoning: None,
+            truncated: false,
+            unchanged: false,
+            tokens: TokenCounts::default(),
+            marks: StageTimes::default(),
+        };
+        assert_eq!(answer.answer(Arc::clone(&prompt), None).is_ok(), is_read);
+    }
+}
+
 /// Values that no message has in most of its places.
 fn hostile() -> impl Strategy<Value = serde_json::Value> {
     use serde_json::json;
