@@ -241,7 +241,12 @@ impl SupervisedCamera {
         if camera.triggers.is_empty() || self.camera.triggers.is_empty() {
             self.is_waiting = !camera.triggers.is_empty();
         }
+        let before = self.broken_adapters();
         self.camera.clone_from(camera);
+        if self.broken_adapters() != before {
+            // The code of the reason may be the same.
+            self.published = None;
+        }
     }
 
     async fn close(self, limit: Duration) -> CameraId {

@@ -8,7 +8,7 @@ use spotter_cameras::ingest::{
     Failure, Fault, Opener, Progress, Source, SourceEvent, SourceOutlet,
 };
 use spotter_control::ConfigStore;
-use spotter_core::{Clock, ManualClock, StripShape, SystemClock};
+use spotter_core::{AdapterId, Clock, ManualClock, StripShape, SystemClock};
 
 const CONFIG: &str = "mqtt.url = \"mqtt://127.0.0.1:1\"\n[camera.gate]\nurl = \"test://\"\n\
     prompt.person.detect = \"person\"\n";
@@ -228,4 +228,33 @@ async fn camera_too_slow_for_strips_says_so_while_it_streams() {
     cameras.set_shortages(&[]);
     assert_eq!(published(&cameras.cameras[0]), (Phase::Streaming, None));
     assert_eq!(cameras.troubles().count(), 0);
+}
+
+#[tokio::test]
+async fn each_broken_adapter_is_published_at_once() {
+    let prompts = ["dog", "plate"].map(spotter_config::testing::prompt);
+    let mut camera = spotter_config::testing::camera("gate", prompts.into());
+    for prompt in &mut camera.prompts {
+        prompt.adapter = AdapterId::new(prompt.id.as_str()).ok();
+    }
+    let (mut watched, mut health) = watched(ScriptedSource(&[SourceEvent::FirstFrame]), &camera);
+    until(&mut health, |phase| phase == Phase::Streaming).await;
+    for (index, expected) in [
+        (0, "prompt dog is not asked: adapter dog: it is cut off"),
+        (
+            1,
+            "prompt dog is not asked: adapter dog: it is cut off; prompt plate is not asked: adapter plate: it is cut off",
+        ),
+    ] {
+        let reason = watched.reason(&watched.health.borrow());
+        let digest = HealthDigest::new(&health.borrow(), reason.as_ref(), Mono::default());
+        watched.published = Some(digest);
+        watched.apply(&CameraChange::Settings(camera.clone()), None);
+        assert!(watched.published.is_some(), "nothing has changed");
+        camera.prompts[index].adapter_fault = Some("it is cut off".into());
+        watched.apply(&CameraChange::Settings(camera.clone()), None);
+        assert!(watched.published.is_none());
+        let (_, reason) = published(&watched);
+        assert_eq!(reason, Some(format!("broken_adapter: {expected}")));
+    }
 }
