@@ -61,6 +61,27 @@ fn wrong_prompt_of_a_command_has_the_files_messages() {
 }
 
 #[test]
+fn question_of_a_command_is_one_text_or_one_object() {
+    let camera = &loaded(&file("detect = \"hat\"")).config.cameras[0];
+    let exactly_one = "ask: give exactly one of text, segment";
+    for (keys, expected) in [
+        ("", exactly_one),
+        ("text = \"Red?\"\nsegment = \"hat\"", exactly_one),
+        (
+            "text = \" \"",
+            "ask.text: empty; describe in plain words what to look for",
+        ),
+        (
+            "segment = \"hat\"\nreasoning = true",
+            "ask.reasoning: has no effect with segment; use it with text",
+        ),
+    ] {
+        let asked = question_of_keys(&toml::from_str(keys).unwrap(), camera, &[]);
+        assert_eq!(asked, Err(expected.to_owned()), "{keys}");
+    }
+}
+
+#[test]
 fn many_mistakes_of_a_command_are_counted() {
     let keys = format!("detect = \"hat\"\nzones = [{}]", "\"yard\", ".repeat(100));
     let wrong = of_command(&keys).unwrap_err();

@@ -135,14 +135,7 @@ pub(crate) fn prompt(
     }
     let events = self::events(events, camera.events);
     kinds::check_effects(&table);
-    if let Some(value) = table.given("rate")
-        && rate > camera.rate
-    {
-        let ceiling = camera.rate;
-        value.error(format!(
-            "{rate} is above the camera's {ceiling}; the camera rate is the ceiling"
-        ));
-    }
+    check_rate(&table, rate, camera.rate);
     let strip = (frames > 1).then_some(StripShape { frames, over });
     table.requires("over", "frames");
     check_question(&table, task, region, strip);
@@ -171,6 +164,16 @@ pub(crate) fn prompt(
         strip,
         events,
     })
+}
+
+fn check_rate(table: &Reader<'_>, rate: LookRate, ceiling: LookRate) {
+    if let Some(value) = table.given("rate")
+        && rate > ceiling
+    {
+        value.error(format!(
+            "{rate} is above the camera's {ceiling}; the camera rate is the ceiling"
+        ));
+    }
 }
 
 /// What a question cannot have together: its places are fixed in one picture, and an answer of `choices` has no parts.

@@ -29,6 +29,10 @@ pub(crate) fn question(mut table: Reader<'_>, camera: PromptScope<'_>) -> Option
     if let (Some(value), Some(_)) = (table.given("reasoning"), table.given("segment")) {
         value.error("has no effect with segment; use it with text");
     }
+    let given = ["text", "segment"].map(|key| table.given(key).is_some());
+    if given[0] == given[1] {
+        table.error("give exactly one of text, segment");
+    }
     let task = match (text, segment) {
         (Some(question), None) => Some(Task::Query {
             question: question.into(),
@@ -42,10 +46,8 @@ pub(crate) fn question(mut table: Reader<'_>, camera: PromptScope<'_>) -> Option
             object: object.into(),
             places: refs,
         }),
-        _ => {
-            table.error("give exactly one of text, segment");
-            None
-        }
+        // Noted: both, none, or words that are none.
+        _ => None,
     };
     table.finish();
     let task = task?;
