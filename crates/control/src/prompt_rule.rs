@@ -40,7 +40,10 @@ impl PromptRule {
     ) -> Vec<(&'static str, String)> {
         let asked = camera.model_prompts(prompt).into_iter();
         let wrong = asked.filter_map(|(key, asked)| Some((key, self.test(&asked).err()?)));
-        wrong.collect()
+        let mut wrong = Vec::from_iter(wrong);
+        // An outline has the words of its prompt.
+        wrong.dedup_by_key(|(key, _)| *key);
+        wrong
     }
 
     /// What of a camera the model cannot answer.

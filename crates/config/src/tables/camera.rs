@@ -127,7 +127,7 @@ impl CameraConfig {
         }
     }
 
-    /// All that the model may be asked because of a prompt, each with its key: the prompt, its questions before and about an event, an outline.
+    /// All that the model may be asked because of a prompt, each with its key: the prompt, an outline, its questions before and about an event.
     pub fn model_prompts(&self, prompt: &PromptConfig) -> Vec<(&'static str, Prompt)> {
         let own = self.model_prompt(prompt);
         let once = |task| Prompt::new(prompt.id.clone(), Prompt::ONCE, task);
@@ -150,9 +150,9 @@ impl CameraConfig {
         let kind = own.kind();
         let all = [
             (kind, Some(own)),
+            (kind, outline),
             ("verify", verify),
             ("describe", describe),
-            (kind, outline),
         ];
         let asked = all
             .into_iter()

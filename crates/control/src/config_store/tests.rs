@@ -134,8 +134,20 @@ fn words_that_the_model_cannot_answer_have_their_keys() {
     let [describe, segment] = ["describe", "segment"].map(|key| format!("{dog}.{key}"));
     assert_eq!(
         keys(&site),
-        [describe.clone(), segment, night.clone(), away]
+        [&segment, &describe, &night, &away].map(String::clone)
     );
+    let object = "a very red hat".into();
+    let short = std::mem::replace(
+        &mut site.cameras[0].prompts[0].task,
+        Task::Detect { object },
+    );
+    let too_long = short_words().unfit(&site);
+    assert_eq!(
+        (&too_long[0].key, &*too_long[0].reason),
+        (&segment, "too long")
+    );
+    assert_eq!(too_long[1].key, describe, "one mistake of one key");
+    site.cameras[0].prompts[0].task = short;
     site.cameras[0].prompts[0].outlines_max = 0;
     site.cameras[0].prompts[0].describe = None;
     assert_eq!(keys(&site), [night]);
