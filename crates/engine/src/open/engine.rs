@@ -36,7 +36,7 @@ pub struct ModelCard {
     pub family: Arc<str>,
     /// Hash of the weights, hex.
     pub sha256: String,
-    /// `f32`, `bf16`, `fp8` or `int8`.
+    /// `f32`, `bf16`, `fp8`, `int8` or `int4`.
     pub precision: Arc<str>,
     /// Which layers are in 8 bits, and with which scales; `None` when none are.
     pub layers: Option<String>,
@@ -64,7 +64,7 @@ impl ModelCard {
         let doubt = self.doubt.as_ref()?;
         Some(format!(
             "the answers of model {} are probably nonsense ({doubt}); weights and tokenizer may be of different revisions; \
-             `spotter model get moondream2` fetches files that fit together",
+             `spotter model get NAME` fetches files that fit together, `spotter model list` lists the names",
             self.name
         ))
     }

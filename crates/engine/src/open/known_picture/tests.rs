@@ -5,6 +5,7 @@ use crate::{
     model::{LoadedModel, TensorData, Weights, load_model},
     network::TextMlp,
     open::ModelCard,
+    testing::golden_set,
 };
 use spotter_config::{DevicePreference, ModelSettings, ModelSource};
 use spotter_core::{GpuPrecision, ManualClock, ScoreSource};
@@ -104,6 +105,20 @@ fn weights_that_do_not_fit_cause_doubt() {
     for doubt in wrong {
         let doubt = doubt.expect("nonsense is found");
         assert!(doubt.contains("one red ball"), "{doubt}");
+    }
+}
+
+// Faults: M14.
+/// Random weights answer, and wrongly; a family that could not be asked would cause no doubt.
+#[test]
+fn random_weights_of_either_family_cause_doubt() {
+    for (set, family) in [("md2-micro", "Moondream 2"), ("md3-ln-tiny", "Moondream 3")] {
+        let card = card(GpuPrecision::Bf16, |model| {
+            *model = load_model(&ModelSource::Directory(golden_set(set))).unwrap();
+        });
+        assert_eq!(&*card.family, family);
+        let warning = card.warning().expect("nonsense is found");
+        assert!(warning.contains("one red ball"), "{warning}");
     }
 }
 
