@@ -334,11 +334,11 @@ pub fn measured_look(
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::PathBuf};
+    use std::fs;
 
     use super::*;
     use crate::testing::{ahead::micro_picture, golden_set};
-    use spotter_core::{AdapterId, AnswerBody, CameraId, ManualClock};
+    use spotter_core::{AdapterId, AnswerBody, CameraId, ManualClock, ScoreMap, ScoreSource};
 
     /// The outcomes of two looks at grey pictures that differ by `step`, the second `after` the first: prompts that were unchanged.
     fn unchanged(reuse: config::ReuseMode, step: u8, after: Duration) -> u64 {
@@ -391,18 +391,41 @@ mod tests {
         Ok(answers.into_iter().map(|answer| answer.body).collect())
     }
 
-    /// As costs are counted.
-    #[test]
-    fn prompts_of_two_adapters_share_the_encoding_of_a_picture() {
+    fn micro_engine() -> Engine {
         let settings = config::ModelSettings {
             device: config::DevicePreference::Cpu,
             ..config::ModelSettings::of(config::ModelSource::Directory(golden_set("md2-micro")))
         };
         let clock = Arc::new(ManualClock::default());
-        let (mut engine, _) = Engine::open(&settings, Vec::new, clock).unwrap();
-        let path = golden_set("md2-lora-micro").join("variant.safetensors");
-        let id = AdapterId::new("plates").unwrap();
-        let adapter = config::AdapterConfig { id, path };
+        Engine::open(&settings, Vec::new, clock).unwrap().0
+    }
+
+    fn plates() -> config::AdapterConfig {
+        config::AdapterConfig {
+            id: AdapterId::new("plates").unwrap(),
+            path: golden_set("md2-lora-micro").join("variant.safetensors"),
+        }
+    }
+
+    #[test]
+    fn score_map_of_the_model_leaves_the_scores_of_an_adapter() {
+        let mut engine = micro_engine();
+        assert_eq!(engine.set_adapters(&[plates()]), []);
+        let map = ScoreMap::try_from(vec![[0.0, 0.25], [1.0, 0.25]]).unwrap();
+        engine.set_score_maps([(ScoredKind::Detect, map)].into());
+        let answers = squares(&mut engine, &["", "plates"]).unwrap();
+        let sources = answers.iter().map(|answer| match answer {
+            AnswerBody::Boxes(found) => found[0].source,
+            other => panic!("{other:?}"),
+        });
+        let expected = [ScoreSource::Calibrated, ScoreSource::TokenProb];
+        assert_eq!(Vec::from_iter(sources), expected);
+    }
+
+    /// As costs are counted.
+    #[test]
+    fn prompts_of_two_adapters_share_the_encoding_of_a_picture() {
+        let (mut engine, adapter) = (micro_engine(), plates());
         assert_eq!(engine.set_adapters(std::slice::from_ref(&adapter)), []);
         let tasks = ["car", "plate"].map(|object| Task::Detect {
             object: object.into(),
@@ -427,26 +450,19 @@ mod tests {
     #[test]
     fn broken_adapter_fails_its_looks_and_no_others() {
         let folder = tempfile::tempdir().unwrap();
-        let variant = golden_set("md2-lora-micro").join("variant.safetensors");
-        let mut bytes = fs::read(&variant).unwrap();
+        let mut bytes = fs::read(plates().path).unwrap();
         // Its header is that of the variant; its last values are no numbers.
         let end = bytes.len();
         bytes[end - 64..].fill(0xff);
-        let broken = folder.path().join("broken.safetensors");
-        fs::write(&broken, &bytes).unwrap();
-        let adapter = |(name, path): (&str, PathBuf)| config::AdapterConfig {
-            id: AdapterId::new(name).unwrap(),
-            path,
+        let broken = config::AdapterConfig {
+            id: AdapterId::new("broken").unwrap(),
+            path: folder.path().join("broken.safetensors"),
         };
+        fs::write(&broken.path, &bytes).unwrap();
+        let adapters = [plates(), broken];
         let source = config::ModelSource::Directory(golden_set("md2-micro"));
-        let settings = config::ModelSettings {
-            device: config::DevicePreference::Cpu,
-            ..config::ModelSettings::of(source)
-        };
-        let adapters = [("plates", variant), ("broken", broken)].map(adapter);
-        assert_eq!(crate::open::check_adapters(&settings.source, &adapters), []);
-        let clock = Arc::new(ManualClock::default());
-        let (mut engine, _) = Engine::open(&settings, Vec::new, clock).unwrap();
+        assert_eq!(crate::open::check_adapters(&source, &adapters), []);
+        let mut engine = micro_engine();
         let broken = engine.set_adapters(&adapters);
         let [found] = &broken[..] else {
             panic!("{broken:?}");

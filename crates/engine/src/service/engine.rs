@@ -336,7 +336,7 @@ impl Engine {
             }
             OutputPiece::Object(object) => {
                 let region = seen.region(look.frame().picture.size());
-                match self.objects(&prompt.task, &[object], region)? {
+                match self.objects(&prompt, &[object], region)? {
                     AnswerBody::Boxes(mut found) => AnswerPiece::Box(found.pop()?),
                     AnswerBody::Points(mut found) => AnswerPiece::Point(found.pop()?),
                     AnswerBody::Text { .. } | AnswerBody::Outline(_) => return None,
@@ -481,10 +481,7 @@ impl Engine {
             marks,
             unchanged,
         } = finding;
-        let body = match (
-            self.objects(&prompt.task, &found.objects, region),
-            &prompt.task,
-        ) {
+        let body = match (self.objects(prompt, &found.objects, region), &prompt.task) {
             (Some(body), _) => body,
             (None, Task::Segment { .. }) => self.outline(prompt, &found, region)?,
             (None, _) => self.text(prompt, &found)?,
@@ -539,7 +536,7 @@ impl Engine {
 
     fn text(&self, prompt: &Prompt, found: &SequenceOutput) -> Result<AnswerBody, EngineError> {
         let text = self.maker.model.tokenizer.decode(&found.tokens);
-        let (score, source) = score(self.score_map(&prompt.task), token_probability(found));
+        let (score, source) = score(self.score_map(prompt), token_probability(found));
         Ok(AnswerBody::Text {
             text: text
                 .map_err(|e| prompt_error(prompt, &e))?
@@ -550,23 +547,26 @@ impl Engine {
         })
     }
 
-    fn score_map(&self, task: &Task) -> Option<&ScoreMap> {
-        self.score_maps.get(&ScoredKind::of(task)?)
+    /// None with an adapter: maps are measured of the model alone.
+    fn score_map(&self, prompt: &Prompt) -> Option<&ScoreMap> {
+        let kind = ScoredKind::of(&prompt.task)?;
+        let map = self.score_maps.get(&kind)?;
+        prompt.adapter.is_none().then_some(map)
     }
 
     /// Objects as places in the whole picture, of which the model saw `region`; `None` for tasks whose answer is a text.
     fn objects(
         &self,
-        task: &Task,
+        prompt: &Prompt,
         objects: &[ObjectBins],
         region: Option<NormBox>,
     ) -> Option<AnswerBody> {
-        let (map, objects) = (self.score_map(task), objects.iter());
+        let (map, objects) = (self.score_map(prompt), objects.iter());
         let whole_box =
             |inner: NormBox| region.map_or(inner, |region| region.box_in_picture(&inner));
         let whole_point =
             |inner: NormPoint| region.map_or(inner, |region| region.point_in_picture(inner));
-        match task {
+        match &prompt.task {
             Task::Detect { .. } => {
                 let boxes = objects
                     .filter_map(|object| Some(found(whole_box(place(object)?), object, map)));
