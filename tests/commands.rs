@@ -635,12 +635,14 @@ fn check_rejects_an_adapter_that_does_not_fit() {
     spotter(["check", &config("good.toml", &[plates])]).expect(DONE);
     let other = ("other", "md3-lora-tiny/adapters/a.safetensors");
     let none = ("none", "md2-micro/config.json");
-    let config = config("site.toml", &[plates, other, none]);
+    let missing = ("missing", "md2-lora-micro/missing.pt");
+    let config = config("site.toml", &[plates, other, none, missing]);
     let ended = spotter(["check", &config]).expect(CONFIG);
     for part in [
         "site.toml: adapter.other.path: ",
         "is an adapter for Moondream 3, the model is a Moondream 2",
         "adapter.none.path: ",
+        "adapter.missing.path: cannot read ",
     ] {
         assert!(ended.stderr.contains(part), "{part}: {ended:#?}");
     }

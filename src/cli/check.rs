@@ -14,7 +14,7 @@ use crate::app::{
     prompt_rule::{prompt_rule, prompts_fit},
 };
 use spotter_cameras::ingest::{self, ProbeReport};
-use spotter_config::{self as config, AdapterConfig, AdapterSettings, CameraConfig, Environment};
+use spotter_config::{self as config, AdapterConfig, CameraConfig, Environment, ModelSource};
 use spotter_core::{Clock, SystemClock};
 use spotter_engine::model::{ModelConfig, model_config};
 use spotter_mqtt::TopicReader;
@@ -29,11 +29,7 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
     if let Some(warning) = config::advice::no_model(&config.model) {
         say(format_args!("{file}: warning: {warning}"))?;
     }
-    app::adapters_fit(
-        &args.config,
-        &config.model.source,
-        &present(&config.adapters),
-    )?;
+    app::adapters_fit(&args.config, &config.model.source, &expected_here(config))?;
     let broker = &config.mqtt.broker;
     let broker = format!("{}:{}", broker.host, broker.port);
     if let Some(fleet) = &config.fleet {
@@ -52,11 +48,13 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
     }
 }
 
-/// Without the adapters whose files are elsewhere, which is a warning.
-fn present(adapters: &AdapterSettings) -> Vec<AdapterConfig> {
-    let mut present = adapters.all.clone();
-    present.retain(|adapter| adapter.path.is_file());
-    present
+/// Adapters whose files must be on this machine: with a model directory, which the machine that runs has, all; else those that are here,
+/// because the file may be of another machine. Of those that are missing there is a warning.
+fn expected_here(config: &config::Config) -> Vec<AdapterConfig> {
+    let is_elsewhere = config.model.source == ModelSource::Embedded;
+    let mut expected = config.adapters.all.clone();
+    expected.retain(|adapter| !is_elsewhere || adapter.path.is_file());
+    expected
 }
 
 /// Cameras, triggers, modes, webhooks and the API.

@@ -148,7 +148,7 @@ fn of_no_adapter(path: &Path, names: &[String], config: &ModelConfig) -> String 
     };
     match names.iter().find_map(is_of) {
         Some(other) => format!(
-            "{path} is an adapter for {}, the model is a {own}",
+            "{path} is an adapter for {}, the model is a {own}; name an adapter that was trained for this model",
             other.name()
         ),
         None => format!(

@@ -67,7 +67,7 @@ fn adapter_of_another_family_is_refused_by_its_name() {
         let error = check_adapter(&path, &config).unwrap_err().to_string();
         let [of, model] = families;
         let said = format!("is an adapter for {of}, the model is a {model}");
-        assert!(error.ends_with(&said), "{error}");
+        assert!(error.contains(&said), "{error}");
     }
     let weights = golden_set("md2-micro").join("model.safetensors");
     let error = check_adapter(&weights, &moondream2()).unwrap_err();
