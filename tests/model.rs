@@ -319,6 +319,45 @@ fn calibration_decides_which_layers_are_in_int8() {
     assert!(kept.stderr.contains(expected), "{kept:#?}");
 }
 
+#[test]
+fn moondream_3_is_calibrated_and_compared_like_moondream_2() {
+    let machine = UserMachine::with(String::new());
+    let home = machine.home.path();
+    let model = home.join("copied");
+    fs::create_dir(&model).expect("a directory");
+    for name in ["config.json", "tokenizer.json", WEIGHTS] {
+        file(&model, name, of_small_moondream3(name));
+    }
+    let (folder, drawn) = (pictures(home), home.join("drawn"));
+    let [folder, model, drawn] =
+        [&folder, &model, &drawn].map(|path| path.to_str().expect("UTF-8"));
+    let calibrate = ["model", "calibrate", folder, "--model", model];
+    let calibrated = machine.run(&calibrate, &[]).expect(DONE);
+    let measured = "int8: all 10 large layers; the largest error on 2 pictures is that of ";
+    assert!(calibrated.stdout.starts_with(measured), "{calibrated:#?}");
+    // On a CPU, int4 is int8.
+    let compare = [
+        "eval",
+        folder,
+        "--against",
+        "bf16",
+        "--detect",
+        "car",
+        "--model",
+        model,
+        "--draw",
+        drawn,
+        "--device",
+        "cpu",
+        "--precision",
+        "int4",
+    ];
+    let compared = machine.run(&compare, &[]).expect(DONE);
+    assert!(compared.stderr.contains(measured), "{compared:#?}");
+    let against = "in int8 against f32, 2 pictures";
+    assert!(compared.stdout.contains(against), "{compared:#?}");
+}
+
 /// A file of a Moondream 3 with small random weights.
 fn of_small_moondream3(name: &str) -> Vec<u8> {
     let set = checkout("tests/golden/md3-ln-tiny");

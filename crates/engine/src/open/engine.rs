@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn score_map_of_the_model_leaves_the_scores_of_an_adapter() {
+    fn score_map_leaves_the_scores_of_an_adapter() {
         let mut engine = micro_engine();
         assert_eq!(engine.set_adapters(&[plates()]), []);
         let map = ScoreMap::try_from(vec![[0.0, 0.25], [1.0, 0.25]]).unwrap();
