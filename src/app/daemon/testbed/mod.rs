@@ -13,6 +13,7 @@ mod host;
 mod outlines;
 mod restart;
 mod soak;
+mod texts;
 mod triggers;
 mod verify;
 

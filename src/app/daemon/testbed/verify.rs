@@ -2,7 +2,7 @@
 //!
 //! Faults: K16.
 
-use super::*;
+use super::{texts::texts_of, *};
 
 const DOCK: &str = "cam/dock/event/thing";
 
@@ -22,7 +22,7 @@ async fn second_looks() {
     let mut part = || cameras.next().unwrap();
     let (head, gate, yard, dock, roof) = (part(), part(), part(), part(), part());
     let verify = "verify = \"Is it really a thing?\"";
-    let describe = "describe = \"What does the thing do?\"";
+    let describe = "describe = \"What does the thing do?\", stream = true";
     testbed.write(&format!(
         "{head}{plain}, {verify}{gate}{plain}{yard}{plain}, {describe}{dock}{plain}{roof}"
     ));
@@ -66,4 +66,9 @@ async fn second_looks() {
     assert!(!words.is_empty() && events[2]["description"] == words);
     let id = &events[0]["event"];
     assert!(events.iter().all(|event| event["event"] == *id));
+    // While it was written, under the id of the event.
+    let texts = texts_of(&received, "dock/answer/thing");
+    let whole = texts.iter().filter(|(_, text)| text.is_whole());
+    let whole: Vec<_> = whole.map(|(id, text)| (&**id, &*text.text)).collect();
+    assert_eq!(whole, [(id.as_str().unwrap(), words)]);
 }
