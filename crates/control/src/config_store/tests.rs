@@ -84,6 +84,7 @@ fn short_words() -> PromptRule {
     })
 }
 
+// Faults: K20.
 #[test]
 fn prompts_that_the_model_cannot_answer_are_refused() {
     let mut store = fresh();
@@ -108,6 +109,7 @@ fn prompts_that_the_model_cannot_answer_are_refused() {
     assert_eq!(store.cameras()[0].prompts.len(), 2);
 }
 
+// Faults: K20.
 #[test]
 fn stored_words_that_another_model_cannot_answer_are_discarded() {
     let mut before = fresh();
@@ -119,6 +121,7 @@ fn stored_words_that_another_model_cannot_answer_are_discarded() {
     assert_eq!(store.overrides().count(), 1, "the rate");
 }
 
+// Faults: K20.
 #[test]
 fn words_that_the_model_cannot_answer_have_their_keys() {
     let text = "camera.gate = { url = \"test://\", prompt.dog = { segment = \"dog\", describe = \"What is it?\" } }\n\

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::*;
 
+// Faults: K20.
 #[test]
 fn added_prompt_does_what_one_of_the_file_does() {
     let test = "app::daemon::testbed::added_prompt::added_prompt_does_what_one_of_the_file_does";

@@ -1,6 +1,18 @@
 //! `segment`: boxes at once, and outlines of an earlier frame in later messages.
 
-use spotter_engine::testing::{outline_model, simulated::outline_engine};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use spotter_engine::{
+    open::{ModelDevice, build_backend},
+    scheduler::{
+        backend::{BackendError, Pick, Step},
+        sequence::Bounds,
+    },
+    testing::{
+        outline_model,
+        simulated::{BeforeLaunch, FaultyDevice, outline_engine},
+    },
+};
 
 use super::*;
 
@@ -15,12 +27,19 @@ fn segmented_objects_have_boxes_at_once_and_outlines_later() {
     alone_without_an_error(test, scenario());
 }
 
-/// One engine whose model draws a triangle, its tip above the lower edge of the box.
-async fn engine(plan: EnginePlan, scene: Scene) -> anyhow::Result<OpenedEngines> {
-    let clock = Arc::clone(&plan.clock);
-    let build = move || outline_engine(SceneDevice::of_model(scene, &outline_model()), clock);
+/// An engine whose model draws a triangle, its tip above the lower edge of the box.
+fn scripted_engine(plan: &EnginePlan, scene: Scene) -> Engine {
+    let device = SceneDevice::of_model(scene, &outline_model());
+    outline_engine(device, Arc::clone(&plan.clock))
+}
+
+async fn one(
+    plan: EnginePlan,
+    engine: impl FnOnce(&EnginePlan) -> Engine + Send + 'static,
+) -> anyhow::Result<OpenedEngines> {
+    let of = plan.clone();
     Ok(OpenedEngines {
-        slots: vec![slot_of(&plan, "cpu", build).await?],
+        slots: vec![slot_of(&plan, "cpu", move || engine(&of)).await?],
         card: testing::card(),
     })
 }
@@ -53,7 +72,10 @@ async fn scenario() {
     );
     testbed.write(&text);
     let scene = testbed.scene.clone();
-    let engines: Arc<OpenEngines> = Arc::new(move |plan| Box::pin(engine(plan, scene.clone())));
+    let engines: Arc<OpenEngines> = Arc::new(move |plan| {
+        let scene = scene.clone();
+        Box::pin(one(plan, |plan| scripted_engine(plan, scene)))
+    });
     let looking = async {
         let mut received = ReceivedJson::default();
         testbed.scene.show("gate", true);
@@ -104,4 +126,154 @@ fn check(received: &ReceivedJson) {
             last = Some(outline);
         }
     }
+}
+
+#[test]
+fn random_weights_have_boxes_and_are_asked_for_outlines() {
+    let test =
+        "app::daemon::testbed::outlines::random_weights_have_boxes_and_are_asked_for_outlines";
+    alone_without_an_error(test, of_random_weights());
+}
+
+/// An engine on the CPU with random weights. `drawn` counts its steps with an outline.
+fn random_engine(plan: &EnginePlan, drawn: Arc<AtomicUsize>) -> Engine {
+    let clock = Arc::clone(&plan.clock);
+    let model = outline_model();
+    let config = Some(model.config.clone());
+    let device = build_backend(&plan.config.model, config, Vec::new, Arc::clone(&clock));
+    let device = FaultyDevice::new(device.unwrap().placed.backend, |_| None);
+    let device = BeforeLaunch::new(device, move |step: &Step| {
+        drawn.fetch_add(usize::from(draws(step)), Ordering::Relaxed);
+    });
+    let bounds = Bounds {
+        max_objects: 5,
+        max_tokens: 128,
+    };
+    Engine::new(Box::new(device), model, bounds, clock)
+}
+
+async fn of_random_weights() {
+    let server = Server::start(|_| good()).await;
+    let testbed = Testbed::new(vec![server.url()], PATIENT).await;
+    let model = model_directory(&testbed);
+    // They find something with these words.
+    let text = testbed
+        .text()
+        .replace("detect = \"thing\"", "segment = \"red ball\"");
+    testbed.write(&format!(
+        "model.path = {model:?}\nmodel.device = \"cpu\"\n{text}"
+    ));
+    let drawn = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&drawn);
+    let engines: Arc<OpenEngines> = Arc::new(move |plan| {
+        let count = Arc::clone(&count);
+        Box::pin(one(plan, |plan| random_engine(plan, count)))
+    });
+    let looking = async {
+        let mut received = ReceivedJson::default();
+        let has_objects = |message: &&Value| message["count"] != 0;
+        let is_enough = |all: &ReceivedJson| {
+            drawn.load(Ordering::Relaxed) > 500 && all.of(MESSAGES).filter(has_objects).count() > 20
+        };
+        received.until(&testbed, is_enough).await;
+        let health = testbed.retained("cam/gate/health").unwrap();
+        let health: Value = serde_json::from_str(&health).unwrap();
+        assert_eq!(health["state"], "streaming");
+        assert!(health["reason"].is_null(), "{health}");
+        signal("-TERM");
+        received
+    };
+    let (report, received) = testbed.run_with(machine_clock(), engines, looking).await;
+    assert!(report.balanced(), "{report}");
+    let messages = received.of(MESSAGES);
+    for object in messages.flat_map(|message| message["objects"].as_array().unwrap()) {
+        // The paths of random weights are hardly ever ones.
+        let outline = object.get("outline").unwrap();
+        assert!(outline.is_null() || outline["path"].is_string(), "{object}");
+    }
+}
+
+/// Two engines whose models draw. The first one that draws an outline when `is_armed` is lost then.
+#[derive(Clone)]
+struct BreaksWhileDrawing {
+    scene: Scene,
+    is_armed: Arc<AtomicBool>,
+}
+
+impl BreaksWhileDrawing {
+    async fn open(self, plan: EnginePlan) -> anyhow::Result<OpenedEngines> {
+        if plan.only.is_some() {
+            // The lost one does not return.
+            return pending().await;
+        }
+        let mut slots = Vec::new();
+        for label in ["cuda 0", "cuda 1"] {
+            let (scene, is_armed) = (self.scene.clone(), Arc::clone(&self.is_armed));
+            let clock = Arc::clone(&plan.clock);
+            let build = move || outline_engine(breaking(scene, is_armed), clock);
+            let mut slot = slot_of(&plan, label, build).await?;
+            slot.device = Some(ModelDevice::Cpu("simulated".into()));
+            slots.push(slot);
+        }
+        let card = testing::card();
+        Ok(OpenedEngines { slots, card })
+    }
+}
+
+fn breaking(scene: Scene, is_armed: Arc<AtomicBool>) -> impl Backend + 'static {
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let broken = Arc::clone(&is_broken);
+    let fault = move |_| {
+        let is_broken = broken.load(Ordering::Relaxed);
+        is_broken.then(|| BackendError::Device("it fell off the bus".into()))
+    };
+    let device = SceneDevice::of_model(scene, &outline_model());
+    let device = FaultyDevice::new(Box::new(device), fault);
+    BeforeLaunch::new(device, move |step: &Step| {
+        if draws(step) && is_armed.swap(false, Ordering::Relaxed) {
+            is_broken.store(true, Ordering::Relaxed);
+        }
+    })
+}
+
+fn draws(step: &Step) -> bool {
+    let mut picks = step.rows.iter().flat_map(|row| &row.picks);
+    picks.any(|pick| matches!(pick, Pick::Token { values, .. } if values.size.is_some()))
+}
+
+// Faults: E16.
+#[test]
+fn outlines_of_a_lost_engine_are_drawn_by_another() {
+    let test = "app::daemon::testbed::outlines::outlines_of_a_lost_engine_are_drawn_by_another";
+    alone_with_errors(test, &["it fell off the bus"], engine_is_lost());
+}
+
+async fn engine_is_lost() {
+    let server = Server::start(|_| good()).await;
+    let testbed = Testbed::new(vec![server.url()], PATIENT).await;
+    let model = model_directory(&testbed);
+    let text = testbed.text().replace("detect = ", "segment = ");
+    testbed.write(&format!("model.path = {model:?}\n{text}"));
+    let two = BreaksWhileDrawing {
+        scene: testbed.scene.clone(),
+        is_armed: Arc::default(),
+    };
+    let is_armed = Arc::clone(&two.is_armed);
+    let engines: Arc<OpenEngines> = Arc::new(move |plan| Box::pin(two.clone().open(plan)));
+    let looking = async {
+        let mut received = ReceivedJson::default();
+        testbed.scene.show("gate", true);
+        let has_outline = |message: &Value| the_object(message)["outline"].is_object();
+        let first = received.one(&testbed, MESSAGES, has_outline).await;
+        is_armed.store(true, Ordering::Relaxed);
+        let is_end = |event: &Value| event["reason"] == "engine_lost";
+        received.one(&testbed, "cam/gate/event/thing", is_end).await;
+        let track = the_object(&first)["track"].clone();
+        let is_new =
+            |message: &Value| has_outline(message) && the_object(message)["track"] != track;
+        received.one(&testbed, MESSAGES, is_new).await;
+        signal("-TERM");
+    };
+    let (report, ()) = testbed.run_with(machine_clock(), engines, looking).await;
+    assert!(report.balanced(), "{report}");
 }

@@ -10,7 +10,7 @@ async fn config_report(testbed: &Testbed, expected: &str) -> Value {
     serde_json::from_str(&report()).unwrap()
 }
 
-// Faults: K2, K3, K4, K9, K10.
+// Faults: K2, K3, K4, K9, K10, K20.
 #[test]
 fn restarting_reload_is_rejected_applied_or_undone() {
     let test = "app::daemon::testbed::restart::restarting_reload_is_rejected_applied_or_undone";
