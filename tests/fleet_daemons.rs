@@ -11,6 +11,7 @@ mod support;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     net::SocketAddr,
 };
 
@@ -19,7 +20,7 @@ use spotter_scripted::receiver::ScriptedReceiver;
 use support::{
     DONE, Program,
     broker::{publish, retained},
-    free_address, request,
+    checkout, free_address, request,
     room::Room,
     until,
 };
@@ -345,4 +346,76 @@ fn cameras_keep_their_topics_when_boxes_fail_and_stop() {
         "{owners:?}"
     );
     each_event_is_posted_once(&room, &boxes, killed);
+}
+
+/// Waits until a topic has a message with all of these words.
+fn wait_for_words(room: &Room, topic: &str, from: usize, words: &[&str]) {
+    let has_all = |text: &str| words.iter().all(|word| text.contains(word));
+    room.consumer.wait_after(from, topic, has_all);
+}
+
+// Faults: F20.
+#[test]
+fn camera_whose_prompts_a_box_cannot_answer_is_for_others() {
+    let room = Room::new();
+    let prompts = [
+        ("c0", "detect = \"ball\""),
+        ("c1", "detect = \"ball\", adapter = \"balls\""),
+        ("c2", "segment = \"ball\""),
+    ];
+    let cameras = prompts.map(|(id, prompt)| {
+        format!("[camera.{id}]\nurl = \"test://\"\nprompt.ball = {{ {prompt} }}\n")
+    });
+    room.apply(&format!("[defaults]\nrate = 1\n{}", cameras.concat()));
+    let model = checkout("tests/golden/md2-micro");
+    let model = model.to_str().expect("UTF-8");
+    let no_adapter = "\\\"balls\\\" is not a configured adapter";
+    let no_outlines = "Moondream 2 draws no outlines";
+
+    let without = room.start_model(model, "edge1", "");
+    let refused = [no_adapter, no_outlines];
+    wait_for_words(&room, "edge1/config", 0, &refused);
+    // A reload changes nothing about that.
+    let from = room.consumer.now();
+    without.signal("HUP");
+    wait_for_words(&room, "edge1/config", from, &refused);
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let adapter = directory.path().join("balls");
+    let golden = checkout("tests/golden/md2-lora-micro/variant.safetensors");
+    let bytes = fs::read(golden).expect("an adapter");
+    fs::write(&adapter, &bytes).expect("a file");
+    let table = format!("[adapter.balls]\npath = {adapter:?}\n");
+    let with = room.start_model(model, "edge2", &table);
+    wait_until_watched(&room, &["edge2"], &["c1"]);
+    wait_until_watched(&room, &["edge1", "edge2"], &["c0"]);
+    let owners = owners(&room);
+    assert!(
+        owners.get("c2").is_none_or(|owner| owner.node.is_none()),
+        "{owners:?}"
+    );
+    wait_for_words(&room, "edge2/config", 0, &[no_outlines]);
+
+    // An adapter that breaks later disables its prompts; the camera stays, with all others.
+    let from = room.consumer.now();
+    fs::write(&adapter, &bytes[..100]).expect("a file");
+    with.signal("HUP");
+    wait_for_words(
+        &room,
+        "c1/health",
+        from,
+        &["broken_adapter: ", "it is cut off"],
+    );
+    assert_eq!(self::owners(&room)["c1"], owners["c1"]);
+
+    // Without the adapter, no box can watch it.
+    room.write(model, "edge2", "");
+    with.signal("HUP");
+    until("a camera without an owner", || {
+        let owner = self::owners(&room).remove("c1")?;
+        owner.node.is_none().then_some(())
+    });
+    for program in [with, without] {
+        program.terminate().expect(DONE);
+    }
 }

@@ -281,7 +281,7 @@ impl FleetMembership {
             MemberEvent::HandedOver { camera, released } => {
                 self.giving_up.remove(&camera);
                 // Topics of a camera that is no longer listed are cleared.
-                if let Some(epoch) = released.filter(|_| self.listed.contains_key(&camera)) {
+                if let Some(epoch) = released.filter(|_| self.is_listed(&camera)) {
                     self.start.rights.grant(&camera, epoch);
                     self.publish_owner(camera, None);
                 }
@@ -347,7 +347,9 @@ impl FleetMembership {
     fn read_list_again(&mut self, context: &mut StageContext<'_>) {
         let adapters: Vec<AdapterId> = context.config.file().adapters.ids().cloned().collect();
         if adapters == self.start.adapters {
-            return;
+            // The reload reports no errors of the file.
+            let errors = self.refused.values().cloned().collect();
+            return context.say(StageNotice::ConfigReported(errors));
         }
         self.start.adapters = adapters;
         if let Some(list) = self.start.record.kept().list() {
@@ -364,7 +366,7 @@ impl FleetMembership {
     }
 
     fn on_own(&mut self, camera: CameraId, epoch: Epoch, context: &mut StageContext<'_>) {
-        if !self.listed.contains_key(&camera) && !self.refused.contains_key(&camera) {
+        if !self.is_listed(&camera) {
             // Other nodes follow a list that this one could not read.
             let reason = "not in the list that this node follows";
             self.refused.insert(camera.clone(), reason.to_owned());
@@ -481,8 +483,7 @@ impl FleetMembership {
 
     /// Why a call for a camera of the list is not for this node; `None`: it is, or no node knows the camera.
     fn call_refusal(&self, camera: &CameraId) -> Option<RefusedCall> {
-        let is_listed = self.listed.contains_key(camera) || self.refused.contains_key(camera);
-        if self.own.contains_key(camera) || !is_listed {
+        if self.own.contains_key(camera) || !self.is_listed(camera) {
             return None;
         }
         let living = self.summary.nodes.iter().filter(|node| node.is_living);
@@ -498,6 +499,11 @@ impl FleetMembership {
                 camera: camera.clone(),
             },
         })
+    }
+
+    /// Also when this node cannot watch it.
+    fn is_listed(&self, camera: &CameraId) -> bool {
+        self.listed.contains_key(camera) || self.refused.contains_key(camera)
     }
 
     fn send(&self, command: MemberCommand) {

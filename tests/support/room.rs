@@ -1,6 +1,6 @@
 //! A room with boxes that share cameras: a real nats-server, a broker and a consumer, and `spotter run` for each box of the fleet `hall`.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::{collections::BTreeMap, net::SocketAddr, path::PathBuf};
 
 use spotter_core::NodeId;
 use spotter_fleet::{entries::StoreEvent, testing::NatsServer};
@@ -50,17 +50,27 @@ impl Room {
 
     /// The same with these tables in its file.
     pub fn start_with(&self, name: &str, tables: &str) -> Program {
+        self.start_model("embedded", name, tables)
+    }
+
+    /// The same with this model.
+    pub fn start_model(&self, model: &str, name: &str, tables: &str) -> Program {
+        let path = self.write(model, name, tables);
+        Program::start(["run", "--config", path.to_str().expect("UTF-8")])
+    }
+
+    /// Writes the file of a box.
+    pub fn write(&self, model: &str, name: &str, tables: &str) -> PathBuf {
         let state = self.directory.path().join(name);
         let text = format!(
             "node = {{ name = \"{name}\", state_dir = {state:?} }}\nhttp.listen = \"off\"\n\
-             model = {{ path = \"embedded\", budget = \"60s\" }}\n\
+             model = {{ path = \"{model}\", budget = \"60s\" }}\n\
              mqtt = {{ url = \"mqtt://{}\", commands = \"all\" }}\n\
              fleet = {{ name = \"hall\", url = \"{}\" }}\n{tables}",
             self.address,
             self.nats_url()
         );
-        let path = file(self.directory.path(), &format!("{name}.toml"), text);
-        Program::start(["run", "--config", path.to_str().expect("UTF-8")])
+        file(self.directory.path(), &format!("{name}.toml"), text)
     }
 
     /// Waits until the store has what commands have changed at a camera.
