@@ -434,9 +434,12 @@ fn it_fits_each_screen_and_keys_and_readers_reach_everything() {
         assert!(colours.len() > 100, "{} colours", colours.len());
 
         let widths = "[innerWidth, document.documentElement.scrollWidth]";
+        let cut = "[...document.querySelectorAll('.card')] \
+             .filter((card) => card.scrollWidth > card.clientWidth).map((card) => card.textContent)";
         let opened = "document.querySelectorAll('details').forEach((d) => (d.open = true))";
         for _ in 0..2 {
             assert_eq!(browser.says(widths), json!([width, width]));
+            assert_eq!(browser.says(cut), json!([]), "{width}");
             browser.says(opened);
         }
     }

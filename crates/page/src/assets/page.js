@@ -486,7 +486,10 @@ function details(camera, status) {
   const costRow = ({ id: prompt, cost }) => [
     prompt,
     `${cost.follows_motion ? "≥ " : ""}${cost.crops}`,
-    `${cost.tflop.toFixed(2)}${cost.unshared_tflop == null ? "" : ` (${cost.unshared_tflop.toFixed(2)} not shared: another adapter)`}`,
+    [
+      cost.tflop.toFixed(2),
+      cost.unshared_tflop != null && h("span", { class: "more" }, `${cost.unshared_tflop.toFixed(2)} not shared: another adapter`),
+    ],
     cost.share == null ? "–" : `${(cost.share * 100).toFixed(1)} %`,
   ];
   return h("details", {},
