@@ -2,7 +2,7 @@
 
 mod health_report;
 
-use std::{future::pending, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, future::pending, sync::Arc, time::Duration};
 
 use tokio::{sync::watch, task::JoinSet};
 
@@ -327,13 +327,18 @@ impl SupervisedCamera {
 
     /// Prompts whose adapters cannot be used, and why.
     fn broken_adapters(&self) -> Option<String> {
-        let enabled = self.camera.prompts.iter().filter(|prompt| prompt.enabled);
-        let lines = enabled.filter_map(|prompt| {
-            let (adapter, why) = prompt.adapter.as_ref().zip(prompt.adapter_fault.as_ref())?;
-            Some(format!(
-                "prompt {} is not asked: adapter {adapter}: {why}",
-                prompt.id
-            ))
+        let mut broken = BTreeMap::<_, Vec<&str>>::new();
+        for prompt in self.camera.prompts.iter().filter(|prompt| prompt.enabled) {
+            if let Some(fault) = prompt.adapter.as_ref().zip(prompt.adapter_fault.as_ref()) {
+                broken.entry(fault).or_default().push(prompt.id.as_str());
+            }
+        }
+        let lines = broken.into_iter().map(|((adapter, why), prompts)| {
+            let unasked = match prompts[..] {
+                [prompt] => format!("prompt {prompt} is not asked"),
+                _ => format!("prompts {} are not asked", prompts.join(", ")),
+            };
+            format!("{unasked}: adapter {adapter}: {why}")
         });
         let lines: Vec<String> = lines.collect();
         (!lines.is_empty()).then(|| lines.join("; "))
