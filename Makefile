@@ -69,7 +69,8 @@ test-gpu:
 test-full:
 	cargo test --locked -p spotter-engine --lib -- --ignored cpu::tests::full whole_golden_data --skip cuda::
 
-# Properties with many more cases than in `make test`.
+# Properties with many more cases than in `make test`, and the kernels for all architectures.
+test-properties: export LD_LIBRARY_PATH := $(CURDIR)/target/nvrtc/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 test-properties:
 	SPOTTER_CASES_FACTOR=$${SPOTTER_CASES_FACTOR:-100} PROPTEST_CASES=25600 cargo test --locked --workspace --lib
 
