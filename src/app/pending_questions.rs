@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn outline_of_an_object_is_cut_by_the_mask_of_its_camera() {
+    fn outline_of_ask_is_cut_by_the_mask() {
         let square = |x0: f64, x1: f64| [(x0, 0.0), (x1, 0.0), (x1, 0.5), (x0, 0.5)];
         let corners = square(0.0, 0.5).map(|(x, y)| NormPoint { x, y });
         let drawn = AnswerBody::Outline(Outline {

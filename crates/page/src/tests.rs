@@ -128,6 +128,7 @@ fn looks() -> CameraLooks {
             tflop: 7.98,
             tflop_per_s: 2.666_666,
             share: Some(0.021),
+            unshared_tflop: Some(1.8),
             ..PromptCost::default()
         }),
         ..PromptStatus::new(&Prompt::new(

@@ -329,7 +329,7 @@ fn is_drawn(jpeg: &[u8], (x, y): (usize, usize)) -> bool {
 }
 
 #[tokio::test]
-async fn snapshot_of_an_object_on_a_gpu_is_made_again_with_its_outline() {
+async fn snapshot_on_a_gpu_is_made_again_with_an_outline() {
     let mut site = Site::new(&segmented());
     let look = site.frame(1000).unwrap();
     site.answered(look, "");

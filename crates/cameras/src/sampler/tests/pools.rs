@@ -1,4 +1,6 @@
 //! Looks that wait for texts, and the buffers of their camera's decoder.
+//!
+//! Faults: C56.
 
 use gstreamer::{self as gst, prelude::*};
 
@@ -85,7 +87,7 @@ fn kept_looks(camera: CameraConfig, picture: impl Fn(&gst::Sample) -> Picture) -
 }
 
 #[test]
-fn looks_that_wait_for_texts_keep_no_buffer_of_the_decoder() {
+fn looks_with_texts_keep_no_buffer_of_the_decoder() {
     let on_host = |sample: &gst::Sample| picture_from_sample(sample).unwrap();
     // In the place of memory of a GPU.
     let on_device = |sample: &gst::Sample| {
