@@ -56,7 +56,7 @@ test: lint
 # two need GStreamer's plugin nvcodec. Tests of cuda::tests::faults start two others, which break the GPU of their
 # process, in processes of their own.
 # With SPOTTER_CUDA_ARCH, what that architecture lacks is skipped: fp8 before 89.
-ARCH_SKIP = $(if $(filter 80 86 87,$(SPOTTER_CUDA_ARCH)),fp8:: e4m3 allocated_memory)
+ARCH_SKIP = $(if $(filter 80 86 87,$(SPOTTER_CUDA_ARCH)),fp8:: e4m3)
 GPU_TESTS = --ignored --skip faults::one_gpu_breaks --skip faults::engine_apart $(addprefix --skip ,$(GPU_SKIP) $(ARCH_SKIP))
 test-gpu: export LD_LIBRARY_PATH := $(CURDIR)/target/nvrtc/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 test-gpu:

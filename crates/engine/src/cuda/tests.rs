@@ -32,6 +32,7 @@ use std::{
 use cudarc::driver::CudaStream;
 use half::bf16;
 use rand_pcg::{Pcg64, rand_core::Rng as _};
+use spotter_core::GpuPrecision;
 
 use super::{
     kernels::Kernels,
@@ -63,6 +64,13 @@ pub(super) fn rig() -> Rig {
         stream,
         gpu,
     }
+}
+
+/// Those precisions that the architecture of the code has.
+pub(super) fn of_architecture(precisions: &[GpuPrecision]) -> Vec<GpuPrecision> {
+    let gpu = library::open(0).unwrap_or_else(|error| panic!("{error}"));
+    let is_there = |precision: &&GpuPrecision| **precision != GpuPrecision::Fp8 || gpu.has_fp8();
+    precisions.iter().filter(is_there).copied().collect()
 }
 
 /// Random values, similar to a normal distribution of width 1, rounded to bf16.

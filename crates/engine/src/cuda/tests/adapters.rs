@@ -9,6 +9,7 @@ use half::bf16;
 use super::{
     Random,
     fp8::picture,
+    of_architecture,
     whole::{cuda, is_near, on_cpu, settings, settings_for_one},
 };
 use crate::{
@@ -207,13 +208,13 @@ fn assert_is_merged(config: &ModelConfig, precisions: &[GpuPrecision]) {
 }
 
 #[test]
-#[ignore = "needs a GPU with fp8; run make test-gpu"]
-fn adapter_gives_what_merged_weights_give_in_fp8_too() {
+#[ignore = "needs a GPU; run make test-gpu"]
+fn adapter_gives_what_merged_weights_give() {
     let mut moondream2 = ModelConfig::default();
     moondream2.text.n_layers = 2;
     moondream2.vision.enc_n_layers = 1;
     let precisions = [GpuPrecision::Bf16, GpuPrecision::Int8, GpuPrecision::Fp8];
-    assert_is_merged(&moondream2, &precisions);
+    assert_is_merged(&moondream2, &of_architecture(&precisions));
 
     let mut moondream3 = released_config("moondream3.1").unwrap();
     moondream3.text.n_layers = 2;
@@ -230,7 +231,7 @@ fn adapter_gives_what_merged_weights_give_in_fp8_too() {
         GpuPrecision::Int4,
         GpuPrecision::Fp8,
     ];
-    assert_is_merged(&moondream3, &precisions);
+    assert_is_merged(&moondream3, &of_architecture(&precisions));
 }
 
 const PICKS: [Pick; 3] = [Pick::CoordOrEnd, Pick::Coord, Pick::Size];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use half::bf16;
 
 use super::{
-    Random, assert_close,
+    Random, assert_close, of_architecture,
     whole::{cuda, settings},
 };
 use crate::{
@@ -199,7 +199,7 @@ fn padded_steps_give_the_bits_of_full_ones() {
     let config = small();
     let prefix = config.prefix_positions();
     let prompts: Vec<_> = (0..32).map(|i| (i, 0, 1 + i % 3 * 16)).collect();
-    for precision in [GpuPrecision::Bf16, GpuPrecision::Fp8, GpuPrecision::Int8] {
+    for precision in of_architecture(&[GpuPrecision::Bf16, GpuPrecision::Fp8, GpuPrecision::Int8]) {
         let mut backend = backend(&config, precision).without_one_launch();
         run_step(&mut backend, images(prefix));
         for few in prompts.chunks(2) {

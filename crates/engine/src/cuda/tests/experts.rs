@@ -745,6 +745,9 @@ fn experts_of_true_width_are_those_of_the_formula() {
         Format::Int8,
         Format::Int4,
     ] {
+        if format == Format::InE4m3 && !rig.gpu.has_fp8() {
+            continue;
+        }
         let layer = Layer::new(&rig, &mut random, TRUE, format);
         for rows in ROWS {
             if [8, 740].contains(&rows) {
