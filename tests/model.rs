@@ -269,31 +269,11 @@ fn pictures(directory: &Path) -> PathBuf {
 fn calibration_decides_which_layers_are_in_int8() {
     let machine = UserMachine::with(String::new());
     let home = machine.home.path();
-    let model = home.join("copied");
-    fs::create_dir(&model).expect("a directory");
-    for name in ["config.json", "tokenizer.json", WEIGHTS] {
-        let content = fs::read(checkout("models/embedded").join(name)).expect("a file");
-        file(&model, name, content);
-    }
+    let model = copied_model(home, of_embedded);
     let (folder, drawn) = (pictures(home), home.join("drawn"));
     let [folder, model_dir, drawn] =
         [&folder, &model, &drawn].map(|path| path.to_str().expect("UTF-8"));
-    let compare = [
-        "eval",
-        folder,
-        "--against",
-        "bf16",
-        "--detect",
-        "car",
-        "--model",
-        model_dir,
-        "--draw",
-        drawn,
-        "--device",
-        "cpu",
-        "--precision",
-        "int8",
-    ];
+    let compare = compare_on_cpu(folder, model_dir, drawn, "int8");
     let before = machine.run(&compare, &[]).expect(DONE);
     assert!(
         before.stderr.contains("their errors were not measured"),
@@ -323,11 +303,7 @@ fn calibration_decides_which_layers_are_in_int8() {
 fn moondream_3_is_calibrated_and_compared_like_moondream_2() {
     let machine = UserMachine::with(String::new());
     let home = machine.home.path();
-    let model = home.join("copied");
-    fs::create_dir(&model).expect("a directory");
-    for name in ["config.json", "tokenizer.json", WEIGHTS] {
-        file(&model, name, of_small_moondream3(name));
-    }
+    let model = copied_model(home, of_small_moondream3);
     let (folder, drawn) = (pictures(home), home.join("drawn"));
     let [folder, model, drawn] =
         [&folder, &model, &drawn].map(|path| path.to_str().expect("UTF-8"));
@@ -336,7 +312,30 @@ fn moondream_3_is_calibrated_and_compared_like_moondream_2() {
     let measured = "int8: all 10 large layers; the largest error on 2 pictures is that of ";
     assert!(calibrated.stdout.starts_with(measured), "{calibrated:#?}");
     // On a CPU, int4 is int8.
-    let compare = [
+    let compare = compare_on_cpu(folder, model, drawn, "int4");
+    let compared = machine.run(&compare, &[]).expect(DONE);
+    assert!(compared.stderr.contains(measured), "{compared:#?}");
+    let against = "in int8 against f32, 2 pictures";
+    assert!(compared.stdout.contains(against), "{compared:#?}");
+}
+
+/// A directory with a model of these files.
+fn copied_model(home: &Path, content: impl Fn(&str) -> Vec<u8>) -> PathBuf {
+    let model = home.join("copied");
+    fs::create_dir(&model).expect("a directory");
+    for name in ["config.json", "tokenizer.json", WEIGHTS] {
+        file(&model, name, content(name));
+    }
+    model
+}
+
+fn compare_on_cpu<'a>(
+    folder: &'a str,
+    model: &'a str,
+    drawn: &'a str,
+    precision: &'a str,
+) -> [&'a str; 14] {
+    [
         "eval",
         folder,
         "--against",
@@ -350,12 +349,12 @@ fn moondream_3_is_calibrated_and_compared_like_moondream_2() {
         "--device",
         "cpu",
         "--precision",
-        "int4",
-    ];
-    let compared = machine.run(&compare, &[]).expect(DONE);
-    assert!(compared.stderr.contains(measured), "{compared:#?}");
-    let against = "in int8 against f32, 2 pictures";
-    assert!(compared.stdout.contains(against), "{compared:#?}");
+        precision,
+    ]
+}
+
+fn of_embedded(name: &str) -> Vec<u8> {
+    fs::read(checkout("models/embedded").join(name)).expect("a file")
 }
 
 /// A file of a Moondream 3 with small random weights.

@@ -91,8 +91,8 @@ impl CostBasis {
             let alone = look_tflop(&self.work, view.tiling, 1);
             let others = views.iter().filter(|other| sees_the_same(other, view));
             let encoded = others.filter(|other| self.reuses_crops || other.adapter == view.adapter);
-            let of_encoding = images_per_look(&prompts, encoded.flat_map(|view| &view.prompts));
-            let part = encoding * of_encoding + prefix * images_per_look(&prompts, &view.prompts);
+            let of_encoding = images_per_answer(&prompts, encoded.flat_map(|view| &view.prompts));
+            let part = encoding * of_encoding + prefix * images_per_answer(&prompts, &view.prompts);
             let is_second = views[..place]
                 .iter()
                 .any(|other| sees_the_same(other, view));
@@ -164,9 +164,9 @@ fn sees_the_same(a: &LookView, b: &LookView) -> bool {
     (a.part, a.tiling, a.view.strip) == (b.part, b.tiling, b.view.strip)
 }
 
-/// Images of a look with one of these prompts, which are given by their indices. A look takes all prompts that are due, so the fastest one
-/// decides how many images there are.
-fn images_per_look<'a>(
+/// Images for each answer to one of these prompts, which are given by their indices. A look takes all prompts that are due, so the fastest
+/// one decides how many images there are.
+fn images_per_answer<'a>(
     prompts: &[&PromptConfig],
     indices: impl IntoIterator<Item = &'a usize>,
 ) -> f64 {

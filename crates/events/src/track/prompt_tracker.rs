@@ -269,8 +269,8 @@ impl PromptTracker {
         tracks.iter().filter_map(outlined).collect()
     }
 
-    /// The outlines to be asked of the frame of this answer. None while others are under way, which is until their look is over, and none of an unchanged picture, which the
-    /// engine has not encoded: each object has its last outline again.
+    /// The outlines to be asked of the frame of this answer. None while others are under way, which is until their look is over, and none of
+    /// an unchanged picture, which the engine has not encoded: each object has its last outline again.
     fn ask_outlines(
         &mut self,
         answer: &Answer,

@@ -424,15 +424,20 @@ fn outline_with_more_points_than_any_has_is_refused() {
             parse_error: None,
             score: 0.5,
         });
-        let answer = WireAnswer {
-            body,
-            reasoning: None,
-            truncated: false,
-            unchanged: false,
-            tokens: TokenCounts::default(),
-            marks: StageTimes::default(),
-        };
-        assert_eq!(answer.answer(Arc::clone(&prompt), None).is_ok(), is_read);
+        let answer = wire_answer(body).answer(Arc::clone(&prompt), None);
+        assert_eq!(answer.is_ok(), is_read);
+    }
+}
+
+/// Complete, and without thoughts.
+fn wire_answer(body: AnswerBody) -> WireAnswer {
+    WireAnswer {
+        body,
+        reasoning: None,
+        truncated: false,
+        unchanged: false,
+        tokens: TokenCounts::default(),
+        marks: StageTimes::default(),
     }
 }
 
@@ -527,7 +532,7 @@ proptest! {
         write(&mut bytes, &ready).unwrap();
         for (index, body) in bodies.into_iter().enumerate() {
             let tokens = TokenCounts { prompt: 900, answer: 4 };
-            let answer = WireAnswer { body, reasoning: Some(reasoning()), truncated: false, unchanged: true, tokens, marks: StageTimes::default() };
+            let answer = WireAnswer { reasoning: Some(reasoning()), unchanged: true, tokens, ..wire_answer(body) };
             let news = WireLookNews::Answer { prompt: index, model_size: (84, 84), answer, has_follow_up: false };
             let mut one = Vec::new();
             write(&mut one, &WireNews::Look { id: 3, news }).unwrap();
