@@ -23,6 +23,7 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     ("mqtt", "link", &["contract", "delivery"]),
     ("engine", "network", &[]),
     ("engine", "model", &["network"]),
+    ("engine", "ranks", &["scheduler"]),
     ("engine", "scheduler", &["model"]),
     ("engine", "service", &["model", "scheduler"]),
     ("engine", "sim", &["scheduler", "step_check"]),
@@ -30,17 +31,25 @@ const IMPORTS: &[(&str, &str, &[&str])] = &[
     (
         "engine",
         "cpu",
-        &["model", "network", "scheduler", "step_check"],
+        &["model", "network", "ranks", "scheduler", "step_check"],
     ),
     (
         "engine",
         "cuda",
-        &["model", "network", "scheduler", "step_check"],
+        &["model", "network", "ranks", "scheduler", "step_check"],
     ),
     (
         "engine",
         "open",
-        &["model", "network", "scheduler", "service", "cpu", "cuda"],
+        &[
+            "model",
+            "network",
+            "ranks",
+            "scheduler",
+            "service",
+            "cpu",
+            "cuda",
+        ],
     ),
 ];
 

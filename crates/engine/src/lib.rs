@@ -59,6 +59,7 @@ pub mod cuda;
 pub mod model;
 pub mod network;
 pub mod open;
+pub mod ranks;
 pub mod scheduler;
 pub mod service;
 pub mod sim;

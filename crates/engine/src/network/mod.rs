@@ -9,6 +9,7 @@ pub mod format;
 pub mod forward;
 pub mod layers;
 pub mod ops;
+pub mod shard;
 pub mod spec;
 
 use std::convert::Infallible;
