@@ -105,25 +105,26 @@ mod tests {
 
     #[test]
     fn ranks_see_the_values_of_each_round_in_order() {
-        let ranks = Seat::all(3).into_iter().enumerate().map(|(rank, seat)| {
-            thread::spawn(move || {
-                for round in 0..100 {
-                    let all = seat.exchange((round, rank)).unwrap();
-                    assert_eq!(all, [(round, 0), (round, 1), (round, 2)]);
-                }
-            })
+        thread::scope(|scope| {
+            for (rank, seat) in Seat::all(3).into_iter().enumerate() {
+                scope.spawn(move || {
+                    for round in 0..100 {
+                        let all = seat.exchange((round, rank)).unwrap();
+                        assert_eq!(all, [(round, 0), (round, 1), (round, 2)]);
+                    }
+                });
+            }
         });
-        Vec::from_iter(ranks)
-            .into_iter()
-            .for_each(|rank| rank.join().unwrap());
     }
 
     #[test]
     fn rank_that_ends_is_not_waited_for() {
         let mut seats = Seat::all(2);
         let other = seats.pop();
-        let waiting = thread::spawn(move || seats.remove(0).exchange(1));
-        drop(other);
-        assert_eq!(waiting.join().unwrap(), Err(RankLeft));
+        thread::scope(|scope| {
+            let waiting = scope.spawn(move || seats.remove(0).exchange(1));
+            drop(other);
+            assert_eq!(waiting.join().unwrap(), Err(RankLeft));
+        });
     }
 }
