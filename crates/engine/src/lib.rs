@@ -38,6 +38,7 @@
 //! | [`network`] | the structure of a network, of which specification, weights and sizes are maps |
 //! | [`cpu`] | the reference backend in f32 |
 //! | [`cuda`] | the GPU backend, with all `unsafe` code of the workspace |
+//! | [`ranks`] | several backends as one, each with a part of the decoder |
 //! | [`sim`] | a backend of which each step takes a given time |
 //! | [`step_check`] | checks of the seam that all backends share |
 //!

@@ -7,6 +7,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 #[error("another rank of the engine has ended")]
 pub struct RankLeft;
 
+impl RankLeft {
+    /// True for an error with this one as its cause.
+    pub fn is_in(error: &str) -> bool {
+        error.contains(&Self.to_string())
+    }
+}
+
 /// The place of one rank. Dropping it ends the meeting for all.
 pub struct Seat<T> {
     rank: usize,

@@ -16,6 +16,7 @@ use super::{BOUNDS, grammar};
 use crate::{
     model::{AnswerGrammar, Formats, OutputPiece, SequenceOutput, Skill, Tiling},
     network::format::Format,
+    ranks::{RankBuild, RankGroup},
     scheduler::{
         backend::{
             AdapterNumber, Backend, BackendError, BackendLimits, DecoderInput, LoadedAdapter,
@@ -80,6 +81,53 @@ pub(super) trait ScheduledModel {
 
     /// Its answers are another's; 0: none.
     fn adapter(&self, number: u8) -> Option<Arc<LoadedAdapter>>;
+}
+
+/// [`SimulatedModel`] on ranks. The faults are of each rank of the first device.
+struct OnRanks {
+    ranks: usize,
+    faults: RefCell<Vec<Option<u8>>>,
+}
+
+impl ScheduledModel for OnRanks {
+    fn vocab(&self) -> usize {
+        SimulatedModel.vocab()
+    }
+
+    fn limits(&self) -> BackendLimits {
+        SimulatedModel.limits()
+    }
+
+    /// The clock is the leader's alone.
+    fn device(&self, limits: BackendLimits, clock: &ManualClock) -> Box<dyn Backend> {
+        let faults = self.faults.take();
+        let build = |clock: ManualClock| -> RankBuild {
+            let script = script(faults.clone());
+            Box::new(move || {
+                let device = SimulatedModel.device(limits, &clock);
+                Ok(Box::new(FaultyDevice::new(device, script)))
+            })
+        };
+        let others = (1..self.ranks).map(|_| build(ManualClock::at(WallTime::default())));
+        let group = RankGroup::build(build(clock.clone()), others.collect());
+        Box::new(group.expect("simulated devices"))
+    }
+
+    fn grammar(&self, skill: Skill) -> AnswerGrammar {
+        SimulatedModel.grammar(skill)
+    }
+
+    fn picture(&self, number: u8) -> Picture {
+        SimulatedModel.picture(number)
+    }
+
+    fn seen(&self, picture: &Picture) -> SeenPicture {
+        SimulatedModel.seen(picture)
+    }
+
+    fn adapter(&self, number: u8) -> Option<Arc<LoadedAdapter>> {
+        SimulatedModel.adapter(number)
+    }
 }
 
 /// How a model sees a picture.
@@ -684,6 +732,20 @@ fn failed_steps_fail_their_looks_and_nothing_else() {
     proptest!(config(5_000), |(plans in plans(), options in options(), pages in 20_usize..60, rows in 1_usize..7, kept_crops in 0_usize..12, faults in prop::collection::vec(prop::option::weighted(0.2, 0_u8..4), 0..60))| {
         schedules.check(&plans, BackendLimits { pages, rows, kept_crops, ..LIMITS }, options, faults)?;
     });
+}
+
+#[test]
+fn ranks_answer_and_fail_as_one_device() {
+    for ranks in [2, 4] {
+        let faults = RefCell::default();
+        let on_ranks = Schedules::new(OnRanks { ranks, faults });
+        let on_one = Schedules::new(SimulatedModel);
+        proptest!(config(100), |(plans in plans(), options in options(), limits in narrow(LIMITS), faults in prop::collection::vec(prop::option::weighted(0.1, 0_u8..4), 0..60))| {
+            on_ranks.model.faults.replace(faults.clone());
+            let work = on_ranks.check(&plans, limits, options, Vec::new())?;
+            prop_assert_eq!(work, on_one.check(&plans, limits, options, faults)?);
+        });
+    }
 }
 
 // Faults: E13.
