@@ -6,6 +6,7 @@ use super::{
     device::{CpuDevice, SlotState},
     kv::KvCache,
     ops::{linear, linear_in_int8, stored_linear},
+    rank::CpuRank,
     region::RegionModel,
     stream::{CpuStream, StreamCommand},
     text::TextModel,
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::{
     model::{Formats, LinearWeights, ModelConfig, Weights, WeightsError},
-    network::format::Number,
+    network::{format::Number, shard::Shard},
     scheduler::backend::{Backend, BackendError, BackendLimits, RowMask, SlotId, Step, StepResult},
     step_check::{Flights, check},
 };
@@ -58,6 +59,20 @@ impl CpuBackend {
         settings: CpuSettings<'_>,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, BackendError> {
+        Self::of_rank(config, weights, settings, clock, None)
+    }
+
+    /// The same as one of several that work as one, with its part of the weights, or alone.
+    pub fn of_rank(
+        config: &ModelConfig,
+        weights: Weights,
+        settings: CpuSettings<'_>,
+        clock: Arc<dyn Clock>,
+        rank: Option<CpuRank>,
+    ) -> Result<Self, BackendError> {
+        let shard = rank.as_ref().map_or(Shard::WHOLE, |rank| rank.shard);
+        let config = &config.of_shard(shard).map_err(BackendError::Device)?;
+        let weights = weights.of_shard(shard);
         let limits = limits(config, settings)?;
         // In f32 the other layers of a model with experts would take more memory than its file.
         let in_f32 = match weights.has_experts() {
@@ -69,13 +84,14 @@ impl CpuBackend {
             _ => in_f32(weights),
         };
         let unreadable = |error: WeightsError| BackendError::Device(error.to_string());
-        let shape = TextModel::kv_shape(&config.text, limits.pages, limits.page_tokens);
+        let text = TextModel::new(config, weights.text, &large).map_err(unreadable)?;
         let device = CpuDevice {
             config: config.clone(),
             vision: VisionModel::new(&config.vision, weights.vision, &large).map_err(unreadable)?,
-            text: TextModel::new(config, weights.text, &large).map_err(unreadable)?,
             region: RegionModel::new(weights.region).map_err(unreadable)?,
-            cache: KvCache::new(shape),
+            cache: KvCache::new(text.kv_shape(limits.pages, limits.page_tokens)),
+            text,
+            rank,
             tiles: FeatureStore::new(limits.kept_crops),
             slots: (0..limits.slots).map(|_| SlotState::default()).collect(),
             hidden: Vec::new(),

@@ -1,6 +1,6 @@
 //! What the blocks of encoder and decoder do, in f32.
 
-use std::convert::Infallible;
+use std::{convert::Infallible, mem};
 
 use super::{
     adapter::RowAdapters,
@@ -8,21 +8,40 @@ use super::{
     gemm::PackedLinear,
     kv::KvCache,
     ops::gelu,
+    rank::RankPart,
     rope::Rope,
     samples::Samples,
     span::{PositionSpan, Sees},
 };
-use crate::network::{
-    Experts, Mlp, Norm, TextBlock, VisionBlock,
-    ops::{DecoderOps, DecoderRun, EncoderOps, Ops},
+use crate::{
+    network::{
+        Experts, Mlp, Norm, TextBlock, VisionBlock,
+        ops::{DecoderOps, DecoderRun, EncoderOps, Ops},
+    },
+    ranks::RankLeft,
 };
 
 /// Operations of blocks whose attention is `A`.
 pub(super) struct CpuOps<'a, A> {
+    /// Those of the shard.
     pub heads: AttentionHeads,
     pub attention: A,
+    /// `None` where one backend has the whole network.
+    pub part: Option<RankPart<'a>>,
     /// Set where inputs of large layers are measured.
     pub samples: Option<&'a mut Samples>,
+}
+
+pub(super) trait CpuAttention {
+    type Error;
+}
+
+impl CpuAttention for CropAttention {
+    type Error = Infallible;
+}
+
+impl CpuAttention for SpanAttention<'_> {
+    type Error = RankLeft;
 }
 
 /// The encoder's: sequences of so many rows see themselves.
@@ -37,21 +56,23 @@ pub(super) struct SpanAttention<'a> {
     pub spans: &'a [PositionSpan<'a>],
     pub cache: &'a mut KvCache,
     pub adapters: RowAdapters<'a>,
+    /// Values of a hidden state.
+    pub width: usize,
 }
 
-impl<A> Ops for CpuOps<'_, A> {
+impl<A: CpuAttention> Ops for CpuOps<'_, A> {
     type Layer = PackedLinear;
     type Plain = Vec<f32>;
     type Hidden = Vec<f32>;
     type Rows = Vec<f32>;
-    type Error = Infallible;
+    type Error = A::Error;
 
     fn normed(
         &mut self,
         hidden: &Vec<f32>,
         norm: &Norm<Vec<f32>>,
         reader: &PackedLinear,
-    ) -> Result<Vec<f32>, Infallible> {
+    ) -> Result<Vec<f32>, A::Error> {
         let normed = norm.forward(hidden);
         self.see([(&normed, reader)]);
         Ok(normed)
@@ -62,7 +83,7 @@ impl<A> Ops for CpuOps<'_, A> {
         x: &Vec<f32>,
         mlp: &Mlp<PackedLinear>,
         rows: usize,
-    ) -> Result<Vec<f32>, Infallible> {
+    ) -> Result<Vec<f32>, A::Error> {
         Ok(mlp.inner(&x[..rows * mlp.fc1.inputs()]))
     }
 
@@ -70,16 +91,28 @@ impl<A> Ops for CpuOps<'_, A> {
         &mut self,
         hidden: &mut Vec<f32>,
         terms: [(&Vec<f32>, &PackedLinear); N],
-    ) -> Result<(), Infallible> {
+    ) -> Result<(), A::Error> {
         self.see(terms);
+        let sums = self.sums(hidden);
         for (x, layer) in terms {
-            layer.add_to(hidden, x);
+            layer.add_to(sums, x);
         }
         Ok(())
     }
 }
 
 impl<A> CpuOps<'_, A> {
+    /// What is added to: the hidden states, or what ranks add up.
+    fn sums<'a>(&'a mut self, hidden: &'a mut Vec<f32>) -> &'a mut Vec<f32> {
+        match &mut self.part {
+            Some(part) => {
+                part.sums.resize(hidden.len(), 0.0);
+                &mut part.sums
+            }
+            None => hidden,
+        }
+    }
+
     /// Shows the inputs of layers whose results are added up.
     fn see<const N: usize>(&mut self, terms: [(&Vec<f32>, &PackedLinear); N]) {
         if let (Some(samples), Some((_, layer))) = (&mut self.samples, terms.first()) {
@@ -105,19 +138,21 @@ impl DecoderOps for CpuOps<'_, SpanAttention<'_>> {
         x: &Vec<f32>,
         layer: usize,
         block: &TextBlock<PackedLinear, Vec<f32>>,
-    ) -> Result<Vec<f32>, Infallible> {
+    ) -> Result<Vec<f32>, RankLeft> {
         let SpanAttention {
             rope,
             spans,
             cache,
             adapters,
+            ..
         } = &mut self.attention;
         let mut qkv = block.qkv.forward(x);
         adapters.add(layer, |block| block.qkv.as_ref(), &mut qkv, x);
         let positions = spans.iter().flat_map(|span| span.positions.clone());
         let positions: Vec<usize> = positions.collect();
         if let Some(tau) = &block.tau {
-            tau.scale(&mut qkv, &positions, self.heads.dim);
+            let rank = self.part.as_ref().map(|part| part.rank);
+            tau.scale(&mut qkv, &positions, self.heads.dim, rank)?;
         }
         rope.turn(&mut qkv, &positions, self.heads.dim);
         let width = self.heads.width();
@@ -136,7 +171,7 @@ impl DecoderOps for CpuOps<'_, SpanAttention<'_>> {
         layer: usize,
         _: &PackedLinear,
         rows: usize,
-    ) -> Result<Vec<f32>, Infallible> {
+    ) -> Result<Vec<f32>, RankLeft> {
         let width = self.heads.width();
         let mut attended = Vec::with_capacity(rows * width);
         let mut qkv = &qkv[..rows * 3 * width];
@@ -156,7 +191,7 @@ impl DecoderOps for CpuOps<'_, SpanAttention<'_>> {
         x: &Vec<f32>,
         mlp: &Mlp<PackedLinear>,
         run: DecoderRun,
-    ) -> Result<Vec<f32>, Infallible> {
+    ) -> Result<Vec<f32>, RankLeft> {
         let x = &x[..run.outputs * mlp.fc1.inputs()];
         let mut inner = mlp.fc1.forward(x);
         let adapters = &self.attention.adapters;
@@ -170,11 +205,12 @@ impl DecoderOps for CpuOps<'_, SpanAttention<'_>> {
         hidden: &mut Vec<f32>,
         [x, inner]: [&Vec<f32>; 2],
         run: DecoderRun,
-    ) -> Result<(), Infallible> {
-        let adapters = &self.attention.adapters;
-        let hidden = &mut hidden[..run.outputs * self.heads.width()];
-        adapters.add(run.layer, |block| block.proj.as_ref(), hidden, x);
-        adapters.add(run.layer, |block| block.mlp.second(), hidden, inner);
+    ) -> Result<(), RankLeft> {
+        let adapters = self.attention.adapters.clone();
+        let width = self.attention.width;
+        let sums = &mut self.sums(hidden)[..run.outputs * width];
+        adapters.add(run.layer, |block| block.proj.as_ref(), sums, x);
+        adapters.add(run.layer, |block| block.mlp.second(), sums, inner);
         Ok(())
     }
 
@@ -184,12 +220,19 @@ impl DecoderOps for CpuOps<'_, SpanAttention<'_>> {
         x: &Vec<f32>,
         experts: &Experts<PackedLinear>,
         run: DecoderRun,
-    ) -> Result<(), Infallible> {
+    ) -> Result<(), RankLeft> {
         let x = &x[..run.outputs * experts.up.inputs()];
-        let sums = experts.forward(x, &self.attention.adapters.of_block(run.layer));
-        let states = hidden.iter_mut().zip(sums);
-        states.for_each(|(state, sum)| *state += sum);
+        let results = experts.forward(x, &self.attention.adapters.of_block(run.layer));
+        let sums = self.sums(hidden).iter_mut().zip(results);
+        sums.for_each(|(sum, result)| *sum += result);
         Ok(())
+    }
+
+    fn sum_ranks(&mut self, hidden: &mut Vec<f32>) -> Result<(), RankLeft> {
+        match &mut self.part {
+            Some(part) => part.rank.sum(hidden, mem::take(&mut part.sums)),
+            None => Ok(()),
+        }
     }
 }
 

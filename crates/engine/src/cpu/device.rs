@@ -4,11 +4,12 @@
 //! beside a row or a crop never changes its numbers, to the bit: products sum each row in the same order, and attention
 //! goes row by row. So a carried row, a draft and a batch of images give the bits that they would give alone.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use super::{
     decide::{DecisionHeads, Outputs},
     kv::KvCache,
+    rank::{CpuRank, RankPart},
     region::RegionModel,
     span::{PositionSpan, Sees},
     text::TextModel,
@@ -33,6 +34,8 @@ pub(super) struct CpuDevice {
     pub vision: VisionModel,
     pub text: TextModel,
     pub region: RegionModel,
+    /// `None` where it has the whole network.
+    pub rank: Option<CpuRank>,
     pub cache: KvCache,
     pub tiles: FeatureStore,
     pub slots: Vec<SlotState>,
@@ -107,7 +110,7 @@ impl CpuDevice {
         let images = self.encode(&pictures)?;
         let encoded = self.clock.now();
         let inputs: Vec<_> = step.rows.iter().map(|row| self.inputs(row)).collect();
-        let outputs = self.forward(&step, &inputs, &images.tokens);
+        let outputs = self.forward(&step, &inputs, &images.tokens)?;
         let forwarded = self.clock.now();
 
         let mut places = Vec::with_capacity(step.rows.len());
@@ -240,7 +243,7 @@ impl CpuDevice {
         step: &Step,
         inputs: &[Option<Vec<DecoderInput>>],
         images: &[Vec<f32>],
-    ) -> Outputs {
+    ) -> Result<Outputs, BackendError> {
         let live: Vec<(&Row, &Vec<DecoderInput>)> = step
             .rows
             .iter()
@@ -267,23 +270,30 @@ impl CpuDevice {
                 own: Vec::new(),
             })
             .collect();
-        let of_rows = live.iter().map(|(row, inputs)| PositionSpan {
+        let adapters = live.iter().map(|(row, _)| &row.adapter);
+        let adapters = adapters.chain(step.images.iter().map(|image| &image.adapter));
+        let adapters: Vec<_> = adapters.map(|adapter| self.own(adapter)).collect();
+        let (of_live, beside_images) = adapters.split_at(live.len());
+        let of_rows = live.iter().zip(of_live);
+        let of_rows = of_rows.map(|((row, inputs), adapter)| PositionSpan {
             positions: row.position..row.position + inputs.len(),
             kv: &row.kv,
             sees: Sees::Past,
-            adapter: weights_of(&row.adapter),
+            adapter: adapter.as_deref(),
         });
-        let of_images = of_images.iter().zip(&step.images);
-        let of_images = of_images.map(|(kv, image)| PositionSpan {
+        let of_images = of_images.iter().zip(beside_images);
+        let of_images = of_images.map(|(kv, adapter)| PositionSpan {
             positions: 0..prefix,
             kv,
             sees: Sees::EachOther,
-            adapter: weights_of(&image.adapter),
+            adapter: adapter.as_deref(),
         });
         let spans: Vec<PositionSpan<'_>> = of_rows.chain(of_images).collect();
         if !spans.is_empty() {
-            self.text
-                .forward(&mut self.hidden, &spans, &mut self.cache, rows);
+            let mut ops = self.text.ops(&spans, &mut self.cache);
+            ops.part = self.rank.as_ref().map(RankPart::new);
+            let run = self.text.forward(&mut self.hidden, ops, rows);
+            run.map_err(|error| BackendError::Device(error.to_string()))?;
         }
         self.hidden.truncate(rows * width);
 
@@ -299,17 +309,22 @@ impl CpuDevice {
             text: &self.text,
             region: &self.region,
         };
-        heads.outputs(picks, &deciding)
+        Ok(heads.outputs(picks, &deciding))
+    }
+
+    /// What it has of an adapter. A rank cuts its part out for each step: ranks are here to prove the arithmetic.
+    fn own<'a>(&self, adapter: &'a Option<Arc<LoadedAdapter>>) -> Option<Cow<'a, AdapterWeights>> {
+        let weights = &adapter.as_ref()?.weights;
+        Some(match &self.rank {
+            Some(rank) => Cow::Owned(weights.of_shard(rank.shard)),
+            None => Cow::Borrowed(weights),
+        })
     }
 
     fn model_size(&self, tiling: Tiling) -> (u32, u32) {
         let (width, height) = tiling.resized(&self.config.vision);
         (width as u32, height as u32)
     }
-}
-
-fn weights_of(adapter: &Option<Arc<LoadedAdapter>>) -> Option<&AdapterWeights> {
-    adapter.as_ref().map(|adapter| &adapter.weights)
 }
 
 impl SlotState {

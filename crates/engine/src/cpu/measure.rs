@@ -142,7 +142,7 @@ impl LayerMeasurement<'_> {
         // One block at a time, picture after picture.
         let mut cache = KvCache::new(KvShape {
             layers: 1,
-            ..TextModel::kv_shape(&config.text, kv.prefix.len() + kv.own.len(), PAGE_TOKENS)
+            ..model.kv_shape(kv.prefix.len() + kv.own.len(), PAGE_TOKENS)
         });
         let positions = config.prefix_positions() + prompt.len();
         let run = DecoderRun {
@@ -156,7 +156,9 @@ impl LayerMeasurement<'_> {
             for hidden in &mut states {
                 let mut ops = model.ops(&spans, &mut cache);
                 ops.samples = Some(&mut samples);
-                let Ok(()) = text_block(&mut ops, &model.layers.blocks[0], hidden, run);
+                let block = &model.layers.blocks[0];
+                let run = text_block(&mut ops, block, hidden, run);
+                run.map_err(|error| WeightsError::Unusable(error.to_string()))?;
             }
             self.add(&layers, samples)?;
             self.end_block();

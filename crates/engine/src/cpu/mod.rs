@@ -13,7 +13,7 @@
 //!   vision    crops to image tokens          text    positions to keys, values and hidden states
 //!   region    coordinates and sizes          decide  hidden states to decisions
 //!   blocks, attention, tau, rope, experts      kv      the paged cache
-//!   ops, gemm, int8
+//!   ops, gemm, int8                             rank    partial sums of backends that work as one
 //!   measure   pictures to a calibration        samples inputs of large layers
 //! ```
 //!
@@ -33,6 +33,7 @@ mod int8;
 mod kv;
 mod measure;
 mod ops;
+mod rank;
 mod region;
 mod rope;
 mod samples;
@@ -49,3 +50,4 @@ mod tests;
 pub use backend::{CpuBackend, CpuSettings};
 pub use ceiling::product_gflop_per_s;
 pub use measure::{MeasuredBlocks, measure_layers};
+pub use rank::CpuRank;

@@ -117,7 +117,12 @@ fn answer(device: &mut CpuDevice, command: StreamCommand) -> Option<(SlotId, Slo
     match command {
         // Inside of the pool: from outside, each of a step's hundreds of parallel parts would wake a worker and wait for it.
         StreamCommand::Run(slot, step) => {
-            let result = rayon::scope(|_| device.run(slot, step)).transpose()?;
+            let result = match device.rank {
+                // It waits for other ranks, which need the pool too.
+                Some(_) => device.run(slot, step),
+                None => rayon::scope(|_| device.run(slot, step)),
+            };
+            let result = result.transpose()?;
             Some((slot, result))
         }
         StreamCommand::Finalize(slot, masks) => Some((slot, device.finalize(slot, &masks))),

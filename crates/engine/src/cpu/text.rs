@@ -15,12 +15,16 @@ use super::{
 use crate::{
     model::{LinearWeights, ModelConfig, StoredValues, Tensor, TextConfig, WeightsError},
     network::{Text, TextBlock, forward},
+    ranks::RankLeft,
 };
 
 /// The decoder's weights.
 #[derive(Debug)]
 pub(super) struct TextModel {
+    /// Those of the shard.
     heads: AttentionHeads,
+    /// Values of a hidden state.
+    width: usize,
     rope: Rope,
     /// As the file has it.
     wte: StoredValues,
@@ -31,7 +35,7 @@ pub(super) struct TextModel {
 }
 
 impl TextModel {
-    /// Converts the weights, dropping each source as soon as it is converted; `linear` makes the layers.
+    /// Converts the weights of the shard that `config` describes, dropping each source as soon as it is converted; `linear` makes the layers.
     pub fn new(
         config: &ModelConfig,
         mut weights: Text<LinearWeights, Tensor>,
@@ -42,6 +46,7 @@ impl TextModel {
         let on_or_end = rows_of(&weights.lm_head, &ids)?;
         Ok(Self {
             heads: heads(&config.text),
+            width: config.text.dim,
             rope: Rope::new(config.network().rope, config.context()),
             wte: wte.into_stored()?,
             layers: weights.try_map(&mut IntoF32(linear))?,
@@ -60,12 +65,12 @@ impl TextModel {
     }
 
     /// Shape of a cache for this decoder.
-    pub fn kv_shape(config: &TextConfig, pages: usize, page_tokens: usize) -> KvShape {
+    pub fn kv_shape(&self, pages: usize, page_tokens: usize) -> KvShape {
         KvShape {
             pages,
             page_tokens,
-            layers: config.n_layers,
-            heads: heads(config),
+            layers: self.layers.blocks.len(),
+            heads: self.heads,
         }
     }
 
@@ -82,21 +87,15 @@ impl TextModel {
     }
 
     /// Runs all blocks over `hidden`, `[positions of all spans, width]`, in place, and writes the positions' keys and values. Behind them,
-    /// the states of the first `outputs` positions are valid.
+    /// the states of the first `outputs` positions are valid. A rank waits for the others.
     pub fn forward(
         &self,
         hidden: &mut Vec<f32>,
-        spans: &[PositionSpan<'_>],
-        cache: &mut KvCache,
+        mut ops: CpuOps<'_, SpanAttention<'_>>,
         outputs: usize,
-    ) {
+    ) -> Result<(), RankLeft> {
         let positions = hidden.len() / self.width();
-        let Ok(()) = forward::decode(
-            &mut self.ops(spans, cache),
-            &self.layers,
-            hidden,
-            [positions, outputs],
-        );
+        forward::decode(&mut ops, &self.layers, hidden, [positions, outputs])
     }
 
     /// What its blocks run with.
@@ -107,11 +106,13 @@ impl TextModel {
     ) -> CpuOps<'a, SpanAttention<'a>> {
         CpuOps {
             heads: self.heads,
+            part: None,
             attention: SpanAttention {
                 rope: &self.rope,
                 spans,
                 cache,
                 adapters: RowAdapters::of(spans),
+                width: self.width,
             },
             samples: None,
         }
@@ -139,7 +140,7 @@ impl TextModel {
 
     /// Width of a hidden state.
     pub fn width(&self) -> usize {
-        self.heads.width()
+        self.width
     }
 }
 

@@ -107,6 +107,7 @@ impl VisionModel {
             attention: CropAttention {
                 tokens: self.config.grid() * self.config.grid(),
             },
+            part: None,
             samples: None,
         }
     }

@@ -4,6 +4,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    convert::Infallible,
     path::Path,
 };
 
@@ -18,6 +19,7 @@ use super::{
 };
 use crate::network::{
     PartMap, TextBlock, TextMlp,
+    shard::{Cut, Shard},
     spec::{LayerSpec, TensorSpec},
 };
 
@@ -48,7 +50,7 @@ struct LowRankTensors {
 }
 
 /// An adapter in memory, in bf16.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct AdapterWeights {
     pub blocks: AdapterBlocks<LowRank>,
 }
@@ -64,6 +66,72 @@ pub struct LowRank {
     pub b: Vec<bf16>,
     pub inner: usize,
     pub outputs: usize,
+}
+
+impl AdapterWeights {
+    /// What a shard has of it. The one of a block's projection reads what the block reads, so the first shard has all of it.
+    pub fn of_shard(&self, shard: Shard) -> Self {
+        let blocks = self.blocks.iter().map(|block| {
+            let mut block = block.clone();
+            let proj = block.proj.take().filter(|_| shard.is_first());
+            let Ok(mut block) = block.with_cuts().try_map(&mut CutLowRank(shard));
+            block.proj = proj;
+            block
+        });
+        Self {
+            blocks: blocks.collect(),
+        }
+    }
+}
+
+struct CutLowRank(Shard);
+
+impl PartMap<(Option<LowRank>, Cut), ((), Cut)> for CutLowRank {
+    type Layer = Option<LowRank>;
+    type Plain = ();
+    type Error = Infallible;
+
+    fn layer(
+        &mut self,
+        (layer, cut): (Option<LowRank>, Cut),
+    ) -> Result<Option<LowRank>, Infallible> {
+        Ok(layer.map(|layer| layer.of_shard(cut, self.0)))
+    }
+
+    fn plain(&mut self, _: ((), Cut)) -> Result<(), Infallible> {
+        Ok(())
+    }
+}
+
+impl LowRank {
+    fn of_shard(self, cut: Cut, shard: Shard) -> Self {
+        let Self {
+            rank,
+            inner,
+            outputs,
+            ..
+        } = self;
+        match cut {
+            Cut::Whole => self,
+            Cut::Outputs(parts) => {
+                let experts = self.b.len() / (outputs * rank);
+                let part = shard.part(&[experts, outputs, rank], 1, parts);
+                Self {
+                    b: part.of(&self.b),
+                    outputs: outputs / shard.ranks,
+                    ..self
+                }
+            }
+            Cut::Inner(parts) => {
+                let part = shard.part(&[self.a.len() / inner, inner], 1, parts);
+                Self {
+                    a: part.of(&self.a),
+                    inner: inner / shard.ranks,
+                    ..self
+                }
+            }
+        }
+    }
 }
 
 /// Checks that the file is an adapter for a model with these dimensions; reads no values. Blocks on the disk.

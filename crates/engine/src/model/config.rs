@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::network::shard::Shard;
+
 /// Feature dimensions of a head that carry the position (docs/moondream.md section 6).
 pub const ROTARY_DIM: usize = 32;
 /// Base of the rotary frequencies.
@@ -48,6 +50,9 @@ pub struct TextConfig {
     pub tau_attn: bool,
     /// Base of the rotary frequencies.
     pub rope_theta: f32,
+    /// Whose share of heads and inner values this has; `config.json` describes the whole.
+    #[serde(skip)]
+    pub shard: Shard,
 }
 
 /// `text.moe`: experts in place of the MLP.
@@ -65,7 +70,48 @@ pub struct MoeConfig {
 impl TextConfig {
     /// Width of one head.
     pub fn head_dim(&self) -> usize {
-        self.dim / self.n_heads
+        self.dim / self.all_heads()
+    }
+
+    /// Heads of all shards.
+    pub fn all_heads(&self) -> usize {
+        self.n_heads * self.shard.ranks
+    }
+
+    /// Width of the heads of this shard together.
+    pub fn attended_width(&self) -> usize {
+        self.n_heads * self.head_dim()
+    }
+
+    /// What a shard has of the whole: its share of heads and of the MLP's inner values, between hidden states of the same width. The error says
+    /// what cannot be divided.
+    pub fn of_shard(&self, shard: Shard) -> Result<Self, String> {
+        let ranks = shard.ranks;
+        let share = |values: usize, unit: usize, what: &str| {
+            let share = values / ranks;
+            match share * ranks == values && share.is_multiple_of(unit) && share > 0 {
+                true => Ok(share),
+                false => Err(format!(
+                    "{ranks} GPUs cannot divide the model's {values} {what} among them"
+                )),
+            }
+        };
+        let heads = share(self.n_heads, 1, "heads")?;
+        let divided = |moe: MoeConfig| {
+            let inner = share(moe.expert_inner_dim, 8, "inner values of an expert")?;
+            Ok::<_, String>(MoeConfig {
+                expert_inner_dim: inner,
+                ..moe
+            })
+        };
+        Ok(Self {
+            n_heads: heads,
+            n_kv_heads: heads,
+            ff_dim: share(self.ff_dim, 8, "inner values of the MLP")?,
+            moe: self.moe.map(divided).transpose()?,
+            shard,
+            ..self.clone()
+        })
     }
 }
 

@@ -17,7 +17,7 @@ use super::{
     source::TensorName,
     tokenizer::{Tokenizer, TokenizerError},
 };
-use crate::network::{layers::LargeLayer, spec::NetworkSpec};
+use crate::network::{layers::LargeLayer, shard::Shard, spec::NetworkSpec};
 
 /// A model family: its files, prompts and answers. Its methods run once for a model or a prompt, never for a token.
 pub trait ModelFamily: fmt::Debug + Sync {
@@ -150,6 +150,14 @@ impl ModelConfig {
     /// Its layers, with the names and shapes of their tensors.
     pub fn network(&self) -> NetworkSpec {
         self.family.network(self)
+    }
+
+    /// What a shard has of it. The error says what cannot be divided.
+    pub fn of_shard(&self, shard: Shard) -> Result<Self, String> {
+        Ok(Self {
+            text: self.text.of_shard(shard)?,
+            ..self.clone()
+        })
     }
 
     /// Its large layers, in the order in which a look runs through them.

@@ -17,7 +17,7 @@ use spotter_core::plain_line;
 
 use super::{
     pickle::{FileTensor, is_torch_file, torch_tensors},
-    tensor::{FileRange, StridedBytes, Tensor, TensorBytes, TensorData, WeightsError},
+    tensor::{FileRange, PickedBytes, Tensor, TensorBytes, TensorData, WeightsError},
 };
 use crate::network::format::Number;
 
@@ -53,13 +53,13 @@ pub trait TensorSource {
 pub struct WeightsFile {
     /// Names the files in messages.
     origin: String,
-    shards: Vec<Shard>,
+    shards: Vec<ShardFile>,
     /// By our name: what the header says of it, and whether it was asked for.
     tensors: BTreeMap<String, Entry>,
 }
 
 #[derive(Debug)]
-struct Shard {
+struct ShardFile {
     origin: String,
     bytes: Bytes,
     /// Bytes before the first tensor.
@@ -166,7 +166,7 @@ impl WeightsFile {
         let metadata: Metadata =
             serde_json::from_slice(&header).map_err(|error| header_error(error.to_string()))?;
         check(data_start + metadata.data_len() as u64)?;
-        let shard = Shard {
+        let shard = ShardFile {
             origin,
             bytes,
             data_start,
@@ -186,7 +186,7 @@ impl WeightsFile {
             let reason = plain_line(&reason);
             WeightsError::Unusable(format!("{origin} is not a torch file of tensors: {reason}"))
         })?;
-        let shard = Shard {
+        let shard = ShardFile {
             origin,
             bytes,
             data_start: 0,
@@ -196,7 +196,7 @@ impl WeightsFile {
 
     fn add(
         &mut self,
-        shard: Shard,
+        shard: ShardFile,
         tensors: impl Iterator<Item = FileTensor>,
     ) -> Result<(), WeightsError> {
         let index = self.shards.len();
@@ -312,8 +312,8 @@ impl TensorSource for WeightsFile {
             }
         };
         if let Some(strides) = &entry.strides {
-            let strided = StridedBytes::new(bytes, entry.info.clone(), strides.clone());
-            bytes = TensorBytes::Strided(Arc::new(strided));
+            let ordered = PickedBytes::row_major(bytes, entry.info.clone(), strides.clone());
+            bytes = TensorBytes::Picked(Arc::new(ordered));
         }
         Ok(Tensor {
             name: name.to_owned(),

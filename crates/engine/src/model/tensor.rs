@@ -10,7 +10,10 @@ use half::{bf16, f16};
 use safetensors::tensor::TensorInfo;
 
 use super::pickle::row_major;
-use crate::network::format::Number;
+use crate::network::{
+    format::Number,
+    shard::{Shard, TensorPart},
+};
 
 /// Bytes of a file that are in memory at a time.
 const PIECE_BYTES: usize = 1 << 20;
@@ -102,8 +105,8 @@ pub enum TensorBytes {
     Shared(Arc<Vec<u8>>),
     /// In a file, from which they are read when they are needed.
     File(FileRange),
-    /// Those of a tensor that is not row-major.
-    Strided(Arc<StridedBytes>),
+    /// Those that lie in another order, or among others.
+    Picked(Arc<PickedBytes>),
 }
 
 /// A part of an open file.
@@ -116,37 +119,61 @@ pub struct FileRange {
     pub start: u64,
 }
 
-/// Bytes of a tensor that is not row-major. The first use reads them all and puts them in order.
+/// Bytes of a tensor of which some are read, or all in another order. The first use reads the whole tensor and picks them.
 #[derive(Debug)]
-pub struct StridedBytes {
-    bytes: TensorBytes,
-    info: TensorInfo,
-    /// Values between two neighbours in each dimension.
-    strides: Vec<usize>,
-    row_major: OnceLock<Vec<u8>>,
+pub struct PickedBytes {
+    whole: TensorBytes,
+    pick: Pick,
+    picked: OnceLock<Vec<u8>>,
 }
 
-impl StridedBytes {
-    pub fn new(bytes: TensorBytes, info: TensorInfo, strides: Vec<usize>) -> Self {
-        let row_major = OnceLock::new();
+#[derive(Debug)]
+enum Pick {
+    /// All of a tensor that is not row-major.
+    RowMajor {
+        info: TensorInfo,
+        /// Values between two neighbours in each dimension.
+        strides: Vec<usize>,
+    },
+    /// A part of a row-major tensor of values of so many bytes.
+    Part(TensorPart, usize),
+}
+
+impl PickedBytes {
+    /// Those of a tensor that is not row-major.
+    pub fn row_major(whole: TensorBytes, info: TensorInfo, strides: Vec<usize>) -> Self {
+        Self::new(whole, Pick::RowMajor { info, strides })
+    }
+
+    fn new(whole: TensorBytes, pick: Pick) -> Self {
+        let picked = OnceLock::new();
         Self {
-            bytes,
-            info,
-            strides,
-            row_major,
+            whole,
+            pick,
+            picked,
         }
     }
 
-    fn row_major(&self) -> Result<&[u8], WeightsError> {
-        if let Some(values) = self.row_major.get() {
-            return Ok(values);
+    fn picked(&self) -> Result<&[u8], WeightsError> {
+        if let Some(bytes) = self.picked.get() {
+            return Ok(bytes);
         }
-        let (start, end) = self.info.data_offsets;
-        let mut bytes = Vec::with_capacity(end - start);
-        self.bytes
-            .pieces(0, end - start, |piece| bytes.extend_from_slice(piece))?;
-        let ordered = || row_major(&bytes, &self.info, &self.strides);
-        Ok(self.row_major.get_or_init(ordered))
+        let bytes = match &self.pick {
+            Pick::RowMajor { info, strides } => {
+                let (start, end) = info.data_offsets;
+                row_major(&self.whole.read(end - start)?, info, strides)
+            }
+            Pick::Part(part, size) => {
+                let values = part.outer * part.middle * part.tail;
+                let tail = part.tail * size;
+                TensorPart {
+                    tail,
+                    ..part.clone()
+                }
+                .of(&self.whole.read(values * size)?)
+            }
+        };
+        Ok(self.picked.get_or_init(|| bytes))
     }
 }
 
@@ -157,6 +184,13 @@ impl From<Vec<u8>> for TensorBytes {
 }
 
 impl TensorBytes {
+    /// The first `length` bytes. Blocks on the disk.
+    fn read(&self, length: usize) -> Result<Vec<u8>, WeightsError> {
+        let mut bytes = Vec::with_capacity(length);
+        self.pieces(0, length, |piece| bytes.extend_from_slice(piece))?;
+        Ok(bytes)
+    }
+
     /// Gives `length` bytes from `start` on to `with`, in pieces of a multiple of four bytes, in order. Blocks on the disk.
     fn pieces(
         &self,
@@ -173,8 +207,8 @@ impl TensorBytes {
                 with(&bytes[start..start + length]);
                 return Ok(());
             }
-            Self::Strided(strided) => {
-                with(&strided.row_major()?[start..start + length]);
+            Self::Picked(picked) => {
+                with(&picked.picked()?[start..start + length]);
                 return Ok(());
             }
             Self::File(range) => range,
@@ -229,6 +263,40 @@ impl Tensor {
         }
     }
 
+    /// What a shard has of it when it is cut along a dimension, counted from the last one, in so many parts. One without values stays so.
+    pub fn of_shard(self, shard: Shard, from_last: usize, parts: usize) -> Self {
+        if self.is_empty() {
+            return self;
+        }
+        let mut shape = self.shape;
+        let dimension = shape.len().saturating_sub(1 + from_last);
+        let part = shard.part(&shape, dimension, parts);
+        shape[dimension] /= shard.ranks;
+        let data = match self.data {
+            TensorData::F32(values) => TensorData::F32(part.of(&values)),
+            TensorData::Encoded { format, bytes } => {
+                let picked = PickedBytes::new(bytes, Pick::Part(part, format.bytes()));
+                TensorData::Encoded {
+                    format,
+                    bytes: TensorBytes::Picked(Arc::new(picked)),
+                }
+            }
+        };
+        Self {
+            name: self.name,
+            shape,
+            data,
+        }
+    }
+
+    /// As many zeros.
+    pub fn zeroed(self) -> Self {
+        Self {
+            data: TensorData::F32(vec![0.0; self.len()]),
+            ..self
+        }
+    }
+
     /// The values in single precision; exact for all formats. May block on the disk.
     pub fn to_f32(&self) -> Result<Vec<f32>, WeightsError> {
         if let TensorData::F32(values) = &self.data {
@@ -257,11 +325,9 @@ impl Tensor {
             }
             TensorData::Encoded {
                 format,
-                bytes: bytes @ (TensorBytes::File(_) | TensorBytes::Strided(_)),
+                bytes: bytes @ (TensorBytes::File(_) | TensorBytes::Picked(_)),
             } => {
-                let length = length * format.bytes();
-                let mut read = Vec::with_capacity(length);
-                bytes.pieces(0, length, |piece| read.extend_from_slice(piece))?;
+                let read = bytes.read(length * format.bytes())?;
                 if format == Number::E4m3 {
                     refuse_nan(&self.name, &read)?;
                 }
@@ -337,7 +403,7 @@ impl StoredValues {
         let bytes: &[u8] = match &self.bytes {
             TensorBytes::Static(bytes) => bytes,
             TensorBytes::Shared(bytes) => bytes,
-            TensorBytes::File(_) | TensorBytes::Strided(_) => &[],
+            TensorBytes::File(_) | TensorBytes::Picked(_) => &[],
         };
         let size = self.format.bytes();
         let bytes = &bytes[first * size..][..to.len() * size];

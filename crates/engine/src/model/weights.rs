@@ -1,5 +1,7 @@
 //! The tensors of a model by their place in the network, every shape checked against the configuration.
 
+use std::convert::Infallible;
+
 use super::{
     family::ModelConfig,
     source::{TensorSource, listed},
@@ -9,6 +11,7 @@ use crate::network::{
     Network, PartMap, TextMlp,
     format::Number,
     layers::LargeLayer,
+    shard::{Cut, Shard},
     spec::{LayerSpec, TensorSpec},
 };
 
@@ -29,6 +32,28 @@ impl LinearWeights {
     /// True for the weights of several experts.
     pub fn is_experts(&self) -> bool {
         self.weight.shape.len() == 3
+    }
+
+    /// What a shard has of it.
+    fn of_shard(self, cut: Cut, shard: Shard) -> Self {
+        match cut {
+            Cut::Whole => self,
+            // A scale and a bias belong to each output.
+            Cut::Outputs(parts) => Self {
+                weight: self.weight.of_shard(shard, 1, parts),
+                row_scales: self.row_scales.map(|s| s.of_shard(shard, 0, parts)),
+                bias: self.bias.of_shard(shard, 0, parts),
+                large: self.large,
+            },
+            Cut::Inner(parts) => Self {
+                weight: self.weight.of_shard(shard, 0, parts),
+                bias: match shard.is_first() {
+                    true => self.bias,
+                    false => self.bias.zeroed(),
+                },
+                ..self
+            },
+        }
     }
 
     /// Outputs of the layer, or of one of its experts.
@@ -55,6 +80,19 @@ impl Weights {
         }
     }
 
+    /// What a shard has of them.
+    pub fn of_shard(mut self, shard: Shard) -> Self {
+        if !shard.is_whole() {
+            let blocks = self.text.blocks.into_iter();
+            let blocks = blocks.map(|block| {
+                let Ok(block) = block.with_cuts().try_map(&mut CutWeights(shard));
+                block
+            });
+            self.text.blocks = blocks.collect();
+        }
+        self
+    }
+
     /// True for a Moondream 3.
     pub fn has_experts(&self) -> bool {
         self.number_of_experts().is_some()
@@ -65,6 +103,26 @@ impl Weights {
         self.text.blocks.iter().find_map(|block| match &block.mlp {
             TextMlp::Experts(experts) => Some(experts.up.weight.number()),
             TextMlp::Dense(_) => None,
+        })
+    }
+}
+
+struct CutWeights(Shard);
+
+impl PartMap<(LinearWeights, Cut), (Tensor, Cut)> for CutWeights {
+    type Layer = LinearWeights;
+    type Plain = Tensor;
+    type Error = Infallible;
+
+    fn layer(&mut self, (layer, cut): (LinearWeights, Cut)) -> Result<LinearWeights, Infallible> {
+        Ok(layer.of_shard(cut, self.0))
+    }
+
+    fn plain(&mut self, (tensor, cut): (Tensor, Cut)) -> Result<Tensor, Infallible> {
+        Ok(match cut {
+            Cut::Whole => tensor,
+            Cut::Outputs(parts) => tensor.of_shard(self.0, 1, parts),
+            Cut::Inner(parts) => tensor.of_shard(self.0, 0, parts),
         })
     }
 }

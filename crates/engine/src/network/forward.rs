@@ -69,11 +69,12 @@ pub fn text_block<O: DecoderOps>(
         TextMlp::Dense(mlp) => {
             let inner = ops.adapted_inner(&normed, mlp, run)?;
             ops.add(hidden, [(&attended, &block.proj), (&inner, &mlp.fc2)])?;
-            ops.add_adapters(hidden, [&normed, &inner], run)
+            ops.add_adapters(hidden, [&normed, &inner], run)?;
         }
         TextMlp::Experts(experts) => {
             ops.add_experts(hidden, &normed, experts, run)?;
-            ops.add(hidden, [(&attended, &block.proj)])
+            ops.add(hidden, [(&attended, &block.proj)])?;
         }
     }
+    ops.sum_ranks(hidden)
 }

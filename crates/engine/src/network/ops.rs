@@ -111,6 +111,12 @@ pub trait DecoderOps: Ops {
         run: DecoderRun,
     ) -> Result<(), Self::Error>;
 
+    /// At the end of a block: adds to the hidden states what all ranks have of it, so that all have the same bits; waits for the others. A device that
+    /// has the whole network has added it already.
+    fn sum_ranks(&mut self, _hidden: &mut Self::Hidden) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
     /// Behind the last block: adds what a device has left to the next layer norm.
     fn finish(&mut self, _hidden: &mut Self::Hidden) -> Result<(), Self::Error> {
         Ok(())

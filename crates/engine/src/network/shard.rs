@@ -1,6 +1,8 @@
-//! Which part of each layer one of several devices has that compute the decoder together. Pure.
+//! Which part of the decoder one of several devices has that compute it together. Pure.
 
 use std::ops::Range;
+
+use super::{Experts, Mlp, Norm, Tau, TextBlock, TextMlp};
 
 /// One of so many devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,27 +12,41 @@ pub struct Shard {
     pub ranks: usize,
 }
 
-/// How devices divide a layer.
+/// How devices divide a layer with weights `[…, outputs, inner]`, in so many parts that lie one behind the other, like q, k and v: each has
+/// its share of every part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// Each has all of it.
     Whole,
-    /// Each has some outputs of each of so many parts that lie one behind the other, like q, k and v.
-    Outputs { parts: usize },
-    /// Each has some inputs, and what they make is added up. The first one has the bias.
-    Inner,
+    Outputs(usize),
+    /// What they make of their inputs is added up. The first one has the bias.
+    Inner(usize),
 }
 
-/// What a shard has of a tensor: of its values in four dimensions, ranges of the last two.
+/// What a shard has of a tensor whose values are `[outer, middle, tail]`: some of the middle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorPart {
-    pub outer: [usize; 2],
-    /// Sizes of the last two dimensions, whole.
-    pub whole: [usize; 2],
-    pub kept: [Range<usize>; 2],
+    pub outer: usize,
+    pub middle: usize,
+    pub tail: usize,
+    pub kept: Range<usize>,
+}
+
+impl Default for Shard {
+    fn default() -> Self {
+        Self::WHOLE
+    }
 }
 
 impl Shard {
+    /// Of a device that works alone.
+    pub const WHOLE: Self = Self { rank: 0, ranks: 1 };
+
+    pub fn is_whole(self) -> bool {
+        self.ranks == 1
+    }
+
+    /// The one that adds what is added once.
     pub fn is_first(self) -> bool {
         self.rank == 0
     }
@@ -41,22 +57,15 @@ impl Shard {
         self.rank * share..(self.rank + 1) * share
     }
 
-    /// What it has of weights `[count, outputs, inner]`.
-    pub fn of_weights(self, cut: Cut, [count, outputs, inner]: [usize; 3]) -> TensorPart {
-        let parts = match cut {
-            Cut::Outputs { parts } => parts,
-            Cut::Whole | Cut::Inner => 1,
-        };
-        let whole = [outputs / parts, inner];
-        let kept = match cut {
-            Cut::Whole => [0..whole[0], 0..inner],
-            Cut::Outputs { .. } => [self.range(whole[0]), 0..inner],
-            Cut::Inner => [0..whole[0], self.range(inner)],
-        };
+    /// What it has of a tensor of these sizes that is cut along one of them, in so many parts.
+    pub fn part(self, shape: &[usize], dimension: usize, parts: usize) -> TensorPart {
+        let (outer, inner) = shape.split_at(dimension);
+        let middle = inner.first().map_or(0, |size| size / parts);
         TensorPart {
-            outer: [count, parts],
-            whole,
-            kept,
+            outer: outer.iter().product::<usize>() * parts,
+            middle,
+            tail: inner.iter().skip(1).product(),
+            kept: self.range(middle),
         }
     }
 }
@@ -64,42 +73,78 @@ impl Shard {
 impl TensorPart {
     /// Number of its values.
     pub fn values(&self) -> usize {
-        let all = self.outer.iter().copied();
-        all.chain(self.kept.iter().map(ExactSizeIterator::len))
-            .product()
+        self.outer * self.kept.len() * self.tail
     }
 
-    /// Where its values lie among those of the whole tensor, in order: as few ranges as there are.
+    /// Where they lie among those of the whole tensor, in order.
     pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
-        let ([across, inner], [rows, columns]) = (self.whole, self.kept.clone());
-        let is_whole = columns.len() == inner;
-        let step = if is_whole { rows.len().max(1) } else { 1 };
-        (0..self.outer.iter().product()).flat_map(move |block| {
-            let columns = columns.clone();
-            rows.clone().step_by(step).map(move |row| {
-                let first = (block * across + row) * inner + columns.start;
-                first..first + step * columns.len()
-            })
+        let Range { start, end } = self.kept;
+        (0..self.outer).map(move |block| {
+            let at = |middle| (block * self.middle + middle) * self.tail;
+            at(start)..at(end)
         })
+    }
+
+    /// Its values of all values.
+    pub fn of<T: Copy>(&self, all: &[T]) -> Vec<T> {
+        let ranges = self.ranges();
+        ranges.flat_map(|range| &all[range]).copied().collect()
+    }
+}
+
+impl<L, P> TextBlock<L, P> {
+    /// Each part of a block with how devices divide it: attention by heads, the MLP and each expert by the values between its two layers.
+    pub fn with_cuts(self) -> TextBlock<(L, Cut), (P, Cut)> {
+        let outputs = |layer, parts| (layer, Cut::Outputs(parts));
+        let inner = |layer| (layer, Cut::Inner(1));
+        TextBlock {
+            ln: Norm {
+                weight: (self.ln.weight, Cut::Whole),
+                bias: (self.ln.bias, Cut::Whole),
+            },
+            qkv: outputs(self.qkv, 3),
+            tau: self.tau.map(|tau| Tau {
+                wq_wv: (tau.wq_wv, Cut::Inner(3)),
+                alpha: (tau.alpha, Cut::Inner(1)),
+            }),
+            proj: inner(self.proj),
+            mlp: match self.mlp {
+                TextMlp::Dense(mlp) => TextMlp::Dense(Mlp {
+                    fc1: outputs(mlp.fc1, 1),
+                    fc2: inner(mlp.fc2),
+                }),
+                TextMlp::Experts(experts) => TextMlp::Experts(Experts {
+                    router: (experts.router, Cut::Whole),
+                    up: outputs(experts.up, 2),
+                    down: inner(experts.down),
+                    active: experts.active,
+                }),
+            },
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use super::*;
+    use crate::{
+        model::{ModelConfig, released_config},
+        network::{
+            PartMap,
+            spec::{LayerSpec, TensorSpec},
+        },
+    };
 
     #[test]
     fn shards_have_each_value_once() {
-        let shape = [3, 24, 8];
-        for cut in [
-            Cut::Outputs { parts: 3 },
-            Cut::Outputs { parts: 1 },
-            Cut::Inner,
-        ] {
+        let shape = [3, 24, 12];
+        for cut in [(1, 3), (1, 1), (2, 1), (2, 3)] {
             for ranks in [1, 2, 4] {
                 let mut seen = vec![0; shape.iter().product()];
                 for rank in 0..ranks {
-                    let part = Shard { rank, ranks }.of_weights(cut, shape);
+                    let part = Shard { rank, ranks }.part(&shape, cut.0, cut.1);
                     assert_eq!(part.values() * ranks, seen.len());
                     let values = part.ranges().map(|range| range.len());
                     assert_eq!(values.sum::<usize>(), part.values());
@@ -113,9 +158,73 @@ mod tests {
     #[test]
     fn shard_has_its_heads_of_q_k_and_v() {
         let shard = Shard { rank: 1, ranks: 2 };
-        let part = shard.of_weights(Cut::Outputs { parts: 3 }, [1, 12, 2]);
+        let part = shard.part(&[12, 2], 0, 3);
         assert_eq!(Vec::from_iter(part.ranges()), [4..8, 12..16, 20..24]);
-        let part = shard.of_weights(Cut::Inner, [1, 2, 4]);
+        let part = shard.part(&[2, 4], 1, 1);
         assert_eq!(Vec::from_iter(part.ranges()), [2..4, 6..8]);
+    }
+
+    /// The shapes by which files are checked and those by which they are cut are the same.
+    #[test]
+    fn parts_have_the_sizes_of_the_divided_configuration() {
+        for config in [
+            ModelConfig::default(),
+            released_config("moondream3.1").unwrap(),
+        ] {
+            for shard in [0, 3].map(|rank| Shard { rank, ranks: 4 }) {
+                let divided = config.of_shard(shard).unwrap().network().layers.text;
+                let whole = config.network().layers.text.blocks.into_iter();
+                for (block, divided) in whole.zip(&divided.blocks) {
+                    let Ok(cut) = block.with_cuts().try_map(&mut CutShapes(shard));
+                    let shapes = divided.layers().map(LayerSpec::shape);
+                    assert!(cut.layers().cloned().eq(shapes), "{cut:?}");
+                    let tau = divided.tau.as_ref().map(|tau| [&tau.wq_wv, &tau.alpha]);
+                    let tau = tau.map(|tensors| tensors.map(|tensor| tensor.shape.clone()));
+                    assert_eq!(cut.tau.map(|tau| [tau.wq_wv, tau.alpha]), tau);
+                }
+            }
+        }
+    }
+
+    struct CutShapes(Shard);
+
+    impl CutShapes {
+        fn cut(&self, mut shape: Vec<usize>, cut: Cut) -> Vec<usize> {
+            let last = shape.len() - 1;
+            match cut {
+                Cut::Whole => {}
+                Cut::Outputs(parts) => shape[last - 1] = self.share(shape[last - 1], parts),
+                Cut::Inner(parts) => shape[last] = self.share(shape[last], parts),
+            }
+            shape
+        }
+
+        fn share(&self, values: usize, parts: usize) -> usize {
+            parts * self.0.range(values / parts).len()
+        }
+    }
+
+    impl PartMap<(LayerSpec, Cut), (TensorSpec, Cut)> for CutShapes {
+        type Layer = Vec<usize>;
+        type Plain = Vec<usize>;
+        type Error = Infallible;
+
+        fn layer(&mut self, (layer, cut): (LayerSpec, Cut)) -> Result<Vec<usize>, Infallible> {
+            Ok(self.cut(layer.shape(), cut))
+        }
+
+        fn plain(&mut self, (tensor, cut): (TensorSpec, Cut)) -> Result<Vec<usize>, Infallible> {
+            Ok(self.cut(tensor.shape, cut))
+        }
+    }
+
+    #[test]
+    fn heads_that_devices_cannot_divide_are_named() {
+        let three = Shard { rank: 0, ranks: 3 };
+        let error = ModelConfig::default().of_shard(three).unwrap_err();
+        assert_eq!(
+            error,
+            "3 GPUs cannot divide the model's 32 heads among them"
+        );
     }
 }

@@ -60,7 +60,7 @@ pub fn nonsense(engine: &mut Engine) -> Result<Option<String>, String> {
 }
 
 /// A red ball with a ring on grass below a bright sky.
-fn drawn() -> Result<Picture, spotter_core::PictureError> {
+pub(crate) fn drawn() -> Result<Picture, spotter_core::PictureError> {
     let (width, height) = SIZE;
     let mut rgb = Vec::with_capacity(width * height * 3);
     for y in 0..height {

@@ -3,7 +3,7 @@
 mod adapter_check;
 mod device;
 mod engine;
-mod known_picture;
+pub(crate) mod known_picture;
 mod memory_plan;
 mod precision;
 mod prompt_check;

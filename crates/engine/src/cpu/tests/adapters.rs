@@ -14,6 +14,7 @@ use crate::{
     cpu::{adapter::AdaptedRows, gemm::PackedLinear},
     model::{LowRank, Tensor, TensorData, Tokenizer},
     network::{Experts, Norm, TextBlock, TextMlp},
+    scheduler::backend::Backend,
     testing::{
         golden_adapters::{AdapterSet, of_moondream3, of_variant},
         golden_set, whole_golden_set,
@@ -22,16 +23,20 @@ use crate::{
 
 /// Fails when a call is answered otherwise than in the reference, or alone otherwise than among all others.
 fn check(set: &AdapterSet, images: &[&str]) {
+    check_on(&mut backend(&set.network), set, images);
+}
+
+/// The same on a backend that has the network of the set.
+pub(super) fn check_on(backend: &mut dyn Backend, set: &AdapterSet, images: &[&str]) {
     let tokenizer = Tokenizer::open(&set.network.join("tokenizer.json")).unwrap();
     let config = config(&set.network);
-    let mut backend = backend(&set.network);
     for image in images {
         let calls = set.calls(image);
         let of_adapter = |adapter| calls.iter().any(|call| call.adapter == adapter);
         assert!((0..set.expected.len()).all(of_adapter), "{image}");
-        let together = set.run(&mut backend, image, &calls.iter().collect::<Vec<_>>());
+        let together = set.run(backend, image, &calls.iter().collect::<Vec<_>>());
         for (call, found) in calls.iter().zip(together) {
-            let alone = set.run(&mut backend, image, &[call]);
+            let alone = set.run(backend, image, &[call]);
             assert_eq!(found, alone[0], "{}", call.name);
             compare(&call.name, &call.expected, found, &config, &tokenizer);
         }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{backend, config, picture, run};
 use crate::{
     model::{ModelConfig, SequenceOutput, Tokenizer, ValueBins, coord_from_bin, size_from_bin},
-    scheduler::sequence::Bounds,
+    scheduler::{backend::Backend, sequence::Bounds},
     service::{Engine, EngineModel},
     testing::{self, golden_model::sequence, golden_tests, whole_golden_set},
 };
@@ -32,9 +32,13 @@ fn whole_golden_data_of_outlines_gives_equal_tokens_and_values() {
 }
 
 fn every_case_gives_the_same_tokens_bins_and_text(set: &Path) {
+    check_every_case(set, &mut backend(set));
+}
+
+/// Fails when `backend`, which has the network of the set, answers one of its cases otherwise than the reference.
+pub(super) fn check_every_case(set: &Path, backend: &mut dyn Backend) {
     let config = config(set);
     let tokenizer = Tokenizer::open(&set.join("tokenizer.json")).unwrap();
-    let mut backend = backend(set);
     let cases = testing::json(&set.join("expected/cases.json"));
     let mut by_image: BTreeMap<&str, Vec<(&String, &Value)>> = BTreeMap::new();
     let cases = cases.as_object().unwrap().iter();
@@ -49,7 +53,7 @@ fn every_case_gives_the_same_tokens_bins_and_text(set: &Path) {
             .iter()
             .map(|(_, case)| sequence(case, &config))
             .collect();
-        let found = run(&mut backend, Some(picture(set, image)), sequences);
+        let found = run(backend, Some(picture(set, image)), sequences);
         for ((name, case), found) in cases.into_iter().zip(found) {
             let name = format!("{}/{name}", set.display());
             compare(&name, &case["expected"], found, &config, &tokenizer);

@@ -114,12 +114,8 @@ fn behind_decoder(
             outputs: kv.prefix_positions,
         };
         let mut ops = device.text.ops(spans, cache);
-        let Ok(()) = text_block(
-            &mut ops,
-            &device.text.layers.blocks[layer],
-            &mut hidden,
-            run,
-        );
+        let block = &device.text.layers.blocks[layer];
+        text_block(&mut ops, block, &mut hidden, run).unwrap();
         see(layer, &hidden);
     }
 }

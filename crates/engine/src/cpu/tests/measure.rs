@@ -67,12 +67,12 @@ fn largest_inputs_block_by_block_are_those_of_the_network() {
     crate::cpu::device::embed(&mut hidden, &text, &region, &prompt);
     let kv = table(config.prefix_positions(), prompt.len());
     let pages = kv.prefix.len() + kv.own.len();
-    let mut cache = KvCache::new(TextModel::kv_shape(&config.text, pages, 16));
+    let mut cache = KvCache::new(text.kv_shape(pages, 16));
     let spans = spans(&kv, prompt.len());
     let mut ops = text.ops(&spans, &mut cache);
     ops.samples = Some(&mut samples);
     let positions = hidden.len() / text.width();
-    let Ok(()) = forward::decode(&mut ops, &text.layers, &mut hidden, [positions; 2]);
+    forward::decode(&mut ops, &text.layers, &mut hidden, [positions; 2]).unwrap();
 
     let of_blocks = config
         .large_layers()

@@ -10,6 +10,7 @@ mod measure;
 mod ops;
 mod pipelined;
 mod questions;
+mod ranks;
 mod stages;
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};

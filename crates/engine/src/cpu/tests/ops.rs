@@ -293,7 +293,7 @@ fn tau_scales_queries_and_values_alone() {
     let first = about["tau"]["first_position"].as_u64().unwrap() as usize;
     let positions: Vec<usize> = (first..first + 9).collect();
     let mut after = before.clone();
-    tau.scale(&mut after, &positions, 64);
+    tau.scale(&mut after, &positions, 64, None).unwrap();
     // Scales are stored head by head, rows of one head together.
     let scales = [
         Some(tensor("tau.q_scale")),

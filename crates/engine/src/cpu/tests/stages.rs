@@ -56,7 +56,7 @@ impl Network {
         let prefix_positions = self.config.prefix_positions();
         let prefix = prefix_positions.div_ceil(page_tokens) as u32;
         let own = 160_usize.div_ceil(page_tokens) as u32;
-        let shape = TextModel::kv_shape(&self.config.text, (prefix + own) as usize, page_tokens);
+        let shape = self.text.kv_shape((prefix + own) as usize, page_tokens);
         let kv = KvTable {
             prefix: (own..own + prefix).rev().map(PageId).collect(),
             prefix_positions,
@@ -86,12 +86,13 @@ impl Network {
             layer,
             outputs: positions,
         };
-        let Ok(()) = text_block(&mut ops, &self.text.layers.blocks[layer], hidden, run);
+        text_block(&mut ops, &self.text.layers.blocks[layer], hidden, run).unwrap();
     }
 
     fn prefill(&self, mut hidden: Vec<f32>, span: &PositionSpan<'_>, cache: &mut KvCache) {
         let spans = std::slice::from_ref(span);
-        self.text.forward(&mut hidden, spans, cache, 0);
+        let ops = self.text.ops(spans, cache);
+        self.text.forward(&mut hidden, ops, 0).unwrap();
     }
 }
 

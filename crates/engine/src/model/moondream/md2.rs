@@ -20,7 +20,7 @@ use crate::{
         source::TensorName,
         tokenizer::{Tokenizer, TokenizerError},
     },
-    network::spec::NetworkSpec,
+    network::{shard::Shard, spec::NetworkSpec},
 };
 
 /// The tokenizer of all releases since June 2025.
@@ -171,6 +171,7 @@ impl Default for TextConfig {
             moe: None,
             tau_attn: false,
             rope_theta: 10_000.0,
+            shard: Shard::WHOLE,
         }
     }
 }

@@ -34,15 +34,16 @@ pub fn network(config: &ModelConfig) -> NetworkSpec {
 
 fn text(config: &ModelConfig) -> Text<LayerSpec, TensorSpec> {
     let (dim, ff, vocab) = (config.text.dim, config.text.ff_dim, config.text.vocab_size);
+    let attended = config.text.attended_width();
     let block = |nth: usize| {
         let at = |part: &str| format!("text.blocks.{nth}.{part}");
         let [qkv_fc1, proj_fc2] = LargeLayer::of_decoder(nth);
         let moe = config.text.moe.filter(|moe| nth >= moe.start_layer);
         TextBlock {
             ln: norm(&at("ln"), dim),
-            qkv: linear(&at("attn.qkv"), 3 * dim, dim).large(qkv_fc1),
+            qkv: linear(&at("attn.qkv"), 3 * attended, dim).large(qkv_fc1),
             tau: config.text.tau_attn.then(|| tau(&at("attn.tau"), config)),
-            proj: linear(&at("attn.proj"), dim, dim).large(proj_fc2),
+            proj: linear(&at("attn.proj"), dim, attended).large(proj_fc2),
             mlp: match moe {
                 None => TextMlp::Dense(Mlp {
                     fc1: linear(&at("mlp.fc1"), ff, dim).large(qkv_fc1),
@@ -61,12 +62,15 @@ fn text(config: &ModelConfig) -> Text<LayerSpec, TensorSpec> {
 }
 
 fn tau(name: &str, config: &ModelConfig) -> Tau<TensorSpec> {
-    let (heads, features) = (config.text.n_heads, 3 * config.text.dim);
+    let (heads, features) = (config.text.n_heads, 3 * config.text.attended_width());
     let halves = ["wq", "wv"].map(|half| format!("{name}.{half}"));
     Tau {
         wq_wv: TensorSpec {
             halves: Some(halves),
-            ..tensor(&format!("{name}.wq_wv"), &[2 * heads, features])
+            ..tensor(
+                &format!("{name}.wq_wv"),
+                &[2 * config.text.all_heads(), features],
+            )
         },
         alpha: tensor(&format!("{name}.alpha"), &[heads]),
     }
