@@ -51,6 +51,10 @@ impl<T: Clone> Seat<T> {
         (0..ranks).map(seat).collect()
     }
 
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
     /// Brings a value and waits for the others': all of them, in the order of ranks.
     pub fn exchange(&self, value: T) -> Result<Vec<T>, RankLeft> {
         let mut round = self
