@@ -35,7 +35,7 @@ macro_rules! source {
     };
 }
 
-pub const SOURCES: [KernelSource; 22] = [
+pub const SOURCES: [KernelSource; 23] = [
     source!("attend_dense.cu"),
     source!("attend_rows.cu"),
     source!("attend_wide.cu"),
@@ -57,6 +57,7 @@ pub const SOURCES: [KernelSource; 22] = [
     source!("rope_scatter.cu"),
     source!("route.cu"),
     source!("skinny_product.cu"),
+    source!("sum_ranks.cu"),
     source!("tau.cu"),
 ];
 

@@ -3,7 +3,7 @@
 use cudarc::{cublaslt::result::CublasError, driver::DriverError, nvrtc::result::NvrtcError};
 
 use super::arch::Capability;
-use crate::{model::WeightsError, scheduler::backend::BackendError};
+use crate::{model::WeightsError, ranks::RankLeft, scheduler::backend::BackendError};
 
 /// An error of the CUDA backend.
 #[derive(Debug, thiserror::Error)]
@@ -59,6 +59,17 @@ pub enum CudaError {
         source: NvrtcError,
         log: String,
     },
+    /// A GPU that can access the memory of another one, and may not.
+    #[error(
+        "GPU {gpu} cannot be given access to the memory of GPU {peer}: {source}; set SPOTTER_NO_PEER=1, and they exchange through memory of the host"
+    )]
+    Peer {
+        gpu: usize,
+        peer: usize,
+        source: DriverError,
+    },
+    #[error(transparent)]
+    RankLeft(#[from] RankLeft),
     /// A frame that a decoder left on a GPU.
     #[error("a frame cannot be read from the memory of a GPU: {0}")]
     Frame(&'static str),

@@ -185,7 +185,7 @@ impl Graphs {
     }
 }
 
-fn capture(
+pub(super) fn capture(
     stream: &Arc<CudaStream>,
     queue: impl FnOnce() -> Result<(), CudaError>,
 ) -> Result<CudaGraph, CudaError> {

@@ -21,6 +21,7 @@ mod layers;
 mod low_rank;
 mod quantise_experts;
 mod skinny;
+mod sum_ranks;
 mod tensor_map;
 
 pub use attention::{AttentionParts, CachedAttention, LayerCache, TAU_OUTPUTS_MAX, tau_values};
@@ -38,6 +39,7 @@ pub use launch::Kernels;
 pub use layers::{CombineInputs, CombineShape, EmbedInputs, ImageShape};
 pub use low_rank::{AdaptedRowTable, LowRankProduct, LowRankWeights, slot_rank};
 pub use skinny::SkinnyOutput;
+pub use sum_ranks::{BLOCKS_MAX, RANKS_MAX, RECEIVE_BYTES, RankAddresses, RankExchange};
 
 impl Kernels {
     /// Compiles (or finds compiled) and loads all of them. Blocks for some seconds the first time.

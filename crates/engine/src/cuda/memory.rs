@@ -18,7 +18,8 @@ use std::{
 
 use cudarc::driver::{
     CudaContext, CudaEvent, CudaSlice, CudaStream, DeviceRepr, DriverError, ValidAsZeroBits,
-    result, sys,
+    result,
+    sys::{self, CU_MEMHOSTALLOC_DEVICEMAP, CU_MEMHOSTALLOC_PORTABLE},
 };
 
 use super::error::{CudaError, tried};
@@ -320,6 +321,89 @@ impl<T> Drop for PinnedBuffer<T> {
         // means that the context is gone, and the memory with it.
         let _ = unsafe { result::free_host(self.start.as_ptr().cast()) };
     }
+}
+
+/// Memory that other GPUs read and write too: of a GPU, where they have access to it, or of the host.
+#[derive(Debug)]
+pub struct PeerMemory {
+    context: Arc<CudaContext>,
+    address: u64,
+    // Of the GPU.
+    held: Option<HeldBytes>,
+}
+
+impl PeerMemory {
+    /// `bytes` zeros of the GPU. Not of its pool, whose memory other GPUs cannot access.
+    pub fn of_gpu(context: &Arc<CudaContext>, bytes: usize) -> Result<Self, CudaError> {
+        DriverCalls::count(1, 1);
+        let failed = tried("allocating memory that other GPUs can access");
+        let _current = CurrentContext::new(context)?;
+        // SAFETY: the context is current and the size is not zero; the memory is freed once, in `drop`.
+        let address = unsafe { result::malloc_sync(bytes.max(1)) }.map_err(&failed)?;
+        let memory = Self {
+            context: Arc::clone(context),
+            address,
+            held: Some(HeldBytes::new(bytes)),
+        };
+        // SAFETY: these are the bytes that were allocated, which no one else knows.
+        unsafe { result::memset_d8_sync(address, 0, bytes) }.map_err(&failed)?;
+        context.synchronize().map_err(failed)?;
+        Ok(memory)
+    }
+
+    /// `bytes` zeros of the host, at the same address for all GPUs.
+    pub fn of_host(context: &Arc<CudaContext>, bytes: usize) -> Result<Self, CudaError> {
+        DriverCalls::count(1, 0);
+        let failed = tried("allocating memory of the host that all GPUs can access");
+        let _current = CurrentContext::new(context)?;
+        let flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: the context is current and the size is not zero; the memory is freed once, in `drop`.
+        let start = unsafe { result::malloc_host(bytes.max(1), flags) }.map_err(failed)?;
+        // SAFETY: the driver gave `bytes` bytes, which no one else knows.
+        unsafe { start.cast::<u8>().write_bytes(0, bytes) };
+        Ok(Self {
+            context: Arc::clone(context),
+            address: start as u64,
+            held: None,
+        })
+    }
+
+    pub fn address(&self) -> u64 {
+        self.address
+    }
+}
+
+impl Drop for PeerMemory {
+    fn drop(&mut self) {
+        let Ok(_current) = CurrentContext::new(&self.context) else {
+            return;
+        };
+        // SAFETY: allocated by one of the functions above, freed once; its owner (`peers`) knows that all GPUs are done with it. A
+        // failure means that the context is gone, and the memory with it.
+        let _ = unsafe {
+            match &self.held {
+                Some(_) => result::free_sync(self.address),
+                None => result::free_host(self.address as *mut _),
+            }
+        };
+    }
+}
+
+/// Allows kernels of a context, which is current, to use memory of another one's GPU.
+pub fn enable_peer_access(peer: &CudaContext) -> Result<(), DriverError> {
+    // SAFETY: both contexts exist, because they are borrowed or current.
+    match unsafe { sys::cuCtxEnablePeerAccess(peer.cu_ctx(), 0) } {
+        sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED => Ok(()),
+        enabled => enabled.result(),
+    }
+}
+
+/// True when a GPU can use the memory of another one.
+pub fn can_access(gpu: sys::CUdevice, peer: sys::CUdevice) -> bool {
+    let mut can = 0;
+    // SAFETY: the pointer is to a local.
+    let known = unsafe { sys::cuDeviceCanAccessPeer(&mut can, gpu, peer) }.result();
+    known.is_ok() && can != 0
 }
 
 /// Queues a copy of some values to the GPU.

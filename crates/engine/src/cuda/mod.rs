@@ -24,6 +24,7 @@
 //! | [`kernels`], [`products`] | one safe function for each kernel; products with weights |
 //! | [`weights`], [`fp8`] | the model on the GPU; scales and buffers of fp8 |
 //! | [`adapters`] | what adapters add, in slots |
+//! | [`peers`] | what GPUs exchange that compute one model together |
 //! | [`footprint`] | bytes that a backend allocates; pure |
 //! | [`program`] | a step as tables; pure |
 //! | [`reuse`] | crops that need not be encoded again; pure |
@@ -49,6 +50,7 @@ mod kernels;
 mod library;
 mod memory;
 mod network;
+mod peers;
 mod products;
 mod program;
 mod record;
@@ -66,6 +68,7 @@ pub use error::CudaError;
 pub use footprint::{Footprint, crop_bytes, page_bytes};
 pub use foreign::{FrameImport, take_frame};
 pub use library::{Gpu, kernel_cache, open};
+pub use peers::{Peers, RankNote};
 
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,7 @@ mod int8;
 mod layers;
 mod limits;
 mod low_rank;
+mod peers;
 mod products;
 mod quiet;
 mod reuse;

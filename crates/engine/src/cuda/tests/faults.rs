@@ -138,25 +138,28 @@ async fn engine_apart() {
     daemon.serve(build).await.unwrap();
 }
 
-/// This test program again, with one test of this file.
+/// This test program again, with one test.
 fn this_program(test: &str) -> Command {
     let mut program = Command::new(std::env::current_exe().unwrap());
     program
-        .args(["--exact", &format!("cuda::tests::faults::{test}")])
+        .args(["--exact", &format!("cuda::tests::{test}")])
         .args(["--ignored", "--nocapture"]);
     program
 }
 
 /// An engine in a process of its own.
 async fn apart(gpu: u32, fault: &Path) -> (EngineHandle, EngineEnd) {
-    let (program, clock) = (this_program("engine_apart"), Arc::new(SystemClock::new()));
+    let (program, clock) = (
+        this_program("faults::engine_apart"),
+        Arc::new(SystemClock::new()),
+    );
     let started = outside::start(program, (gpu, fault.to_owned()), clock);
     let (engine, end, ()) = timeout(PATIENCE, started).await.expect("hangs").unwrap();
     (engine, end)
 }
 
 /// Runs that test in another process, which must end by itself.
-fn in_another_process(name: &str) {
+pub(super) fn in_another_process(name: &str) {
     let mut child = this_program(name).stdout(Stdio::piped()).spawn().unwrap();
     let polls = PATIENCE.as_millis() / POLL.as_millis();
     let ended = (0..polls).find_map(|_| {
@@ -179,7 +182,7 @@ fn in_another_process(name: &str) {
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
 fn gpu_fault_ends_its_engine_with_a_reason() {
-    in_another_process("one_gpu_breaks");
+    in_another_process("faults::one_gpu_breaks");
 }
 
 #[tokio::test]

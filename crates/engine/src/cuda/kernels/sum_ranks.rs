@@ -1,0 +1,168 @@
+//! Sums over ranks, and copies between them (`sum_ranks.cu`).
+
+use half::bf16;
+
+use super::launch::{ByValue, Kernels, launch, require};
+use crate::cuda::{error::CudaError, memory::Pointer, tensor::MatrixShape};
+
+/// Ranks at most.
+pub const RANKS_MAX: usize = 8;
+/// Blocks of a kernel at most.
+pub const BLOCKS_MAX: usize = 128;
+/// Bytes of what a rank receives from another one: `struct ReceiveBuffer` of the kernel.
+pub const RECEIVE_BYTES: usize = 10_486_272;
+/// Groups of 16 bytes of a piece, and of a block where there are few.
+const PIECE: usize = 1024;
+const BLOCK_FEW: usize = 256;
+/// Bytes of a group.
+const GROUP_BYTES: usize = 16;
+
+/// Where a rank sends to and receives from: `struct Ranks` of the kernel, the same fields in the same order.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct RankAddresses {
+    /// Its receive buffers at the others.
+    pub to: [u64; RANKS_MAX],
+    /// Those of the others at this one.
+    pub from: [u64; RANKS_MAX],
+    /// `[2, BLOCKS_MAX]`: what each block has exchanged so far, at first zeros.
+    pub done: u64,
+    pub rank: i32,
+    pub ranks: i32,
+}
+
+/// How ranks exchange: the same on all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct RankExchange {
+    pub addresses: RankAddresses,
+    /// Blocks that run at once on every rank, up to [`BLOCKS_MAX`].
+    pub blocks: usize,
+    /// Up to so many groups of 16 bytes each 4 bytes are signalled by themselves.
+    pub few_groups: usize,
+}
+
+/// `struct Parts` of the kernel.
+#[repr(C)]
+struct Parts {
+    first: [i32; RANKS_MAX + 1],
+}
+
+impl RankExchange {
+    fn is_few(&self, groups: usize) -> bool {
+        groups <= self.few_groups.min(self.blocks * BLOCK_FEW)
+    }
+
+    /// Blocks for groups that are exchanged piece by piece.
+    fn piece_blocks(&self, groups: usize) -> usize {
+        self.blocks.min(groups.div_ceil(PIECE))
+    }
+}
+
+impl Kernels {
+    /// `hidden += partial`, of all ranks in their order, rounded once; rows without gaps.
+    pub fn sum_ranks(
+        &self,
+        ranks: &RankExchange,
+        partial: Pointer<bf16>,
+        hidden: Pointer<bf16>,
+        shape: MatrixShape,
+    ) -> Result<(), CudaError> {
+        let values = shape.rows * shape.width;
+        require(
+            partial.len().min(hidden.len()) >= values,
+            "sum over ranks: a buffer is too small",
+        )?;
+        let groups = groups::<bf16>(values)?;
+        let of_all = ByValue(ranks.addresses);
+        match ranks.is_few(groups) {
+            true => launch!(
+                self,
+                "sum_ranks_few",
+                (groups.div_ceil(BLOCK_FEW), 1, 1),
+                256,
+                [of_all, hidden, partial, groups]
+            ),
+            false => launch!(
+                self,
+                "sum_ranks",
+                (ranks.piece_blocks(groups), 1, 1),
+                512,
+                [of_all, hidden, partial, groups]
+            ),
+        }
+    }
+
+    /// `x` becomes the sum of `x` of all ranks, in their order.
+    pub fn sum_ranks_f32(
+        &self,
+        ranks: &RankExchange,
+        x: Pointer<f32>,
+        values: usize,
+    ) -> Result<(), CudaError> {
+        require(x.len() >= values, "sum over ranks: a buffer is too small")?;
+        let groups = groups::<f32>(values)?;
+        let of_all = ByValue(ranks.addresses);
+        match ranks.is_few(groups) {
+            true => launch!(
+                self,
+                "sum_ranks_few_f32",
+                (groups.div_ceil(BLOCK_FEW), 1, 1),
+                256,
+                [of_all, x, x, groups]
+            ),
+            false => launch!(
+                self,
+                "sum_ranks_f32",
+                (ranks.piece_blocks(groups), 1, 1),
+                512,
+                [of_all, x, x, groups]
+            ),
+        }
+    }
+
+    /// Every rank gets the parts of `x` that the others have made, which are behind each other: `counts` values of each rank.
+    pub fn share_ranks(
+        &self,
+        ranks: &RankExchange,
+        x: Pointer<bf16>,
+        counts: &[usize],
+    ) -> Result<(), CudaError> {
+        require(
+            counts.len() == ranks.addresses.ranks as usize
+                && x.len() >= counts.iter().sum::<usize>(),
+            "copy between ranks: each rank has a part, all of them in the buffer",
+        )?;
+        let (mut first, mut end, mut longest) = ([0; RANKS_MAX + 1], 0, 0);
+        for (rank, &count) in counts.iter().enumerate() {
+            let groups = groups::<bf16>(count)?;
+            end += groups;
+            longest = longest.max(groups);
+            first[rank + 1] = end as i32;
+        }
+        if longest == 0 {
+            return Ok(());
+        }
+        launch!(
+            self,
+            "share_ranks",
+            (ranks.piece_blocks(longest), 1, 1),
+            512,
+            [
+                ByValue(ranks.addresses),
+                x,
+                ByValue(Parts { first }),
+                longest
+            ]
+        )
+    }
+}
+
+/// Groups of 16 bytes of so many values.
+fn groups<T>(values: usize) -> Result<usize, CudaError> {
+    let bytes = values * size_of::<T>();
+    require(
+        bytes.is_multiple_of(GROUP_BYTES),
+        "ranks exchange multiples of 16 bytes",
+    )?;
+    Ok(bytes / GROUP_BYTES)
+}
