@@ -6,7 +6,8 @@
 //   slot       [positions] place in the cache (common.cuh); -1 writes nothing there
 //   rope_cos_sin   [context][16] (cos, sin) of position * theta^(-j/16)
 //   keys, values   the cache of this layer (common.cuh)
-//   tau        [splits][positions][2 * heads] f32: parts of the sums for queries, then for values, of each head
+//   tau        [splits][positions][2 * all_heads] f32: parts of the sums for queries, then for values, of each head; of these, `heads` from
+//              first_head on are in qkv (the rest is at other ranks)
 //   alpha      [heads] bf16; the scale is tanh(sum) + 0.5 + sigmoid(alpha ln(position + 1)), in f32
 //
 // Angle j maps (a, b) to (a cos - b sin, a sin + b cos), in f32. In the model a and b are dimensions j and j + 16 of a head; here they
@@ -56,10 +57,12 @@ DEVICE uint4 rotated(uint4 raw, const float4* rope_cos_sin, int unit, float scal
 struct Tau {
     const float* parts;
     const bf16* alpha;
-    int splits;
-    DEVICE float scale(int row, int output, int positions, int heads, float by_position) const {
+    int splits, all_heads, first_head;
+    // Of the query (0) or the value (1) of a head.
+    DEVICE float scale(int row, int part, int head, int positions, float by_position) const {
+        const int output = part * all_heads + first_head + head;
         float sum = 0.0f;
-        for (int i = 0; i < splits; i++) sum += parts[(size_t(i) * positions + row) * 2 * heads + output];
+        for (int i = 0; i < splits; i++) sum += parts[(size_t(i) * positions + row) * 2 * all_heads + output];
         return tanhf(sum) + by_position;
     }
 };
@@ -80,8 +83,8 @@ DEVICE void turn_and_scatter(bf16* qkv, const int* position, const int* slot, co
     float of_query = 1.0f, of_value = 1.0f;
     if (SCALES && there) {
         const float by_position = 0.5f + 1.0f / (1.0f + expf(-f32_from_bf16(tau.alpha[head]) * logf(place + 1.0f)));
-        of_query = tau.scale(row, head, positions, heads, by_position);
-        of_value = tau.scale(row, heads + head, positions, heads, by_position);
+        of_query = tau.scale(row, 0, head, positions, by_position);
+        of_value = tau.scale(row, 1, head, positions, by_position);
     }
     uint4 value = there ? k[width / 8] : zeros;
     if (SCALES) value = scaled(value, of_value);
@@ -117,6 +120,6 @@ DEVICE void turn_and_scatter(bf16* qkv, const int* position, const int* slot, co
 extern "C" __global__ void __launch_bounds__(128) rope_scatter(bf16* qkv, const int* position, const int* slot, const float4* rope_cos_sin, bf16* keys, bf16* values, int positions, int heads) {
     turn_and_scatter<false>(qkv, position, slot, rope_cos_sin, keys, values, positions, heads, {});
 }
-extern "C" __global__ void __launch_bounds__(128) rope_scatter_tau(bf16* qkv, const int* position, const int* slot, const float4* rope_cos_sin, bf16* keys, bf16* values, int positions, int heads, const float* tau, const bf16* alpha, int splits) {
-    turn_and_scatter<true>(qkv, position, slot, rope_cos_sin, keys, values, positions, heads, {tau, alpha, splits});
+extern "C" __global__ void __launch_bounds__(128) rope_scatter_tau(bf16* qkv, const int* position, const int* slot, const float4* rope_cos_sin, bf16* keys, bf16* values, int positions, int heads, const float* tau, const bf16* alpha, int splits, int all_heads, int first_head) {
+    turn_and_scatter<true>(qkv, position, slot, rope_cos_sin, keys, values, positions, heads, {tau, alpha, splits, all_heads, first_head});
 }

@@ -228,7 +228,7 @@ impl DecoderOps for CpuOps<'_, SpanAttention<'_>> {
         Ok(())
     }
 
-    fn sum_ranks(&mut self, hidden: &mut Vec<f32>) -> Result<(), RankLeft> {
+    fn sum_ranks(&mut self, hidden: &mut Vec<f32>, _: DecoderRun) -> Result<(), RankLeft> {
         match &mut self.part {
             Some(part) => part.rank.sum(hidden, mem::take(&mut part.sums)),
             None => Ok(()),

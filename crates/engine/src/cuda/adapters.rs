@@ -18,6 +18,7 @@ use crate::{
     model::{ADAPTER_RANK_MAX, AdapterWeights, LowRank, ModelConfig},
     network::{
         PartMap, TextBlock,
+        shard::Shard,
         spec::{LayerSpec, TensorSpec},
     },
     scheduler::backend::{AdapterNumber, LoadedAdapter, Step},
@@ -27,6 +28,7 @@ use crate::{
 pub type BlockSlots = TextBlock<Option<LayerSlots>, ()>;
 
 pub struct AdapterSlots {
+    shard: Shard,
     pub blocks: Vec<BlockSlots>,
     pub held: HeldAdapters,
     /// `[positions, rank]`: between the two products of an adapter.
@@ -150,8 +152,9 @@ impl AdapterSlots {
             }
             Ok::<_, CudaError>(block)
         };
-        let blocks = config.network().layers.text.blocks.into_iter().map(block);
+        let blocks = adapted_blocks(config).map(block);
         Ok(Some(Self {
+            shard: config.text.shard,
             blocks: blocks.collect::<Result<_, _>>()?,
             held: HeldAdapters::empty(slots),
             narrow: Buffer::zeros(stream, narrow_values(layout))?,
@@ -186,7 +189,10 @@ impl AdapterSlots {
             let slot = self.held.take_slot(&numbers).ok_or_else(|| {
                 CudaError::Shape("a step has more adapters than the GPU has slots".into())
             })?;
-            self.load_into(stream, slot, &adapter.weights)?;
+            match self.shard.is_whole() {
+                true => self.load_into(stream, slot, &adapter.weights)?,
+                false => self.load_into(stream, slot, &adapter.weights.of_shard(self.shard))?,
+            }
             self.held.put(slot, adapter.number);
         }
         Ok(())
@@ -238,12 +244,32 @@ impl PartMap<LayerSpec, TensorSpec> for AllocateSlots<'_> {
     }
 }
 
+/// The decoder's blocks with what adapters add to. What they add to a block's projection reads what the block reads: the first of several GPUs that
+/// work as one adds all of it.
+fn adapted_blocks(
+    config: &ModelConfig,
+) -> impl Iterator<Item = TextBlock<LayerSpec, TensorSpec>> + use<> {
+    let (width, shard) = (config.text.dim, config.text.shard);
+    let blocks = config.network().layers.text.blocks.into_iter();
+    blocks.map(move |mut block| {
+        block.proj.inner = width;
+        if !shard.is_first() {
+            block.proj.adapter = None;
+        }
+        block
+    })
+}
+
 /// Values of A and B of each layer in a slot.
 fn lengths(config: &ModelConfig) -> Vec<[usize; 2]> {
-    let blocks = config.network().layers.text.blocks;
-    let shapes = blocks.iter().flat_map(TextBlock::layers);
-    let shapes = shapes.filter_map(|layer| SlotShape::of(layer, active(config)));
-    shapes.map(|shape| shape.lengths()).collect()
+    let mut lengths = Vec::new();
+    for block in adapted_blocks(config) {
+        let shapes = block
+            .layers()
+            .filter_map(|layer| SlotShape::of(layer, active(config)));
+        lengths.extend(shapes.map(|shape| shape.lengths()));
+    }
+    lengths
 }
 
 /// Experts of a row.

@@ -14,18 +14,23 @@ use super::{
     library::{self, Gpu},
     memory::{Buffer, held_bytes, record},
     network::{GpuNetwork, LayerRunner, NetworkParts},
-    products::Products,
+    peers::{Peers, RankNote},
+    products::{AlgorithmChoices, Products},
     program::{self, StepPlace, StepTables, TableLayout},
     record::DecisionRecord,
     reuse::{FeatureCopy, PlacedCrop, StepCrops},
     slot::{GpuSlot, QueuedStep, Streams},
     stage::FrameStage,
-    tensor::{PAGE, TEXT_HEAD},
+    tensor::{PAGE, TEXT_HEAD, bucket},
     weights::GpuWeights,
 };
 use crate::{
     model::{self, Formats, ModelConfig, Tiling, view_tiling},
-    network::format::{INT4_GROUP, Number},
+    network::{
+        format::{INT4_GROUP, Number},
+        shard::Shard,
+    },
+    ranks::Seat,
     scheduler::backend::{
         Backend, BackendError, BackendLimits, GraphUse, PickResult, RowMask, SlotId, Step,
         StepResult,
@@ -97,6 +102,26 @@ const UNQUEUED_STEPS_MAX: u32 = 8;
 /// Crops that the encoder computes together while fp8 is calibrated.
 const CALIBRATED_CROPS: usize = 5;
 
+/// The place of a backend among those that work as one.
+pub struct CudaRank {
+    shard: Shard,
+    notes: Seat<RankNote>,
+    choices: Seat<AlgorithmChoices>,
+}
+
+impl CudaRank {
+    /// So many places, one for each backend.
+    pub fn all(ranks: usize) -> Vec<Self> {
+        let seats = Seat::all(ranks).into_iter().zip(Seat::all(ranks));
+        let place = |(rank, (notes, choices))| Self {
+            shard: Shard { rank, ranks },
+            notes,
+            choices,
+        };
+        seats.enumerate().map(place).collect()
+    }
+}
+
 /// A GPU with streams for one backend after the other.
 #[derive(Clone)]
 struct PreparedDevice {
@@ -144,8 +169,23 @@ impl CudaBackend {
         weights: model::Weights,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, CudaError> {
+        Self::of_rank(settings, config, weights, clock, None)
+    }
+
+    /// The same as one of several that work as one, or alone. Each is built on a thread of its own, of the same settings but for the GPU, with
+    /// the configuration and the weights of the whole model; all wait for each other, also when they are dropped.
+    pub fn of_rank(
+        settings: CudaSettings<'_>,
+        config: &ModelConfig,
+        weights: model::Weights,
+        clock: Arc<dyn Clock>,
+        rank: Option<CudaRank>,
+    ) -> Result<Self, CudaError> {
         let (cache, capacity) = (settings.cache, settings.capacity);
         supported(config)?;
+        let shard = rank.as_ref().map_or(Shard::WHOLE, |rank| rank.shard);
+        let config = &config.of_shard(shard).map_err(CudaError::Shape)?;
+        let weights = weights.of_shard(shard);
         let gpu = library::open(settings.gpu)?;
         let formats = settings.formats;
         match formats.large.input {
@@ -160,20 +200,25 @@ impl CudaBackend {
         let stream = &streams.compute;
         let kernels = Kernels::load(&gpu, Arc::clone(stream), cache)?;
         let weights = GpuWeights::upload(&kernels, config, weights, formats)?;
-        let products = Products::new(&gpu, Arc::clone(stream), cache)?;
+        let mut products = Products::new(&gpu, Arc::clone(stream), cache)?;
+        let mut peers = None;
+        if let Some(CudaRank { notes, choices, .. }) = rank {
+            products = products.of_rank(choices);
+            let values = partial_values(config, &TableLayout::new(&limits(config, capacity)?));
+            peers = Some(Peers::new(notes, &gpu, stream, values)?);
+        }
         let device = PreparedDevice {
             gpu,
             streams,
             clock,
         };
-        let mut parts = NetworkParts {
-            runner: LayerRunner::new(kernels, products),
-            weights,
-        };
+        let mut runner = LayerRunner::new(kernels, products);
+        runner.peers = peers;
+        let mut parts = NetworkParts { runner, weights };
         if formats.large.input == Number::E4m3 {
             parts = quantised(device.clone(), config, parts, settings.pictures)?;
         }
-        let backend = Self::assemble(device, config, parts, capacity)?;
+        let backend = Self::assemble(device, config, parts, capacity, shard)?;
         tracing::debug!("buffers on the GPU take {} MiB", held_bytes() >> 20);
         backend.network.prepare()?;
         Ok(backend)
@@ -185,6 +230,7 @@ impl CudaBackend {
         config: &ModelConfig,
         parts: NetworkParts,
         capacity: CudaCapacity,
+        crops_of: Shard,
     ) -> Result<Self, CudaError> {
         let PreparedDevice {
             gpu,
@@ -194,7 +240,7 @@ impl CudaBackend {
         let stream = &streams.compute;
         let limits = limits(config, capacity)?;
         let layout = TableLayout::new(&limits);
-        let network = GpuNetwork::new(parts, config, &layout, capacity.crops_at_once)?;
+        let network = GpuNetwork::new(parts, config, &layout, capacity.crops_at_once, crops_of)?;
         let vocab = config.text.vocab_size;
         let slot = |_| GpuSlot::new(&streams, &layout, vocab, frame_bytes(capacity));
         let slots = (0..capacity.slots).map(slot).collect::<Result<_, _>>()?;
@@ -277,19 +323,27 @@ impl CudaBackend {
         let buffers = &self.slots[slot.0];
         let compute = &self.streams.compute;
         let rows = self.network.vision.patch_rows();
+        let fresh = buffers.step.crops_encoded;
+        let own = self.network.vision.own(fresh);
         let mut crop = 0;
         for (frame, cut) in staged.iter().zip(cuts) {
-            let out = rows.from(crop * self.config.image_tokens());
-            let wanted: Vec<bool> = cut.crops.iter().map(|crop| crop.is_fresh).collect();
+            let first = crop;
+            let mut is_own = |placed: &PlacedCrop| {
+                crop += usize::from(placed.is_fresh);
+                placed.is_fresh && own.contains(&(crop - 1))
+            };
+            let wanted: Vec<bool> = cut.crops.iter().map(&mut is_own).collect();
+            if !wanted.contains(&true) {
+                continue;
+            }
+            let out = rows.from(first.max(own.start) * self.config.image_tokens());
             let crops = WantedCrops {
                 tiling: cut.tiling,
                 wanted: &wanted,
             };
             let kernels = &self.network.runner.kernels;
             self.frames.patches(kernels, frame, crops, out)?;
-            crop += wanted.iter().filter(|wanted| **wanted).count();
         }
-        let fresh = crop;
         record(&buffers.events().prepared, compute)?;
         let network = &self.network;
         if fresh > 0 {
@@ -523,7 +577,9 @@ fn quantised(
         return Err(CudaError::Fp8("no pictures to calibrate it with".into()));
     }
     let capacity = CudaCapacity::for_calibration(config);
-    let mut backend = CudaBackend::assemble(device, config, parts, capacity)?;
+    // Each of several GPUs measures all crops, so that all have the same scales.
+    let crops_of = Shard::WHOLE;
+    let mut backend = CudaBackend::assemble(device, config, parts, capacity, crops_of)?;
     let failed = |error: BackendError| CudaError::Fp8(format!("calibrating it: {error}"));
     for picture in pictures {
         let step = fp8::calibration_step(picture, config, &backend.limits);
@@ -593,6 +649,11 @@ pub(super) fn int4_supported(config: &ModelConfig) -> Result<(), CudaError> {
         ("text.moe.expert_inner_dim", shape.inner),
     ];
     require_multiples(&widths, INT4_GROUP).map_err(CudaError::Int4)
+}
+
+/// Values of what a rank adds to the hidden states of a step in a block.
+pub(super) fn partial_values(config: &ModelConfig, layout: &TableLayout) -> usize {
+    bucket(layout.positions) * config.text.dim
 }
 
 /// Bytes of the frames of a step.

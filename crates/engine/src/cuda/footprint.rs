@@ -7,10 +7,11 @@ use half::bf16;
 
 use super::{
     adapters::AdapterSlots,
-    backend::{CudaCapacity, FRAME_PIXELS, crop_values, frame_bytes, limits},
+    backend::{CudaCapacity, FRAME_PIXELS, crop_values, frame_bytes, limits, partial_values},
     error::CudaError,
     frames::FramePreprocessor,
     network::GpuNetwork,
+    peers::Peers,
     products::WORKSPACE_BYTES,
     program::TableLayout,
     slot::GpuSlot,
@@ -105,7 +106,12 @@ fn scratch_bytes(
     let network = GpuNetwork::scratch_bytes(config, layout, capacity.crops_at_once, formats);
     let slot = GpuSlot::gpu_bytes(layout, config.text.vocab_size, frame_bytes(capacity));
     let frames = FramePreprocessor::scratch_bytes(FRAME_PIXELS);
-    network + capacity.slots * slot + frames + WORKSPACE_BYTES
+    let shard = config.text.shard;
+    let peers = match shard.is_whole() {
+        true => 0,
+        false => Peers::bytes(shard.ranks, partial_values(config, layout)),
+    };
+    network + capacity.slots * slot + frames + WORKSPACE_BYTES + peers
 }
 
 /// Bytes of the bias of an output, which is there in bf16 and in f32.

@@ -444,6 +444,14 @@ pub fn copy<T>(
         .map_err(tried("copying within the GPU"))
 }
 
+/// Queues zeros into `len` values.
+pub fn clear<T>(stream: &CudaStream, to: Pointer<T>, len: usize) -> Result<(), CudaError> {
+    let bytes = len.min(to.len()) * size_of::<T>();
+    // SAFETY: there are as many bytes, and all work that reads or writes them is on this stream, in order.
+    unsafe { result::memset_d8_async(to.address(), 0, bytes, stream.cu_stream()) }
+        .map_err(tried("clearing memory of the GPU"))
+}
+
 /// Queues a copy of the first `len` values to the host.
 pub fn download<T>(
     stream: &CudaStream,

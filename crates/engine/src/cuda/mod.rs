@@ -60,7 +60,7 @@ mod stage;
 mod tensor;
 mod weights;
 
-pub use backend::{CudaBackend, CudaCapacity, CudaSettings, pages_min, supported};
+pub use backend::{CudaBackend, CudaCapacity, CudaRank, CudaSettings, pages_min, supported};
 pub use ceilings::{
     Ceilings, PrecisionSpeed, SustainedSpeed, measure_ceilings, measure_precisions,
 };

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     model::{Formats, ModelConfig},
-    network::format::Number,
+    network::{format::Number, shard::Shard},
 };
 
 mod blocks;
@@ -59,6 +59,7 @@ impl GpuNetwork {
         config: &ModelConfig,
         layout: &TableLayout,
         crops_at_once: usize,
+        crops_of: Shard,
     ) -> Result<Self, CudaError> {
         let NetworkParts {
             mut runner,
@@ -67,8 +68,8 @@ impl GpuNetwork {
         let room = VisionRoom::new(&config.vision, layout.limits.images, crops_at_once);
         let [has_int8, has_e4m3] = [Number::Int8, Number::E4m3].map(|number| weights.has(number));
         let kernels = &runner.kernels;
-        let vision = VisionEncoder::new(&kernels.stream, config, weights.vision, room)?;
-        let text = TextDecoder::new(kernels, config, weights.text, layout)?;
+        let vision = VisionEncoder::new(&kernels.stream, config, weights.vision, room, crops_of)?;
+        let text = TextDecoder::new(&runner, config, weights.text, layout)?;
         let heads = RegionHeads::new(&kernels.stream, config, layout)?;
         if has_int8 {
             runner.allow_int8(int8_lengths(config, layout, room))?;
@@ -181,7 +182,10 @@ fn int8_lengths(config: &ModelConfig, layout: &TableLayout, room: VisionRoom) ->
     let inputs = [
         (room.crops_at_once * tokens, of_block),
         (room.images * tokens, of_projection),
-        (layout.positions, text.dim + text.ff_dim),
+        (
+            layout.positions,
+            text.dim.max(text.attended_width() + text.ff_dim),
+        ),
     ];
     inputs
         .into_iter()

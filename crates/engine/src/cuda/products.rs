@@ -34,8 +34,9 @@ use self::{
     trial::Trial,
 };
 use super::{error::CudaError, library::Gpu, memory::Buffer, tensor::Product};
-use crate::network::format::Number;
+use crate::{network::format::Number, ranks::Seat};
 
+pub use algorithm_cache::AlgorithmChoices;
 pub use plan::{ProductShape, WORKSPACE_BYTES};
 
 /// From this number of rows on, algorithms are timed; with fewer, products are bound by memory and differ little.
@@ -66,6 +67,8 @@ pub struct Products {
     stream: Arc<CudaStream>,
     workspace: Buffer<u8>,
     algorithms: RefCell<AlgorithmCache>,
+    /// Of GPUs that work as one: all use what the first one chooses, because layers that each has whole must give equal bits.
+    choices: Option<Seat<AlgorithmChoices>>,
 }
 
 impl Products {
@@ -87,12 +90,40 @@ impl Products {
             handle,
             workspace: Buffer::zeros(&stream, WORKSPACE_BYTES)?,
             algorithms: RefCell::new(AlgorithmCache::open(cache, &gpu.arch, &about)),
+            choices: None,
             stream,
         })
     }
 
-    /// Plans products in advance, so that no step waits for it. Blocks for some seconds the first time on a GPU.
+    /// The same as those of other GPUs, which have the other seats.
+    pub fn of_rank(self, choices: Seat<AlgorithmChoices>) -> Self {
+        Self {
+            choices: Some(choices),
+            ..self
+        }
+    }
+
+    /// Plans products in advance, so that no step waits for it. Blocks for some seconds the first time on a GPU. Of GPUs that work as one, all
+    /// call it with equal shapes, and wait for the first one.
     pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
+        let Some(seat) = &self.choices else {
+            return self.prepare_alone(expected, Choice::Measured);
+        };
+        if seat.rank() == 0 {
+            self.prepare_alone(expected, Choice::Measured)?;
+        }
+        let own = self.algorithms.borrow().choices().clone();
+        let [first, ..] = &seat.exchange(own)?[..] else {
+            return Ok(());
+        };
+        if seat.rank() > 0 {
+            self.algorithms.borrow_mut().adopt(first.clone());
+            self.prepare_alone(expected, Choice::Estimated)?;
+        }
+        Ok(())
+    }
+
+    fn prepare_alone(&self, expected: &[Product], choice: Choice) -> Result<(), CudaError> {
         let shapes: HashSet<ProductShape> = expected.iter().map(ProductShape::of).collect();
         let mut shapes: Vec<ProductShape> = shapes.into_iter().collect();
         // Large ones first: they raise the clocks of an idle GPU, so that all are timed at full speed.
@@ -102,11 +133,11 @@ impl Products {
             shape.rows >= TIMED_ROWS && algorithms.get(&format!("{shape:?}")).is_none()
         };
         let count = shapes.iter().filter(is_timed).count();
-        if count > 0 {
+        if count > 0 && choice == Choice::Measured {
             tracing::info!("timing {count} shapes of products on the GPU, once for this machine");
         }
         for shape in &shapes {
-            self.planned(shape, Choice::Measured)?;
+            self.planned(shape, choice)?;
         }
         self.algorithms.borrow_mut().save();
         Ok(())

@@ -365,15 +365,15 @@ pub type GpuVisionBlock = VisionBlock<GpuLinear, Buffer<bf16>>;
 
 impl GpuTextBlock {
     /// Attention and MLP of a block read the same rows and add to the same hidden states, so one without experts has two layers in memory.
-    /// `qkv_fc1` has the outputs of queries, keys and values, then those of the MLP's first layer, `[3 * width + ff, width]`. In each head
-    /// of queries and keys, outputs that are rotated together are 8 apart (`kernels/rope_scatter.cu`). `proj_fc2` is attention's projection
-    /// beside the MLP's second layer, `[width, width + ff]`; it is both in the block.
+    /// `qkv_fc1` has the outputs of queries, keys and values, so many, then those of the MLP's first layer, `[of_qkv + ff, width]`. In each
+    /// head of queries and keys, outputs that are rotated together are 8 apart (`kernels/rope_scatter.cu`). `proj_fc2` is attention's
+    /// projection beside the MLP's second layer, `[width, of_qkv / 3 + ff]`; it is both in the block.
     pub fn of_joined(
         ln: GpuNorm,
         tau: Option<GpuTau>,
         [qkv_fc1, proj_fc2]: [GpuLinear; 2],
+        of_qkv: usize,
     ) -> Self {
-        let of_qkv = 3 * qkv_fc1.inner;
         Self {
             ln,
             qkv: qkv_fc1.part(0..of_qkv),

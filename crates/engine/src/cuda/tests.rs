@@ -22,6 +22,7 @@ mod low_rank;
 mod peers;
 mod products;
 mod quiet;
+mod ranks;
 mod reuse;
 mod whole;
 

@@ -101,7 +101,9 @@ impl GpuWeights {
                 quantised(&proj_fc2, kernels)?,
             ];
             Ok::<_, CudaError>(match block.mlp {
-                TextMlp::Dense(_) => GpuTextBlock::of_joined(block.ln, block.tau, layers),
+                TextMlp::Dense(_) => {
+                    GpuTextBlock::of_joined(block.ln, block.tau, layers, block.qkv.outputs)
+                }
                 TextMlp::Experts(_) => {
                     let [qkv, proj] = layers;
                     GpuTextBlock { qkv, proj, ..block }

@@ -76,5 +76,5 @@ pub fn text_block<O: DecoderOps>(
             ops.add(hidden, [(&attended, &block.proj)])?;
         }
     }
-    ops.sum_ranks(hidden)
+    ops.sum_ranks(hidden, run)
 }

@@ -111,9 +111,13 @@ pub trait DecoderOps: Ops {
         run: DecoderRun,
     ) -> Result<(), Self::Error>;
 
-    /// At the end of a block: adds to the hidden states what all ranks have of it, so that all have the same bits; waits for the others. A device that
-    /// has the whole network has added it already.
-    fn sum_ranks(&mut self, _hidden: &mut Self::Hidden) -> Result<(), Self::Error> {
+    /// At the end of a block: adds to the first `run.outputs` hidden states what all ranks have of it, so that all have the same bits. A device
+    /// that has the whole network has added it already.
+    fn sum_ranks(
+        &mut self,
+        _hidden: &mut Self::Hidden,
+        _run: DecoderRun,
+    ) -> Result<(), Self::Error> {
         Ok(())
     }
 

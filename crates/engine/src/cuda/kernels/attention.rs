@@ -42,6 +42,16 @@ pub struct CachedAttention<'a> {
     /// [`tau_values`]: parts of the sums behind the scales of queries and values, where the network has them.
     pub tau: Pointer<f32>,
     pub heads: usize,
+    /// Those of all ranks, among which are `heads` from the first one on.
+    pub all_heads: usize,
+    pub first_head: usize,
+}
+
+impl CachedAttention<'_> {
+    /// Values of the parts of the sums of tau.
+    pub fn tau_values(&self, positions: usize) -> usize {
+        tau_splits(positions) * positions * 2 * self.all_heads
+    }
 }
 
 /// The cache of one layer.
@@ -63,7 +73,33 @@ pub struct AttentionParts {
 }
 
 impl Kernels {
-    /// `rope_scatter.cu`: rotates queries and keys in place. With `tau`, `tau.cu` before it: queries and values are scaled in place.
+    /// `tau.cu`: what a rank has of the sums behind the scales of queries and values of all heads, from its heads of the rows.
+    pub fn tau_parts(
+        &self,
+        attention: &CachedAttention<'_>,
+        tau: &GpuTau,
+        positions: usize,
+    ) -> Result<(), CudaError> {
+        let (parts, weight, qkv) = (attention.tau, tau.wq_wv.start(), attention.qkv);
+        let (outputs, splits) = (2 * attention.all_heads, tau_splits(positions));
+        let features = 3 * attention.heads * TEXT_HEAD;
+        require(
+            outputs <= TAU_OUTPUTS_MAX
+                && weight.len() >= outputs * features
+                && qkv.len() >= positions * features
+                && parts.len() >= attention.tau_values(positions),
+            "tau: up to 32 heads, or a buffer is too small",
+        )?;
+        launch!(
+            self,
+            "tau_parts",
+            (positions.div_ceil(16), splits, 1),
+            128,
+            [qkv, weight, parts, positions, outputs, features]
+        )
+    }
+
+    /// `rope_scatter.cu`: rotates queries and keys in place. With `tau`, behind [`Self::tau_parts`]: queries and values are scaled in place.
     pub fn rope_scatter(
         &self,
         attention: &CachedAttention<'_>,
@@ -90,22 +126,12 @@ impl Kernels {
         let grid = (heads, positions.div_ceil(PAGE), 1);
         let angles = attention.rope_cos_sin;
         if let Some(tau) = tau {
-            let (parts, weight, alpha) = (attention.tau, tau.wq_wv.start(), tau.alpha.start());
-            let (outputs, splits) = (2 * heads, tau_splits(positions));
-            let features = 3 * heads * TEXT_HEAD;
+            let (parts, alpha, splits) = (attention.tau, tau.alpha.start(), tau_splits(positions));
             require(
-                outputs <= TAU_OUTPUTS_MAX
-                    && weight.len() >= outputs * features
-                    && alpha.len() >= heads
-                    && parts.len() >= splits * positions * outputs,
-                "tau: up to 32 heads, or a buffer is too small",
-            )?;
-            launch!(
-                self,
-                "tau_parts",
-                (positions.div_ceil(16), splits, 1),
-                128,
-                [qkv, weight, parts, positions, outputs, features]
+                alpha.len() >= heads
+                    && attention.first_head + heads <= attention.all_heads
+                    && parts.len() >= attention.tau_values(positions),
+                "tau: a buffer is too small",
             )?;
             return launch!(
                 self,
@@ -113,8 +139,19 @@ impl Kernels {
                 grid,
                 128,
                 [
-                    qkv, position, slot, angles, keys, values, positions, heads, parts, alpha,
-                    splits
+                    qkv,
+                    position,
+                    slot,
+                    angles,
+                    keys,
+                    values,
+                    positions,
+                    heads,
+                    parts,
+                    alpha,
+                    splits,
+                    attention.all_heads,
+                    attention.first_head
                 ]
             );
         }

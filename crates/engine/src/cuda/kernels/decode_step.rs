@@ -147,7 +147,10 @@ impl OneLaunchDecoder {
         let Some(weights) = format_of(blocks) else {
             return Ok(None);
         };
-        if config.dim != WIDTH || !is_supported(blocks.len(), inner, kernels.multiprocessors) {
+        if !config.shard.is_whole()
+            || config.dim != WIDTH
+            || !is_supported(blocks.len(), inner, kernels.multiprocessors)
+        {
             return Ok(None);
         }
         let chunks = 1 + inner / WIDTH;

@@ -15,7 +15,8 @@ use crate::{
         kernels::{
             AdaptedRowTable, CachedAttention, DenseAttention, Kernels, LayerCache, LowRankProduct,
         },
-        memory::{Buffer, Pointer},
+        memory::{Buffer, Pointer, clear},
+        peers::Peers,
         tensor::{
             Activations, Epilogue, GpuLinear, GpuTextBlock, GpuVisionBlock, LinearRef, MatrixShape,
             NormRef, PAGE, Product, StridedRows, TEXT_HEAD, WeightPointer,
@@ -52,6 +53,20 @@ impl Pass<'_> {
     ) -> Result<(), CudaError> {
         match self {
             Self::Run(runner) => queue(&runner.kernels),
+            Self::Plan(_) => Ok(()),
+        }
+    }
+
+    /// Queues what all ranks do together, where there are several.
+    pub fn between_ranks(
+        &self,
+        queue: impl FnOnce(&Peers, &Kernels) -> Result<(), CudaError>,
+    ) -> Result<(), CudaError> {
+        match self {
+            Self::Run(runner) => match &runner.peers {
+                Some(peers) => queue(peers, &runner.kernels),
+                None => Ok(()),
+            },
             Self::Plan(_) => Ok(()),
         }
     }
@@ -99,6 +114,8 @@ pub struct CudaOps<'a, A> {
     pub has_adapters: bool,
     /// What is added to the hidden states by the next norm of them.
     pub unadded: Option<UnaddedExperts<'a>>,
+    /// Where a rank has what its part of the present block adds to the hidden states; `None`: it is added to them.
+    pub partial: Option<PartialStates>,
     pub attention: A,
 }
 
@@ -121,6 +138,23 @@ pub struct DecoderStep<'a> {
     pub normed: Option<NormedMark>,
     /// `[positions]`: rows of the step that no one reads.
     pub is_zombie: Pointer<i32>,
+    /// Values of a hidden state.
+    pub width: usize,
+}
+
+/// What a rank adds to the hidden states in a block, until it is summed over all ranks.
+#[derive(Clone, Copy)]
+pub struct PartialStates {
+    to: Pointer<bf16>,
+    /// The block has put something there.
+    is_begun: bool,
+}
+
+impl PartialStates {
+    pub fn at(to: Pointer<bf16>) -> Self {
+        let is_begun = false;
+        Self { to, is_begun }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -199,6 +233,20 @@ impl<A> CudaOps<'_, A> {
         }
     }
 
+    /// Where a product is added, or what a block adds begins.
+    fn added_to(&mut self, hidden: &GpuHidden) -> (Pointer<bf16>, Epilogue) {
+        let Some(partial) = &mut self.partial else {
+            return (hidden.start, Epilogue::BiasAdd);
+        };
+        let is_begun = std::mem::replace(&mut partial.is_begun, true);
+        let end = if is_begun {
+            Epilogue::BiasAdd
+        } else {
+            Epilogue::Bias
+        };
+        (partial.to, end)
+    }
+
     fn queries(&self, x: &GpuRows, layer: &LinearRef) -> Result<(), CudaError> {
         let to = Activations::Bf16(self.qkv);
         self.pass
@@ -244,9 +292,9 @@ impl<A> Ops for CudaOps<'_, A> {
         for (x, layer) in terms {
             // Layers that are stored as one read their rows as one: the product of the first adds both.
             if !last.is_some_and(|last| last.is_stored_with(layer)) {
-                let to = Activations::bf16(hidden.start, layer.outputs);
-                let product = layer.product(x.x, to, x.rows, Epilogue::BiasAdd);
-                self.pass.product(product)?;
+                let (to, end) = self.added_to(hidden);
+                let to = Activations::bf16(to, layer.outputs);
+                self.pass.product(layer.product(x.x, to, x.rows, end))?;
             }
             last = Some(layer);
         }
@@ -290,6 +338,14 @@ impl<'a> DecoderOps for CudaOps<'a, DecoderStep<'a>> {
         }
         if let Some(attention) = self.attention.attention {
             let (attention, tau) = (of_layer(attention, layer), block.tau.as_ref());
+            if let Some(tau) = tau {
+                let queue = |kernels: &Kernels| kernels.tau_parts(&attention, tau, x.rows);
+                self.pass.launch(queue)?;
+                let values = attention.tau_values(x.rows);
+                self.pass.between_ranks(|peers, kernels| {
+                    peers.sum_f32(kernels, attention.tau, values)
+                })?;
+            }
             self.pass
                 .launch(|kernels| kernels.rope_scatter(&attention, tau, x.rows))?;
         }
@@ -355,7 +411,8 @@ impl<'a> DecoderOps for CudaOps<'a, DecoderStep<'a>> {
         };
         for (slots, x) in [(block.proj.as_ref(), x), (block.mlp.second(), inner)] {
             if let Some(slots) = slots {
-                let to = StridedRows::packed(hidden.start, slots.weights().outputs);
+                let (to, _) = self.added_to(hidden);
+                let to = StridedRows::packed(to, slots.weights().outputs);
                 self.add_low_rank(slots, x, to, run.outputs)?;
             }
         }
@@ -378,9 +435,10 @@ impl<'a> DecoderOps for CudaOps<'a, DecoderStep<'a>> {
             self.attention.attention.map(|of| of.tables.counts),
             self.attention.is_zombie,
         );
+        let to = self.partial.map_or(hidden.start, |partial| partial.to);
         let rows_of = |x| RowsForExperts {
             x,
-            hidden: hidden.start,
+            hidden: to,
             width: experts.router.inner,
             rows,
             is_zombie,
@@ -403,8 +461,31 @@ impl<'a> DecoderOps for CudaOps<'a, DecoderStep<'a>> {
         let Activations::Bf16(x) = x else {
             return Ok(());
         };
+        if let Some(partial) = &mut self.partial {
+            partial.is_begun = true;
+            let (to, values) = (partial.to, rows * experts.router.inner);
+            self.pass
+                .launch(|kernels| clear(&kernels.stream, to, values))?;
+        }
         self.pass
             .launch(|kernels| buffers.add(kernels, &rows_of(x), experts))
+    }
+
+    fn sum_ranks(&mut self, hidden: &mut GpuHidden, run: DecoderRun) -> Result<(), CudaError> {
+        let Some(partial) = &mut self.partial else {
+            return Ok(());
+        };
+        partial.is_begun = false;
+        if let Some(experts) = self.unadded.take() {
+            let to = partial.to;
+            self.pass.launch(|kernels| experts.add(kernels, to))?;
+        }
+        let shape = MatrixShape {
+            rows: run.outputs,
+            width: self.attention.width,
+        };
+        self.pass
+            .between_ranks(|peers, kernels| peers.sum(kernels, hidden.start, shape))
     }
 
     fn finish(&mut self, hidden: &mut GpuHidden) -> Result<(), CudaError> {

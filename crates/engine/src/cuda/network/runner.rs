@@ -9,6 +9,7 @@ use crate::{
         error::CudaError,
         kernels::{Kernels, SkinnyOutput},
         memory::{Buffer, Pointer},
+        peers::Peers,
         products::{ProductShape, Products},
         tensor::{Activations, Epilogue, Int8Rows, LinearRef, MatrixShape, Product, StridedRows},
     },
@@ -19,6 +20,8 @@ use crate::{
 pub struct LayerRunner {
     pub kernels: Kernels,
     products: Products,
+    /// Of a rank.
+    pub peers: Option<Peers>,
     /// Memory for results in bf16 that become e4m3, where cuBLASLt does not write e4m3. In fp8 it has no other use.
     pub bf16_scratch: Option<Pointer<bf16>>,
     /// Where inputs of products in int8 are made: values, and a scale for each row. Each conversion overwrites it.
@@ -47,6 +50,7 @@ impl LayerRunner {
         Self {
             kernels,
             products,
+            peers: None,
             bf16_scratch: None,
             int8_scratch: None,
         }

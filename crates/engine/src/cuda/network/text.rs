@@ -5,7 +5,7 @@ use std::{cell::RefCell, collections::BTreeSet};
 use half::bf16;
 
 use super::{
-    blocks::{CudaOps, DecoderStep, GpuHidden, InputPlace, Pass, e4m3_values},
+    blocks::{CudaOps, DecoderStep, GpuHidden, InputPlace, PartialStates, Pass, e4m3_values},
     experts::{ExpertBuffers, ExpertRoom},
     runner::{ExpectedProducts, LayerRunner},
 };
@@ -18,6 +18,7 @@ use crate::{
             LayerCache, ONE_LAUNCH_ROWS_MAX, OneLaunchDecoder, PickTables, tau_values,
         },
         memory::{Buffer, Pointer},
+        peers::Peers,
         program::{StepCounts, StepTables, TableLayout},
         record::DecisionRecord,
         tensor::{GpuEncoder, GpuLinear, MatrixShape, PAGE, StridedRows, TEXT_HEAD, TILE, bucket},
@@ -85,6 +86,8 @@ pub struct TextDecoder {
     /// Of models with tau; empty otherwise.
     tau: Buffer<f32>,
     experts: Option<ExpertBuffers>,
+    /// Of a rank: where its part of a block is before it is summed.
+    partial: Option<Pointer<bf16>>,
     /// `None`: there are none.
     pub adapters: Option<AdapterSlots>,
     /// `[positions]`: 1 where the row had ended before this step.
@@ -94,11 +97,12 @@ pub struct TextDecoder {
 impl TextDecoder {
     /// With its part of the weights, for steps within the layout.
     pub fn new(
-        kernels: &Kernels,
+        runner: &LayerRunner,
         config: &ModelConfig,
         weights: GpuText,
         layout: &TableLayout,
     ) -> Result<Self, CudaError> {
+        let kernels = &runner.kernels;
         let (stream, limits, text) = (&kernels.stream, &layout.limits, &config.text);
         let zeros = |values: usize| Buffer::<bf16>::zeros(stream, values);
         let floats = |values: usize| Buffer::<f32>::zeros(stream, values);
@@ -132,6 +136,7 @@ impl TextDecoder {
             partial_max_sums: floats(partial_max_sums)?,
             tau: floats(tau)?,
             experts,
+            partial: runner.peers.as_ref().map(Peers::partial),
             adapters: AdapterSlots::new(stream, config, layout)?,
             is_zombie: Buffer::zeros(stream, positions)?,
             config: text.clone(),
@@ -248,30 +253,33 @@ impl TextDecoder {
     ) -> Result<(), CudaError> {
         let is_in_bf16 = positions <= POSITIONS_IN_BF16 && self.has_skinny_layers();
         let (start, width) = (self.hidden.start(), self.config.dim);
+        let of_heads = self.config.attended_width();
         let place = |in_bf16: &Buffer<bf16>, in_e4m3: &Buffer<u8>, width| InputPlace {
             in_bf16: StridedRows::packed(in_bf16.start(), width),
             in_e4m3: (!is_in_bf16).then(|| in_e4m3.start()),
             column: 0,
         };
-        let attended_width = width + self.config.ff_dim;
-        let attended = place(&self.proj_fc2_in, &self.proj_fc2_in_e4m3, attended_width);
+        let inputs = of_heads + self.config.ff_dim;
+        let attended = place(&self.proj_fc2_in, &self.proj_fc2_in_e4m3, inputs);
         let mut ops = CudaOps {
             pass,
             normed: place(&self.normed, &self.normed_e4m3, width),
-            qkv: StridedRows::packed(self.qkv.start(), 3 * width),
+            qkv: StridedRows::packed(self.qkv.start(), 3 * of_heads),
             attended,
             inner: InputPlace {
-                column: width,
+                column: of_heads,
                 ..attended
             },
             has_adapters: adapters.is_some(),
             unadded: None,
+            partial: self.partial.map(PartialStates::at),
             attention: DecoderStep {
                 attention,
                 adapters,
                 experts: self.experts.as_ref(),
                 normed: None,
                 is_zombie: self.is_zombie.start(),
+                width,
             },
         };
         let (text, rows) = (&self.weights.layers, positions);
@@ -296,6 +304,8 @@ impl TextDecoder {
             },
             tau: self.tau.start(),
             heads: self.config.n_heads,
+            all_heads: self.config.all_heads(),
+            first_head: self.config.shard.range(self.config.all_heads()).start,
         }
     }
 
@@ -317,12 +327,13 @@ fn page_values(config: &TextConfig) -> usize {
 /// Values of the buffers of rows, in the order of the decoder's fields.
 fn row_lengths(config: &TextConfig, layout: &TableLayout) -> [usize; 4] {
     let (positions, width) = (bucket(layout.positions), config.dim);
-    [width, width, 3 * width, width + config.ff_dim].map(|width| positions * width)
+    let of_heads = config.attended_width();
+    [width, width, 3 * of_heads, of_heads + config.ff_dim].map(|width| positions * width)
 }
 
 /// The same of those in e4m3; `input` is what the layers read.
 fn e4m3_lengths(config: &TextConfig, layout: &TableLayout, input: Number) -> [usize; 2] {
-    let widths = [config.dim, config.dim + config.ff_dim];
+    let widths = [config.dim, config.attended_width() + config.ff_dim];
     e4m3_values(input, bucket(layout.positions), widths)
 }
 
@@ -343,7 +354,7 @@ fn expert_room(config: &TextConfig, layout: &TableLayout, input: Number) -> Opti
 fn partial_lengths(config: &TextConfig, layout: &TableLayout) -> [usize; 3] {
     let tile_parts = parts_max(layout.tiles) * config.n_heads * TILE;
     let tau = match config.tau_attn {
-        true => tau_values(bucket(layout.positions), config.n_heads),
+        true => tau_values(bucket(layout.positions), config.all_heads()),
         false => 0,
     };
     [tile_parts * TEXT_HEAD, tile_parts * 2, tau]

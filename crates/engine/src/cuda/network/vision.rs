@@ -20,7 +20,7 @@ use crate::{
         weights::GpuVision,
     },
     model::{ModelConfig, VisionConfig},
-    network::{Mlp, format::Number, forward},
+    network::{Mlp, format::Number, forward, shard::Shard},
 };
 
 /// Sizes of the steps that a [`VisionEncoder`] has room for.
@@ -70,6 +70,8 @@ pub struct VisionEncoder {
     image_tokens: usize,
     pub weights: GpuVision,
     pub room: VisionRoom,
+    /// Its part of a step's crops.
+    shard: Shard,
     patches: Buffer<bf16>,
     /// Of a part of the crops, as `qkv`, `attended` and `inner`.
     pub hidden: Buffer<bf16>,
@@ -94,6 +96,7 @@ impl VisionEncoder {
         config: &ModelConfig,
         weights: GpuVision,
         room: VisionRoom,
+        shard: Shard,
     ) -> Result<Self, CudaError> {
         let (vision, image_tokens) = (&config.vision, config.image_tokens());
         let blocks = &weights.blocks;
@@ -115,6 +118,7 @@ impl VisionEncoder {
             image_tokens,
             weights,
             room,
+            shard,
             patches: zeros(patches)?,
             hidden: zeros(hidden)?,
             normed: zeros(normed)?,
@@ -144,10 +148,27 @@ impl VisionEncoder {
         StridedRows::packed(self.patches.start(), width)
     }
 
-    /// Queues the encoder over the patches of `crops` crops, at least one.
+    /// The crops of a step that this GPU encodes.
+    pub fn own(&self, crops: usize) -> Range<usize> {
+        part_of(self.shard, crops)
+    }
+
+    /// Queues the encoder over the patches of `crops` crops, at least one: over its own part of them where several GPUs divide them, and then
+    /// the exchange after which all have all features.
     pub fn encode(&self, pass: Pass<'_>, crops: usize) -> Result<(), CudaError> {
-        let mut parts = self.room.parts(crops);
-        parts.try_for_each(|part| self.encode_part(pass, part))
+        let own = self.own(crops);
+        let mut parts = self.room.parts(own.len());
+        parts.try_for_each(|part| {
+            self.encode_part(pass, own.start + part.start..own.start + part.end)
+        })?;
+        if self.shard.is_whole() {
+            return Ok(());
+        }
+        let ranks = self.shard.ranks;
+        let of_crop = self.image_tokens * self.config.enc_dim;
+        let parts = (0..ranks).map(|rank| part_of(Shard { rank, ranks }, crops));
+        let counts: Vec<usize> = parts.map(|part| part.len() * of_crop).collect();
+        pass.between_ranks(|peers, kernels| peers.share(kernels, self.normed.start(), &counts))
     }
 
     fn encode_part(&self, pass: Pass<'_>, crops: Range<usize>) -> Result<(), CudaError> {
@@ -175,6 +196,7 @@ impl VisionEncoder {
             inner: place(&self.inner, &self.inner_e4m3, self.config.enc_ff_dim),
             has_adapters: false,
             unadded: None,
+            partial: None,
             attention: CropSequences {
                 crops: crops.len(),
                 tokens,
@@ -238,6 +260,11 @@ impl VisionEncoder {
         pass.product(fc1.product(combined, projected, rows, Epilogue::BiasGelu))?;
         pass.product(fc2.product(projected, out, rows, Epilogue::Bias))
     }
+}
+
+/// Which of a step's crops a shard encodes; none where there are fewer than shards.
+fn part_of(shard: Shard, crops: usize) -> Range<usize> {
+    shard.rank * crops / shard.ranks..(shard.rank + 1) * crops / shard.ranks
 }
 
 /// Values of the buffers of an encoder in e4m3; `input` is what the layers of its blocks read.

@@ -16,11 +16,14 @@ use spotter_core::write_file_atomically;
 /// Words of an algorithm, opaque.
 pub(super) type AlgorithmWords = [u64; 8];
 
+/// Chosen algorithms, by shape.
+pub type AlgorithmChoices = BTreeMap<String, AlgorithmWords>;
+
 /// The chosen algorithms, by shape.
 #[derive(Debug)]
 pub(super) struct AlgorithmCache {
     path: PathBuf,
-    choices: BTreeMap<String, AlgorithmWords>,
+    choices: AlgorithmChoices,
     is_changed: bool,
 }
 
@@ -35,6 +38,16 @@ impl AlgorithmCache {
             choices: serde_json::from_slice(&text).unwrap_or_default(),
             is_changed: false,
         }
+    }
+
+    pub fn choices(&self) -> &AlgorithmChoices {
+        &self.choices
+    }
+
+    /// Replaces all choices by another GPU's, which has them on disk.
+    pub fn adopt(&mut self, choices: AlgorithmChoices) {
+        self.choices = choices;
+        self.is_changed = false;
     }
 
     /// The choice for a shape.

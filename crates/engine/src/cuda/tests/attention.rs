@@ -205,9 +205,14 @@ impl Bench {
             },
             tau: tau_parts.start(),
             heads: HEADS,
+            all_heads: HEADS,
+            first_head: 0,
         };
         let tau = self.tau.as_ref();
         let of_gpu = tau.map(|tau| &tau.gpu);
+        if let Some(tau) = of_gpu {
+            rig.kernels.tau_parts(&attention, tau, all).unwrap();
+        }
         rig.kernels.rope_scatter(&attention, of_gpu, all).unwrap();
         if counts.tiles > 0 {
             rig.kernels.attend_prefix(&attention).unwrap();

@@ -114,9 +114,11 @@ impl<'a> GpuLoader<'a> {
         let tau = block.tau.map(|tau| self.tau(tau)).transpose()?;
         match block.mlp {
             TextMlp::Dense(mlp) => {
+                let of_qkv = block.qkv.outputs();
                 let qkv_fc1 = self.stacked(block.qkv, Some(mlp.fc1))?;
                 let proj_fc2 = self.side_by_side(block.proj, mlp.fc2)?;
-                Ok(GpuTextBlock::of_joined(ln, tau, [qkv_fc1, proj_fc2]))
+                let layers = [qkv_fc1, proj_fc2];
+                Ok(GpuTextBlock::of_joined(ln, tau, layers, of_qkv))
             }
             TextMlp::Experts(experts) => Ok(GpuTextBlock {
                 ln,
