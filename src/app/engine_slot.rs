@@ -81,7 +81,7 @@ pub struct EngineSlot {
     pub cameras: Vec<CameraId>,
     /// Since the start of the daemon, also when the engine was opened again.
     pub usage: EngineUsage,
-    gpu: Option<GpuId>,
+    gpus: Vec<GpuId>,
     broken_adapters: Vec<BrokenAdapter>,
     share: Arc<CameraShare>,
     state: EngineSlotState,
@@ -195,12 +195,12 @@ impl EngineSlot {
         if let Some(warning) = card.warning() {
             tracing::warn!("{warning}");
         }
-        // Another process cannot reach the memory of this process's GPU context.
-        let reaches_frames = card.gpu.is_some() && host == EngineHost::Thread;
+        // Another process cannot reach the memory of this process's GPU context, and another GPU does not read that of the decoder's.
+        let reaches_frames = card.gpus.len() == 1 && host == EngineHost::Thread;
         let share = sampler.share(TimeLimits::new(order.settings.budget, look));
         let slot = Self {
             device: Some(order.device),
-            gpu: card.gpu.clone(),
+            gpus: card.gpus.clone(),
             look,
             device_map: frames_on(reaches_frames, &order.settings),
             broken_adapters,
@@ -219,7 +219,7 @@ impl EngineSlot {
             device_map: None,
             cameras: Vec::new(),
             usage: EngineUsage::default(),
-            gpu: None,
+            gpus: Vec::new(),
             broken_adapters: Vec::new(),
             share,
             state: EngineSlotState::Running(RunningEngine {
@@ -416,9 +416,12 @@ impl EngineSlot {
         }
     }
 
-    /// The GPU of an engine that runs on one.
-    pub fn gpu(&self) -> Option<&GpuId> {
-        self.gpu.as_ref().filter(|_| self.is_running())
+    /// The GPUs of an engine that runs on some.
+    pub fn gpus(&self) -> &[GpuId] {
+        match self.is_running() {
+            true => &self.gpus,
+            false => &[],
+        }
     }
 
     /// Why it has ended; `None` while it runs.

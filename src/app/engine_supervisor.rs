@@ -235,7 +235,7 @@ impl EngineSupervisor {
     }
 
     pub fn running(&self) -> RunningEngines {
-        let gpus = self.slots.iter().filter_map(EngineSlot::gpu);
+        let gpus = self.slots.iter().flat_map(EngineSlot::gpus);
         RunningEngines {
             count: self.slots.iter().filter(|slot| slot.is_running()).count(),
             gpus: gpus.map(|gpu| gpu.name.clone()).collect(),
@@ -409,7 +409,7 @@ impl EngineSupervisor {
                 },
                 under_way: its.map(|(_, frames)| frames.in_flight).sum(),
                 turns: slot.steps(),
-                gpu: slot.gpu().map(|gpu| gpu.uuid.clone()),
+                gpus: slot.gpus().iter().map(|gpu| gpu.uuid.clone()).collect(),
                 ..slot.usage.status(self.parts.clock.now())
             }
         };

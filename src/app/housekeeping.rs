@@ -190,10 +190,8 @@ impl Housekeeping {
         let busy = status.engines.first()?.busy;
         let busy_now = busy.saturating_sub(std::mem::replace(&mut self.previous.busy, busy));
         let elapsed = now.since(self.previous.at).as_secs_f64();
-        let uuid = status
-            .engines
-            .iter()
-            .find_map(|engine| engine.gpu.clone())?;
+        let mut gpus = status.engines.iter().flat_map(|engine| &engine.gpus);
+        let uuid = gpus.next()?.clone();
         // An engine that was opened again may be the first now.
         let gpu = self.gauge.take_if(|gpu| gpu.uuid == uuid);
         let gpu = gpu.unwrap_or_else(|| GaugedGpu {

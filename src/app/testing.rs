@@ -73,7 +73,7 @@ pub fn card() -> ModelCard {
         layers: None,
         device: String::new(),
         label: String::new(),
-        gpu: None,
+        gpus: Vec::new(),
         max_objects: 5,
         permits: 2,
         calibrated: Vec::new(),

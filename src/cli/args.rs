@@ -14,7 +14,7 @@ use clap::{
 
 use crate::app::DemoOptions;
 use spotter_config::{
-    self as config, DevicePreference, Environment, ModelSource, PrecisionSetting,
+    self as config, DevicePreference, Environment, GpuGroup, ModelSource, PrecisionSetting,
 };
 use spotter_core::{CaptionLength, GpuPrecision, IdError, NodeId, SpatialReference};
 use spotter_hub::{KNOWN_MODELS, KnownModel};
@@ -271,12 +271,15 @@ pub struct ModelArgs {
     /// Device; auto uses the GPU if it works, else the CPU; cuda fails without a GPU
     #[arg(long, value_parser = word::<DevicePreference>(), default_value = "auto")]
     pub device: DevicePreference,
+    /// The GPU, or 2, 4 or 8 of one model that work as one, as in 0,1
+    #[arg(long, value_name = "LIST", default_value = "0")]
+    pub gpus: GpuGroup,
     /// Arithmetic on a GPU, and with int8 on the CPU. auto: the fastest that fits into the GPU's memory; bf16: bfloat16; fp8 and int8: 8 bits
     /// in large matrix products, fp8 with compute capability 8.9 or later (Ada, Hopper); int4: the same with 4-bit experts, for models that
     /// have some. Others than bf16 are faster and can change answers
     #[arg(long, value_parser = precision(), default_value = "bf16")]
     pub precision: PrecisionSetting,
-    /// The most memory of the GPU; with less, steps have fewer images
+    /// The most memory of each GPU; with less, steps have fewer images
     #[arg(long, value_name = "SIZE", value_parser = config::memory_size)]
     pub memory: Option<u64>,
 }
@@ -294,6 +297,7 @@ impl ModelArgs {
         };
         config::ModelSettings {
             device: self.device,
+            gpus: vec![self.gpus.clone()],
             precision: self.precision,
             memory: self.memory,
             ..model

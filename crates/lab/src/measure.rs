@@ -25,7 +25,7 @@ use crate::{
     fleet::{self, FleetBenchOptions},
 };
 use spotter::ops::{gpu_stats::Gauge, machine::Machine};
-use spotter_config as config;
+use spotter_config::{self as config, GpuGroup};
 use spotter_core::{Clock, ManualClock, SystemClock};
 use spotter_engine::{
     cpu, cuda,
@@ -115,6 +115,7 @@ pub fn capacity(args: &CapacityArgs) -> anyhow::Result<()> {
     let model = ModelArgs {
         model: args.model.clone(),
         device: config::DevicePreference::Auto,
+        gpus: GpuGroup::one(0),
         precision: args.precision,
         memory: None,
     };
@@ -141,7 +142,7 @@ pub fn load(args: &LoadArgs) -> anyhow::Result<()> {
         Arc::clone(&clock),
     );
     let (mut engine, card) = built.map_err(anyhow::Error::msg)?;
-    let (ceilings, gauge) = ceilings(&settings, &card, load, &clock)?;
+    let (ceilings, gauge) = ceilings(&card, load, &clock)?;
     let load = Load {
         engine: &mut engine,
         experts: number_of_experts(&card.precision),
@@ -167,14 +168,13 @@ fn number_of_experts(precision: &str) -> Number {
     }
 }
 
-/// What the engine's device sustains, and its gauge if it is a GPU. Blocks for one load per figure.
+/// What the engine's device sustains, or the first of its GPUs, and the gauge of that GPU. Blocks for one load per figure.
 fn ceilings(
-    settings: &config::ModelSettings,
     card: &ModelCard,
     load: Duration,
     clock: &Arc<dyn Clock>,
 ) -> anyhow::Result<(MachineCeilings, Option<Gauge>)> {
-    if card.gpu.is_none() {
+    let Some(gpu) = card.gpus.first() else {
         let per_s = cpu::product_gflop_per_s(clock.as_ref()) * 1e-3;
         let ceilings = MachineCeilings {
             product_tflop: Some(Ceiling {
@@ -184,10 +184,9 @@ fn ceilings(
             ..MachineCeilings::default()
         };
         return Ok((ceilings, None));
-    }
-    let index = settings.gpus.first().copied().unwrap_or_default();
-    let gauge = Gauge::start(&cuda::open(index)?.uuid, GAUGED_EVERY, Arc::clone(clock));
-    let found = cuda::measure_ceilings(index, load, clock.as_ref())?;
+    };
+    let gauge = Gauge::start(&gpu.uuid, GAUGED_EVERY, Arc::clone(clock));
+    let found = cuda::measure_ceilings(gpu.index, load, clock.as_ref())?;
     let ceiling = |sustained: cuda::SustainedSpeed| Ceiling {
         per_s: sustained.per_s,
         strain: gauge
@@ -217,7 +216,7 @@ pub fn soak(args: &SoakArgs) -> anyhow::Result<()> {
     let clock = real_clock();
     let bare = build_backend(&args.model.settings(), None, &clock)?;
     let subject = SoakSubject {
-        exact: bare.placed.gpu.is_none(),
+        exact: bare.placed.gpus.is_empty(),
         backend: bare.placed.backend,
         config: bare.config,
         tokenizer: bare.tokenizer.context("a model without a tokenizer")?,

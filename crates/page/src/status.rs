@@ -377,9 +377,9 @@ pub struct EngineStatus {
     pub images: u64,
     #[serde(skip)]
     pub encoding_steps: u64,
-    /// UUID of its GPU; `None` while none works.
+    /// UUIDs of its GPUs; none while it does not run.
     #[serde(skip)]
-    pub gpu: Option<String>,
+    pub gpus: Vec<String>,
 }
 
 /// A look's stages in an engine. Times are milliseconds from the beginning of the span; a look that began before has

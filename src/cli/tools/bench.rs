@@ -156,7 +156,7 @@ async fn measured(
     end.over().await;
     Ok(EngineSpeed {
         model: card.name.to_string(),
-        is_gpu: card.gpu.is_some(),
+        is_gpu: !card.gpus.is_empty(),
         device: card.device,
         look_ms: single.as_secs_f64() * 1e3,
         // None are free in the moment in which a look is in a hurry.

@@ -8,17 +8,17 @@ use std::{fs, path::Path, sync::Arc};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    memory_plan::{GpuMemory, MemoryPlan, PAGE_TOKENS, PlanInputs, SLOTS, crops_max, pages},
-    precision::ChosenPrecision,
+    gpus::{GpuId, UnusableGpu, label_of, of_one_model, place_on_gpus},
+    memory_plan::{PAGE_TOKENS, SLOTS, crops_max, pages},
 };
 use crate::{
     cpu::{self, CpuBackend},
-    cuda::{self, CudaBackend, CudaError, PrecisionSpeed},
+    cuda,
     model::{CalibrationState, Formats, ModelCalibration, ModelConfig, Weights},
     network::format::{Format, Number},
     scheduler::{backend::Backend, sequence::Bounds},
 };
-use spotter_config as config;
+use spotter_config::{self as config, GpuGroup};
 use spotter_core::{Clock, GpuPrecision, Picture};
 
 /// Prompts that are decoded together; more are taken in turns.
@@ -32,9 +32,6 @@ const CPU_PERMITS: usize = 2;
 /// Names of the board and the chip, each with a zero byte behind.
 const CHIP_NAMES: &str = "sys/firmware/devicetree/base/compatible";
 const TEGRA: &str = "nvidia,tegra";
-
-const NO_CALIBRATION: &str =
-    "model.precision = \"fp8\" needs calibration pictures and this program passes none; use bf16";
 
 const NO_EXPERTS: &str = "model.precision = \"int4\" is for models with experts, such as Moondream 3; \
     this model has none; set \"int8\"";
@@ -67,8 +64,8 @@ pub struct LoadedDevice {
     /// Where it is and why there.
     pub device: String,
     pub label: String,
-    /// The GPU, if it is one.
-    pub gpu: Option<GpuId>,
+    /// The GPUs that work as one; none on the CPU.
+    pub gpus: Vec<GpuId>,
     /// Looks that may be inside the engine at once.
     pub permits: usize,
 }
@@ -78,25 +75,16 @@ const PCI_DEVICES: &str = "sys/bus/pci/devices";
 const NVIDIA: &str = "0x10de";
 const DISPLAY: &str = "0x03";
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GpuId {
-    pub name: String,
-    /// What its driver knows it by, in every process.
-    pub uuid: String,
-}
-
 /// What a model runs on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ModelDevice {
     /// The processor, and why.
     Cpu(String),
-    Gpu {
-        index: u32,
-        gpu: GpuId,
-    },
+    /// One, or several that work as one.
+    Gpus(Vec<GpuId>),
 }
 
-/// Chooses by the settings and by what is there: the processor, or each of the listed GPUs in their order. The error says
+/// Chooses by the settings and by what is there: the processor, or the listed GPUs in their order. The error says
 /// what is missing. A GPU is opened for it and closed again: an open one takes some hundred MB of its memory.
 pub fn choose(settings: &config::ModelSettings) -> Result<Vec<ModelDevice>, String> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
@@ -104,24 +92,20 @@ pub fn choose(settings: &config::ModelSettings) -> Result<Vec<ModelDevice>, Stri
     if settings.device == config::DevicePreference::Cpu {
         return Ok(cpu("as configured".into()));
     }
-    let open = |&index: &u32| {
-        cuda::open(index).map(|gpu| ModelDevice::Gpu {
-            index,
-            gpu: GpuId {
-                name: gpu.name,
-                uuid: gpu.uuid,
-            },
-        })
-    };
-    let opened: Vec<_> = settings.gpus.iter().map(open).collect();
+    let wanted = settings.gpus.iter().flat_map(GpuGroup::indices);
+    let opened: Vec<_> = wanted.map(|&index| GpuId::of(index)).collect();
     let none_works = opened.iter().all(Result::is_err);
-    let wanted = settings.gpus.iter().zip(opened);
-    let gpus: Result<Vec<ModelDevice>, (u32, CudaError)> = wanted
-        .map(|(&index, opened)| opened.map_err(|error| (index, error)))
-        .collect();
-    match gpus {
-        Ok(gpus) => Ok(gpus),
-        Err((_, error)) if none_works && settings.device == config::DevicePreference::Auto => {
+    match opened.into_iter().collect::<Result<Vec<_>, _>>() {
+        Ok(gpus) => {
+            let mut gpus = gpus.into_iter();
+            let mut of_group = |group: &GpuGroup| {
+                let gpus = gpus.by_ref().take(group.indices().len()).collect();
+                of_one_model(gpus).map(ModelDevice::Gpus)
+            };
+            settings.gpus.iter().map(&mut of_group).collect()
+        }
+        Err(unusable) if none_works && settings.device == config::DevicePreference::Auto => {
+            let error = unusable.error;
             if has_nvidia_gpu(Path::new("/")) {
                 tracing::warn!(
                     "this machine has an NVIDIA GPU that does not work: {error}; the CPU is used until Spotter starts again. \
@@ -130,7 +114,7 @@ pub fn choose(settings: &config::ModelSettings) -> Result<Vec<ModelDevice>, Stri
             }
             Ok(cpu(error.to_string()))
         }
-        Err((index, error)) => Err(format!("GPU {index} of model.gpus: {error}")),
+        Err(UnusableGpu { index, error }) => Err(format!("GPU {index} of model.gpus: {error}")),
     }
 }
 
@@ -156,10 +140,10 @@ pub fn is_tegra(root: &Path) -> bool {
     compatible.is_ok_and(|names| String::from_utf8_lossy(&names).contains(TEGRA))
 }
 
-/// The first of them: for work that needs one.
+/// The first of them, which may be GPUs that work as one: for work that needs one.
 pub fn choose_one(settings: &config::ModelSettings) -> Result<ModelDevice, String> {
     let first = config::ModelSettings {
-        gpus: settings.gpus.iter().take(1).copied().collect(),
+        gpus: settings.gpus.first().cloned().into_iter().collect(),
         ..settings.clone()
     };
     let none = || "model.gpus names no GPU; write [0]".to_owned();
@@ -167,11 +151,11 @@ pub fn choose_one(settings: &config::ModelSettings) -> Result<ModelDevice, Strin
 }
 
 impl ModelDevice {
-    /// A short name, different for each device: `cpu`, or `cuda 1, NVIDIA H200`.
+    /// A short name, different for each device: `cpu`, `cuda 1, NVIDIA H200`, or `cuda 0+1, 2 × NVIDIA H200`.
     pub fn label(&self) -> String {
         match self {
             Self::Cpu(_) => "cpu".into(),
-            Self::Gpu { index, gpu, .. } => format!("cuda {index}, {}", gpu.name),
+            Self::Gpus(gpus) => label_of(gpus),
         }
     }
 
@@ -184,7 +168,7 @@ impl ModelDevice {
         let label = self.label();
         match self {
             Self::Cpu(device) => place_on_cpu(label, device, model),
-            Self::Gpu { index, gpu } => place_on_gpu(label, index, gpu, model),
+            Self::Gpus(gpus) => place_on_gpus(label, gpus, model),
         }
     }
 }
@@ -208,90 +192,13 @@ fn place_on_cpu(
         layers,
         device,
         label,
-        gpu: None,
+        gpus: Vec::new(),
         permits: CPU_PERMITS,
     })
 }
 
-fn place_on_gpu(
-    label: String,
-    index: u32,
-    gpu: GpuId,
-    model: ModelToPlace<'_>,
-) -> Result<LoadedDevice, String> {
-    let ModelToPlace {
-        settings,
-        adapter_slots,
-        config,
-        weights,
-        measured,
-        bounds,
-        calibration,
-        clock,
-    } = model;
-    cuda::supported(config).map_err(|e| e.to_string())?;
-    let experts = weights.number_of_experts();
-    // Kept open: the driver's context is there when the free memory is read, and stays.
-    let opened = cuda::open(index).map_err(|e| e.to_string())?;
-    let memory = GpuMemory {
-        total: opened.memory_bytes,
-        free: opened.free_bytes().map_err(|e| e.to_string())?,
-        limit: settings.memory.map(|bytes| bytes as usize),
-    };
-    let plan = |precision| {
-        MemoryPlan::new(PlanInputs {
-            config,
-            bounds,
-            precision,
-            measured: measured.measured(),
-            experts,
-            adapters: adapter_slots,
-            has_fp8: opened.has_fp8(),
-            memory,
-        })
-    };
-    let fits = |precision| plan(precision).is_ok();
-    let measure = || cuda::measure_precisions(index, config, experts, clock.as_ref());
-    let chosen = chosen_precision(settings, measure, fits)?;
-    let plan = plan(chosen.precision)?;
-    tracing::info!("{plan}");
-    let mut pictures = Vec::new();
-    let layers = match chosen.precision {
-        GpuPrecision::Bf16 => None,
-        GpuPrecision::Int8 | GpuPrecision::Int4 => Some(measured.about_int8("bf16")),
-        GpuPrecision::Fp8 => {
-            pictures = calibration();
-            if pictures.is_empty() {
-                return Err(NO_CALIBRATION.into());
-            }
-            Some(measured.about_fp8(pictures.len()))
-        }
-    };
-    log_layers(layers.as_deref(), measured);
-    let settings = cuda::CudaSettings {
-        gpu: index,
-        cache: &cuda::kernel_cache(),
-        capacity: plan.capacity,
-        formats: Formats::on_gpu(chosen.precision, measured.measured(), experts),
-        pictures: &pictures,
-    };
-    let backend = CudaBackend::new(settings, config, weights, clock);
-    Ok(LoadedDevice {
-        backend: Box::new(backend.map_err(|e| e.to_string())?),
-        precision: chosen.precision.name(),
-        layers,
-        device: match chosen.reason {
-            Some(reason) => format!("{label}, {reason}"),
-            None => label.clone(),
-        },
-        label,
-        gpu: Some(gpu),
-        permits: plan.permits(),
-    })
-}
-
 /// Logs the line about layers in 8 bits; a calibration that cannot be used is a warning.
-fn log_layers(layers: Option<&str>, measured: &CalibrationState) {
+pub(super) fn log_layers(layers: Option<&str>, measured: &CalibrationState) {
     match (layers, measured) {
         (Some(layers), CalibrationState::Unusable(_)) => tracing::warn!("{layers}"),
         (Some(layers), _) => tracing::info!("{layers}"),
@@ -318,31 +225,7 @@ fn cpu_formats<'a>(
     }
 }
 
-/// The configured precision, or the fastest that fits into the GPU by what is measured then.
-fn chosen_precision(
-    settings: &config::ModelSettings,
-    measure: impl FnOnce() -> Result<Vec<PrecisionSpeed>, CudaError>,
-    fits: impl Fn(GpuPrecision) -> bool,
-) -> Result<ChosenPrecision, String> {
-    if let Some(precision) = settings.precision {
-        return Ok(ChosenPrecision {
-            precision,
-            reason: None,
-        });
-    }
-    let speeds = measure().map_err(|e| e.to_string())?;
-    // Where none fits, the plan for bf16 says what would.
-    let chosen = ChosenPrecision::fastest(&speeds, fits).unwrap_or(ChosenPrecision {
-        precision: GpuPrecision::Bf16,
-        reason: None,
-    });
-    if let Some(reason) = &chosen.reason {
-        tracing::info!("{reason}");
-    }
-    Ok(chosen)
-}
-
-/// How frames that are decoded on a GPU stay there for an engine on one, where that is asked for; `None`: they come to the host.
+/// How frames that are decoded on a GPU stay there for an engine on that GPU alone, where that is asked for; `None`: they come to the host.
 pub fn frames_on(gpu: bool, settings: &config::ModelSettings) -> Option<cuda::FrameImport> {
     (gpu && settings.frames == config::FramePlace::Gpu)
         .then_some(cuda::take_frame as cuda::FrameImport)
@@ -379,7 +262,7 @@ mod tests {
     fn settings(device: config::DevicePreference, gpus: &[u32]) -> config::ModelSettings {
         config::ModelSettings {
             device,
-            gpus: gpus.to_vec(),
+            gpus: gpus.iter().copied().map(GpuGroup::one).collect(),
             ..config::ModelSettings::of(ModelSource::Embedded)
         }
     }

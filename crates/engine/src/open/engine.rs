@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    device::{self, CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace},
+    device::{self, CalibrationPictures, LoadedDevice, ModelDevice, ModelToPlace},
+    gpus::GpuId,
     known_picture,
 };
 use crate::{
@@ -44,8 +45,8 @@ pub struct ModelCard {
     pub device: String,
     /// The same in short, different for each device.
     pub label: String,
-    /// The GPU, if it runs on one.
-    pub gpu: Option<GpuId>,
+    /// The GPUs that work as one; none on the CPU.
+    pub gpus: Vec<GpuId>,
     /// Objects a prompt may return.
     pub max_objects: u32,
     /// Looks that may be inside the engine at once, at most.
@@ -101,8 +102,8 @@ pub struct ModelOpening<'a> {
 }
 
 impl Engine {
-    /// Loads the model and puts it on its device; blocks meanwhile. `device = "auto"` takes the first listed GPU, or the
-    /// CPU without one. The error says what to do.
+    /// Loads the model and puts it on its device; blocks meanwhile. `device = "auto"` takes the first listed GPUs, or the
+    /// CPU without them. The error says what to do.
     pub fn open(
         settings: &config::ModelSettings,
         calibration: CalibrationPictures,
@@ -159,7 +160,7 @@ impl Engine {
             layers: placed.layers,
             device: placed.device,
             label: placed.label,
-            gpu: placed.gpu,
+            gpus: placed.gpus,
             max_objects: settings.max_objects,
             permits: placed.permits,
             calibrated: Vec::new(),

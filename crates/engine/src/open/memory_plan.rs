@@ -115,6 +115,7 @@ impl GpuMemory {
 /// What a plan is made from.
 #[derive(Clone, Copy)]
 pub struct PlanInputs<'a> {
+    /// Of a shard, where GPUs work as one.
     pub config: &'a ModelConfig,
     pub bounds: Bounds,
     pub precision: GpuPrecision,
@@ -126,14 +127,16 @@ pub struct PlanInputs<'a> {
     pub adapters: usize,
     /// The GPU's tensor cores support fp8.
     pub has_fp8: bool,
+    /// Of each GPU.
     pub memory: GpuMemory,
 }
 
-/// What is allocated on a GPU.
+/// What is allocated on a GPU, and on each of those that work as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryPlan {
     pub capacity: CudaCapacity,
     pub footprint: Footprint,
+    ranks: usize,
 }
 
 impl MemoryPlan {
@@ -181,6 +184,7 @@ impl MemoryPlan {
         Ok(Self {
             capacity,
             footprint: footprint.map_err(|error| error.to_string())?,
+            ranks: inputs.config.text.shard.ranks,
         })
     }
 
@@ -218,7 +222,11 @@ impl fmt::Display for MemoryPlan {
         let (part, capacity) = (&self.footprint, &self.capacity);
         write!(
             f,
-            "GPU memory: {}, buffers {}, KV cache {}, kept crops {}, driver about {}; images a step: {}, looks in flight: {}",
+            "GPU memory{}: {}, buffers {}, KV cache {}, kept crops {}, driver about {}; images a step: {}, looks in flight: {}",
+            match self.ranks {
+                1 => String::new(),
+                ranks => format!(" on each of {ranks} GPUs"),
+            },
             shown_weights(part),
             shown(part.scratch),
             shown(part.cache),
@@ -286,8 +294,12 @@ fn does_not_fit(inputs: &PlanInputs<'_>) -> String {
         }
         _ => "end other programs that use the GPU".to_owned(),
     });
+    let of_whom = match inputs.config.text.shard.ranks {
+        1 => "the GPU's memory".to_owned(),
+        ranks => format!("the memory of each of {ranks} GPUs"),
+    };
     format!(
-        "the model needs {} of the GPU's memory in {wanted} with one image a step, the fewest ({parts}); {room}; {}, or use device = \"cpu\"",
+        "the model needs {} of {of_whom} in {wanted} with one image a step, the fewest ({parts}); {room}; {}, or use device = \"cpu\"",
         gib_up(needed),
         remedies.join(", or ")
     )

@@ -3,6 +3,7 @@
 mod adapter_check;
 mod device;
 mod engine;
+mod gpus;
 pub(crate) mod known_picture;
 mod memory_plan;
 mod precision;
@@ -11,13 +12,14 @@ mod warm_up;
 
 pub use adapter_check::check_adapters;
 pub use device::{
-    CalibrationPictures, GpuId, LoadedDevice, ModelDevice, ModelToPlace, choose, choose_one,
-    frames_on, is_tegra,
+    CalibrationPictures, LoadedDevice, ModelDevice, ModelToPlace, choose, choose_one, frames_on,
+    is_tegra,
 };
 pub use engine::{
     Bare, MEASURED_SIZE, ModelCard, ModelOpening, build_backend, build_endless_engine,
     measured_look,
 };
+pub use gpus::GpuId;
 pub use memory_plan::gpu_permits;
 pub use prompt_check::PromptCheck;
 pub use warm_up::{ExpectedLook, warm_up};

@@ -1,7 +1,10 @@
 use std::{fmt::Write as _, fs, path::Path};
 
 use super::*;
-use crate::model::{LargeLayer, LayerRange, released_config};
+use crate::{
+    model::{LargeLayer, LayerRange, released_config},
+    network::shard::Shard,
+};
 
 const GIB: usize = 1 << 30;
 const PRECISIONS: [GpuPrecision; 3] = [GpuPrecision::Bf16, GpuPrecision::Fp8, GpuPrecision::Int8];
@@ -297,4 +300,25 @@ fn adapters_are_planned_and_named_where_they_do_not_fit() {
     let error = with(32, 8 * GIB).unwrap_err();
     assert!(error.contains("adapters 2.3 GiB"), "{error}");
     assert!(error.contains("; remove [adapter] tables, or "), "{error}");
+}
+
+#[test]
+fn each_of_two_gpus_has_half_of_the_cache() {
+    let on = |ranks, memory| {
+        let config = ModelConfig::default().of_shard(Shard { rank: 0, ranks });
+        MemoryPlan::new(inputs(&config.unwrap(), GpuPrecision::Bf16, memory))
+    };
+    let [one, two] = [1, 2].map(|ranks| on(ranks, card(80)).unwrap());
+    assert_eq!(one.capacity, two.capacity);
+    assert_eq!(one.footprint.cache, 2 * two.footprint.cache);
+    let line = two.to_string();
+    assert!(line.starts_with("GPU memory on each of 2 GPUs: "), "{line}");
+    let [one, two] = [1, 2].map(|ranks| on(ranks, limited(6 * GIB)).unwrap());
+    assert!(two.total() <= 6 * GIB);
+    assert!(two.capacity.pages >= one.capacity.pages);
+    let error = on(2, limited(GIB)).unwrap_err();
+    assert!(
+        error.contains(" of the memory of each of 2 GPUs in bf16 "),
+        "{error}"
+    );
 }
