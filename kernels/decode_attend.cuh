@@ -1,6 +1,6 @@
 // Attention of the decode step: the rows of a tile read the prefix of their image and their own pages.
 //
-//   softmax(q k^T / 8) v of each row over its prefix and its own positions, into the first WIDTH values of proj_fc2_in
+//   softmax(q k^T / 8) v of each row over its prefix and its own positions, into the first HEADS_WIDTH values of proj_fc2_in
 //
 // A work item is (tile, head, split): one part of the tile's pages. A group of 4 warps takes an item, each warp every fourth page; then
 // the group merges its warps in shared memory. With several splits, the group that finishes the last split of (tile, head) merges them,
@@ -90,7 +90,7 @@ template <int SPLITS_MAX> DEVICE void merge_splits(const StepArgument& s, int ti
             value += values[j] * weight;
         }
         const int to = s.tile_row[tile * TILE_ROWS + row];
-        s.proj_fc2_in[size_t(to) * (WIDTH + s.inner) + head * TEXT_HEAD + d] = bf16_from_f32(value / row_sum);
+        s.proj_fc2_in[size_t(to) * (HEADS_WIDTH + s.inner) + head * TEXT_HEAD + d] = bf16_from_f32(value / row_sum);
     }
 }
 
@@ -104,7 +104,7 @@ template <typename TRAITS> DEVICE void store_split(const StepArgument& s, const 
         const Merged m = merge_partials(all, row, d);
         if (s.splits == 1) {
             const int to = s.tile_row[tile * TILE_ROWS + row];
-            s.proj_fc2_in[size_t(to) * (WIDTH + s.inner) + head * TEXT_HEAD + d] = bf16_from_f32(m.value / m.row_sum);
+            s.proj_fc2_in[size_t(to) * (HEADS_WIDTH + s.inner) + head * TEXT_HEAD + d] = bf16_from_f32(m.value / m.row_sum);
             continue;
         }
         const size_t at = size_t(item) * TILE_ROWS + row;
@@ -158,7 +158,7 @@ template <typename TRAITS> DEVICE void attend_item(const StepArgument& s, int at
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int row = __shfl_sync(WARP_ALL, tile.row, g + half * 8);
-        const bf16* from = s.queries + size_t(row) * WIDTH + head * TEXT_HEAD + t * 8;
+        const bf16* from = s.queries + size_t(row) * HEADS_WIDTH + head * TEXT_HEAD + t * 8;
 #pragma unroll
         for (int c = 0; c < 2; c++) state.q[half][c] = row < 0 ? make_uint4(0, 0, 0, 0) : load_l2_bf16x8(from + c * 32);
     }

@@ -7,9 +7,16 @@
 // Dynamic shared memory: buffers of sums and of softmax results (KernelTraits). The size is computed by cuda/kernels/decode_step.rs, shared_bytes.
 #pragma once
 #include "attend_page.cuh"
+#include "words.cuh"
 
+// GPUs that compute the decoder together, each with its share of the heads and of the MLP.
+#ifndef RANKS
+#define RANKS 1
+#endif
 #define WIDTH 2048
-#define HEADS (WIDTH / TEXT_HEAD)
+// Of queries and of attended values of this rank.
+#define HEADS_WIDTH (WIDTH / RANKS)
+#define HEADS (HEADS_WIDTH / TEXT_HEAD)
 #define WARPS 16
 #define SLICE (WIDTH / WARPS)
 #define LAYERS_MAX 32
@@ -19,8 +26,10 @@
 // Warps that compute one (tile, head, split).
 #define GROUP 4
 #define GROUPS (WARPS / GROUP)
-#define QKV_TILES (3 * WIDTH / UNIT)
+#define QKV_TILES (3 * HEADS_WIDTH / UNIT)
 #define PROJ_FC2_TILES (WIDTH / UNIT)
+// Words that a rank receives in a layer at most.
+#define RANK_WORDS (32 * WIDTH)
 // Floats from row to row of sums: lanes that write together write to different banks.
 #define SUM_PITCH 20
 
@@ -48,8 +57,8 @@ DEVICE float sum_scale(const Linear& linear, e4m3, int) { return linear.out; }
 struct StepArgument {
     const Layer* layers;
     bf16* hidden;               // [rows, WIDTH]
-    bf16* queries;              // [rows, WIDTH], from qkv_fc1 to attend
-    bf16* proj_fc2_in;          // [rows, WIDTH + inner], attended values, then inner values of the MLP
+    bf16* queries;              // [rows, HEADS_WIDTH], from qkv_fc1 to attend
+    bf16* proj_fc2_in;          // [rows, HEADS_WIDTH + inner], attended values, then inner values of the MLP
     bf16* keys;                 // the cache of all layers (common.cuh)
     bf16* values;
     u64 layer_values;           // values of the cache of one layer
@@ -66,7 +75,11 @@ struct StepArgument {
     float2* partial_max_sum;    // [tiles][heads][splits][16], maximum and sum of weights
     float* sums;                // [chunks][rows][WIDTH]
     u32* counters;              // of gates, of 16 outputs each, of (tile, head)s; zeros before the first launch
-    int layer_count, rows, inner, tiles, splits, pad;
+    u64* sent;                  // [2][RANK_WORDS], partial sums for the other rank, in its memory (decode_step_ranks.cu)
+    const u64* received;        // the other one's
+    int layer_count, rows, inner, tiles, splits, rank;
+    u32 number;                 // of the first layer's exchange between ranks
+    int pad;
 };
 
 DEVICE uint4 load_l2_bf16x8(const bf16* from) {
@@ -134,14 +147,19 @@ DEVICE void wait_gate(const u32* counters, Gate gate, u32 parity) {
 }
 
 // The block's share of a phase: every `step`-th 16 outputs from `first` on, `count` in all, of one chunk of inputs; rows of the weight are
-// `stride` values apart.
+// `stride` values apart. The inputs of PROJ_FC2 are HEADS_WIDTH attended values, which are the first chunk, then chunks of the MLP.
 struct PhaseShare {
     int first, step, count, chunk, stride;
 };
+DEVICE int proj_fc2_chunks(const StepArgument& s) { return 1 + s.inner / WIDTH; }
+DEVICE int first_input(int chunk) { return chunk * WIDTH - (chunk > 0 ? WIDTH - HEADS_WIDTH : 0); }
+// True for warps whose slice is not in the chunk, because a rank has fewer attended values than a chunk has inputs. They read weights that
+// another warp reads, and multiply them with zeros.
+DEVICE bool is_idle_warp(Phase phase, int chunk) { return RANKS > 1 && phase == PROJ_FC2 && chunk == 0 && int(threadIdx.x) / 32 >= HEADS_WIDTH / SLICE; }
 DEVICE PhaseShare share_of(const StepArgument& s, Phase phase) {
-    const int chunks = phase == QKV_FC1 ? 1 : 1 + s.inner / WIDTH, tiles = phase == QKV_FC1 ? QKV_TILES + s.inner / UNIT : PROJ_FC2_TILES;
+    const int chunks = phase == QKV_FC1 ? 1 : proj_fc2_chunks(s), tiles = phase == QKV_FC1 ? QKV_TILES + s.inner / UNIT : PROJ_FC2_TILES;
     const int chunk = blockIdx.x % chunks, first = blockIdx.x / chunks, step = (gridDim.x - chunk + chunks - 1) / chunks;
-    return {first, step, (tiles - first + step - 1) / step, chunk, chunks * WIDTH};
+    return {first, step, (tiles - first + step - 1) / step, chunk, chunks * WIDTH - (phase == QKV_FC1 ? 0 : WIDTH - HEADS_WIDTH)};
 }
 
 DEVICE unsigned char* dynamic_memory() {
@@ -214,7 +232,7 @@ template <typename TRAITS> struct WeightStream {
     DEVICE static const Weight* row_of(const SharedState& shared, int layer, Phase phase, int nth, int row) {
         const PhaseShare& share = shared.shares[phase];
         const int output = (share.first + nth * share.step) * UNIT + row;
-        return static_cast<const Weight*>(shared.layers[layer].linear[phase].weight) + size_t(output) * share.stride + share.chunk * WIDTH;
+        return static_cast<const Weight*>(shared.layers[layer].linear[phase].weight) + size_t(output) * share.stride + first_input(share.chunk) - (is_idle_warp(phase, share.chunk) ? HEADS_WIDTH : 0);
     }
 
     DEVICE void load(const SharedState& shared, int nth) {

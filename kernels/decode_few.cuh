@@ -47,7 +47,7 @@ DEVICE void sum_few(float (&x)[FEW_ROWS], int rows, SharedState& shared, int pla
 
 // Adds a layer to the hidden states: bias, then the partial sums of all chunks of inputs, in the order of chunks.
 DEVICE void add_layer(F32x4 (&hidden)[FEW_ROWS], const StepArgument& s, const F32x4& bias) {
-    const int chunks = 1 + s.inner / WIDTH;
+    const int chunks = proj_fc2_chunks(s);
 #pragma unroll
     for (int row = 0; row < FEW_ROWS; row++) {
         if (row >= s.rows) continue;
@@ -65,6 +65,55 @@ DEVICE void add_layer(F32x4 (&hidden)[FEW_ROWS], const StepArgument& s, const F3
     }
 }
 
+// A value of the exchange between ranks in a layer, for a place in its words.
+DEVICE void send(const StepArgument& s, int at_layer, size_t place, float value) {
+    const u32 number = s.number + at_layer;
+    store_word(s.sent + number % 2 * RANK_WORDS + place, __float_as_uint(value), number);
+}
+
+// The same over two ranks, from the partial sums of both in their order: all blocks of both get equal results.
+DEVICE void add_layer_of_ranks(F32x4 (&hidden)[FEW_ROWS], const StepArgument& s, int at_layer) {
+    constexpr int MOST = CHUNKS_MAX / RANKS;
+    const int chunks = proj_fc2_chunks(s);
+    const u32 number = s.number + at_layer;
+#pragma unroll
+    for (int row = 0; row < FEW_ROWS; row++) {
+        if (row >= s.rows) continue;
+        float4 parts[2][MOST];
+        ulonglong2 low[MOST], high[MOST];
+        const auto place = [&](int c) { return (size_t(c < chunks ? c : 0) * s.rows + row) * WIDTH + threadIdx.x * 4; };
+#pragma unroll
+        for (int c = 0; c < MOST; c++) parts[0][c] = load_l2(reinterpret_cast<const float4*>(s.sums + place(c)));
+        wait_until([&] {
+            bool is_there = true;
+#pragma unroll
+            for (int c = 0; c < MOST; c++) {
+                const ulonglong2* from = reinterpret_cast<const ulonglong2*>(s.received + number % 2 * RANK_WORDS + place(c));
+                low[c] = load_words(from), high[c] = load_words(from + 1);
+            }
+#pragma unroll
+            for (int c = 0; c < MOST; c++) {
+                is_there &= number_of(low[c].x) == number && number_of(low[c].y) == number && number_of(high[c].x) == number && number_of(high[c].y) == number;
+            }
+            return is_there;
+        });
+        const auto value = [](u64 word) { return __uint_as_float(u32(word)); };
+#pragma unroll
+        for (int c = 0; c < MOST; c++) parts[1][c] = make_float4(value(low[c].x), value(low[c].y), value(high[c].x), value(high[c].y));
+        F32x4 sum = {};
+#pragma unroll
+        for (int rank = 0; rank < 2; rank++) {
+#pragma unroll
+            for (int c = 0; c < MOST; c++) {
+                if (c >= chunks) continue;
+                const float4 part = rank == s.rank ? parts[0][c] : parts[1][c];
+                sum.x[0] += part.x, sum.x[1] += part.y, sum.x[2] += part.z, sum.x[3] += part.w;
+            }
+        }
+        for (int j = 0; j < 4; j++) hidden[row].x[j] = f32_from_bf16(bf16_from_f32(hidden[row].x[j] + sum.x[j]));
+    }
+}
+
 // Hidden states after layer `at_layer` - 1, once all blocks have written their partial sums; before the first layer, the step's input.
 template <typename TRAITS> DEVICE void update_hidden(F32x4 (&hidden)[FEW_ROWS], const StepArgument& s, int at_layer, u32 parity, const SharedState& shared) {
     uint2* kept_hidden = reinterpret_cast<uint2*>(few_hidden<TRAITS>()) + threadIdx.x;
@@ -76,7 +125,11 @@ template <typename TRAITS> DEVICE void update_hidden(F32x4 (&hidden)[FEW_ROWS], 
     }
     if (at_layer > 0) {
         wait_gate(s.counters, HIDDEN, parity);
-        add_layer(hidden, s, bias);
+        if constexpr (RANKS > 1) {
+            add_layer_of_ranks(hidden, s, at_layer - 1);
+        } else {
+            add_layer(hidden, s, bias);
+        }
     }
 #pragma unroll
     for (int row = 0; row < FEW_ROWS; row++) kept_hidden[row * WIDTH / 4] = bf16x4_from(hidden[row]);

@@ -12,40 +12,40 @@
 // access each other's. Block b of a rank exchanges with the blocks b of the others alone and waits for no block of its own grid. How far it
 // is, is counted on the GPU (Ranks::done), so that a launch can be recorded and repeated.
 //
-// sum_ranks, sum_ranks_f32, share_ranks: grid up to the multiprocessors and up to the pieces, 512 threads; a block has every `gridDim.x`-th
+// sum_ranks, sum_ranks_f32, share_ranks: grid up to two for each multiprocessor and up to the pieces, 512 threads; a block has every `gridDim.x`-th
 // piece of 16 KB, a thread 16 bytes in two places of it. A piece is stored, then signalled; the next one is stored before the block waits
 // for this one. A slot of the buffer is free again 4 pieces later: a rank sends piece n after it has received n - 2, which the other has
 // sent after it had read n - 4.
-// sum_ranks_few, for few values: grid (ceil(count / 256)), up to the multiprocessors, 256 threads with 16 bytes each. Each 4 bytes
-// are stored with the number of the exchange as one word of 8 bytes, so that data need no signal behind them: it takes one way instead of three.
+// sum_ranks_few, for few values: grid (ceil(count / 256)), up to 64 and up to the multiprocessors, 256 threads with 16 bytes each, which are sent as words (words.cuh).
 // A word is free again two exchanges later.
 // A rank that has waited for 10 s traps: the other one is lost, and the launch ends with an error.
 // Reference: cuda/tests/peers.rs. Launched by cuda/kernels/sum_ranks.rs.
-#include "common.cuh"
+#include "words.cuh"
 
 #define RANKS_MAX 8
-#define BLOCKS_MAX 128
+#define BLOCKS_MAX 256
+#define FEW_BLOCKS_MAX 64
 #define THREADS 512
 #define THREADS_FEW 256
 // Groups of a thread in a piece.
 #define VECTORS 2
 #define PIECE (VECTORS * THREADS)
 #define SLOTS 4
-#define WAIT_NS_MAX 10000000000ull
 
 struct ReceiveBuffer {
     uint4 pieces[BLOCKS_MAX][SLOTS][PIECE];
-    ulonglong2 words[BLOCKS_MAX][2][2][THREADS_FEW];
+    ulonglong2 words[FEW_BLOCKS_MAX][2][2][THREADS_FEW];
     u32 signals[BLOCKS_MAX];    // pieces that have arrived
+    u64 decoder[2 * 32 * 2048];  // of decode_step_ranks.cu
 };
 // RECEIVE_BYTES of cuda/kernels/sum_ranks.rs.
-static_assert(sizeof(ReceiveBuffer) == 10486272, "");
+static_assert(sizeof(ReceiveBuffer) == 18875392, "");
 
 // The same fields in the same order are in cuda/kernels/sum_ranks.rs.
 struct Ranks {
     ReceiveBuffer* to[RANKS_MAX];       // this rank's at each other one
     ReceiveBuffer* from[RANKS_MAX];     // each other one's at this rank
-    u32* done;                          // [2][BLOCKS_MAX]: pieces, and exchanges of few values, of each block so far
+    u32* done;                          // [BLOCKS_MAX + FEW_BLOCKS_MAX]: pieces, and exchanges of few values, of each block so far
     int rank, ranks;
 };
 // Groups of x that rank r has made: those from first[r] on, before first[r + 1].
@@ -59,30 +59,10 @@ DEVICE u32 signal_of_system(const u32* from) {
     asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
     return value;
 }
-DEVICE void store_words(ulonglong2* to, u32 x, u32 y, u32 number) {
-    const u64 high = u64(number) << 32;
-    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1,%2};" ::"l"(to), "l"(high | x), "l"(high | y) : "memory");
-}
-DEVICE ulonglong2 load_words(const ulonglong2* from) {
-    ulonglong2 words;
-    asm volatile("ld.relaxed.sys.global.v2.u64 {%0,%1}, [%2];" : "=l"(words.x), "=l"(words.y) : "l"(from) : "memory");
-    return words;
-}
 DEVICE uint4 load_received(const uint4* from) {
     uint4 r;
     asm volatile("ld.relaxed.sys.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w) : "l"(from) : "memory");
     return r;
-}
-
-// Repeats `is_there` until it is true.
-template <typename IsThere> DEVICE void wait_until(IsThere is_there) {
-    u64 since = 0, now;
-    for (u32 times = 1; !is_there(); times++) {
-        if (times % 1024) continue;
-        asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-        if (since == 0) since = now;
-        if (now - since > WAIT_NS_MAX) __trap();
-    }
 }
 
 struct Bf16Sum {
@@ -214,7 +194,7 @@ template <typename WORK> DEVICE void exchange_few(const Ranks& at, const WORK& w
         ulonglong2 low, high;
         wait_until([&] {
             low = load_words(&from[0][t]), high = load_words(&from[1][t]);
-            return u32(low.x >> 32) == number && u32(low.y >> 32) == number && u32(high.x >> 32) == number && u32(high.y >> 32) == number;
+            return number_of(low.x) == number && number_of(low.y) == number && number_of(high.x) == number && number_of(high.y) == number;
         });
         return make_uint4(u32(low.x), u32(low.y), u32(high.x), u32(high.y));
     };
@@ -223,18 +203,18 @@ template <typename WORK> DEVICE void exchange_few(const Ranks& at, const WORK& w
     if (t == 0) at.done[BLOCKS_MAX + block] = number;
 }
 
-extern "C" __global__ void __launch_bounds__(512) sum_ranks(const __grid_constant__ Ranks ranks, uint4* hidden, const uint4* partial, int count) {
+extern "C" __global__ void __launch_bounds__(512, 2) sum_ranks(const __grid_constant__ Ranks ranks, uint4* hidden, const uint4* partial, int count) {
     exchange(ranks, SumWork<Bf16Sum>{hidden, partial, count}, count);
 }
 extern "C" __global__ void __launch_bounds__(256) sum_ranks_few(const __grid_constant__ Ranks ranks, uint4* hidden, const uint4* partial, int count) {
     exchange_few(ranks, SumWork<Bf16Sum>{hidden, partial, count});
 }
-extern "C" __global__ void __launch_bounds__(512) sum_ranks_f32(const __grid_constant__ Ranks ranks, uint4* x, const uint4* own, int count) {
+extern "C" __global__ void __launch_bounds__(512, 2) sum_ranks_f32(const __grid_constant__ Ranks ranks, uint4* x, const uint4* own, int count) {
     exchange(ranks, SumWork<F32Sum>{x, own, count}, count);
 }
 extern "C" __global__ void __launch_bounds__(256) sum_ranks_few_f32(const __grid_constant__ Ranks ranks, uint4* x, const uint4* own, int count) {
     exchange_few(ranks, SumWork<F32Sum>{x, own, count});
 }
-extern "C" __global__ void __launch_bounds__(512) share_ranks(const __grid_constant__ Ranks ranks, uint4* x, const __grid_constant__ Parts parts, int longest) {
+extern "C" __global__ void __launch_bounds__(512, 2) share_ranks(const __grid_constant__ Ranks ranks, uint4* x, const __grid_constant__ Parts parts, int longest) {
     exchange(ranks, ShareWork{x, parts, ranks.rank}, longest);
 }

@@ -35,7 +35,7 @@ macro_rules! source {
     };
 }
 
-pub const SOURCES: [KernelSource; 23] = [
+pub const SOURCES: [KernelSource; 24] = [
     source!("attend_dense.cu"),
     source!("attend_rows.cu"),
     source!("attend_wide.cu"),
@@ -43,6 +43,7 @@ pub const SOURCES: [KernelSource; 23] = [
     source!("combine.cu"),
     source!("decide.cu"),
     source!("decode_step.cu"),
+    source!("decode_step_ranks.cu"),
     source!("embed.cu"),
     source!("experts_few.cu"),
     source!("experts_product.cu"),
@@ -61,7 +62,7 @@ pub const SOURCES: [KernelSource; 23] = [
     source!("tau.cu"),
 ];
 
-const HEADERS: [KernelSource; 12] = [
+const HEADERS: [KernelSource; 14] = [
     source!("attend_page.cuh"),
     source!("barrier.cuh"),
     source!("common.cuh"),
@@ -69,11 +70,13 @@ const HEADERS: [KernelSource; 12] = [
     source!("decode_attend.cuh"),
     source!("decode_base.cuh"),
     source!("decode_few.cuh"),
+    source!("decode_layers.cuh"),
     source!("decode_product.cuh"),
     source!("experts.cuh"),
     source!("int8.cuh"),
     source!("stages.cuh"),
     source!("warpgroup.cuh"),
+    source!("words.cuh"),
 ];
 
 const OPTIONS: [&str; 2] = ["--std=c++17", "-default-device"];

@@ -7,7 +7,12 @@ use std::{path::Path, sync::Arc};
 
 use cudarc::driver::CudaStream;
 
-use super::{compile::SOURCES, error::CudaError, library::Gpu};
+use super::{
+    compile::{KernelSource, SOURCES},
+    error::CudaError,
+    library::Gpu,
+};
+use launch::RANKS_DECODER;
 
 mod attention;
 mod decisions;
@@ -26,7 +31,7 @@ mod tensor_map;
 
 pub use attention::{AttentionParts, CachedAttention, LayerCache, TAU_OUTPUTS_MAX, tau_values};
 pub use decisions::{DecideInputs, DecisionBuffers, PickTables, TokenLogits};
-pub use decode_step::{ONE_LAUNCH_ROWS_MAX, OneLaunchDecoder};
+pub use decode_step::{DecoderWords, ONE_LAUNCH_ROWS_MAX, OneLaunchDecoder};
 pub use dense::DenseAttention;
 #[cfg(test)]
 pub use dense::DenseKernel;
@@ -39,20 +44,39 @@ pub use launch::Kernels;
 pub use layers::{CombineInputs, CombineShape, EmbedInputs, ImageShape};
 pub use low_rank::{AdaptedRowTable, LowRankProduct, LowRankWeights, slot_rank};
 pub use skinny::SkinnyOutput;
-pub use sum_ranks::{BLOCKS_MAX, RANKS_MAX, RECEIVE_BYTES, RankAddresses, RankExchange};
+pub use sum_ranks::{
+    BLOCKS_MAX, FEW_BLOCKS_MAX, RANKS_MAX, RECEIVE_BYTES, RankAddresses, RankExchange,
+};
 
 impl Kernels {
     /// Compiles (or finds compiled) and loads all of them. Blocks for some seconds the first time.
     pub fn load(gpu: &Gpu, stream: Arc<CudaStream>, cache: &Path) -> Result<Self, CudaError> {
-        let mut kernels = Self::load_sources(gpu, stream, cache, &SOURCES)?;
+        Self::load_of_ranks(gpu, stream, cache, 1)
+    }
+
+    /// The same on one of so many GPUs that compute the decoder together.
+    pub fn load_of_ranks(
+        gpu: &Gpu,
+        stream: Arc<CudaStream>,
+        cache: &Path,
+        ranks: usize,
+    ) -> Result<Self, CudaError> {
+        let is_used = |source: &KernelSource| ranks > 1 || source.file != RANKS_DECODER;
+        let sources: Vec<KernelSource> = SOURCES.into_iter().filter(is_used).collect();
+        let mut kernels = Self::load_sources(gpu, stream, cache, &sources)?;
+        kernels.allow_all_shared(gpu)?;
+        Ok(kernels)
+    }
+
+    pub(super) fn allow_all_shared(&mut self, gpu: &Gpu) -> Result<(), CudaError> {
         for (name, bytes) in dense::shared_bytes() {
-            kernels.allow_shared(&name, bytes, gpu.shared_bytes)?;
-            kernels.allow_shared(&format!("{name}_e4m3"), bytes, gpu.shared_bytes)?;
+            self.allow_shared(&name, bytes, gpu.shared_bytes)?;
+            self.allow_shared(&format!("{name}_e4m3"), bytes, gpu.shared_bytes)?;
         }
         let others = int8::shared_bytes().chain(experts::shared_bytes());
         for (name, bytes) in others.chain(decode_step::shared_bytes()) {
-            kernels.allow_shared(&name, bytes, gpu.shared_bytes)?;
+            self.allow_shared(&name, bytes, gpu.shared_bytes)?;
         }
-        Ok(kernels)
+        Ok(())
     }
 }

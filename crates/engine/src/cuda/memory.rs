@@ -185,6 +185,16 @@ impl<T> Pointer<T> {
 }
 
 impl Pointer<u8> {
+    /// The same bytes as numbers of two.
+    #[cfg(test)]
+    pub fn as_bf16(&self) -> Pointer<half::bf16> {
+        Pointer {
+            address: self.address,
+            len: self.len / 2,
+            of: PhantomData,
+        }
+    }
+
     /// The same bytes as numbers with signs.
     pub fn as_i8(&self) -> Pointer<i8> {
         Pointer {

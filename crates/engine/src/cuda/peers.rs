@@ -11,14 +11,17 @@
 //! All ranks queue the same exchanges in the same order, each on its own thread. A rank whose peer does not come for ten seconds fails with
 //! an error of the device.
 
-use std::sync::Arc;
+use std::{cell::Cell, sync::Arc};
 
 use cudarc::driver::{CudaContext, CudaStream};
 use half::bf16;
 
 use super::{
     error::CudaError,
-    kernels::{BLOCKS_MAX, Kernels, RANKS_MAX, RECEIVE_BYTES, RankAddresses, RankExchange},
+    kernels::{
+        BLOCKS_MAX, DecoderWords, FEW_BLOCKS_MAX, Kernels, RANKS_MAX, RECEIVE_BYTES, RankAddresses,
+        RankExchange,
+    },
     library::Gpu,
     memory::{
         Buffer, CurrentContext, PeerMemory, Pointer, can_access, enable_peer_access,
@@ -73,6 +76,7 @@ pub struct RankNote {
 pub struct Peers {
     exchange: RankExchange,
     partial: Buffer<bf16>,
+    decoder_words: Cell<Option<DecoderWords>>,
     // Counts of `exchange`.
     _done: Buffer<u32>,
     _received: PeerMemory,
@@ -106,7 +110,7 @@ impl Peers {
             PeerPath::Gpu => PeerMemory::of_gpu(&note.context, bytes)?,
             PeerPath::Host => PeerMemory::of_host(&note.context, bytes)?,
         };
-        let done = Buffer::zeros(stream, 2 * BLOCKS_MAX)?;
+        let done = Buffer::zeros(stream, BLOCKS_MAX + FEW_BLOCKS_MAX)?;
         let partial = Buffer::zeros(stream, partial_values)?;
         note.address = received.address();
         let others = seat.exchange(note.clone())?;
@@ -117,9 +121,12 @@ impl Peers {
             blocks: blocks.unwrap_or(1),
             few_groups: note.path.few_groups(),
         };
+        let has_words = others.len() == 2 && note.path == PeerPath::Gpu;
+        let decoder_words = has_words.then(|| DecoderWords::of(&exchange.addresses));
         Ok(Self {
             exchange,
             partial,
+            decoder_words: Cell::new(decoder_words),
             _done: done,
             _received: received,
             stream: Arc::clone(stream),
@@ -131,13 +138,19 @@ impl Peers {
     /// Bytes of its GPU that it takes at most.
     pub fn bytes(ranks: usize, partial_values: usize) -> usize {
         (ranks - 1) * RECEIVE_BYTES
-            + 2 * BLOCKS_MAX * size_of::<u32>()
+            + (BLOCKS_MAX + FEW_BLOCKS_MAX) * size_of::<u32>()
             + partial_values * size_of::<bf16>()
     }
 
     /// Where this rank's part of the next sum is written. It is free again behind that sum.
     pub fn partial(&self) -> Pointer<bf16> {
         self.partial.start()
+    }
+
+    /// Where the decoder exchanges sums in its one launch, for the one decoder that has it. `None` where it cannot: with more than two ranks,
+    /// or through memory of the host, which all blocks would poll.
+    pub fn take_decoder_words(&self) -> Option<DecoderWords> {
+        self.decoder_words.take()
     }
 
     /// `hidden[rows, width] += partial`, of all ranks in their order, rounded once: all get equal bits.
@@ -196,7 +209,7 @@ impl RankNote {
     pub(super) fn new(gpu: &Gpu, path: PeerPath) -> Self {
         Self {
             context: Arc::clone(&gpu.context),
-            blocks: gpu.multiprocessors.min(BLOCKS_MAX),
+            blocks: (2 * gpu.multiprocessors).min(BLOCKS_MAX),
             path,
             address: 0,
         }

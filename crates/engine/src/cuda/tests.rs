@@ -7,6 +7,7 @@ mod attention;
 mod bins;
 mod choices;
 mod decode;
+mod decode_ranks;
 mod dense;
 mod experts;
 mod faults;

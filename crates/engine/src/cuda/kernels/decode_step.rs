@@ -6,11 +6,14 @@
 //! Belongs here: which steps run in one launch, the scratch of the kernel, and its launch. Not here: kernel by kernel, which works for
 //! every step (`network`).
 
+use std::cell::Cell;
+
 use half::bf16;
 
 use super::{
     attention::CachedAttention,
     launch::{ByValue, Kernels, launch, not_of_experts, require},
+    sum_ranks::{DECODER_WORDS_AT, RankAddresses},
 };
 use crate::{
     cuda::{
@@ -26,6 +29,8 @@ use crate::{
 /// Width of the decoders that the kernel is made for, and its heads.
 const WIDTH: usize = 2048;
 const HEADS: usize = WIDTH / TEXT_HEAD;
+/// GPUs that compute the decoder together, if there is more than one.
+const RANKS: usize = 2;
 /// Outputs of a unit of work.
 const UNIT: usize = 16;
 /// Positions of the largest step.
@@ -75,15 +80,19 @@ fn format_of(blocks: &[GpuTextBlock]) -> Option<Number> {
 }
 
 /// The kernel for so many rows.
-fn kernel_name(weights: Number, rows: usize) -> String {
-    format!("decode_step_{rows}{}", kernel_suffix(weights))
+fn kernel_name(weights: Number, rows: usize, ranks: usize) -> String {
+    let of_ranks = if ranks == RANKS { "_of_2" } else { "" };
+    format!("decode_step_{rows}{of_ranks}{}", kernel_suffix(weights))
 }
 
 /// The kernels, and their dynamic shared memory.
 pub(super) fn shared_bytes() -> impl Iterator<Item = (String, usize)> {
-    let of = |weights| ROWS.map(|rows| (kernel_name(weights, rows), shared_bytes_for(rows)));
+    let of = |(weights, ranks)| {
+        ROWS.map(|rows| (kernel_name(weights, rows, ranks), shared_bytes_for(rows)))
+    };
     [Number::Bf16, Number::Int8, Number::E4m3]
         .into_iter()
+        .flat_map(|weights| [(weights, 1), (weights, RANKS)])
         .flat_map(of)
 }
 
@@ -97,13 +106,13 @@ fn is_supported(layers: usize, inner: usize, blocks: usize) -> bool {
         && (chunks..=chunks * WIDTH / UNIT).contains(&blocks)
 }
 
-/// Splits of each tile's pages: enough for all `blocks` multiprocessors when there are few (tile, head)s.
-fn splits(rows: usize, tiles: usize, blocks: usize) -> usize {
+/// Splits of each tile's pages: enough for all `blocks` multiprocessors when there are few (tile, head)s, `pairs`.
+fn splits(rows: usize, pairs: usize, blocks: usize) -> usize {
     let most = match rows <= ROWS[0] {
         true => SPLITS_MAX_FEW,
         false => SPLITS_MAX,
     };
-    (blocks * GROUPS / (tiles * HEADS).max(1)).clamp(1, most)
+    (blocks * GROUPS / pairs.max(1)).clamp(1, most)
 }
 
 /// The kernel's argument: `struct StepArgument` of `decode_base.cuh`, the same fields in the same order.
@@ -113,12 +122,38 @@ struct StepArgument {
     layer_values: u64,
     tables: [u64; 9],
     scratch: [u64; 4],
+    words: [u64; 2],
     layer_count: i32,
     rows: i32,
     inner: i32,
     tiles: i32,
     splits: i32,
+    rank: i32,
+    number: u32,
     pad: i32,
+}
+
+/// Where two ranks exchange partial sums (`decode_step_ranks.cu`), `[2, 32, 2048]` words of 8 bytes, zeros before the first launch.
+/// One decoder has them, because it numbers its exchanges.
+#[derive(Debug)]
+pub struct DecoderWords {
+    /// At the other rank.
+    sent: u64,
+    received: u64,
+    rank: i32,
+}
+
+impl DecoderWords {
+    /// Of two ranks, in their receive buffers.
+    pub fn of(ranks: &RankAddresses) -> Self {
+        let other = usize::from(ranks.rank == 0);
+        let words = |buffer: u64| buffer + DECODER_WORDS_AT as u64;
+        Self {
+            sent: words(ranks.to[other]),
+            received: words(ranks.from[other]),
+            rank: ranks.rank,
+        }
+    }
 }
 
 /// The decoder's layers as the kernel reads them, and its scratch.
@@ -131,8 +166,12 @@ pub struct OneLaunchDecoder {
     /// `[GATES + 2048 / 16 + tiles * heads]`; zeros before the first launch; the kernel keeps them consistent between launches.
     counters: Buffer<u32>,
     inner: usize,
+    heads: usize,
     layer_count: usize,
     blocks: usize,
+    words: Option<DecoderWords>,
+    /// Of the next exchange between ranks.
+    number: Cell<u32>,
 }
 
 impl OneLaunchDecoder {
@@ -143,7 +182,18 @@ impl OneLaunchDecoder {
         config: &TextConfig,
         blocks: &[GpuTextBlock],
     ) -> Result<Option<Self>, CudaError> {
-        let (stream, inner) = (&kernels.stream, config.ff_dim);
+        Self::of_ranks(kernels, config, blocks, None)
+    }
+
+    /// The same on one of two ranks, whose `blocks` have its share of the weights. Of biases of `proj_fc2`, rank 1 has zeros.
+    pub fn of_ranks(
+        kernels: &Kernels,
+        config: &TextConfig,
+        blocks: &[GpuTextBlock],
+        words: Option<DecoderWords>,
+    ) -> Result<Option<Self>, CudaError> {
+        let ranks = if words.is_some() { RANKS } else { 1 };
+        let (stream, inner) = (&kernels.stream, config.ff_dim / ranks);
         let Some(weights) = format_of(blocks) else {
             return Ok(None);
         };
@@ -154,19 +204,22 @@ impl OneLaunchDecoder {
             return Ok(None);
         }
         let chunks = 1 + inner / WIDTH;
-        let words = blocks.iter().map(layer_words);
-        let words = words.collect::<Result<Vec<_>, _>>()?;
+        if chunks > CHUNKS_MAX / ranks {
+            return Ok(None);
+        }
+        let layers = blocks.iter().map(layer_words);
+        let layers = layers.collect::<Result<Vec<_>, _>>()?;
         Ok(Some(Self {
-            layers: Buffer::from_host(stream, &words.concat())?,
+            layers: Buffer::from_host(stream, &layers.concat())?,
             weights,
             sums: Buffer::zeros(stream, chunks * ONE_LAUNCH_ROWS_MAX * WIDTH)?,
-            counters: Buffer::zeros(
-                stream,
-                GATES + WIDTH / UNIT + ONE_LAUNCH_ROWS_MAX * config.n_heads,
-            )?,
+            counters: Buffer::zeros(stream, GATES + WIDTH / UNIT + ONE_LAUNCH_ROWS_MAX * HEADS)?,
             inner,
+            heads: HEADS / ranks,
             layer_count: blocks.len(),
             blocks: kernels.multiprocessors,
+            words,
+            number: Cell::new(1),
         }))
     }
 
@@ -179,7 +232,7 @@ impl OneLaunchDecoder {
     }
 
     /// Queues all blocks of the decoder over the step's positions. `attention` has the first layer's cache, and room for queries in
-    /// `qkv`; the hidden states, `[rows, 2048]`, are changed in place; `proj_fc2_in` has room for `[rows, 2048 + inner]`.
+    /// `qkv`; the hidden states, `[rows, 2048]`, are changed in place; `proj_fc2_in` has room for `[rows, heads * 64 + inner]`.
     pub fn run(
         &self,
         kernels: &Kernels,
@@ -199,15 +252,17 @@ impl OneLaunchDecoder {
             tables.counts.row_positions,
             tables.counts.tiles,
         );
-        let splits = splits(rows, tiles, self.blocks);
-        let items = tiles * HEADS * splits;
+        let (heads, attended) = (self.heads, self.heads * TEXT_HEAD);
+        let splits = splits(rows, tiles * heads, self.blocks);
+        let items = tiles * heads * splits;
         require(
             rows <= ONE_LAUNCH_ROWS_MAX
-                && hidden.len().min(qkv.len()) >= rows * WIDTH
-                && proj_fc2_in.len() >= rows * (WIDTH + self.inner)
+                && hidden.len() >= rows * WIDTH
+                && qkv.len() >= rows * attended
+                && proj_fc2_in.len() >= rows * (attended + self.inner)
                 && parts.values.len() >= items * TILE * TEXT_HEAD
                 && parts.max_sums.len() >= items * TILE * 2
-                && self.counters.start().len() >= GATES + WIDTH / UNIT + tiles * HEADS,
+                && self.counters.start().len() >= GATES + WIDTH / UNIT + tiles * heads,
             "decode step: a buffer is too small",
         )?;
         let argument = StepArgument {
@@ -237,17 +292,26 @@ impl OneLaunchDecoder {
                 self.sums.start().address(),
                 self.counters.start().address(),
             ],
+            words: self
+                .words
+                .as_ref()
+                .map_or([0; 2], |words| [words.sent, words.received]),
             layer_count: self.layer_count as i32,
             rows: rows as i32,
             inner: self.inner as i32,
             tiles: tiles as i32,
             splits: splits as i32,
+            rank: self.words.as_ref().map_or(0, |words| words.rank),
+            number: self.number.get(),
             pad: 0,
         };
+        let next = self.number.get().wrapping_add(self.layer_count as u32);
+        self.number.set(next);
         // The first kernel has at most one (tile, head, split) for each group.
         let first = usize::from(items > self.blocks * GROUPS);
         let most = ROWS[first..].iter().find(|&&most| rows <= most);
-        let name = kernel_name(self.weights, *most.unwrap_or(&ONE_LAUNCH_ROWS_MAX));
+        let ranks = HEADS / heads;
+        let name = kernel_name(self.weights, *most.unwrap_or(&ONE_LAUNCH_ROWS_MAX), ranks);
         launch!(
             kernels,
             &name,
@@ -299,16 +363,18 @@ mod tests {
     #[test]
     fn few_tiles_are_split_and_many_are_not() {
         // An H200: one image with one row and with eight, four images, and 32.
-        assert_eq!(splits(1, 1, 132), 8);
-        assert_eq!(splits(8, 1, 132), 16);
-        assert_eq!(splits(4, 4, 132), 4);
-        assert_eq!(splits(32, 32, 132), 1);
+        assert_eq!(splits(1, HEADS, 132), 8);
+        assert_eq!(splits(8, HEADS, 132), 16);
+        assert_eq!(splits(4, 4 * HEADS, 132), 4);
+        assert_eq!(splits(32, 32 * HEADS, 132), 1);
     }
 
     #[test]
     fn unsupported_shapes_run_kernel_by_kernel() {
         // Moondream 2 on an H200 and a B200.
         assert!(is_supported(24, 8192, 132) && is_supported(24, 8192, 148));
+        // One of two ranks.
+        assert!(is_supported(24, 4096, 132));
         // An Orin Nano and a card with the most multiprocessors.
         assert!(is_supported(24, 8192, 8) && is_supported(24, 8192, 188));
         // Too deep, too wide, not in chunks, and GPUs that are too large and too small.

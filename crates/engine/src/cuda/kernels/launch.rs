@@ -126,6 +126,9 @@ pub struct ArgumentAddress {
     address: *mut c_void,
 }
 
+/// Kernels that only GPUs have that compute the decoder together; compiling them takes long.
+pub const RANKS_DECODER: &str = "decode_step_ranks.cu";
+
 /// The most arguments of a launch.
 const ARGUMENTS_MAX: usize = 24;
 
@@ -244,7 +247,7 @@ impl Kernels {
                     function: function.map_err(tried("looking for a kernel in its module"))?,
                     parameters,
                     shared_bytes: 0,
-                    is_cooperative: source.file == "decode_step.cu",
+                    is_cooperative: ["decode_step.cu", RANKS_DECODER].contains(&source.file),
                 };
                 by_name.insert(name, kernel);
             }

@@ -7,10 +7,13 @@ use crate::cuda::{error::CudaError, memory::Pointer, tensor::MatrixShape};
 
 /// Ranks at most.
 pub const RANKS_MAX: usize = 8;
-/// Blocks of a kernel at most.
-pub const BLOCKS_MAX: usize = 128;
+/// Blocks of a kernel at most, and where values are few.
+pub const BLOCKS_MAX: usize = 256;
+pub const FEW_BLOCKS_MAX: usize = 64;
 /// Bytes of what a rank receives from another one: `struct ReceiveBuffer` of the kernel.
-pub const RECEIVE_BYTES: usize = 10_486_272;
+pub const RECEIVE_BYTES: usize = 18_875_392;
+/// Where in it the words of `decode_step_ranks.cu` begin.
+pub const DECODER_WORDS_AT: usize = 17_826_816;
 /// Groups of 16 bytes of a piece, and of a block where there are few.
 const PIECE: usize = 1024;
 const BLOCK_FEW: usize = 256;
@@ -25,7 +28,7 @@ pub struct RankAddresses {
     pub to: [u64; RANKS_MAX],
     /// Those of the others at this one.
     pub from: [u64; RANKS_MAX],
-    /// `[2, BLOCKS_MAX]`: what each block has exchanged so far, at first zeros.
+    /// `[BLOCKS_MAX + FEW_BLOCKS_MAX]`: what each block has exchanged so far, at first zeros.
     pub done: u64,
     pub rank: i32,
     pub ranks: i32,
@@ -35,7 +38,7 @@ pub struct RankAddresses {
 #[derive(Clone, Copy, Debug)]
 pub struct RankExchange {
     pub addresses: RankAddresses,
-    /// Blocks that run at once on every rank, up to [`BLOCKS_MAX`].
+    /// Blocks that run at once on every rank, two on each multiprocessor, up to [`BLOCKS_MAX`].
     pub blocks: usize,
     /// Up to so many groups of 16 bytes each 4 bytes are signalled by themselves.
     pub few_groups: usize,
@@ -49,7 +52,8 @@ struct Parts {
 
 impl RankExchange {
     fn is_few(&self, groups: usize) -> bool {
-        groups <= self.few_groups.min(self.blocks * BLOCK_FEW)
+        let blocks = (self.blocks / 2).min(FEW_BLOCKS_MAX);
+        groups <= self.few_groups.min(blocks * BLOCK_FEW)
     }
 
     /// Blocks for groups that are exchanged piece by piece.

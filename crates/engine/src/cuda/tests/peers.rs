@@ -1,4 +1,4 @@
-//! Exchanges between ranks: results are those of the formula in plain f32, bit for bit, on every rank. Ranks without a GPU of their own share one.
+//! Exchanges between ranks: results are those of the formula in plain f32, bit for bit, on every rank.
 
 use std::{
     sync::{Arc, Barrier},
@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use cudarc::driver::{CudaContext, CudaStream};
+use cudarc::driver::{CudaStream, DeviceRepr, ValidAsZeroBits};
 use half::{bf16, slice::HalfFloatSliceExt as _};
 
 use super::{CACHE, Random, f32s, faults::in_another_process};
@@ -15,7 +15,7 @@ use crate::{
         compile::SOURCES,
         graphs::capture,
         kernels::Kernels,
-        library,
+        library::{self, Gpu},
         memory::{Buffer, copy, wait_for_stream},
         peers::{PeerPath, Peers, RankNote},
         tensor::MatrixShape,
@@ -30,13 +30,14 @@ const PATHS: [PeerPath; 2] = [PeerPath::Gpu, PeerPath::Host];
 const SETS: usize = 3;
 
 /// What a rank has on its thread.
-struct Rank {
-    number: usize,
-    stream: Arc<CudaStream>,
-    kernels: Kernels,
-    peers: Peers,
+pub(super) struct Rank {
+    pub number: usize,
+    pub gpu: Gpu,
+    pub stream: Arc<CudaStream>,
+    pub kernels: Kernels,
+    pub peers: Peers,
     /// Where ranks meet.
-    prepared: Arc<Barrier>,
+    pub prepared: Arc<Barrier>,
 }
 
 impl Rank {
@@ -46,8 +47,8 @@ impl Rank {
         partial_values: usize,
         prepared: Arc<Barrier>,
     ) -> Self {
-        let (number, gpus) = (seat.rank(), CudaContext::device_count().unwrap());
-        let gpu = library::open(number as u32 % gpus as u32).unwrap_or_else(|e| panic!("{e}"));
+        let number = seat.rank();
+        let gpu = library::open(number as u32).unwrap_or_else(|error| panic!("{error}"));
         let stream = gpu.context.new_stream().unwrap();
         let source = SOURCES.iter().find(|source| source.file == "sum_ranks.cu");
         let sources = std::slice::from_ref(source.unwrap());
@@ -57,19 +58,17 @@ impl Rank {
             number,
             kernels: kernels.unwrap(),
             peers: peers.unwrap(),
+            gpu,
             stream,
             prepared,
         }
     }
 
-    fn up<T: cudarc::driver::DeviceRepr + cudarc::driver::ValidAsZeroBits>(
-        &self,
-        values: &[T],
-    ) -> Buffer<T> {
+    pub fn up<T: DeviceRepr + ValidAsZeroBits>(&self, values: &[T]) -> Buffer<T> {
         Buffer::from_host(&self.stream, values).unwrap()
     }
 
-    fn down(&self, buffer: &Buffer<bf16>) -> Vec<u16> {
+    pub fn down(&self, buffer: &Buffer<bf16>) -> Vec<u16> {
         let values = buffer.to_host(&self.stream).unwrap();
         values.reinterpret_cast().to_vec()
     }
@@ -81,8 +80,6 @@ impl Rank {
             Ok(())
         });
         let graph = graph.unwrap();
-        // Allocations of a rank wait for the work of another one on the same GPU, which waits for this one.
-        self.prepared.wait();
         for round in 0..rounds {
             match round % 2 {
                 0 => queue(),
@@ -94,7 +91,12 @@ impl Rank {
 }
 
 /// Each rank on a thread.
-fn on_ranks(ranks: usize, path: PeerPath, partial_values: usize, work: impl Fn(&Rank) + Sync) {
+pub(super) fn on_ranks(
+    ranks: usize,
+    path: PeerPath,
+    partial_values: usize,
+    work: impl Fn(&Rank) + Sync,
+) {
     let (work, prepared) = (&work, Arc::new(Barrier::new(ranks)));
     thread::scope(|scope| {
         for seat in Seat::all(ranks) {
@@ -165,7 +167,7 @@ fn assert_sums(ranks: usize, path: PeerPath, rows: usize, rounds: usize) {
 }
 
 #[test]
-#[ignore = "needs a GPU; run make test-gpu"]
+#[ignore = "needs two GPUs; run make test-gpu"]
 fn sums_over_two_ranks_have_equal_bits_on_all() {
     for path in PATHS {
         for rows in [1, 2, 8, 32, 740, 1480] {
@@ -175,7 +177,7 @@ fn sums_over_two_ranks_have_equal_bits_on_all() {
 }
 
 #[test]
-#[ignore = "needs a GPU; run make test-gpu"]
+#[ignore = "needs four GPUs; run make test-gpu"]
 fn sums_over_four_ranks_have_equal_bits_on_all() {
     for path in PATHS {
         for rows in [1, 8, 740] {
@@ -185,7 +187,7 @@ fn sums_over_four_ranks_have_equal_bits_on_all() {
 }
 
 #[test]
-#[ignore = "needs a GPU; run make test-gpu"]
+#[ignore = "needs two GPUs; run make test-gpu"]
 fn exchanges_of_other_kinds_and_sizes_follow_each_other() {
     let (ranks, values) = (2, 740 * WIDTH);
     let sets = sum_sets(ranks, values);
@@ -272,7 +274,7 @@ fn one_rank_is_lost() {
 }
 
 #[test]
-#[ignore = "needs a GPU; run make test-gpu"]
+#[ignore = "needs two GPUs; run make test-gpu"]
 fn sum_without_its_peer_ends_with_an_error() {
     in_another_process("peers::one_rank_is_lost");
 }
