@@ -30,7 +30,7 @@ use safetensors::{Dtype, SafeTensors};
 /// Shape and values of the tensors of a file, by name.
 pub type Tensors = BTreeMap<String, (Vec<usize>, Vec<f32>)>;
 
-/// The folder of a set of the repository: `ops`, `md2-micro`, `md2-full`, `md3-ln-tiny`, `md3-names` or `md3-segment-tiny`.
+/// The folder of a set of the repository: `ops`, `md2-micro`, `md2-full`, `md2-bins`, `md3-ln-tiny`, `md3-names` or `md3-segment-tiny`.
 pub fn golden_set(name: &str) -> PathBuf {
     let set = repository().join("tests/golden").join(name);
     assert!(set.is_dir(), "{} is no folder", set.display());

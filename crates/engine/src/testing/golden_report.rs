@@ -47,11 +47,6 @@ impl Report {
         }
     }
 
-    /// Bins within one, all of them.
-    pub fn bin_share(&self) -> Share {
-        Share::of(self.bins.iter().map(|bin| bin.right))
-    }
-
     /// Fails where a decision is another although its margin is one that bf16 decides.
     #[track_caller]
     pub fn assert_decided_right(&self) {

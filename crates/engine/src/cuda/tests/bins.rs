@@ -3,13 +3,18 @@
 
 use std::path::Path;
 
-use super::whole::{cuda, settings_for_one};
+use super::{
+    fp8::picture,
+    of_architecture,
+    whole::{cuda, settings_for_one},
+};
 use crate::{
     cuda::CudaSettings,
     model::{Formats, ModelConfig, Weights},
     testing::{
         golden_bins::{BinShares, network_of},
         golden_model::config,
+        golden_set,
         rule::Rule,
         whole_golden_set,
     },
@@ -23,8 +28,25 @@ struct Bar {
     bins: f64,
     /// Of all signs of coordinate against end.
     signs: usize,
-    /// Different bins in the band of the largest margins.
+    /// Different bins in the band of the largest margins: of a model with experts, because rounding chooses other experts.
     different: usize,
+}
+
+impl Bar {
+    #[track_caller]
+    fn assert_met(&self, shares: &BinShares) {
+        let what = format!("{:?}: {shares}", self.precision);
+        assert!(
+            shares.bins().percent() >= self.bins - CHANCE_POINTS,
+            "{what}"
+        );
+        let signs = 100.0 * self.signs as f64 / shares.signs.all as f64;
+        assert!(shares.signs.percent() >= signs - CHANCE_POINTS, "{what}");
+        assert!(
+            shares.different_in_last_band() <= 2 * self.different,
+            "{what}"
+        );
+    }
 }
 
 const CHANCE_POINTS: f64 = 2.0;
@@ -64,18 +86,7 @@ fn whole_golden_data_has_its_share_of_bins_with_experts() {
         let mut backend = cuda(settings, &config, weights.clone());
         let shares = BinShares::of(&mut backend, &set);
         println!("md3-bins, experts in {:?}: {shares}", bar.precision);
-        let what = format!("{:?}: {shares}", bar.precision);
-        assert!(
-            shares.bins().percent() >= bar.bins - CHANCE_POINTS,
-            "{what}"
-        );
-        let signs = 100.0 * bar.signs as f64 / shares.signs.all as f64;
-        assert!(shares.signs.percent() >= signs - CHANCE_POINTS, "{what}");
-        // Rounding chooses other experts, and then single bins of large margins change.
-        assert!(
-            shares.different_in_last_band() <= 2 * bar.different,
-            "{what}"
-        );
+        bar.assert_met(&shares);
     }
     // With all layers in these there is no figure.
     for precision in [GpuPrecision::Int8, GpuPrecision::Int4] {
@@ -89,24 +100,38 @@ fn whole_golden_data_has_its_share_of_bins_with_experts() {
     }
 }
 
+/// 1,226 bins of coordinates and 622 of sizes, with all layers of that precision. In 8 bits the README has no figures; the shares are those that
+/// it expects where logits are off by 3 % (int8) and 8 % (fp8), and signs are those of bf16.
 #[test]
-#[ignore = "needs a GPU and the whole golden data; run make test-gpu"]
-fn whole_golden_data_has_its_share_of_bins() {
-    let set = whole_golden_set("md2-bins");
+#[ignore = "needs a GPU; run make test-gpu"]
+fn bins_at_true_widths_are_those_of_the_reference() {
+    let set = golden_set("md2-bins");
     let (config, weights) = weights(&set);
-    for (precision, bins) in [(GpuPrecision::Bf16, 96.3), (GpuPrecision::Int8, 0.0)] {
+    let pictures = [3, 4].map(picture);
+    let all = [
+        (GpuPrecision::Bf16, 96.3),
+        (GpuPrecision::Int8, 94.1),
+        (GpuPrecision::Fp8, 85.6),
+    ];
+    for (precision, bins) in all {
+        if of_architecture(&[precision]).is_empty() {
+            continue;
+        }
         let settings = CudaSettings {
             formats: Formats::on_gpu(precision, None, None),
+            pictures: &pictures,
             ..settings_for_one()
         };
         let mut backend = cuda(settings, &config, weights.clone());
         let shares = BinShares::of(&mut backend, &set);
         println!("md2-bins, {precision:?}: {shares}");
-        assert!(shares.bins().percent() >= bins - CHANCE_POINTS, "{shares}");
-        assert_eq!(
-            shares.different_in_last_band(),
-            0,
-            "{precision:?}: {shares}"
-        );
+        let bar = Bar {
+            precision,
+            bins,
+            signs: 646,
+            different: 0,
+        };
+        assert_eq!((shares.bins().all, shares.signs.all), (1848, 653));
+        bar.assert_met(&shares);
     }
 }

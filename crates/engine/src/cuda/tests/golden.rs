@@ -208,7 +208,6 @@ fn whole_golden_data_at_true_widths_is_near_in_bf16() {
         let report = golden.report(&mut backend, &set, &config);
         report.print("md2-full on the GPU, decoder in one launch");
         assert_near(&report, |_| false);
-        assert_bins(&report);
         backend = backend.without_one_launch();
     }
     let mut report = golden.report(&mut backend, &set, &config);
@@ -222,14 +221,6 @@ fn whole_golden_data_at_true_widths_is_near_in_bf16() {
     let missing: Vec<&str> = report.figures.missing().collect();
     assert!(missing.is_empty(), "not compared: {missing:?}");
     assert_near(&report, |_| false);
-    assert_bins(&report);
-}
-
-/// One of the 28 bins may be another. On an H200 it is in some runs, by the algorithms that are the fastest in the measurement of its start.
-#[track_caller]
-fn assert_bins(report: &Report) {
-    let share = report.bin_share();
-    assert!(share.of == 28 && share.wrong() <= 1, "{share}");
 }
 
 #[test]
@@ -246,6 +237,5 @@ fn whole_golden_data_in_full_width_int8_decides_as_f32() {
     );
     let report = golden.report(&mut backend, &set, &config);
     report.print("md2-full on the GPU, int8");
-    assert_bins(&report);
     report.assert_decided_right();
 }
