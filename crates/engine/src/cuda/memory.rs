@@ -182,6 +182,15 @@ impl<T> Pointer<T> {
             of: PhantomData,
         }
     }
+
+    /// The same position with `values` values behind it, or as many as there are.
+    pub fn first(&self, values: usize) -> Self {
+        Self {
+            len: self.len.min(values),
+            address: self.address,
+            of: PhantomData,
+        }
+    }
 }
 
 impl Pointer<u8> {

@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use super::{
     error::CudaError,
     kernels::{DecisionBuffers, TokenLogits},
-    memory::{Buffer, Pointer},
+    memory::Pointer,
     program::{StepTables, TableLayout},
     record::DecisionRecord,
     tensor::Int8Rows,
@@ -28,6 +28,7 @@ mod blocks;
 mod experts;
 mod heads;
 mod runner;
+mod shared;
 mod text;
 mod vision;
 
@@ -35,6 +36,7 @@ use blocks::Pass;
 pub use experts::{ExpertBuffers, ExpertRoom, RowsForExperts};
 use heads::RegionHeads;
 pub use runner::LayerRunner;
+use shared::{NetworkBase, SharedLengths, SharedMemory};
 use text::TextDecoder;
 use vision::{VisionEncoder, VisionRoom};
 
@@ -50,6 +52,8 @@ pub struct GpuNetwork {
     pub vision: VisionEncoder,
     pub text: TextDecoder,
     pub heads: RegionHeads,
+    // Dropped behind those that have positions in it.
+    _shared: SharedMemory,
 }
 
 impl GpuNetwork {
@@ -67,16 +71,25 @@ impl GpuNetwork {
         } = parts;
         let room = VisionRoom::new(&config.vision, layout.limits.images, crops_at_once);
         let [has_int8, has_e4m3] = [Number::Int8, Number::E4m3].map(|number| weights.has(number));
+        let blocks = &weights.text.layers.blocks;
+        let input = blocks.first().map_or(Number::Bf16, |b| b.qkv.number());
+        let lengths = shared_lengths(config, layout, room, input);
         let kernels = &runner.kernels;
-        let vision = VisionEncoder::new(&kernels.stream, config, weights.vision, room, crops_of)?;
-        let text = TextDecoder::new(&runner, config, weights.text, layout)?;
+        let shared = SharedMemory::new(&kernels.stream, lengths)?;
+        let base = NetworkBase {
+            runner: &runner,
+            shared: &shared,
+        };
+        let vision = VisionEncoder::new(base, config, weights.vision, room, crops_of)?;
+        let text = TextDecoder::new(base, config, weights.text, layout)?;
         let heads = RegionHeads::new(&kernels.stream, config, layout)?;
         if has_int8 {
             runner.allow_int8(int8_lengths(config, layout, room))?;
         }
         if has_e4m3 {
-            // Buffers that steps of many positions in fp8 do not use.
-            let unused = [&vision.inner, &text.proj_fc2_in].map(Buffer::start);
+            // Buffers that steps of many positions in fp8 do not use, both at the start of the shared memory. What becomes e4m3 is as large as
+            // that of its part of the network at most.
+            let unused = [vision.inner, text.proj_fc2_in];
             runner.bf16_scratch = unused.into_iter().max_by_key(Pointer::len);
         }
         Ok(Self {
@@ -84,6 +97,7 @@ impl GpuNetwork {
             vision,
             text,
             heads,
+            _shared: shared,
         })
     }
 
@@ -103,7 +117,8 @@ impl GpuNetwork {
             }
             _ => 0,
         };
-        VisionEncoder::scratch_bytes(config, &room, large.input)
+        shared_lengths(config, layout, room, large.input).bytes()
+            + VisionEncoder::scratch_bytes(config, &room)
             + TextDecoder::scratch_bytes(&config.text, layout, formats)
             + RegionHeads::scratch_bytes(config, layout)
             + of_int8
@@ -172,6 +187,17 @@ impl GpuNetwork {
         };
         NetworkParts { runner, weights }
     }
+}
+
+/// Of the encoder or of the decoder; `input` is what the layers of their blocks read.
+fn shared_lengths(
+    config: &ModelConfig,
+    layout: &TableLayout,
+    room: VisionRoom,
+    input: Number,
+) -> SharedLengths {
+    let of_text = TextDecoder::shared_lengths(&config.text, layout, input);
+    VisionEncoder::shared_lengths(config, &room, input).or(of_text)
 }
 
 /// Values and rows of the largest inputs of products in int8.

@@ -11,7 +11,7 @@
 //! All ranks queue the same exchanges in the same order, each on its own thread. A rank whose peer does not come for ten seconds fails with
 //! an error of the device.
 
-use std::{cell::Cell, sync::Arc};
+use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaStream};
 use half::bf16;
@@ -76,7 +76,7 @@ pub struct RankNote {
 pub struct Peers {
     exchange: RankExchange,
     partial: Buffer<bf16>,
-    decoder_words: Cell<Option<DecoderWords>>,
+    decoder_words: Option<DecoderWords>,
     // Counts of `exchange`.
     _done: Buffer<u32>,
     _received: PeerMemory,
@@ -126,7 +126,7 @@ impl Peers {
         Ok(Self {
             exchange,
             partial,
-            decoder_words: Cell::new(decoder_words),
+            decoder_words,
             _done: done,
             _received: received,
             stream: Arc::clone(stream),
@@ -147,10 +147,10 @@ impl Peers {
         self.partial.start()
     }
 
-    /// Where the decoder exchanges sums in its one launch, for the one decoder that has it. `None` where it cannot: with more than two ranks,
+    /// Where the decoder exchanges sums in its one launch. `None` where it cannot: with more than two ranks,
     /// or through memory of the host, which all blocks would poll.
-    pub fn take_decoder_words(&self) -> Option<DecoderWords> {
-        self.decoder_words.take()
+    pub fn decoder_words(&self) -> Option<DecoderWords> {
+        self.decoder_words.clone()
     }
 
     /// `hidden[rows, width] += partial`, of all ranks in their order, rounded once: all get equal bits.

@@ -6,7 +6,7 @@
 //! Belongs here: which steps run in one launch, the scratch of the kernel, and its launch. Not here: kernel by kernel, which works for
 //! every step (`network`).
 
-use std::cell::Cell;
+use std::{cell::Cell, rc::Rc};
 
 use half::bf16;
 
@@ -134,13 +134,15 @@ struct StepArgument {
 }
 
 /// Where two ranks exchange partial sums (`decode_step_ranks.cu`), `[2, 32, 2048]` words of 8 bytes, zeros before the first launch.
-/// One decoder has them, because it numbers its exchanges.
-#[derive(Debug)]
+/// Exchanges are numbered over all launches.
+#[derive(Clone, Debug)]
 pub struct DecoderWords {
     /// At the other rank.
     sent: u64,
     received: u64,
     rank: i32,
+    /// Of the next exchange.
+    number: Rc<Cell<u32>>,
 }
 
 impl DecoderWords {
@@ -152,7 +154,15 @@ impl DecoderWords {
             sent: words(ranks.to[other]),
             received: words(ranks.from[other]),
             rank: ranks.rank,
+            number: Rc::new(Cell::new(1)),
         }
+    }
+
+    /// The number of the next exchange, of which `count` follow each other.
+    fn take_numbers(&self, count: usize) -> u32 {
+        let first = self.number.get();
+        self.number.set(first.wrapping_add(count as u32));
+        first
     }
 }
 
@@ -170,35 +180,24 @@ pub struct OneLaunchDecoder {
     layer_count: usize,
     blocks: usize,
     words: Option<DecoderWords>,
-    /// Of the next exchange between ranks.
-    number: Cell<u32>,
 }
 
 impl OneLaunchDecoder {
-    /// With the weights of `blocks`, which must live as long. `None` when the kernel does not support the model's shape on this GPU, or
-    /// layers differ in their format.
+    /// With the weights of `blocks`, which must live as long: those of the shard that `config` describes, which has `words` unless it is the
+    /// whole. `None` when the kernel does not support the model's shape on this GPU, or layers differ in their format.
     pub fn new(
-        kernels: &Kernels,
-        config: &TextConfig,
-        blocks: &[GpuTextBlock],
-    ) -> Result<Option<Self>, CudaError> {
-        Self::of_ranks(kernels, config, blocks, None)
-    }
-
-    /// The same on one of two ranks, whose `blocks` have its share of the weights. Of biases of `proj_fc2`, rank 1 has zeros.
-    pub fn of_ranks(
         kernels: &Kernels,
         config: &TextConfig,
         blocks: &[GpuTextBlock],
         words: Option<DecoderWords>,
     ) -> Result<Option<Self>, CudaError> {
-        let ranks = if words.is_some() { RANKS } else { 1 };
-        let (stream, inner) = (&kernels.stream, config.ff_dim / ranks);
+        let (stream, inner, ranks) = (&kernels.stream, config.ff_dim, config.shard.ranks);
         let Some(weights) = format_of(blocks) else {
             return Ok(None);
         };
-        if !config.shard.is_whole()
+        if words.is_none() != config.shard.is_whole()
             || config.dim != WIDTH
+            || config.all_heads() != HEADS
             || !is_supported(blocks.len(), inner, kernels.multiprocessors)
         {
             return Ok(None);
@@ -215,11 +214,10 @@ impl OneLaunchDecoder {
             sums: Buffer::zeros(stream, chunks * ONE_LAUNCH_ROWS_MAX * WIDTH)?,
             counters: Buffer::zeros(stream, GATES + WIDTH / UNIT + ONE_LAUNCH_ROWS_MAX * HEADS)?,
             inner,
-            heads: HEADS / ranks,
+            heads: config.n_heads,
             layer_count: blocks.len(),
             blocks: kernels.multiprocessors,
             words,
-            number: Cell::new(1),
         }))
     }
 
@@ -302,11 +300,12 @@ impl OneLaunchDecoder {
             tiles: tiles as i32,
             splits: splits as i32,
             rank: self.words.as_ref().map_or(0, |words| words.rank),
-            number: self.number.get(),
+            number: self
+                .words
+                .as_ref()
+                .map_or(0, |words| words.take_numbers(self.layer_count)),
             pad: 0,
         };
-        let next = self.number.get().wrapping_add(self.layer_count as u32);
-        self.number.set(next);
         // The first kernel has at most one (tile, head, split) for each group.
         let first = usize::from(items > self.blocks * GROUPS);
         let most = ROWS[first..].iter().find(|&&most| rows <= most);

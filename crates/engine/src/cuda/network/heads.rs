@@ -82,7 +82,7 @@ impl RegionHeads {
             kernels.gather_rows(hidden, tables.at(index), gathered.start, shape)?;
             let (mut gathered, inner) = (Activations::Bf16(gathered), Activations::Bf16(inner));
             if let Some(ln) = &weights.region_ln {
-                let normed = Activations::bf16(text.normed.start(), width);
+                let normed = Activations::bf16(text.normed, width);
                 kernels.layer_norm(self.gathered.start(), ln.at(), normed, shape)?;
                 gathered = normed;
             }
@@ -113,7 +113,7 @@ impl RegionHeads {
             let (index, rows) = (tables.at(layout.token_rows), counts.tokens);
             let shape = MatrixShape { rows, width };
             kernels.gather_rows(hidden, index, gathered.start, shape)?;
-            let normed = Activations::bf16(text.normed.start(), width);
+            let normed = Activations::bf16(text.normed, width);
             let norm = weights.layers.post_ln.at();
             kernels.layer_norm(gathered.start, norm, normed, shape)?;
             let to = Activations::f32(self.logits.start(), self.vocab);

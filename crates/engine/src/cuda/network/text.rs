@@ -8,6 +8,7 @@ use super::{
     blocks::{CudaOps, DecoderStep, GpuHidden, InputPlace, PartialStates, Pass, e4m3_values},
     experts::{ExpertBuffers, ExpertRoom},
     runner::{ExpectedProducts, LayerRunner},
+    shared::{NetworkBase, SharedLengths},
 };
 use crate::{
     cuda::{
@@ -73,14 +74,6 @@ pub struct TextDecoder {
     rope_cos_sin: Buffer<f32>,
     /// `[positions, width]`: after the last block, before `post_ln`, where all blocks have run.
     pub hidden: Buffer<bf16>,
-    /// `[positions, width]`: free for the heads, because the decoder has read it.
-    pub normed: Buffer<bf16>,
-    qkv: Buffer<bf16>,
-    /// Attention's result beside the MLP's inner values.
-    pub proj_fc2_in: Buffer<bf16>,
-    /// The same as both in e4m3, where layers read that.
-    normed_e4m3: Buffer<u8>,
-    proj_fc2_in_e4m3: Buffer<u8>,
     partial_values: Buffer<f32>,
     partial_max_sums: Buffer<f32>,
     /// Of models with tau; empty otherwise.
@@ -92,33 +85,43 @@ pub struct TextDecoder {
     pub adapters: Option<AdapterSlots>,
     /// `[positions]`: 1 where the row had ended before this step.
     is_zombie: Buffer<i32>,
+    // Below: in the shared memory.
+    /// `[positions, width]`: free for the heads, because the decoder has read it.
+    pub normed: Pointer<bf16>,
+    qkv: Pointer<bf16>,
+    /// Attention's result beside the MLP's inner values.
+    pub proj_fc2_in: Pointer<bf16>,
+    /// The same as both in e4m3, where layers read that.
+    normed_e4m3: Pointer<u8>,
+    proj_fc2_in_e4m3: Pointer<u8>,
 }
 
 impl TextDecoder {
     /// With its part of the weights, for steps within the layout.
     pub fn new(
-        runner: &LayerRunner,
+        base: NetworkBase<'_>,
         config: &ModelConfig,
         weights: GpuText,
         layout: &TableLayout,
     ) -> Result<Self, CudaError> {
+        let NetworkBase { runner, shared } = base;
         let kernels = &runner.kernels;
         let (stream, limits, text) = (&kernels.stream, &layout.limits, &config.text);
-        let zeros = |values: usize| Buffer::<bf16>::zeros(stream, values);
         let floats = |values: usize| Buffer::<f32>::zeros(stream, values);
         let layer_values = limits.pages * page_values(text);
         let positions = layout.positions;
-        let [hidden, normed, qkv, proj_fc2_in] = row_lengths(text, layout);
+        let [proj_fc2_in, qkv, normed] = shared.in_bf16(shared_lengths(text, layout));
         let [partial_values, partial_max_sums, tau] = partial_lengths(text, layout);
         let blocks = &weights.layers.blocks;
         let input = blocks.first().map_or(Number::Bf16, |b| b.qkv.number());
-        let [normed_e4m3, proj_fc2_in_e4m3] = e4m3_lengths(text, layout, input);
+        let [normed_e4m3, proj_fc2_in_e4m3] = shared.in_e4m3(e4m3_lengths(text, layout, input));
         let experts = expert_room(text, layout, weights.expert_input)
             .map(|room| ExpertBuffers::new(kernels, room))
             .transpose()?;
+        let words = runner.peers.as_ref().and_then(Peers::decoder_words);
         let rope = rope_cos_sin(config.network().rope, config.context());
         Ok(Self {
-            one_launch: OneLaunchDecoder::new(kernels, text, blocks)?,
+            one_launch: OneLaunchDecoder::new(kernels, text, blocks, words)?,
             image_tokens: config.image_tokens(),
             prefix_positions: config.prefix_positions(),
             images_max: limits.images,
@@ -126,12 +129,12 @@ impl TextDecoder {
             keys: Buffer::zeros(stream, text.n_layers * layer_values)?,
             values: Buffer::zeros(stream, text.n_layers * layer_values)?,
             rope_cos_sin: Buffer::from_host(stream, &rope)?,
-            hidden: zeros(hidden)?,
-            normed: zeros(normed)?,
-            qkv: zeros(qkv)?,
-            proj_fc2_in: zeros(proj_fc2_in)?,
-            normed_e4m3: Buffer::zeros(stream, normed_e4m3)?,
-            proj_fc2_in_e4m3: Buffer::zeros(stream, proj_fc2_in_e4m3)?,
+            hidden: Buffer::zeros(stream, hidden_values(text, layout))?,
+            normed,
+            qkv,
+            proj_fc2_in,
+            normed_e4m3,
+            proj_fc2_in_e4m3,
             partial_values: floats(partial_values)?,
             partial_max_sums: floats(partial_max_sums)?,
             tau: floats(tau)?,
@@ -144,16 +147,25 @@ impl TextDecoder {
         })
     }
 
-    /// Bytes that one takes beside its weights and the KV cache.
+    /// Bytes that one takes beside its weights, the KV cache and the shared memory.
     pub fn scratch_bytes(config: &TextConfig, layout: &TableLayout, formats: Formats<'_>) -> usize {
-        let rows: usize = row_lengths(config, layout).iter().sum();
+        let hidden = hidden_values(config, layout);
         let partial: usize = partial_lengths(config, layout).iter().sum();
-        let in_e4m3: usize = e4m3_lengths(config, layout, formats.large.input)
-            .iter()
-            .sum();
         let experts = expert_room(config, layout, formats.experts.input);
         let experts = experts.map_or(0, |room| room.bytes());
-        rows * size_of::<bf16>() + partial * size_of::<f32>() + in_e4m3 + experts
+        hidden * size_of::<bf16>() + partial * size_of::<f32>() + experts
+    }
+
+    /// Of the shared memory; `input` is what the layers of its blocks read.
+    pub fn shared_lengths(
+        config: &TextConfig,
+        layout: &TableLayout,
+        input: Number,
+    ) -> SharedLengths {
+        SharedLengths::of(
+            &shared_lengths(config, layout),
+            &e4m3_lengths(config, layout, input),
+        )
     }
 
     /// Bytes of a page of the KV cache.
@@ -218,7 +230,7 @@ impl TextDecoder {
         }
         if let Some(decoder) = self.one_launch_of(counts) {
             let (attention, kernels) = (self.attention(tables), &runner.kernels);
-            let (hidden, proj_fc2_in) = (self.hidden.start(), self.proj_fc2_in.start());
+            let (hidden, proj_fc2_in) = (self.hidden.start(), self.proj_fc2_in);
             return decoder.run(kernels, &attention, hidden, proj_fc2_in);
         }
         let positions = rows + counts.images * self.prefix_positions;
@@ -254,17 +266,17 @@ impl TextDecoder {
         let is_in_bf16 = positions <= POSITIONS_IN_BF16 && self.has_skinny_layers();
         let (start, width) = (self.hidden.start(), self.config.dim);
         let of_heads = self.config.attended_width();
-        let place = |in_bf16: &Buffer<bf16>, in_e4m3: &Buffer<u8>, width| InputPlace {
-            in_bf16: StridedRows::packed(in_bf16.start(), width),
-            in_e4m3: (!is_in_bf16).then(|| in_e4m3.start()),
+        let place = |in_bf16, in_e4m3, width| InputPlace {
+            in_bf16: StridedRows::packed(in_bf16, width),
+            in_e4m3: (!is_in_bf16).then_some(in_e4m3),
             column: 0,
         };
         let inputs = of_heads + self.config.ff_dim;
-        let attended = place(&self.proj_fc2_in, &self.proj_fc2_in_e4m3, inputs);
+        let attended = place(self.proj_fc2_in, self.proj_fc2_in_e4m3, inputs);
         let mut ops = CudaOps {
             pass,
-            normed: place(&self.normed, &self.normed_e4m3, width),
-            qkv: StridedRows::packed(self.qkv.start(), 3 * of_heads),
+            normed: place(self.normed, self.normed_e4m3, width),
+            qkv: StridedRows::packed(self.qkv, 3 * of_heads),
             attended,
             inner: InputPlace {
                 column: of_heads,
@@ -291,7 +303,7 @@ impl TextDecoder {
     fn attention<'a>(&self, tables: StepTables<'a>) -> CachedAttention<'a> {
         CachedAttention {
             tables,
-            qkv: self.qkv.start(),
+            qkv: self.qkv,
             rope_cos_sin: self.rope_cos_sin.start(),
             cache: LayerCache {
                 keys: self.keys.start(),
@@ -324,11 +336,15 @@ fn page_values(config: &TextConfig) -> usize {
     config.n_heads * PAGE * TEXT_HEAD
 }
 
-/// Values of the buffers of rows, in the order of the decoder's fields.
-fn row_lengths(config: &TextConfig, layout: &TableLayout) -> [usize; 4] {
+fn hidden_values(config: &TextConfig, layout: &TableLayout) -> usize {
+    bucket(layout.positions) * config.dim
+}
+
+/// Values of the buffers of rows in the shared memory: of the inputs of proj and fc2, qkv, normed.
+fn shared_lengths(config: &TextConfig, layout: &TableLayout) -> [usize; 3] {
     let (positions, width) = (bucket(layout.positions), config.dim);
     let of_heads = config.attended_width();
-    [width, width, 3 * of_heads, of_heads + config.ff_dim].map(|width| positions * width)
+    [of_heads + config.ff_dim, 3 * of_heads, width].map(|width| positions * width)
 }
 
 /// The same of those in e4m3; `input` is what the layers read.

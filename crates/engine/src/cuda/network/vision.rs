@@ -1,13 +1,13 @@
 //! Pictures to image tokens: the vision encoder over crops, then combination with kept features, then the projection.
 
-use std::{cell::RefCell, ops::Range, sync::Arc};
+use std::{cell::RefCell, ops::Range};
 
-use cudarc::driver::CudaStream;
 use half::bf16;
 
 use super::{
     blocks::{CropSequences, CudaOps, GpuHidden, InputPlace, Pass, e4m3_values},
     runner::{ExpectedProducts, LayerRunner},
+    shared::{NetworkBase, SharedLengths},
 };
 use crate::{
     cuda::{
@@ -72,80 +72,80 @@ pub struct VisionEncoder {
     pub room: VisionRoom,
     /// Its part of a step's crops.
     shard: Shard,
-    patches: Buffer<bf16>,
     /// Of a part of the crops, as `qkv`, `attended` and `inner`.
     pub hidden: Buffer<bf16>,
     /// Of all crops: features, where the blocks of their part have run.
     pub normed: Buffer<bf16>,
-    qkv: Buffer<bf16>,
-    attended: Buffer<bf16>,
-    pub inner: Buffer<bf16>,
-    /// Of a part of the crops in e4m3, where layers read that.
-    normed_e4m3: Buffer<u8>,
-    attended_e4m3: Buffer<u8>,
-    inner_e4m3: Buffer<u8>,
-    combined: Buffer<bf16>,
-    projected: Buffer<bf16>,
     pub tokens: Buffer<bf16>,
+    // Below: in the shared memory.
+    patches: Pointer<bf16>,
+    qkv: Pointer<bf16>,
+    attended: Pointer<bf16>,
+    pub inner: Pointer<bf16>,
+    /// Of a part of the crops in e4m3, where layers read that.
+    normed_e4m3: Pointer<u8>,
+    attended_e4m3: Pointer<u8>,
+    inner_e4m3: Pointer<u8>,
+    combined: Pointer<bf16>,
+    projected: Pointer<bf16>,
 }
 
 impl VisionEncoder {
     /// With its part of the weights.
     pub fn new(
-        stream: &Arc<CudaStream>,
+        base: NetworkBase<'_>,
         config: &ModelConfig,
         weights: GpuVision,
         room: VisionRoom,
         shard: Shard,
     ) -> Result<Self, CudaError> {
-        let (vision, image_tokens) = (&config.vision, config.image_tokens());
+        let NetworkBase { runner, shared } = base;
+        let (stream, vision) = (&runner.kernels.stream, &config.vision);
         let blocks = &weights.blocks;
         let input = blocks.first().map_or(Number::Bf16, |b| b.qkv.number());
-        let [normed_e4m3, attended_e4m3, inner_e4m3] = e4m3_lengths(config, &room, input);
-        let [
-            patches,
-            hidden,
-            normed,
-            qkv,
-            attended,
-            inner,
-            combined,
-            projected,
-            tokens,
-        ] = buffer_lengths(config, &room);
-        let zeros = |values: usize| Buffer::<bf16>::zeros(stream, values);
+        let in_e4m3 = e4m3_lengths(config, &room, input);
+        let [normed_e4m3, attended_e4m3, inner_e4m3] = shared.in_e4m3(in_e4m3);
+        let [inner, patches, qkv, attended, combined, projected] =
+            shared.in_bf16(shared_lengths(config, &room));
+        let [hidden, normed, tokens] = own_lengths(config, &room);
         Ok(Self {
-            image_tokens,
+            image_tokens: config.image_tokens(),
             weights,
             room,
             shard,
-            patches: zeros(patches)?,
-            hidden: zeros(hidden)?,
-            normed: zeros(normed)?,
-            qkv: zeros(qkv)?,
-            attended: zeros(attended)?,
-            inner: zeros(inner)?,
-            normed_e4m3: Buffer::zeros(stream, normed_e4m3)?,
-            attended_e4m3: Buffer::zeros(stream, attended_e4m3)?,
-            inner_e4m3: Buffer::zeros(stream, inner_e4m3)?,
-            combined: zeros(combined)?,
-            projected: zeros(projected)?,
-            tokens: zeros(tokens)?,
+            hidden: Buffer::zeros(stream, hidden)?,
+            normed: Buffer::zeros(stream, normed)?,
+            tokens: Buffer::zeros(stream, tokens)?,
+            patches,
+            qkv,
+            attended,
+            inner,
+            normed_e4m3,
+            attended_e4m3,
+            inner_e4m3,
+            combined,
+            projected,
             config: vision.clone(),
         })
     }
 
-    /// Bytes that one takes beside its weights; `input` is what the layers of its blocks read.
-    pub fn scratch_bytes(config: &ModelConfig, room: &VisionRoom, input: Number) -> usize {
-        let values: usize = buffer_lengths(config, room).iter().sum();
-        let in_e4m3: usize = e4m3_lengths(config, room, input).iter().sum();
-        values * size_of::<bf16>() + in_e4m3
+    /// Bytes that one takes beside its weights and the shared memory.
+    pub fn scratch_bytes(config: &ModelConfig, room: &VisionRoom) -> usize {
+        own_lengths(config, room).iter().sum::<usize>() * size_of::<bf16>()
+    }
+
+    /// Of the shared memory; `input` is what the layers of its blocks read.
+    pub fn shared_lengths(config: &ModelConfig, room: &VisionRoom, input: Number) -> SharedLengths {
+        SharedLengths::of(
+            &shared_lengths(config, room),
+            &e4m3_lengths(config, room, input),
+        )
     }
 
     /// Memory for patches, a row each.
     pub fn patch_rows(&self) -> StridedRows {
         let width = self.config.patch_values().next_multiple_of(8);
-        StridedRows::packed(self.patches.start(), width)
+        StridedRows::packed(self.patches, width)
     }
 
     /// The crops of a step that this GPU encodes.
@@ -181,19 +181,19 @@ impl VisionEncoder {
         pass.product(embedding.product(patches, embedded, rows, Epilogue::Bias))?;
         let places = weights.pos_emb.start();
         pass.launch(|kernels| kernels.add_places(start, places, shape, tokens))?;
-        let place = |in_bf16: &Buffer<bf16>, in_e4m3: &Buffer<u8>, width| InputPlace {
-            in_bf16: StridedRows::packed(in_bf16.start(), width),
-            in_e4m3: Some(in_e4m3.start()),
+        let place = |in_bf16, in_e4m3, width| InputPlace {
+            in_bf16: StridedRows::packed(in_bf16, width),
+            in_e4m3: Some(in_e4m3),
             column: 0,
         };
-        let mut normed = place(&self.normed, &self.normed_e4m3, width);
+        let mut normed = place(self.normed.start(), self.normed_e4m3, width);
         normed.in_bf16 = normed.in_bf16.from(first);
         let mut ops = CudaOps {
             pass,
             normed,
-            qkv: StridedRows::packed(self.qkv.start(), 3 * width),
-            attended: place(&self.attended, &self.attended_e4m3, width),
-            inner: place(&self.inner, &self.inner_e4m3, self.config.enc_ff_dim),
+            qkv: StridedRows::packed(self.qkv, 3 * width),
+            attended: place(self.attended, self.attended_e4m3, width),
+            inner: place(self.inner, self.inner_e4m3, self.config.enc_ff_dim),
             has_adapters: false,
             unadded: None,
             partial: None,
@@ -232,9 +232,7 @@ impl VisionEncoder {
             margin: config.overlap_margin,
             width,
         };
-        runner
-            .kernels
-            .combine(&inputs, self.combined.start(), shape)?;
+        runner.kernels.combine(&inputs, self.combined, shape)?;
         let crop = tokens * width;
         for keep in keeps {
             let (from, to) = (made.at(keep.place * crop), kept.at(keep.entry * crop));
@@ -253,8 +251,8 @@ impl VisionEncoder {
     /// Features of `rows` cells to tokens.
     fn projection(&self, pass: Pass<'_>, rows: usize) -> Result<(), CudaError> {
         let config = &self.config;
-        let combined = Activations::bf16(self.combined.start(), 2 * config.enc_dim);
-        let projected = Activations::bf16(self.projected.start(), config.proj_inner_dim);
+        let combined = Activations::bf16(self.combined, 2 * config.enc_dim);
+        let projected = Activations::bf16(self.projected, config.proj_inner_dim);
         let out = Activations::bf16(self.tokens.start(), config.proj_out_dim);
         let Mlp { fc1, fc2 } = &self.weights.proj;
         pass.product(fc1.product(combined, projected, rows, Epilogue::BiasGelu))?;
@@ -277,21 +275,28 @@ fn e4m3_lengths(config: &ModelConfig, room: &VisionRoom, input: Number) -> [usiz
     )
 }
 
-/// The same of those in bf16, in the order of the fields.
-fn buffer_lengths(config: &ModelConfig, room: &VisionRoom) -> [usize; 9] {
+/// The same of those in bf16 in the shared memory: inner, patches, qkv, attended, combined, projected.
+fn shared_lengths(config: &ModelConfig, room: &VisionRoom) -> [usize; 6] {
     let (vision, tokens) = (&config.vision, config.image_tokens());
     let (all, part) = (room.patch_rows(tokens), room.part_rows(tokens));
     let images = bucket(room.images * tokens);
     [
+        part * vision.enc_ff_dim,
         all * vision.patch_values().next_multiple_of(8),
-        part * vision.enc_dim,
-        all * vision.enc_dim,
         part * 3 * vision.enc_dim,
         part * vision.enc_dim,
-        part * vision.enc_ff_dim,
         images * 2 * vision.enc_dim,
         images * vision.proj_inner_dim,
-        images * config.text.dim,
+    ]
+}
+
+/// The same of those of its own, in the order of the fields.
+fn own_lengths(config: &ModelConfig, room: &VisionRoom) -> [usize; 3] {
+    let (width, tokens) = (config.vision.enc_dim, config.image_tokens());
+    [
+        room.part_rows(tokens) * width,
+        room.patch_rows(tokens) * width,
+        bucket(room.images * tokens) * config.text.dim,
     ]
 }
 

@@ -214,14 +214,17 @@ impl Decoder {
             weight: rank.up(&vec![bf16::ONE; WIDTH]),
             bias: rank.up(&noise.scaled(WIDTH, 9, 0.1)),
         };
-        let block = |i: usize| GpuTextBlock::of_joined(norm(), None, layers[i % DIFFERENT].clone());
+        let block = |i: usize| {
+            let of_qkv = 3 * shard.range(WIDTH).len();
+            GpuTextBlock::of_joined(norm(), None, layers[i % DIFFERENT].clone(), of_qkv)
+        };
         let blocks: Vec<GpuTextBlock> = (0..LAYERS).map(block).collect();
         let words = match shard.ranks {
             1 => None,
-            _ => Some(rank.peers.take_decoder_words().unwrap()),
+            _ => Some(rank.peers.decoder_words().unwrap()),
         };
-        let text = ModelConfig::default().text;
-        let decoder = OneLaunchDecoder::of_ranks(&kernels, &text, &blocks, words);
+        let text = ModelConfig::default().text.of_shard(shard).unwrap();
+        let decoder = OneLaunchDecoder::new(&kernels, &text, &blocks, words);
         let heads = shard.range(HEADS);
         let cache = |seed: usize| {
             let layer = noise.scaled(PAGES * HEADS * PAGE * TEXT_HEAD, seed, 1.0);
@@ -326,6 +329,8 @@ impl Decoder {
             },
             tau: self.max_sums.start(),
             heads: self.heads,
+            all_heads: HEADS,
+            first_head: 0,
         };
         let (hidden, inner) = (self.hidden.start(), self.inner.start());
         self.decoder

@@ -228,7 +228,7 @@ fn model_that_does_not_fit_is_an_error_with_remedies() {
     };
     assert_eq!(
         plan_of(GpuPrecision::Bf16, free).unwrap_err(),
-        "the model needs 5.2 GiB of the GPU's memory in bf16 with one image a step, the fewest (weights 3.6 GiB, buffers 387 MiB, KV cache 552 MiB, driver about 600 MiB); 5.0 GiB are free, of which 4.6 GiB can be used beside decoders and other programs; set model.precision = \"int8\", which needs 3.7 GiB, or end other programs that use the GPU, or use device = \"cpu\""
+        "the model needs 5.1 GiB of the GPU's memory in bf16 with one image a step, the fewest (weights 3.6 GiB, buffers 291 MiB, KV cache 552 MiB, driver about 600 MiB); 5.0 GiB are free, of which 4.6 GiB can be used beside decoders and other programs; set model.precision = \"int8\", which needs 3.6 GiB, or end other programs that use the GPU, or use device = \"cpu\""
     );
     let error = plan_of(GpuPrecision::Bf16, limited(4 * GIB)).unwrap_err();
     assert!(
