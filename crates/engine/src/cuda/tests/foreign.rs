@@ -219,7 +219,9 @@ fn frames_of_another_context_give_the_patches_of_the_host() {
 #[ignore = "needs a GPU; run make test-gpu"]
 fn buffer_dropped_on_another_thread_frees_its_memory() {
     let rig = rig();
-    let foreign = Other::new(rig.gpu.context.cu_device(), 1).context;
+    // Its context is destroyed with it.
+    let other = Other::new(rig.gpu.context.cu_device(), 1);
+    let foreign = other.context;
     let current = || {
         let mut context = ptr::null_mut();
         // SAFETY: the pointer is to a local.
@@ -232,10 +234,12 @@ fn buffer_dropped_on_another_thread_frees_its_memory() {
         Buffer::<u8>::zeros(&gpu.context.new_stream().unwrap(), 1).unwrap()
     };
     on_another_thread(move || {
-        // SAFETY: the context exists as long as the test.
+        // SAFETY: the context exists as long as `other`.
         done(unsafe { sys::cuCtxPushCurrent_v2(foreign as CUcontext) });
         drop(last);
         assert_eq!(current(), foreign, "the decoder's context is still current");
+        // SAFETY: it takes off what was pushed above.
+        done(unsafe { sys::cuCtxPopCurrent_v2(&mut ptr::null_mut()) });
     });
     rig.gpu.context.check_err().unwrap();
     // More than the memory of a GPU, if it were not freed.
