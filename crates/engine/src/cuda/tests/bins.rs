@@ -5,7 +5,6 @@ use std::path::Path;
 
 use super::{
     fp8::picture,
-    of_architecture,
     whole::{cuda, settings_for_one},
 };
 use crate::{
@@ -100,26 +99,16 @@ fn whole_golden_data_has_its_share_of_bins_with_experts() {
     }
 }
 
-/// 1,226 bins of coordinates and 622 of sizes, with all layers of that precision. In 8 bits the README has no figures; the shares are those that
-/// it expects where logits are off by 3 % (int8) and 8 % (fp8), and signs are those of bf16.
+/// 1,226 bins of coordinates and 622 of sizes, with all layers of that precision. The README has no row for int8: the share is the one that it
+/// expects where logits are off by 3 %, and the signs are those of bf16.
 #[test]
 #[ignore = "needs a GPU; run make test-gpu"]
 fn bins_at_true_widths_are_those_of_the_reference() {
     let set = golden_set("md2-bins");
     let (config, weights) = weights(&set);
-    let pictures = [3, 4].map(picture);
-    let all = [
-        (GpuPrecision::Bf16, 96.3),
-        (GpuPrecision::Int8, 94.1),
-        (GpuPrecision::Fp8, 85.6),
-    ];
-    for (precision, bins) in all {
-        if of_architecture(&[precision]).is_empty() {
-            continue;
-        }
+    for (precision, bins) in [(GpuPrecision::Bf16, 96.3), (GpuPrecision::Int8, 94.1)] {
         let settings = CudaSettings {
             formats: Formats::on_gpu(precision, None, None),
-            pictures: &pictures,
             ..settings_for_one()
         };
         let mut backend = cuda(settings, &config, weights.clone());
@@ -134,4 +123,21 @@ fn bins_at_true_widths_are_those_of_the_reference() {
         assert_eq!((shares.bins().all, shares.signs.all), (1848, 653));
         bar.assert_met(&shares);
     }
+}
+
+/// Layers in e4m3 are off by some 4 %, in int8 by 1.3 %. There is no figure for what 24 of them make of the logits: a share below that of logits
+/// that are off by a fifth means that fp8 is broken.
+#[test]
+#[ignore = "needs a GPU with fp8; run make test-gpu"]
+fn bins_at_true_widths_with_e4m3_layers_are_near() {
+    let set = golden_set("md2-bins");
+    let (config, weights) = weights(&set);
+    let settings = CudaSettings {
+        formats: Formats::on_gpu(GpuPrecision::Fp8, None, None),
+        pictures: &[3, 4].map(picture),
+        ..settings_for_one()
+    };
+    let shares = BinShares::of(&mut cuda(settings, &config, weights), &set);
+    println!("md2-bins, fp8: {shares}");
+    assert!(shares.bins().percent() >= 70.9 - CHANCE_POINTS, "{shares}");
 }
