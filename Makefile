@@ -57,11 +57,12 @@ test: lint
 # process, in processes of their own.
 # With SPOTTER_CUDA_ARCH, what that architecture lacks is skipped: fp8 before 89.
 ARCH_SKIP = $(if $(filter 80 86 87,$(SPOTTER_CUDA_ARCH)),fp8:: e4m3)
-GPU_TESTS = --ignored --skip faults::one_gpu_breaks --skip faults::engine_apart --skip peers::one_rank_is_lost $(addprefix --skip ,$(GPU_SKIP) $(ARCH_SKIP))
+GPU_TESTS = --ignored --skip tests::memory:: --skip faults::one_gpu_breaks --skip faults::engine_apart --skip peers::one_rank_is_lost $(addprefix --skip ,$(GPU_SKIP) $(ARCH_SKIP))
 test-gpu: export LD_LIBRARY_PATH := $(CURDIR)/target/nvrtc/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 test-gpu:
 	@.ci/packages test
 	cargo test --locked -p spotter-engine --lib -- cuda:: $(GPU_TESTS)
+	cargo test --locked -p spotter-engine --lib -- cuda::tests::memory:: --ignored
 	cargo test --locked -p spotter --lib -- gpu_stats:: $(GPU_TESTS)
 	cargo test --locked -p spotter-cameras --lib gpu_decoded -- $(GPU_TESTS)
 # Tests that are ignored in `make test` because they need 9 GB of memory and minutes, or the whole golden data

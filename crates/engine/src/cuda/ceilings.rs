@@ -277,7 +277,7 @@ impl CeilingBench<'_> {
         let to = StridedRows::packed(out.start(), outputs);
         let product = linear.product(x, Activations::Bf16(to), rows, Epilogue::Bias);
         if linear.number() != Number::Int8 {
-            self.products.prepare(&[product])?;
+            self.products.prepare(&[product], None)?;
         }
         self.sustained(PRODUCTS, self.size.tflop(), || multiply(&product, to))
     }

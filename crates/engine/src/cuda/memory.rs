@@ -191,6 +191,15 @@ impl<T> Pointer<T> {
             of: PhantomData,
         }
     }
+
+    /// The same memory as bytes.
+    pub fn as_bytes(&self) -> Pointer<u8> {
+        Pointer {
+            address: self.address,
+            len: self.len * size_of::<T>(),
+            of: PhantomData,
+        }
+    }
 }
 
 impl Pointer<u8> {

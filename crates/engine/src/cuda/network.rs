@@ -129,12 +129,14 @@ impl GpuNetwork {
         TextDecoder::page_bytes(&config.text)
     }
 
-    /// Plans the products of most steps; other steps plan theirs when they run. Blocks for some seconds the first time on a GPU.
+    /// Before the first step: plans the products of most steps; other steps plan theirs when they run. Blocks for some seconds the first
+    /// time on a GPU, and times products in the KV cache, so that a start takes no more memory than steps.
     pub fn prepare(&self) -> Result<(), CudaError> {
         let expected = RefCell::default();
         self.vision.plan(&expected)?;
         self.text.plan(&expected)?;
-        self.runner.prepare(expected.into_inner())
+        let idle = self.text.keys.start().as_bytes();
+        self.runner.prepare(expected.into_inner(), idle)
     }
 
     /// Queues the encoder over the patches of `crops` crops, at least one.

@@ -33,7 +33,12 @@ use self::{
     plan::{Algorithm, Descriptors, NOT_SUPPORTED, Operands, ProductQueue},
     trial::Trial,
 };
-use super::{error::CudaError, library::Gpu, memory::Buffer, tensor::Product};
+use super::{
+    error::CudaError,
+    library::Gpu,
+    memory::{Buffer, Pointer},
+    tensor::Product,
+};
 use crate::{network::format::Number, ranks::Seat};
 
 pub use algorithm_cache::AlgorithmChoices;
@@ -47,14 +52,15 @@ const CANDIDATES: usize = 24;
 struct Plan {
     descriptors: Descriptors,
     algorithm: Algorithm,
-    chosen: Choice,
+    is_measured: bool,
 }
 
 /// How an algorithm is chosen that no earlier start has chosen.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Choice {
-    /// By running candidates, on 160 MB of memory and for up to 25 ms: while the engine starts.
-    Measured,
+    /// By running candidates for up to 25 ms, while the engine starts. They take 160 MB and the operands' size: of this memory where that
+    /// is enough, else of the GPU.
+    Measured(Option<Pointer<u8>>),
     /// By cuBLASLt's own estimate, without any work of the GPU: in a step.
     Estimated,
 }
@@ -103,14 +109,19 @@ impl Products {
         }
     }
 
-    /// Plans products in advance, so that no step waits for it. Blocks for some seconds the first time on a GPU. Of GPUs that work as one, all
-    /// call it with equal shapes, and wait for the first one.
-    pub fn prepare(&self, expected: &[Product]) -> Result<(), CudaError> {
+    /// Plans products in advance, so that no step waits for it. Blocks for some seconds the first time on a GPU. `idle` is memory of
+    /// zeros that nothing uses meanwhile, for products that are timed, which leave it as it is. Of GPUs that work as one, all call it with
+    /// equal shapes, and wait for the first one.
+    pub fn prepare(
+        &self,
+        expected: &[Product],
+        idle: Option<Pointer<u8>>,
+    ) -> Result<(), CudaError> {
         let Some(seat) = &self.choices else {
-            return self.prepare_alone(expected, Choice::Measured);
+            return self.prepare_alone(expected, Choice::Measured(idle));
         };
         if seat.rank() == 0 {
-            self.prepare_alone(expected, Choice::Measured)?;
+            self.prepare_alone(expected, Choice::Measured(idle))?;
         }
         let own = self.algorithms.borrow().choices().clone();
         let [first, ..] = &seat.exchange(own)?[..] else {
@@ -133,7 +144,7 @@ impl Products {
             shape.rows >= TIMED_ROWS && algorithms.get(&format!("{shape:?}")).is_none()
         };
         let count = shapes.iter().filter(is_timed).count();
-        if count > 0 && choice == Choice::Measured {
+        if count > 0 && matches!(choice, Choice::Measured(_)) {
             tracing::info!("timing {count} shapes of products on the GPU, once for this machine");
         }
         for shape in &shapes {
@@ -180,8 +191,8 @@ impl Products {
     /// Plans the shape at its first use, and again when its algorithm was estimated and is to be measured.
     fn planned(&self, shape: &ProductShape, choice: Choice) -> Result<Option<Rc<Plan>>, CudaError> {
         let is_enough = |plan: &Option<Rc<Plan>>| {
-            let is_measured = |plan: &Rc<Plan>| plan.chosen == Choice::Measured;
-            choice == Choice::Estimated || plan.as_ref().is_none_or(is_measured)
+            let is_measured = plan.as_ref().is_none_or(|plan| plan.is_measured);
+            is_measured || matches!(choice, Choice::Estimated)
         };
         if let Some(plan) = self
             .plans
@@ -206,7 +217,7 @@ impl Products {
         Ok(Some(Rc::new(Plan {
             descriptors,
             algorithm,
-            chosen: choice,
+            is_measured: matches!(choice, Choice::Measured(_)),
         })))
     }
 
@@ -228,11 +239,11 @@ impl Products {
                 return Ok(known);
             }
         }
-        if choice == Choice::Estimated {
+        let Choice::Measured(idle) = choice else {
             return Ok(descriptors.candidates(handle, 1)?[0]);
-        }
+        };
         let candidates = descriptors.candidates(handle, CANDIDATES)?;
-        let trial = Trial::new(&self.stream, shape);
+        let trial = Trial::new(&self.stream, shape, idle);
         match trial.and_then(|trial| trial.fastest(self.queue(), descriptors, &candidates)) {
             Ok(Some(fastest)) => {
                 self.algorithms.borrow_mut().put(name, fastest.data);

@@ -20,6 +20,7 @@ mod int8;
 mod layers;
 mod limits;
 mod low_rank;
+mod memory;
 mod peers;
 mod products;
 mod quiet;

@@ -21,5 +21,7 @@ pub use engine::{
 };
 pub use gpus::GpuId;
 pub use memory_plan::gpu_permits;
+#[cfg(test)]
+pub use memory_plan::{GpuMemory, MemoryPlan, PlanInputs};
 pub use prompt_check::PromptCheck;
 pub use warm_up::{ExpectedLook, warm_up};

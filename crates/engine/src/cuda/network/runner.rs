@@ -145,10 +145,11 @@ impl LayerRunner {
         Ok(Int8Rows::new(values.start(), scales.start(), width))
     }
 
-    /// Plans these products, and those in bf16 that replace them. Blocks for some seconds the first time on a GPU.
-    pub fn prepare(&self, expected: ExpectedProducts) -> Result<(), CudaError> {
+    /// Plans these products, and those in bf16 that replace them. Blocks for some seconds the first time on a GPU. Nothing uses `idle`, zeros,
+    /// meanwhile.
+    pub fn prepare(&self, expected: ExpectedProducts, idle: Pointer<u8>) -> Result<(), CudaError> {
         let expected: Vec<Product> = expected.0.into_values().collect();
-        self.products.prepare(&expected)?;
+        self.products.prepare(&expected, Some(idle))?;
         let mut substitutes = Vec::new();
         for product in &expected {
             if !self.products.can_run(product)? {
@@ -156,7 +157,7 @@ impl LayerRunner {
                 substitutes.push(Product { out, ..*product });
             }
         }
-        self.products.prepare(&substitutes)
+        self.products.prepare(&substitutes, Some(idle))
     }
 
     /// Queues a product by cuBLASLt. Where that does not write e4m3 itself, it writes bf16, and a kernel

@@ -1,6 +1,6 @@
 //! The fastest algorithm of a product, found by running the candidates.
 //!
-//! They run on operands of their own (zeros), so work in flight is not disturbed. Weights
+//! They run on operands of their own (zeros, so results are zeros too) and disturb no work in flight. Weights
 //! are read from a region larger than the cache of any GPU, run after run from another place, because in the network they
 //! are read from memory too.
 
@@ -11,7 +11,7 @@ use cudarc::driver::{CudaEvent, CudaStream, sys::CUevent_flags};
 use super::plan::{ALIGNED_BYTES, Algorithm, Descriptors, Operands, ProductQueue, ProductShape};
 use crate::cuda::{
     error::{CudaError, tried},
-    memory::{Buffer, wait_between},
+    memory::{Buffer, Pointer, wait_between},
 };
 
 /// How often every candidate is measured; the best counts.
@@ -28,16 +28,33 @@ const WEIGHT_BYTES: usize = 160 << 20;
 /// Operands and events for measurements.
 pub(super) struct Trial {
     shape: ProductShape,
-    x: Buffer<u8>,
-    weights: Buffer<u8>,
-    out: Buffer<u8>,
+    x: Pointer<u8>,
+    weights: Pointer<u8>,
+    out: Pointer<u8>,
     events: [CudaEvent; 3],
+    /// The memory of all three; `None` where they are in memory that is there anyway.
+    _own: Option<Buffer<u8>>,
 }
 
 impl Trial {
-    /// For products of this shape.
-    pub fn new(stream: &Arc<CudaStream>, shape: &ProductShape) -> Result<Self, CudaError> {
-        let [x, weights, out] = shape.bytes().map(|bytes| bytes + ALIGNED_BYTES as usize);
+    /// For products of this shape, in `idle` memory of zeros if that is large enough.
+    pub fn new(
+        stream: &Arc<CudaStream>,
+        shape: &ProductShape,
+        idle: Option<Pointer<u8>>,
+    ) -> Result<Self, CudaError> {
+        let aligned = |bytes: usize| (bytes + 1).next_multiple_of(ALIGNED_BYTES as usize);
+        // X and out begin up to so many bytes behind their places (`skew`).
+        let [x, weights, out] = shape.bytes().map(|bytes| aligned(bytes) + aligned(0));
+        let weights = weights.max(WEIGHT_BYTES);
+        let all = x + weights + out;
+        let (memory, own) = match idle.filter(|idle| idle.len() >= all) {
+            Some(idle) => (idle, None),
+            None => {
+                let own = Buffer::zeros(stream, all)?;
+                (own.start(), Some(own))
+            }
+        };
         let event = || {
             let event = stream
                 .context()
@@ -46,10 +63,11 @@ impl Trial {
         };
         Ok(Self {
             shape: *shape,
-            x: Buffer::zeros(stream, x)?,
-            weights: Buffer::zeros(stream, weights.max(WEIGHT_BYTES))?,
-            out: Buffer::zeros(stream, out)?,
+            weights: memory.first(weights),
+            x: memory.at(weights),
+            out: memory.at(weights + x),
             events: [event()?, event()?, event()?],
+            _own: own,
         })
     }
 
@@ -114,13 +132,13 @@ impl Trial {
         let shape = &self.shape;
         let [_, weight, _] = shape.bytes();
         let step = weight.next_multiple_of(ALIGNED_BYTES as usize);
-        let places = (self.weights.start().len() / step).max(1);
+        let places = (self.weights.len() / step).max(1);
         Operands {
-            weight: self.weights.start().at(run % places * step).address(),
-            bias: self.weights.start().address(),
-            x: self.x.start().address() + shape.skew.0,
-            out: self.out.start().address() + shape.skew.1,
-            scales: [self.weights.start().address(); 3],
+            weight: self.weights.at(run % places * step).address(),
+            bias: self.weights.address(),
+            x: self.x.address() + shape.skew.0,
+            out: self.out.address() + shape.skew.1,
+            scales: [self.weights.address(); 3],
         }
     }
 }

@@ -90,7 +90,10 @@ fn timed_algorithms_compute_the_formula_and_disturb_nothing() {
     let scratch = rig.room(bucket(ROWS) * OUTPUTS);
     let planned = [Epilogue::Bias, Epilogue::BiasAdd];
     products
-        .prepare(&planned.map(|epilogue| case.product(&scratch, epilogue)))
+        .prepare(
+            &planned.map(|epilogue| case.product(&scratch, epilogue)),
+            None,
+        )
         .unwrap();
     // The previous values are added once, not once for each candidate.
     for (epilogue, more) in [(Epilogue::Bias, 0.0), (Epilogue::BiasAdd, 1.0)] {
@@ -111,7 +114,7 @@ fn stored_algorithm_gives_the_same_bits() {
     let first = products(&rig, folder.path());
     let all = [Epilogue::Bias, Epilogue::BiasGelu, Epilogue::BiasAdd];
     first
-        .prepare(&all.map(|epilogue| case.product(&out, epilogue)))
+        .prepare(&all.map(|epilogue| case.product(&out, epilogue)), None)
         .unwrap();
     let file = fs::read_dir(folder.path()).unwrap().next().unwrap();
     let file = file.unwrap().path();
@@ -130,7 +133,7 @@ fn stored_algorithm_gives_the_same_bits() {
     fs::write(&file, kept.replace('[', "{")).unwrap();
     let third = products(&rig, folder.path());
     third
-        .prepare(&[case.product(&out, Epilogue::Bias)])
+        .prepare(&[case.product(&out, Epilogue::Bias)], None)
         .unwrap();
     let got = run(&rig, &third, &case, Epilogue::Bias);
     let (places, sums) = case.sums();
@@ -162,7 +165,30 @@ fn product_that_was_not_planned_allocates_and_measures_nothing() {
     assert_close("estimated", &got, &sums, 4e-3);
     // Where it is expected later, it is measured then.
     products
-        .prepare(&[case.product(&out, Epilogue::Bias)])
+        .prepare(&[case.product(&out, Epilogue::Bias)], None)
         .unwrap();
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+#[ignore = "needs a GPU; run make test-gpu"]
+fn products_timed_in_idle_memory_allocate_nothing_and_leave_zeros() {
+    let rig = rig();
+    let case = Case::new(&rig);
+    let out = rig.room(bucket(ROWS) * OUTPUTS);
+    let idle = Buffer::<u8>::zeros(&rig.stream, 256 << 20).unwrap();
+    let all = [Epilogue::Bias, Epilogue::BiasGelu, Epilogue::BiasAdd];
+    let allocations = |idle| {
+        let folder = tempfile::tempdir().unwrap();
+        let products = products(&rig, folder.path());
+        let before = DriverCalls::so_far().allocations;
+        let expected = all.map(|epilogue| case.product(&out, epilogue));
+        products.prepare(&expected, idle).unwrap();
+        DriverCalls::so_far().allocations - before
+    };
+    assert_eq!(allocations(Some(idle.start())), 0);
+    let bytes = idle.to_host(&rig.stream).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 0));
+    // Memory that is too small is not used.
+    assert_eq!(allocations(Some(idle.start().first(1 << 20))), 3);
 }
