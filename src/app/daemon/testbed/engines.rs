@@ -51,6 +51,17 @@ impl TwoEngines {
     }
 }
 
+/// The cameras whose looks each of two engines ended in the last seconds.
+pub(super) fn looked_at(testbed: &Testbed) -> [BTreeSet<String>; 2] {
+    let status = testbed.status();
+    [0, 1].map(|index| {
+        let bars = status["engines"][index]["bars"].as_array().cloned();
+        let cameras = bars.unwrap_or_default().into_iter();
+        let cameras = cameras.map(|bar| bar["camera"].as_str().unwrap().to_owned());
+        cameras.collect()
+    })
+}
+
 // Faults: D10.
 #[test]
 fn cameras_of_lost_engine_move_and_return_until_last_fails() {
@@ -69,16 +80,7 @@ async fn cameras_move() {
     };
     let broken = two.is_broken.clone();
     let engines: Arc<OpenEngines> = Arc::new(move |plan| Box::pin(two.clone().open(plan)));
-    // The cameras whose looks each engine ended in the last seconds.
-    let looked_at = || {
-        let status = testbed.status();
-        [0, 1].map(|index| {
-            let bars = status["engines"][index]["bars"].as_array().cloned();
-            let cameras = bars.unwrap_or_default().into_iter();
-            let cameras = cameras.map(|bar| bar["camera"].as_str().unwrap().to_owned());
-            cameras.collect::<BTreeSet<String>>()
-        })
-    };
+    let looked_at = || looked_at(&testbed);
     let scenario = async {
         host::all_see(&testbed).await;
         let count = |cameras: BTreeSet<String>| cameras.len();

@@ -8,6 +8,7 @@ mod added_prompt;
 mod api;
 mod consumer;
 mod device;
+mod engine_processes;
 mod engines;
 mod host;
 mod outlines;
@@ -142,9 +143,12 @@ fn good() -> CameraScript {
 
 /// Sends a signal to this very process.
 fn signal(name: &str) {
-    let process = std::process::id().to_string();
-    let done = Command::new("kill").args([name, &process]).status();
-    assert!(done.unwrap().success(), "kill {name}");
+    kill(name, &std::process::id().to_string());
+}
+
+fn kill(signal: &str, process: &str) {
+    let done = Command::new("kill").args([signal, process]).status();
+    assert!(done.unwrap().success(), "kill {signal} {process}");
 }
 
 /// Status and body of the answer to an HTTP request; status 0 without one. `request` is its first line without the version, `headers` end
@@ -421,7 +425,10 @@ async fn slot_of(
 ) -> anyhow::Result<EngineSlot> {
     let build = move || Ok((engine(), 2));
     let started = handle::start(build).await?;
-    let limits = TimeLimits::new(plan.config.model.budget, None);
-    let share = plan.sampler.share(limits);
+    let share = plan.sampler.share(time_limits(plan));
     Ok(EngineSlot::new(label.to_owned(), started, share))
+}
+
+fn time_limits(plan: &EnginePlan) -> TimeLimits {
+    TimeLimits::new(plan.config.model.budget, None)
 }
