@@ -29,13 +29,45 @@ DEVICE float2 warp_moments(const uint4* in, int width) {
     }
     return make_float2(mean, rsqrtf(warp_sum(squares) / width + 1e-5f));
 }
-// The i-th group of 8 values of a row's norm.
-DEVICE F32x8 normed(const uint4* in, const bf16* weight, const bf16* bias, int i, float2 moments) {
-    F32x8 e = f32x8_from(in[i]);
+// The norm of a row's i-th group of 8 values.
+DEVICE F32x8 normed(uint4 eight, const bf16* weight, const bf16* bias, int i, float2 moments) {
+    F32x8 e = f32x8_from(eight);
     F32x8 w = f32x8_from(reinterpret_cast<const uint4*>(weight)[i]);
     F32x8 b = f32x8_from(reinterpret_cast<const uint4*>(bias)[i]);
     for (int j = 0; j < 8; j++) e.x[j] = (e.x[j] - moments.x) * moments.y * w.x[j] + b.x[j];
     return e;
+}
+
+// Rows of up to LANE_GROUPS * 256 values stay in registers, so that a warp has a whole row in flight and reads it once.
+constexpr int LANE_GROUPS = 5;
+template <typename OUT>
+DEVICE void norm_in_registers(const uint4* in, const bf16* weight, const bf16* bias, OUT* to, int width, float out_scale) {
+    const int lane = threadIdx.x % 32, groups = width / 8;
+    uint4 raw[LANE_GROUPS];
+    float sum = 0.0f, squares = 0.0f;
+#pragma unroll
+    for (int k = 0; k < LANE_GROUPS; k++) raw[k] = keep_if(in[min(lane + k * 32, groups - 1)], lane + k * 32 < groups);
+#pragma unroll
+    for (int k = 0; k < LANE_GROUPS; k++) {
+        const F32x8 e = f32x8_from(raw[k]);
+        for (int j = 0; j < 8; j++) sum += e.x[j];
+    }
+    const float mean = warp_sum(sum) / width;
+#pragma unroll
+    for (int k = 0; k < LANE_GROUPS; k++) {
+        const F32x8 e = f32x8_from(raw[k]);
+        const bool is_there = lane + k * 32 < groups;
+        for (int j = 0; j < 8; j++) {
+            const float off = is_there ? e.x[j] - mean : 0.0f;
+            squares += off * off;
+        }
+    }
+    const float2 moments = make_float2(mean, rsqrtf(warp_sum(squares) / width + 1e-5f));
+#pragma unroll
+    for (int k = 0; k < LANE_GROUPS; k++) {
+        const int i = lane + k * 32;
+        if (i < groups) store_eight(to + i * 8, normed(raw[k], weight, bias, i, moments), out_scale);
+    }
 }
 
 template <typename OUT>
@@ -43,9 +75,10 @@ DEVICE void norm_by_warps(const bf16* x, const bf16* weight, const bf16* bias, O
     int row = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (row >= rows) return;
     const uint4* in = reinterpret_cast<const uint4*>(x + size_t(row) * width);
-    const float2 moments = warp_moments(in, width);
     OUT* to = out + size_t(row) * width;
-    for (int i = threadIdx.x % 32; i < width / 8; i += 32) store_eight(to + i * 8, normed(in, weight, bias, i, moments), out_scale);
+    if (width <= LANE_GROUPS * 256) return norm_in_registers(in, weight, bias, to, width, out_scale);
+    const float2 moments = warp_moments(in, width);
+    for (int i = threadIdx.x % 32; i < width / 8; i += 32) store_eight(to + i * 8, normed(in[i], weight, bias, i, moments), out_scale);
 }
 
 DEVICE auto row_of_block(const bf16* x, int width) {
@@ -113,9 +146,9 @@ extern "C" __global__ void __launch_bounds__(256) layer_norm_int8(const bf16* x,
     const uint4* in = reinterpret_cast<const uint4*>(x + size_t(row) * width);
     const float2 moments = warp_moments(in, width);
     float most = 0.0f;
-    for (int i = threadIdx.x % 32; i < width / 8; i += 32) most = largest(normed(in, weight, bias, i, moments), most);
+    for (int i = threadIdx.x % 32; i < width / 8; i += 32) most = largest(normed(in[i], weight, bias, i, moments), most);
     most = warp_max(most);
     if (threadIdx.x % 32 == 0) scales[row] = most / 127.0f;
     s8* to = out + size_t(row) * out_stride;
-    for (int i = threadIdx.x % 32; i < width / 8; i += 32) store_eight(to + i * 8, normed(in, weight, bias, i, moments), s8_factor(most));
+    for (int i = threadIdx.x % 32; i < width / 8; i += 32) store_eight(to + i * 8, normed(in[i], weight, bias, i, moments), s8_factor(most));
 }
