@@ -10,12 +10,18 @@
 
 // Descriptor of an operand in shared memory without a swizzle: pieces of 8 rows of 16 bytes, one row behind the other. Bytes from piece to
 // piece, multiples of 16: `inner` along the summed dimension, `outer` to the next 8 outputs. PTX ISA, "Strides" of wgmma.
-DEVICE u64 shared_descriptor(u32 shared_address, u32 inner, u32 outer) {
-    return (shared_address & 0x3ffff) >> 4 | u64(inner >> 4) << 16 | u64(outer >> 4) << 32;
+DEVICE u64 descriptor_of(u32 low, u32 high) {
+    u64 to;
+    asm("mov.b64 %0, {%1, %2};" : "=l"(to) : "r"(low), "r"(high));
+    return to;
 }
+DEVICE u64 shared_descriptor(u32 shared_address, u32 inner, u32 outer) { return descriptor_of(shared_address >> 4 | inner >> 4 << 16, outer >> 4); }
 // Rows of 128 bytes, one behind the other from a multiple of 1024 on, their 16-byte pieces swizzled as copy_box does. The summed dimension
 // is along the rows (then the next step is 32 bytes further) or across them. PTX ISA, "128-Byte swizzle mode".
-DEVICE u64 swizzled_descriptor(u32 shared_address) { return shared_descriptor(shared_address, 1024, 1024) | u64(1) << 62; }
+// Where the outputs are along the rows, those behind 64 are `behind` bytes further, swizzled by their own addresses.
+DEVICE u64 swizzled_descriptor(u32 shared_address, u32 behind = 1024) { return descriptor_of(shared_address >> 4 | behind >> 4 << 16, 1024 >> 4 | 1 << 30); }
+// The same operand, `bytes` further in shared memory.
+DEVICE u64 further(u64 descriptor, int bytes) { return descriptor_of(u32(descriptor) + (bytes >> 4), descriptor >> 32); }
 
 // A product of 64 rows (16 per warp) by as many columns as twice the values of d, over a sum of 16. With g = lane / 4, t = lane % 4:
 // d[n * 4], d[n * 4 + 1]: row g, columns n * 8 + 2t, 2t + 1; d[n * 4 + 2], [n * 4 + 3]: row g + 8.
@@ -23,9 +29,10 @@ DEVICE u64 swizzled_descriptor(u32 shared_address) { return shared_descriptor(sh
 #define D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define D16(i) D4(i), D4(i + 4), D4(i + 8), D4(i + 12)
 #define D32 D16(0), D16(16)
+#define D36 D32, D4(32)
 #define D48 D32, D16(32)
-#define NAMES_4 "%0,%1,%2,%3"
-#define NAMES_32 NAMES_4 ",%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define NAMES_32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define NAMES_36 NAMES_32 ",%32,%33,%34,%35"
 #define NAMES_48 NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define NAMES_64 NAMES_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
 #define NAMES_128 NAMES_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95," \
@@ -38,7 +45,7 @@ DEVICE u64 swizzled_descriptor(u32 shared_address) { return shared_descriptor(sh
         asm volatile(WGMMA(COLUMNS) "{" D_NAMES "}, {" A_NAMES "}, " B ", 1, 1, 1, 1;"                      \
                      : D : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                             \
     }
-MULTIPLY(4, "8", NAMES_4, "%4,%5,%6,%7", "%8", D4(0))
+MULTIPLY(36, "72", NAMES_36, "%36,%37,%38,%39", "%40", D36)
 MULTIPLY(32, "64", NAMES_32, "%32,%33,%34,%35", "%36", D32)
 
 // d = a b, or with `add` d += a b: both in shared memory; in both, the summed dimension is adjacent.

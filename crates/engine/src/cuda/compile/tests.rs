@@ -119,7 +119,7 @@ fn parameters_are_those_of_the_declaration_with_its_macros() {
         ),
         (
             "attend_wide_72_e4m3",
-            vec![(2, Value), (1, Pointer), (3, Int), (2, Float), (1, Int)],
+            vec![(2, Value), (2, Pointer), (4, Int), (2, Float), (1, Int)],
         ),
         ("attend_own_e4m3", vec![(10, Pointer), (3, Int), (1, Float)]),
         ("skinny_16_add_to_e4m3", vec![(6, Pointer), (7, Int)]),

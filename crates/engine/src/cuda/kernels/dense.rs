@@ -26,14 +26,20 @@ const NARROW_VALUES: usize = 8;
 /// The most keys of `attend_dense_any`.
 const ANY_KEYS_MAX: usize = 1024;
 
-/// Shared memory of `attend_wide`: two times 192 queries, with 8 zeros behind heads of 72, and six
-/// stages of 96 keys and values.
+/// Keys and values of a stage of it, and stages.
+const WIDE_KEYS: usize = 96;
+const WIDE_STAGES: usize = 6;
+
+/// Shared memory of `attend_wide`: two times 192 queries, and six stages of 96 keys and values, of which heads of 72 have the last 8
+/// apart: behind queries with 8 zeros, of keys beside each other, of values in rows of 64 for all stages.
 fn wide_shared_bytes(head_dim: usize) -> usize {
-    let behind = match head_dim > WIDE_VALUES {
-        true => 2 * NARROW_VALUES,
+    let (queries, keys) = (2 * WIDE_QUERIES, WIDE_STAGES * WIDE_KEYS);
+    let values = (queries + 2 * keys) * WIDE_VALUES;
+    let apart = match head_dim > WIDE_VALUES {
+        true => (2 * queries + keys) * NARROW_VALUES + WIDE_KEYS * WIDE_VALUES,
         false => 0,
     };
-    2 * WIDE_QUERIES * (WIDE_VALUES + behind) * 2 + 6 * 2 * 96 * head_dim * 2
+    (values + apart) * 2
 }
 
 /// A kernel of dense attention.
@@ -122,6 +128,10 @@ impl Kernels {
         let (from, stride, out_stride) = (qkv.start, qkv.stride, out.stride());
         match kernel {
             DenseKernel::Wide => {
+                require(
+                    out_stride.is_multiple_of(8),
+                    "attention: rows of results begin at multiples of 8 values",
+                )?;
                 let (name, out_scale) = out.writer(&format!("attend_wide_{head_dim}"));
                 let wide = tensor_map(attention, WIDE_VALUES, Swizzle::CU_TENSOR_MAP_SWIZZLE_128B)?;
                 let narrow = tensor_map(
@@ -139,8 +149,10 @@ impl Kernels {
                     [
                         ByValue(wide),
                         ByValue(narrow),
+                        from,
                         out,
                         length,
+                        stride,
                         out_stride,
                         heads,
                         scale,

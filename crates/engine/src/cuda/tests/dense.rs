@@ -1,11 +1,12 @@
 //! Attention within whole sequences, by each kernel.
 
+use cudarc::driver::sys::CUevent_flags;
 use half::bf16;
 
 use super::{Random, Rig, assert_close, f32s, fp8::in_both_types, rig};
 use crate::cuda::{
     kernels::{DenseAttention, DenseKernel},
-    memory::Buffer,
+    memory::{Buffer, wait_between},
     tensor::{Activations, MatrixShape, StridedRows},
 };
 
@@ -166,4 +167,43 @@ fn many_heads_of_many_crops() {
             case.check(&rig, *kernel, 97);
         }
     }
+}
+
+/// Moondream 2's encoder, as many crops as one, four and eleven pictures of 1280x720 have.
+#[test]
+#[ignore = "needs a GPU; run make test-gpu"]
+fn attention_of_crops_is_timed() {
+    let rig = rig();
+    let mut random = Random::new(7);
+    for sequences in [9, 36, 104] {
+        let shape = CaseShape {
+            sequences,
+            length: 729,
+            heads: 16,
+            head_dim: 72,
+        };
+        let case = Case::new(&rig, &mut random, shape, 1.0);
+        let out = rig.room(sequences * shape.length * shape.width());
+        let attention = case.attention(Activations::bf16(out.start(), shape.width()));
+        let kernels = rig.kernels.dense_kernels(shape.head_dim).iter();
+        for kernel in kernels.filter(|kernel| **kernel != DenseKernel::Any) {
+            let us = microseconds(&rig, *kernel, &attention);
+            let flop = 4.0 * (shape.length.pow(2) * shape.width() * sequences) as f32;
+            println!(
+                "attention, {sequences} crops, {kernel:?}: {us:.1} us, {:.0} TFLOP/s",
+                flop / us * 1e-6
+            );
+            assert!(us > 0.0 && rig.down(&out).iter().all(|x| x.abs() < 4.0));
+        }
+    }
+}
+
+fn microseconds(rig: &Rig, kernel: DenseKernel, attention: &DenseAttention) -> f32 {
+    let queue = |count: usize| {
+        (0..count).for_each(|_| rig.kernels.attend_dense_by(kernel, attention).unwrap());
+        let flags = Some(CUevent_flags::CU_EVENT_DEFAULT);
+        rig.stream.record_event(flags).unwrap()
+    };
+    let (begun, count) = (queue(10), 50);
+    wait_between(&begun, &queue(count), "timing attention").unwrap() * 1e3 / count as f32
 }
