@@ -198,7 +198,7 @@ impl CudaBackend {
         }
         let streams = Streams::new(&gpu.context)?;
         let stream = &streams.compute;
-        let kernels = Kernels::load(&gpu, Arc::clone(stream), cache)?;
+        let kernels = Kernels::load_of_ranks(&gpu, Arc::clone(stream), cache, shard.ranks)?;
         let weights = GpuWeights::upload(&kernels, config, weights, formats)?;
         let mut products = Products::new(&gpu, Arc::clone(stream), cache)?;
         let mut peers = None;
