@@ -7,6 +7,8 @@
 //   more rows      the sum of the chunks; the block that finishes an output's last chunk waits for the other rank's sum
 // Of words there are two buffers in turn. A rank sends those of layer n + 2 after it has all of layer n + 1, which the other one has sent after it had
 // read those of layer n.
+// Blocks keep to a chunk as on one GPU. The MLP's chunks first, on blocks that do not attend, and then the attended values on all blocks is not
+// faster on an H200 (us, 1 and 8 rows): bf16 586 and 721 instead of 580 and 683, fp8 455 and 575 instead of 478 and 550.
 // Ranks launch the same steps in the same order, each on all multiprocessors of its GPU. Launched by cuda/kernels/decode_step.rs.
 #define RANKS 2
 #include "decode_layers.cuh"
