@@ -3,23 +3,24 @@
 //! `device = "auto"` takes the GPUs when they work, else the CPU, and says which and why; `cuda` takes the GPUs or fails. A
 //! machine on which some of the listed GPUs work and others do not is never what was meant, so both refuse it.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, path::Path};
 
 use serde::{Deserialize, Serialize};
 
 use super::{
-    gpus::{GpuId, UnusableGpu, label_of, of_one_model, place_on_gpus},
+    gpus::{UnusableGpu, identify, label_of, of_one_model, place_on_gpus},
     memory_plan::{PAGE_TOKENS, SLOTS, crops_max, pages},
+    placement::{GpuId, LoadedDevice, ModelToPlace, log_layers},
 };
 use crate::{
     cpu::{self, CpuBackend},
     cuda,
-    model::{CalibrationState, Formats, ModelCalibration, ModelConfig, Weights},
+    model::{Formats, ModelCalibration, ModelConfig},
     network::format::{Format, Number},
-    scheduler::{backend::Backend, sequence::Bounds},
+    scheduler::sequence::Bounds,
 };
 use spotter_config::{self as config, GpuGroup};
-use spotter_core::{Clock, GpuPrecision, Picture};
+use spotter_core::GpuPrecision;
 
 /// Prompts that are decoded together; more are taken in turns.
 const CPU_ROWS: usize = 16;
@@ -35,40 +36,6 @@ const TEGRA: &str = "nvidia,tegra";
 
 const NO_EXPERTS: &str = "model.precision = \"int4\" is for models with experts, such as Moondream 3; \
     this model has none; set \"int8\"";
-
-/// Pictures from which fp8 learns the ranges of the model's values; called for fp8 alone, which is refused without any
-/// (`Vec::new`). A few of the kind that the cameras deliver are enough. They must be the same at every start for the answers to be the same.
-pub type CalibrationPictures = fn() -> Vec<Picture>;
-
-/// What [`ModelDevice::place`] puts on a device.
-pub struct ModelToPlace<'a> {
-    pub settings: &'a config::ModelSettings,
-    /// Adapters that a GPU is to have memory for.
-    pub adapter_slots: usize,
-    pub config: &'a ModelConfig,
-    pub weights: Weights,
-    /// What the user's pictures showed of the model's layers.
-    pub measured: &'a CalibrationState,
-    pub bounds: Bounds,
-    pub calibration: CalibrationPictures,
-    pub clock: Arc<dyn Clock>,
-}
-
-/// A device with a model on it.
-pub struct LoadedDevice {
-    pub backend: Box<dyn Backend>,
-    /// `f32`, `bf16`, `fp8`, `int8` or `int4`.
-    pub precision: &'static str,
-    /// Which layers are in 8 bits, and with which scales; `None` when none are.
-    pub layers: Option<String>,
-    /// Where it is and why there.
-    pub device: String,
-    pub label: String,
-    /// The GPUs that work as one; none on the CPU.
-    pub gpus: Vec<GpuId>,
-    /// Looks that may be inside the engine at once.
-    pub permits: usize,
-}
 
 /// What is plugged in, as the kernel reports it, and numbers of the PCI ID database: a maker, and a class of devices.
 const PCI_DEVICES: &str = "sys/bus/pci/devices";
@@ -93,7 +60,7 @@ pub fn choose(settings: &config::ModelSettings) -> Result<Vec<ModelDevice>, Stri
         return Ok(cpu("as configured".into()));
     }
     let wanted = settings.gpus.iter().flat_map(GpuGroup::indices);
-    let opened: Vec<_> = wanted.map(|&index| GpuId::of(index)).collect();
+    let opened: Vec<_> = wanted.map(|&index| identify(index)).collect();
     let none_works = opened.iter().all(Result::is_err);
     match opened.into_iter().collect::<Result<Vec<_>, _>>() {
         Ok(gpus) => {
@@ -197,15 +164,6 @@ fn place_on_cpu(
     })
 }
 
-/// Logs the line about layers in 8 bits; a calibration that cannot be used is a warning.
-pub(super) fn log_layers(layers: Option<&str>, measured: &CalibrationState) {
-    match (layers, measured) {
-        (Some(layers), CalibrationState::Unusable(_)) => tracing::warn!("{layers}"),
-        (Some(layers), _) => tracing::info!("{layers}"),
-        (None, _) => {}
-    }
-}
-
 /// Those of the configured precision, as far as the CPU has it.
 fn cpu_formats<'a>(
     settings: &config::ModelSettings,
@@ -251,8 +209,13 @@ fn cpu_settings<'a>(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
-    use crate::testing::{golden_model, golden_set};
+    use crate::{
+        model::CalibrationState,
+        testing::{golden_model, golden_set},
+    };
     use spotter_config::ModelSource;
     use spotter_core::ManualClock;
 

@@ -5,9 +5,9 @@ use std::{sync::Arc, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    device::{self, CalibrationPictures, LoadedDevice, ModelDevice, ModelToPlace},
-    gpus::GpuId,
+    device::{self, ModelDevice},
     known_picture,
+    placement::{CalibrationPictures, GpuId, LoadedDevice, ModelToPlace},
 };
 use crate::{
     model::{self, CalibrationState, LoadedModel, ModelConfig, Tokenizer},

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
 use super::{
-    device::{LoadedDevice, ModelToPlace, log_layers},
     memory_plan::{GpuMemory, MemoryPlan, PlanInputs},
+    placement::{GpuId, LoadedDevice, ModelToPlace, log_layers},
     precision::ChosenPrecision,
 };
 use crate::{
@@ -22,31 +20,20 @@ use spotter_core::{Clock, GpuPrecision, Picture};
 const NO_CALIBRATION: &str =
     "model.precision = \"fp8\" needs calibration pictures and this program passes none; use bf16";
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GpuId {
-    /// From 0 on, as this machine counts them.
-    pub index: u32,
-    pub name: String,
-    /// What its driver knows it by, in every process.
-    pub uuid: String,
-}
-
 /// A GPU that cannot be opened, and why.
 pub struct UnusableGpu {
     pub index: u32,
     pub error: CudaError,
 }
 
-impl GpuId {
-    /// Opens the GPU and closes it again.
-    pub(super) fn of(index: u32) -> Result<Self, UnusableGpu> {
-        let gpu = cuda::open(index).map_err(|error| UnusableGpu { index, error })?;
-        Ok(Self {
-            index,
-            name: gpu.name,
-            uuid: gpu.uuid,
-        })
-    }
+/// Opens the GPU and closes it again.
+pub(super) fn identify(index: u32) -> Result<GpuId, UnusableGpu> {
+    let gpu = cuda::open(index).map_err(|error| UnusableGpu { index, error })?;
+    Ok(GpuId {
+        index,
+        name: gpu.name,
+        uuid: gpu.uuid,
+    })
 }
 
 /// `cuda 1, NVIDIA H200`, or `cuda 0+1, 2 × NVIDIA H200`.

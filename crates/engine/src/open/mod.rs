@@ -6,22 +6,20 @@ mod engine;
 mod gpus;
 pub(crate) mod known_picture;
 mod memory_plan;
+mod placement;
 mod precision;
 mod prompt_check;
 mod warm_up;
 
 pub use adapter_check::check_adapters;
-pub use device::{
-    CalibrationPictures, LoadedDevice, ModelDevice, ModelToPlace, choose, choose_one, frames_on,
-    is_tegra,
-};
+pub use device::{ModelDevice, choose, choose_one, frames_on, is_tegra};
 pub use engine::{
     Bare, MEASURED_SIZE, ModelCard, ModelOpening, build_backend, build_endless_engine,
     measured_look,
 };
-pub use gpus::GpuId;
 pub use memory_plan::gpu_permits;
 #[cfg(test)]
 pub use memory_plan::{GpuMemory, MemoryPlan, PlanInputs};
+pub use placement::{CalibrationPictures, GpuId, LoadedDevice, ModelToPlace};
 pub use prompt_check::PromptCheck;
 pub use warm_up::{ExpectedLook, warm_up};

@@ -275,7 +275,7 @@ fn compare(leader: &RankReply, other: &RankReply) -> Result<(), String> {
     }
 }
 
-/// Makes the calls until the leader ends, or the rank is lost: whoever waits for it has to learn that.
+/// Makes the calls until the leader ends, or until the rank is lost: then it is dropped, so that ranks that wait for it learn that.
 fn serve(mut rank: Box<dyn Backend>, calls: Receiver<RankCall>, replies: &Sender<RankReply>) {
     let nothing = |()| Vec::new();
     for call in calls {
