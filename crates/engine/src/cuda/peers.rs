@@ -61,7 +61,7 @@ impl PeerPath {
     }
 }
 
-/// What a rank tells the others while it is built.
+/// What the other ranks need to know of a rank while they are built.
 #[derive(Clone, Debug)]
 pub struct RankNote {
     context: Arc<CudaContext>,

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::network::{
     PartMap, TextBlock, TextMlp,
-    shard::{Cut, Shard},
+    shard::{Cut, Divided, Shard},
     spec::{LayerSpec, TensorSpec},
 };
 
@@ -86,19 +86,16 @@ impl AdapterWeights {
 
 struct CutLowRank(Shard);
 
-impl PartMap<(Option<LowRank>, Cut), ((), Cut)> for CutLowRank {
+impl PartMap<Divided<Option<LowRank>>, Divided<()>> for CutLowRank {
     type Layer = Option<LowRank>;
     type Plain = ();
     type Error = Infallible;
 
-    fn layer(
-        &mut self,
-        (layer, cut): (Option<LowRank>, Cut),
-    ) -> Result<Option<LowRank>, Infallible> {
-        Ok(layer.map(|layer| layer.of_shard(cut, self.0)))
+    fn layer(&mut self, layer: Divided<Option<LowRank>>) -> Result<Option<LowRank>, Infallible> {
+        Ok(layer.part.map(|part| part.of_shard(layer.cut, self.0)))
     }
 
-    fn plain(&mut self, _: ((), Cut)) -> Result<(), Infallible> {
+    fn plain(&mut self, _: Divided<()>) -> Result<(), Infallible> {
         Ok(())
     }
 }

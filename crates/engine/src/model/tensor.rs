@@ -123,12 +123,12 @@ pub struct FileRange {
 #[derive(Debug)]
 pub struct PickedBytes {
     whole: TensorBytes,
-    pick: Pick,
+    from: PickedFrom,
     picked: OnceLock<Vec<u8>>,
 }
 
 #[derive(Debug)]
-enum Pick {
+enum PickedFrom {
     /// All of a tensor that is not row-major.
     RowMajor {
         info: TensorInfo,
@@ -142,14 +142,14 @@ enum Pick {
 impl PickedBytes {
     /// Those of a tensor that is not row-major.
     pub fn row_major(whole: TensorBytes, info: TensorInfo, strides: Vec<usize>) -> Self {
-        Self::new(whole, Pick::RowMajor { info, strides })
+        Self::new(whole, PickedFrom::RowMajor { info, strides })
     }
 
-    fn new(whole: TensorBytes, pick: Pick) -> Self {
+    fn new(whole: TensorBytes, from: PickedFrom) -> Self {
         let picked = OnceLock::new();
         Self {
             whole,
-            pick,
+            from,
             picked,
         }
     }
@@ -158,12 +158,12 @@ impl PickedBytes {
         if let Some(bytes) = self.picked.get() {
             return Ok(bytes);
         }
-        let bytes = match &self.pick {
-            Pick::RowMajor { info, strides } => {
+        let bytes = match &self.from {
+            PickedFrom::RowMajor { info, strides } => {
                 let (start, end) = info.data_offsets;
                 row_major(&self.whole.read(end - start)?, info, strides)
             }
-            Pick::Part(part, size) => {
+            PickedFrom::Part(part, size) => {
                 let values = part.outer * part.middle * part.tail;
                 let tail = part.tail * size;
                 TensorPart {
@@ -275,7 +275,7 @@ impl Tensor {
         let data = match self.data {
             TensorData::F32(values) => TensorData::F32(part.of(&values)),
             TensorData::Encoded { format, bytes } => {
-                let picked = PickedBytes::new(bytes, Pick::Part(part, format.bytes()));
+                let picked = PickedBytes::new(bytes, PickedFrom::Part(part, format.bytes()));
                 TensorData::Encoded {
                     format,
                     bytes: TensorBytes::Picked(Arc::new(picked)),

@@ -11,7 +11,7 @@ use crate::network::{
     Network, PartMap, TextMlp,
     format::Number,
     layers::LargeLayer,
-    shard::{Cut, Shard},
+    shard::{Cut, Divided, Shard},
     spec::{LayerSpec, TensorSpec},
 };
 
@@ -109,20 +109,21 @@ impl Weights {
 
 struct CutWeights(Shard);
 
-impl PartMap<(LinearWeights, Cut), (Tensor, Cut)> for CutWeights {
+impl PartMap<Divided<LinearWeights>, Divided<Tensor>> for CutWeights {
     type Layer = LinearWeights;
     type Plain = Tensor;
     type Error = Infallible;
 
-    fn layer(&mut self, (layer, cut): (LinearWeights, Cut)) -> Result<LinearWeights, Infallible> {
-        Ok(layer.of_shard(cut, self.0))
+    fn layer(&mut self, layer: Divided<LinearWeights>) -> Result<LinearWeights, Infallible> {
+        Ok(layer.part.of_shard(layer.cut, self.0))
     }
 
-    fn plain(&mut self, (tensor, cut): (Tensor, Cut)) -> Result<Tensor, Infallible> {
-        Ok(match cut {
-            Cut::Whole => tensor,
-            Cut::Outputs(parts) => tensor.of_shard(self.0, 1, parts),
-            Cut::Inner(parts) => tensor.of_shard(self.0, 0, parts),
+    fn plain(&mut self, tensor: Divided<Tensor>) -> Result<Tensor, Infallible> {
+        let whole = tensor.part;
+        Ok(match tensor.cut {
+            Cut::Whole => whole,
+            Cut::Outputs(parts) => whole.of_shard(self.0, 1, parts),
+            Cut::Inner(parts) => whole.of_shard(self.0, 0, parts),
         })
     }
 }

@@ -23,6 +23,13 @@ pub enum Cut {
     Inner(usize),
 }
 
+/// A part of a network with how devices divide it.
+#[derive(Clone, Debug)]
+pub struct Divided<T> {
+    pub part: T,
+    pub cut: Cut,
+}
+
 /// What a shard has of a tensor whose values are `[outer, middle, tail]`: some of the middle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorPart {
@@ -94,18 +101,30 @@ impl TensorPart {
 
 impl<L, P> TextBlock<L, P> {
     /// Each part of a block with how devices divide it: attention by heads, the MLP and each expert by the values between its two layers.
-    pub fn with_cuts(self) -> TextBlock<(L, Cut), (P, Cut)> {
-        let outputs = |layer, parts| (layer, Cut::Outputs(parts));
-        let inner = |layer| (layer, Cut::Inner(1));
+    pub fn with_cuts(self) -> TextBlock<Divided<L>, Divided<P>> {
+        let outputs = |part, parts| Divided {
+            part,
+            cut: Cut::Outputs(parts),
+        };
+        let inner = |part| Divided {
+            part,
+            cut: Cut::Inner(1),
+        };
         TextBlock {
             ln: Norm {
-                weight: (self.ln.weight, Cut::Whole),
-                bias: (self.ln.bias, Cut::Whole),
+                weight: whole(self.ln.weight),
+                bias: whole(self.ln.bias),
             },
             qkv: outputs(self.qkv, 3),
             tau: self.tau.map(|tau| Tau {
-                wq_wv: (tau.wq_wv, Cut::Inner(3)),
-                alpha: (tau.alpha, Cut::Inner(1)),
+                wq_wv: Divided {
+                    part: tau.wq_wv,
+                    cut: Cut::Inner(3),
+                },
+                alpha: Divided {
+                    part: tau.alpha,
+                    cut: Cut::Inner(1),
+                },
             }),
             proj: inner(self.proj),
             mlp: match self.mlp {
@@ -114,7 +133,7 @@ impl<L, P> TextBlock<L, P> {
                     fc2: inner(mlp.fc2),
                 }),
                 TextMlp::Experts(experts) => TextMlp::Experts(Experts {
-                    router: (experts.router, Cut::Whole),
+                    router: whole(experts.router),
                     up: outputs(experts.up, 2),
                     down: inner(experts.down),
                     active: experts.active,
@@ -122,6 +141,11 @@ impl<L, P> TextBlock<L, P> {
             },
         }
     }
+}
+
+fn whole<T>(part: T) -> Divided<T> {
+    let cut = Cut::Whole;
+    Divided { part, cut }
 }
 
 #[cfg(test)]
@@ -204,17 +228,17 @@ mod tests {
         }
     }
 
-    impl PartMap<(LayerSpec, Cut), (TensorSpec, Cut)> for CutShapes {
+    impl PartMap<Divided<LayerSpec>, Divided<TensorSpec>> for CutShapes {
         type Layer = Vec<usize>;
         type Plain = Vec<usize>;
         type Error = Infallible;
 
-        fn layer(&mut self, (layer, cut): (LayerSpec, Cut)) -> Result<Vec<usize>, Infallible> {
-            Ok(self.cut(layer.shape(), cut))
+        fn layer(&mut self, layer: Divided<LayerSpec>) -> Result<Vec<usize>, Infallible> {
+            Ok(self.cut(layer.part.shape(), layer.cut))
         }
 
-        fn plain(&mut self, (tensor, cut): (TensorSpec, Cut)) -> Result<Vec<usize>, Infallible> {
-            Ok(self.cut(tensor.shape, cut))
+        fn plain(&mut self, tensor: Divided<TensorSpec>) -> Result<Vec<usize>, Infallible> {
+            Ok(self.cut(tensor.part.shape, tensor.cut))
         }
     }
 

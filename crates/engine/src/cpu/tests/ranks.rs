@@ -90,7 +90,7 @@ fn places<T>(found: &[FoundObject<T>]) -> Vec<&T> {
 }
 
 #[test]
-fn embedded_model_answers_on_two_and_four_ranks_as_on_one() {
+fn embedded_model_answers_on_ranks_as_alone() {
     let answers_of = |ranks: usize| {
         let loaded = model::load_model(&ModelSource::Embedded).unwrap();
         let backend = group(&loaded.config, &loaded.weights, ranks);

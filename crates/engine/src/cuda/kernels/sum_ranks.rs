@@ -46,7 +46,7 @@ pub struct RankExchange {
 
 /// `struct Parts` of the kernel.
 #[repr(C)]
-struct Parts {
+struct RankCounts {
     first: [i32; RANKS_MAX + 1],
 }
 
@@ -154,7 +154,7 @@ impl Kernels {
             [
                 ByValue(ranks.addresses),
                 x,
-                ByValue(Parts { first }),
+                ByValue(RankCounts { first }),
                 longest
             ]
         )

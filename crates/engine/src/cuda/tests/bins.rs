@@ -125,8 +125,7 @@ fn bins_at_true_widths_are_those_of_the_reference() {
     }
 }
 
-/// Layers in e4m3 are off by some 4 %, in int8 by 1.3 %. There is no figure for what 24 of them make of the logits: a share below that of logits
-/// that are off by a fifth means that fp8 is broken.
+/// No figure of the reference says what 24 layers in e4m3, each off by some 4 %, make of bins: an H200 had 87.1 % of them equal.
 #[test]
 #[ignore = "needs a GPU with fp8; run make test-gpu"]
 fn bins_at_true_widths_with_e4m3_layers_are_near() {
@@ -139,5 +138,5 @@ fn bins_at_true_widths_with_e4m3_layers_are_near() {
     };
     let shares = BinShares::of(&mut cuda(settings, &config, weights), &set);
     println!("md2-bins, fp8: {shares}");
-    assert!(shares.bins().percent() >= 70.9 - CHANCE_POINTS, "{shares}");
+    assert!(shares.bins().percent() >= 87.1 - CHANCE_POINTS, "{shares}");
 }

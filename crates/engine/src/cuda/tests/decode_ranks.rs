@@ -309,7 +309,8 @@ impl Decoder {
         (rank.up(&block), counts)
     }
 
-    fn queue(&self, (block, counts): &(Buffer<i32>, StepCounts)) {
+    fn queue(&self, tables: &(Buffer<i32>, StepCounts)) {
+        let (block, counts) = tables;
         let attention = CachedAttention {
             tables: StepTables {
                 layout: &self.layout,
@@ -397,12 +398,12 @@ fn two_ranks_are_as_one(number: Number, most: f32) {
 
 #[test]
 #[ignore = "needs two GPUs; run make test-gpu"]
-fn decoder_of_two_ranks_gives_equal_bits_close_to_one_gpu() {
+fn decoder_of_two_ranks_is_near_one_gpu() {
     two_ranks_are_as_one(Number::Bf16, 2e-2);
 }
 
 #[test]
 #[ignore = "needs two GPUs with fp8; run make test-gpu"]
-fn fp8_decoder_of_two_ranks_gives_equal_bits_close_to_one_gpu() {
+fn fp8_decoder_of_two_ranks_is_near_one_gpu() {
     two_ranks_are_as_one(Number::E4m3, 2e-2);
 }
