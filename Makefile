@@ -52,9 +52,9 @@ test: lint
 	cargo test --locked --workspace
 	@$(MAKE) --no-print-directory check-files
 
-# All need a GPU: one test needs two, those in fp8 need compute capability 8.9, those named whole_golden_data need SPOTTER_GOLDEN,
-# two need GStreamer's plugin nvcodec. Tests of cuda::tests::faults start two others, which break the GPU of their
-# process, in processes of their own.
+# All need a GPU: those of ranks, of peers and one of faults need two (without, GPU_SKIP="ranks:: peers:: a_fault_of_one_gpu"),
+# those in fp8 need compute capability 8.9, those named whole_golden_data need SPOTTER_GOLDEN, two need GStreamer's plugin
+# nvcodec. Tests of cuda::tests::faults start two others, which break the GPU of their process, in processes of their own.
 # With SPOTTER_CUDA_ARCH, what that architecture lacks is skipped: fp8 before 89.
 ARCH_SKIP = $(if $(filter 80 86 87,$(SPOTTER_CUDA_ARCH)),fp8:: e4m3)
 GPU_TESTS = --ignored --skip tests::memory:: --skip faults::one_gpu_breaks --skip faults::engine_apart --skip peers::one_rank_is_lost $(addprefix --skip ,$(GPU_SKIP) $(ARCH_SKIP))
