@@ -25,13 +25,19 @@ fn assert_nvrtc() {
 #[test]
 fn each_kernel_compiles_for_each_architecture() {
     assert_nvrtc();
-    let same_branches = if cases(1) > 1 { SAME_BRANCHES } else { &[] };
+    let takes_all = cases(1) > 1;
+    let same_branches = if takes_all { SAME_BRANCHES } else { &[] };
     let chosen = [BRANCHES, same_branches].concat();
     let pairs = chosen.iter();
     let all = pairs.flat_map(|arch| SOURCES.iter().map(move |source| (source, *arch)));
     // An older NVRTC does not know the newest ones.
     let known = architectures();
+    // It has the branches of decode_step.cu, and takes as long: 20 s of a processor for each architecture.
+    let is_spared = |source: &KernelSource, arch: &str| {
+        !takes_all && source.file == "decode_step_ranks.cu" && arch != "sm_90a"
+    };
     let all: Vec<_> = all
+        .filter(|(source, arch)| !is_spared(source, arch))
         .filter(|(_, arch)| {
             let number = arch
                 .split('_')
