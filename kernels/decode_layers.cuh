@@ -197,3 +197,12 @@ template <typename TRAITS> DEVICE void decode_step(const StepArgument& s) {
     }
     if (TRAITS::IS_FEW && blockIdx.x == 0) store_hidden<TRAITS>(s, parity ^ 0x80000000u, shared);
 }
+
+// Bodies of the kernels.
+#define STEP(WEIGHT, ROWS) decode_step<KernelTraits<WEIGHT, ROWS>>(step)
+// Earlier GPUs do not support fp8: the host rejects it there.
+#if __CUDA_ARCH__ >= 890
+#define STEP_E4M3(ROWS) STEP(e4m3, ROWS)
+#else
+#define STEP_E4M3(ROWS)
+#endif

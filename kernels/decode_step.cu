@@ -18,13 +18,6 @@
 // CPU reference: cpu/text.rs, forward. Launched by cuda/kernels/decode_step.rs.
 #include "decode_layers.cuh"
 
-#define STEP(WEIGHT, ROWS) decode_step<KernelTraits<WEIGHT, ROWS>>(step)
-// Earlier GPUs do not support fp8: the host rejects it there.
-#if __CUDA_ARCH__ >= 890
-#define STEP_E4M3(ROWS) STEP(e4m3, ROWS)
-#else
-#define STEP_E4M3(ROWS)
-#endif
 extern "C" __global__ void __launch_bounds__(512, 1) decode_step_2(const __grid_constant__ StepArgument step) { STEP(bf16, 2); }
 extern "C" __global__ void __launch_bounds__(512, 1) decode_step_8(const __grid_constant__ StepArgument step) { STEP(bf16, 8); }
 extern "C" __global__ void __launch_bounds__(512, 1) decode_step_16(const __grid_constant__ StepArgument step) { STEP(bf16, 16); }

@@ -13,13 +13,6 @@
 #define RANKS 2
 #include "decode_layers.cuh"
 
-#define STEP(WEIGHT, ROWS) decode_step<KernelTraits<WEIGHT, ROWS>>(step)
-// Earlier GPUs do not support fp8: the host rejects it there.
-#if __CUDA_ARCH__ >= 890
-#define STEP_E4M3(ROWS) STEP(e4m3, ROWS)
-#else
-#define STEP_E4M3(ROWS)
-#endif
 extern "C" __global__ void __launch_bounds__(512, 1) decode_step_2_of_2(const __grid_constant__ StepArgument step) { STEP(bf16, 2); }
 extern "C" __global__ void __launch_bounds__(512, 1) decode_step_8_of_2(const __grid_constant__ StepArgument step) { STEP(bf16, 8); }
 extern "C" __global__ void __launch_bounds__(512, 1) decode_step_16_of_2(const __grid_constant__ StepArgument step) { STEP(bf16, 16); }

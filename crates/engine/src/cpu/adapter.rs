@@ -22,7 +22,6 @@ pub(super) struct AdaptedRows<'a, T> {
 }
 
 /// The rows of a batch that have an adapter, in order.
-#[derive(Clone)]
 pub(super) struct RowAdapters<'a>(Vec<AdaptedRows<'a, AdapterWeights>>);
 
 impl<'a> RowAdapters<'a> {

@@ -93,7 +93,7 @@ impl<A: CpuAttention> Ops for CpuOps<'_, A> {
         terms: [(&Vec<f32>, &PackedLinear); N],
     ) -> Result<(), A::Error> {
         self.see(terms);
-        let sums = self.sums(hidden);
+        let sums = added_to(&mut self.part, hidden);
         for (x, layer) in terms {
             layer.add_to(sums, x);
         }
@@ -102,22 +102,22 @@ impl<A: CpuAttention> Ops for CpuOps<'_, A> {
 }
 
 impl<A> CpuOps<'_, A> {
-    /// What is added to: the hidden states, or what ranks add up.
-    fn sums<'a>(&'a mut self, hidden: &'a mut Vec<f32>) -> &'a mut Vec<f32> {
-        match &mut self.part {
-            Some(part) => {
-                part.sums.resize(hidden.len(), 0.0);
-                &mut part.sums
-            }
-            None => hidden,
-        }
-    }
-
     /// Shows the inputs of layers whose results are added up.
     fn see<const N: usize>(&mut self, terms: [(&Vec<f32>, &PackedLinear); N]) {
         if let (Some(samples), Some((_, layer))) = (&mut self.samples, terms.first()) {
             samples.see(layer, &terms.map(|(x, layer)| (&x[..], layer.inputs())));
         }
+    }
+}
+
+/// What a block adds to: the hidden states, or what ranks add up.
+fn added_to<'a>(part: &'a mut Option<RankPart<'_>>, hidden: &'a mut Vec<f32>) -> &'a mut Vec<f32> {
+    match part {
+        Some(part) => {
+            part.sums.resize(hidden.len(), 0.0);
+            &mut part.sums
+        }
+        None => hidden,
     }
 }
 
@@ -206,9 +206,10 @@ impl DecoderOps for CpuOps<'_, SpanAttention<'_>> {
         [x, inner]: [&Vec<f32>; 2],
         run: DecoderRun,
     ) -> Result<(), RankLeft> {
-        let adapters = self.attention.adapters.clone();
-        let width = self.attention.width;
-        let sums = &mut self.sums(hidden)[..run.outputs * width];
+        let SpanAttention {
+            adapters, width, ..
+        } = &self.attention;
+        let sums = &mut added_to(&mut self.part, hidden)[..run.outputs * width];
         adapters.add(run.layer, |block| block.proj.as_ref(), sums, x);
         adapters.add(run.layer, |block| block.mlp.second(), sums, inner);
         Ok(())
@@ -223,7 +224,7 @@ impl DecoderOps for CpuOps<'_, SpanAttention<'_>> {
     ) -> Result<(), RankLeft> {
         let x = &x[..run.outputs * experts.up.inputs()];
         let results = experts.forward(x, &self.attention.adapters.of_block(run.layer));
-        let sums = self.sums(hidden).iter_mut().zip(results);
+        let sums = added_to(&mut self.part, hidden).iter_mut().zip(results);
         sums.for_each(|(sum, result)| *sum += result);
         Ok(())
     }

@@ -315,10 +315,7 @@ impl CpuDevice {
     /// What it has of an adapter. A rank cuts its part out for each step: ranks are here to prove the arithmetic.
     fn own<'a>(&self, adapter: &'a Option<Arc<LoadedAdapter>>) -> Option<Cow<'a, AdapterWeights>> {
         let weights = &adapter.as_ref()?.weights;
-        Some(match &self.rank {
-            Some(rank) => Cow::Owned(weights.of_shard(rank.shard)),
-            None => Cow::Borrowed(weights),
-        })
+        Some(weights.of_shard(self.config.text.shard))
     }
 
     fn model_size(&self, tiling: Tiling) -> (u32, u32) {

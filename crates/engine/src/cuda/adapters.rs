@@ -189,10 +189,7 @@ impl AdapterSlots {
             let slot = self.held.take_slot(&numbers).ok_or_else(|| {
                 CudaError::Shape("a step has more adapters than the GPU has slots".into())
             })?;
-            match self.shard.is_whole() {
-                true => self.load_into(stream, slot, &adapter.weights)?,
-                false => self.load_into(stream, slot, &adapter.weights.of_shard(self.shard))?,
-            }
+            self.load_into(stream, slot, &adapter.weights.of_shard(self.shard))?;
             self.held.put(slot, adapter.number);
         }
         Ok(())

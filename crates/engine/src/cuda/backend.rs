@@ -13,7 +13,7 @@ use super::{
     kernels::{ExpertShape, Kernels, PlanarFrame, TAU_OUTPUTS_MAX},
     library::{self, Gpu},
     memory::{Buffer, held_bytes, record},
-    network::{GpuNetwork, LayerRunner, NetworkParts},
+    network::{GpuNetwork, LayerRunner, NetworkParts, hidden_values},
     peers::{Peers, RankNote},
     products::{AlgorithmChoices, Products},
     program::{self, StepPlace, StepTables, TableLayout},
@@ -21,7 +21,7 @@ use super::{
     reuse::{FeatureCopy, PlacedCrop, StepCrops},
     slot::{GpuSlot, QueuedStep, Streams},
     stage::FrameStage,
-    tensor::{PAGE, TEXT_HEAD, bucket},
+    tensor::{PAGE, TEXT_HEAD},
     weights::GpuWeights,
 };
 use crate::{
@@ -204,7 +204,8 @@ impl CudaBackend {
         let mut peers = None;
         if let Some(CudaRank { notes, choices, .. }) = rank {
             products = products.of_rank(choices);
-            let values = partial_values(config, &TableLayout::new(&limits(config, capacity)?));
+            let layout = TableLayout::new(&limits(config, capacity)?);
+            let values = hidden_values(&config.text, &layout);
             peers = Some(Peers::new(notes, &gpu, stream, values)?);
         }
         let device = PreparedDevice {
@@ -649,11 +650,6 @@ pub(super) fn int4_supported(config: &ModelConfig) -> Result<(), CudaError> {
         ("text.moe.expert_inner_dim", shape.inner),
     ];
     require_multiples(&widths, INT4_GROUP).map_err(CudaError::Int4)
-}
-
-/// Values of what a rank adds to the hidden states of a step in a block.
-pub(super) fn partial_values(config: &ModelConfig, layout: &TableLayout) -> usize {
-    bucket(layout.positions) * config.text.dim
 }
 
 /// Bytes of the frames of a step.

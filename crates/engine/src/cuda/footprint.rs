@@ -7,10 +7,10 @@ use half::bf16;
 
 use super::{
     adapters::AdapterSlots,
-    backend::{CudaCapacity, FRAME_PIXELS, crop_values, frame_bytes, limits, partial_values},
+    backend::{CudaCapacity, FRAME_PIXELS, crop_values, frame_bytes, limits},
     error::CudaError,
     frames::FramePreprocessor,
-    network::GpuNetwork,
+    network::{GpuNetwork, hidden_values},
     peers::Peers,
     products::WORKSPACE_BYTES,
     program::TableLayout,
@@ -109,7 +109,7 @@ fn scratch_bytes(
     let shard = config.text.shard;
     let peers = match shard.is_whole() {
         true => 0,
-        false => Peers::bytes(shard.ranks, partial_values(config, layout)),
+        false => Peers::bytes(shard.ranks, hidden_values(&config.text, layout)),
     };
     network + capacity.slots * slot + frames + WORKSPACE_BYTES + peers
 }

@@ -68,7 +68,6 @@ pub use error::CudaError;
 pub use footprint::{Footprint, crop_bytes, page_bytes};
 pub use foreign::{FrameImport, take_frame};
 pub use library::{Gpu, kernel_cache, open};
-pub use peers::{Peers, RankNote};
 
 #[cfg(test)]
 mod tests;

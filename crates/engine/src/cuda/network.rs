@@ -38,6 +38,7 @@ use heads::RegionHeads;
 pub use runner::LayerRunner;
 use shared::{NetworkBase, SharedLengths, SharedMemory};
 use text::TextDecoder;
+pub use text::hidden_values;
 use vision::{VisionEncoder, VisionRoom};
 
 /// What a [`GpuNetwork`] is made of, and what can be made into another one.

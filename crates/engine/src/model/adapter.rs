@@ -3,6 +3,7 @@
 //! A layer with an adapter gives `W·x + b + B·(A·x)`; `A` has `rank` rows, `B` as many columns, and of experts each has its own.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     convert::Infallible,
     path::Path,
@@ -70,7 +71,10 @@ pub struct LowRank {
 
 impl AdapterWeights {
     /// What a shard has of it. The one of a block's projection reads what the block reads, so the first shard has all of it.
-    pub fn of_shard(&self, shard: Shard) -> Self {
+    pub fn of_shard(&self, shard: Shard) -> Cow<'_, Self> {
+        if shard.is_whole() {
+            return Cow::Borrowed(self);
+        }
         let blocks = self.blocks.iter().map(|block| {
             let mut block = block.clone();
             let proj = block.proj.take().filter(|_| shard.is_first());
@@ -78,9 +82,9 @@ impl AdapterWeights {
             block.proj = proj;
             block
         });
-        Self {
+        Cow::Owned(Self {
             blocks: blocks.collect(),
-        }
+        })
     }
 }
 

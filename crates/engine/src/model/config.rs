@@ -86,6 +86,9 @@ impl TextConfig {
     /// What a shard has of the whole: its share of heads and of the MLP's inner values, between hidden states of the same width. The error says
     /// what cannot be divided.
     pub fn of_shard(&self, shard: Shard) -> Result<Self, String> {
+        if shard.is_whole() {
+            return Ok(self.clone());
+        }
         let ranks = shard.ranks;
         let share = |values: usize, unit: usize, what: &str| {
             let share = values / ranks;

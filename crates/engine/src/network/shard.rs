@@ -58,10 +58,9 @@ impl Shard {
         self.rank == 0
     }
 
-    /// Its share of so many values, heads or outputs, which the number of devices divides.
+    /// Its share of so many values, heads or crops; shares differ by one at most.
     pub fn range(self, count: usize) -> Range<usize> {
-        let share = count / self.ranks;
-        self.rank * share..(self.rank + 1) * share
+        self.rank * count / self.ranks..(self.rank + 1) * count / self.ranks
     }
 
     /// What it has of a tensor of these sizes that is cut along one of them, in so many parts.
@@ -94,8 +93,10 @@ impl TensorPart {
 
     /// Its values of all values.
     pub fn of<T: Copy>(&self, all: &[T]) -> Vec<T> {
-        let ranges = self.ranges();
-        ranges.flat_map(|range| &all[range]).copied().collect()
+        let mut own = Vec::with_capacity(self.values());
+        self.ranges()
+            .for_each(|range| own.extend_from_slice(&all[range]));
+        own
     }
 }
 

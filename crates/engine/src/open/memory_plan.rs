@@ -361,4 +361,4 @@ fn gib_down(bytes: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

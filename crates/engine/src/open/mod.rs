@@ -19,7 +19,7 @@ pub use engine::{
 };
 pub use memory_plan::gpu_permits;
 #[cfg(test)]
-pub use memory_plan::{GpuMemory, MemoryPlan, PlanInputs};
+pub use memory_plan::{GpuMemory, MemoryPlan, tests::inputs as plan_inputs};
 pub use placement::{CalibrationPictures, GpuId, LoadedDevice, ModelToPlace};
 pub use prompt_check::PromptCheck;
 pub use warm_up::{ExpectedLook, warm_up};

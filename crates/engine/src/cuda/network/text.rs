@@ -336,7 +336,8 @@ fn page_values(config: &TextConfig) -> usize {
     config.n_heads * PAGE * TEXT_HEAD
 }
 
-fn hidden_values(config: &TextConfig, layout: &TableLayout) -> usize {
+/// Values of the hidden states of a step.
+pub fn hidden_values(config: &TextConfig, layout: &TableLayout) -> usize {
     bucket(layout.positions) * config.dim
 }
 

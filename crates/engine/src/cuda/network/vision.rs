@@ -150,7 +150,7 @@ impl VisionEncoder {
 
     /// The crops of a step that this GPU encodes.
     pub fn own(&self, crops: usize) -> Range<usize> {
-        part_of(self.shard, crops)
+        self.shard.range(crops)
     }
 
     /// Queues the encoder over the patches of `crops` crops, at least one: over its own part of them where several GPUs divide them, and then
@@ -166,7 +166,7 @@ impl VisionEncoder {
         }
         let ranks = self.shard.ranks;
         let of_crop = self.image_tokens * self.config.enc_dim;
-        let parts = (0..ranks).map(|rank| part_of(Shard { rank, ranks }, crops));
+        let parts = (0..ranks).map(|rank| Shard { rank, ranks }.range(crops));
         let counts: Vec<usize> = parts.map(|part| part.len() * of_crop).collect();
         pass.between_ranks(|peers, kernels| peers.share(kernels, self.normed.start(), &counts))
     }
@@ -258,11 +258,6 @@ impl VisionEncoder {
         pass.product(fc1.product(combined, projected, rows, Epilogue::BiasGelu))?;
         pass.product(fc2.product(projected, out, rows, Epilogue::Bias))
     }
-}
-
-/// Which of a step's crops a shard encodes; none where there are fewer than shards.
-fn part_of(shard: Shard, crops: usize) -> Range<usize> {
-    shard.rank * crops / shard.ranks..(shard.rank + 1) * crops / shard.ranks
 }
 
 /// Values of the buffers of an encoder in e4m3; `input` is what the layers of its blocks read.

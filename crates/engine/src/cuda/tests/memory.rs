@@ -13,11 +13,8 @@ use super::{CACHE, fp8::picture, of_architecture, whole::cuda};
 use crate::{
     cuda::{CudaBackend, CudaSettings, Gpu, library, memory::held_bytes},
     model::{Formats, ModelConfig, random_weights},
-    open::{GpuMemory, MemoryPlan, PlanInputs},
-    scheduler::{
-        backend::{Backend, Feed, Pick, Step},
-        sequence::Bounds,
-    },
+    open::{GpuMemory, MemoryPlan, plan_inputs},
+    scheduler::backend::{Backend, Feed, Pick, Step},
     testing::golden_model::{job, row, run_step, step_of, tokens},
 };
 use spotter_core::{GpuPrecision, Picture};
@@ -82,20 +79,7 @@ fn forget_algorithms() {
 
 /// As a released Moondream 2 with this in `model.memory`.
 fn plan(config: &ModelConfig, precision: GpuPrecision, memory: GpuMemory) -> MemoryPlan {
-    let inputs = PlanInputs {
-        config,
-        bounds: Bounds {
-            max_objects: 50,
-            max_tokens: 128,
-        },
-        precision,
-        measured: None,
-        experts: None,
-        adapters: 0,
-        has_fp8: true,
-        memory,
-    };
-    MemoryPlan::new(inputs).unwrap()
+    MemoryPlan::new(plan_inputs(config, precision, memory)).unwrap()
 }
 
 /// Images by size and rows by number, until the launches of each are recorded.

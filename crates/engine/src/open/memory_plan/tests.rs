@@ -19,7 +19,8 @@ fn plan_of(precision: GpuPrecision, memory: GpuMemory) -> Result<MemoryPlan, Str
     MemoryPlan::new(inputs(&ModelConfig::default(), precision, memory))
 }
 
-fn inputs(config: &ModelConfig, precision: GpuPrecision, memory: GpuMemory) -> PlanInputs<'_> {
+/// Without adapters and experts, for a GPU with fp8.
+pub fn inputs(config: &ModelConfig, precision: GpuPrecision, memory: GpuMemory) -> PlanInputs<'_> {
     PlanInputs {
         config,
         bounds: Bounds {
