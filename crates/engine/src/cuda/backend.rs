@@ -435,6 +435,7 @@ impl Backend for CudaBackend {
 
     fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
         check(&step, &self.limits, self.vocab)?;
+        self.streams.bind()?;
         self.flights.launch(slot, &step.rows)?;
         self.queue(slot, &step).map_err(|error| {
             self.flights.remove_newest();
@@ -443,6 +444,7 @@ impl Backend for CudaBackend {
     }
 
     fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
+        self.streams.bind()?;
         self.flights.finalize(slot, &masks)?;
         self.queue_masked(slot, &masks).map_err(|error| {
             self.flights.remove_newest();
@@ -451,6 +453,7 @@ impl Backend for CudaBackend {
     }
 
     fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
+        self.streams.bind()?;
         self.flights.commit(slot)?;
         let buffers = &self.slots[slot.0];
         let records = buffers.results()?;
@@ -485,6 +488,7 @@ impl Backend for CudaBackend {
         let Some(wanted) = self.graphs.unrecorded() else {
             return Ok(false);
         };
+        self.streams.bind()?;
         if let Err(error) = self.record_shape(&wanted) {
             self.graphs.leave_unrecorded(wanted.shape);
             // A lost device does not end its work.

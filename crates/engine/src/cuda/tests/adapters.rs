@@ -79,7 +79,7 @@ impl PartMap<LayerSpec, TensorSpec> for RandomAdapter {
 }
 
 /// But for projections: what adapters have for them reads what the block reads, which no weight of a projection does.
-fn random_adapter(config: &ModelConfig) -> AdapterWeights {
+pub(super) fn random_adapter(config: &ModelConfig) -> AdapterWeights {
     let mut random = RandomAdapter(Random::new(31));
     let block = |block: TextBlock<LayerSpec, TensorSpec>| {
         let Ok(block) = block.try_map(&mut random);

@@ -2,14 +2,17 @@
 
 use std::{sync::Arc, thread};
 
-use super::{assert_close, of_architecture, whole::settings};
+use super::{adapters::random_adapter, assert_close, of_architecture, whole::settings};
 use crate::{
-    cuda::{CudaBackend, CudaRank, CudaSettings},
+    cuda::{CudaBackend, CudaCapacity, CudaRank, CudaSettings, library},
     model::{Formats, ModelConfig, random_weights, released_config},
     network::format::Number,
-    scheduler::backend::{Backend, Feed, Pick, PickResult, Row, Step},
+    scheduler::backend::{
+        AdapterNumber, Backend, Feed, ImageJob, LoadedAdapter, Pick, PickResult, Row, Step,
+    },
     testing::{
         ahead::token_pick,
+        golden_adapters::Adapter,
         golden_model::{job, row, run_step, step_of, tokens},
         golden_run::Inside,
     },
@@ -27,19 +30,37 @@ fn street() -> Picture {
     Picture::from_rgb(1280, 720, (0..1280 * 720 * 3).map(pixel).collect()).unwrap()
 }
 
-/// Prompts behind an image, then decode steps of these rows.
-fn run(backend: &mut CudaBackend, seen: &mut Seen) {
+/// Prompts behind an image, then decode steps of these rows; without an adapter and with one.
+fn run(backend: &mut CudaBackend, config: &ModelConfig, seen: &mut Seen) {
+    run_with(backend, &None, seen);
+    let weights = random_adapter(config);
+    let number = AdapterNumber(3);
+    run_with(
+        backend,
+        &Some(Arc::new(LoadedAdapter { number, weights })),
+        seen,
+    );
+}
+
+fn run_with(backend: &mut CudaBackend, adapter: &Adapter, seen: &mut Seen) {
     let picks = [Pick::CoordOrEnd, Pick::Coord, Pick::Size, token_pick(&[])];
     let rows = |backend: &CudaBackend, after: usize, ids: &[u32]| -> Vec<Row> {
         let rows = picks.iter().enumerate().map(|(nth, pick)| {
             let ids: Vec<_> = ids.iter().map(|id| id + nth as u32).collect();
             let inputs = Feed::Host(tokens(&ids));
-            row(backend, nth, after, inputs, std::slice::from_ref(pick))
+            let row = row(backend, nth, after, inputs, std::slice::from_ref(pick));
+            Row {
+                adapter: adapter.clone(),
+                ..row
+            }
         });
         rows.collect()
     };
     let image = Step {
-        images: vec![job(backend, street())],
+        images: vec![ImageJob {
+            adapter: adapter.clone(),
+            ..job(backend, street())
+        }],
         rows: rows(backend, 0, &[1, 200, 300, 400, 3]),
     };
     let mut steps = vec![image];
@@ -54,12 +75,7 @@ fn run(backend: &mut CudaBackend, seen: &mut Seen) {
     }
 }
 
-fn on_ranks(
-    settings: CudaSettings<'_>,
-    config: &ModelConfig,
-    ranks: usize,
-    run: fn(&mut CudaBackend, &mut Seen),
-) -> Vec<Seen> {
+fn on_ranks(settings: CudaSettings<'_>, config: &ModelConfig, ranks: usize) -> Vec<Seen> {
     let weights = random_weights(config).unwrap();
     thread::scope(|scope| {
         let started = CudaRank::all(ranks).into_iter().enumerate();
@@ -74,7 +90,9 @@ fn on_ranks(
                 let rank = (ranks > 1).then_some(rank);
                 let backend = CudaBackend::of_rank(settings, config, weights, clock, rank);
                 let (mut backend, mut seen) = (backend.unwrap(), Vec::new());
-                run(&mut backend, &mut seen);
+                // The last one that is closed leaves its context to the thread, as where ranks are identified.
+                (0..ranks as u32).for_each(|gpu| drop(library::open(gpu).unwrap()));
+                run(&mut backend, config, &mut seen);
                 seen
             })
         });
@@ -112,11 +130,15 @@ fn two_gpus_decide_as_one_with_equal_bits() {
             let settings = CudaSettings {
                 formats: Formats::on_gpu(precision, None, experts),
                 pictures: &pictures,
+                capacity: CudaCapacity {
+                    adapters: 1,
+                    ..settings().capacity
+                },
                 ..settings()
             };
             let name = format!("{} in {}", config.family.name(), precision.name());
-            let alone = on_ranks(settings, &config, 1, run).remove(0);
-            let both = on_ranks(settings, &config, 2, run);
+            let alone = on_ranks(settings, &config, 1).remove(0);
+            let both = on_ranks(settings, &config, 2);
             assert_eq!(both[0], both[1], "{name}: ranks differ");
             // Rounding makes some rows choose other experts, because random routers are undecided.
             let most = match precision {
