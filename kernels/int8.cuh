@@ -46,6 +46,7 @@ DEVICE float gelu_fast(float x) {
 template <Epilogue EPILOGUE, int BLOCKS> struct WarpRows {
     static_assert(BLOCKS % 4 == 0, "four lanes share four blocks");
     static constexpr int GROUPS = BLOCKS / 4;
+    float x_scale[2];
     uint4 before[2][EPILOGUE == BIAS_ADD ? GROUPS : 1];
 
     // The address of this lane's block of a group; false: beyond the ends.
@@ -55,14 +56,16 @@ template <Epilogue EPILOGUE, int BLOCKS> struct WarpRows {
         return row < to.rows && first < to.outputs;
     }
 
-    // Reads what results are added to. The earlier it is called, the less `write` waits.
+    // Reads the rows' scales and what results are added to, before the first `write` of the thread: a read waits behind stores before it.
     DEVICE void load(const Int8Output& to, int first_row, int output) {
+        const int row = first_row + threadIdx.x % 32 / 4;
+        x_scale[0] = to.x_scale[min(row, to.rows - 1)], x_scale[1] = to.x_scale[min(row + 8, to.rows - 1)];
         if constexpr (EPILOGUE == BIAS_ADD) {
 #pragma unroll
             for (int i = 0; i < 2 * GROUPS; i++) {
                 const int half = i / GROUPS, group = i % GROUPS;
                 uint4* address;
-                const bool inside = at(to, first_row + half * 8 + threadIdx.x % 32 / 4, output, group, address);
+                const bool inside = at(to, row + half * 8, output, group, address);
                 before[half][group] = inside ? *address : make_uint4(0, 0, 0, 0);
             }
         }
@@ -74,7 +77,6 @@ template <Epilogue EPILOGUE, int BLOCKS> struct WarpRows {
 #pragma unroll
         for (int half = 0; half < 2; half++) {
             const int row = first_row + half * 8 + threadIdx.x % 32 / 4;
-            const float x_scale = to.x_scale[min(row, to.rows - 1)];
 #pragma unroll
             for (int group = 0; group < GROUPS; group++) {
                 u32 added[4], result[4];
@@ -87,8 +89,8 @@ template <Epilogue EPILOGUE, int BLOCKS> struct WarpRows {
                 for (int i = 0; i < 4; i++) {
                     const int n = group * 4 + i;
                     const float2 scale = columns.scale[column / 2 + n * 4 + t], bias = columns.bias[column / 2 + n * 4 + t];
-                    float low = float(c[n * 4 + half * 2]) * (x_scale * scale.x) + bias.x;
-                    float high = float(c[n * 4 + half * 2 + 1]) * (x_scale * scale.y) + bias.y;
+                    float low = float(c[n * 4 + half * 2]) * (x_scale[half] * scale.x) + bias.x;
+                    float high = float(c[n * 4 + half * 2 + 1]) * (x_scale[half] * scale.y) + bias.y;
                     if (EPILOGUE == BIAS_GELU) low = gelu_fast(low), high = gelu_fast(high);
                     if (EPILOGUE == BIAS_ADD) low += f32_from_low(added[i]), high += f32_from_high(added[i]);
                     result[i] = bf16_pair(low, high);

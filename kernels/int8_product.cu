@@ -106,13 +106,11 @@ DEVICE void int8_product(const s8* x, const s8* w, const Int8Output& to, int inn
         fragments[1].multiply(c);
     }
 
+    WarpRows<EPILOGUE, 8> results[4];
 #pragma unroll
-    for (int m = 0; m < 4; m++) {
-        WarpRows<EPILOGUE, 8> results;
-        const int row = first_row + warp_row + m * 16;
-        results.load(to, row, first_output + warp_output);
-        results.write(to, columns, row, first_output + warp_output, warp_output, &c[m][0][0]);
-    }
+    for (int m = 0; m < 4; m++) results[m].load(to, first_row + warp_row + m * 16, first_output + warp_output);
+#pragma unroll
+    for (int m = 0; m < 4; m++) results[m].write(to, columns, first_row + warp_row + m * 16, first_output + warp_output, warp_output, &c[m][0][0]);
 }
 
 #define ARGUMENTS const s8 *x, const float *x_scale, const s8 *w, const float *w_scale, const bf16 *bias, bf16 *out, int rows, int outputs, int inner, int x_stride, int w_stride, int out_stride
