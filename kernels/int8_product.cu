@@ -10,7 +10,8 @@
 // Neighbouring blocks share rows of w and x in the L2. Dynamic shared memory: three stages of 128 rows of x and 128 rows of w, 64 bytes each,
 // 48 KiB, so that two blocks fit where a multiprocessor has 100 KiB. A row's four units of 16 bytes are permuted so that the eight rows
 // of a matrix load are in different banks. While a warp multiplies, it loads what it multiplies next.
-// Slower on an H100: tiles of 256 outputs, one block on a multiprocessor (4 to 17 %).
+// On an H200, tiles of 256 rows or outputs, or blocks that compute several tiles, take 15 % less to 20 % more time; with products a third as fast,
+// as on older GPUs, 3 % less to 33 % more (BENCHMARKS.md).
 // int32 sums in the tensor core, exact; then f32.
 // Reference: cuda/tests/int8.rs. Launched by cuda/kernels/int8.rs.
 #include "int8.cuh"
@@ -44,65 +45,75 @@ struct Fragments {
     }
 };
 
+// What a thread copies of each stage: one unit of every 32nd row of x and of w. Rows beyond the ends are copies of the last ones: their results are
+// not written. Inputs beyond the end are zeros. Addresses advance from stage to stage: to compute them for each takes more instructions than the
+// products.
+struct StageCopier {
+    const s8 *x, *w;
+    u32 x_offset[TILE_ROWS / 32], w_offset[TILE_OUTPUTS / 32];
+    int inputs_left;
+
+    DEVICE void start(const s8* x_tile, const s8* w_tile, int rows, int outputs, int inner, int x_stride, int w_stride) {
+        const int own_row = threadIdx.x / 4, column = threadIdx.x % 4 * 16;
+        x = x_tile + column, w = w_tile + column, inputs_left = inner - column;
+#pragma unroll
+        for (int i = 0; i < TILE_ROWS / 32; i++) x_offset[i] = min(own_row + i * 32, rows - 1) * x_stride;
+#pragma unroll
+        for (int i = 0; i < TILE_OUTPUTS / 32; i++) w_offset[i] = min(own_row + i * 32, outputs - 1) * w_stride;
+    }
+    DEVICE void copy_next(unsigned char* stage) {
+        unsigned char* into = stage + unit_at(threadIdx.x / 4, threadIdx.x % 4);
+        const bool there = inputs_left > 0;
+#pragma unroll
+        for (int i = 0; i < TILE_ROWS / 32; i++) copy_async_16(into + i * 32 * DEPTH, x + x_offset[i], there);
+#pragma unroll
+        for (int i = 0; i < TILE_OUTPUTS / 32; i++) copy_async_16(into + (TILE_ROWS + i * 32) * DEPTH, w + w_offset[i], there);
+        x += DEPTH, w += DEPTH, inputs_left -= DEPTH;
+    }
+};
+
+DEVICE int stage_after(int stage) { return stage == STAGES - 1 ? 0 : stage + 1; }
+
 template <Epilogue EPILOGUE>
 DEVICE void int8_product(const s8* x, const s8* w, const Int8Output& to, int inner, int x_stride, int w_stride) {
-    const int rows = to.rows, outputs = to.outputs;
     extern __shared__ __align__(128) unsigned char shared[];
     __shared__ TileColumns<TILE_OUTPUTS> columns;
-    const int warp = threadIdx.x / 32;
-    const int row_tiles = (rows + TILE_ROWS - 1) / TILE_ROWS, output_tiles = (outputs + TILE_OUTPUTS - 1) / TILE_OUTPUTS;
+    const int row_tiles = (to.rows + TILE_ROWS - 1) / TILE_ROWS, output_tiles = (to.outputs + TILE_OUTPUTS - 1) / TILE_OUTPUTS;
     const int2 tile = tile_of_block(blockIdx.x, row_tiles, output_tiles);
     const int first_row = tile.x * TILE_ROWS, first_output = tile.y * TILE_OUTPUTS;
     const int depths = (inner + DEPTH - 1) / DEPTH;
+    const int warp = threadIdx.x / 32, warp_row = warp / 2 * 64, warp_output = warp % 2 * 64;
 
-    // A thread copies one unit of every 32nd row of x and of w.
-    const int unit = threadIdx.x % 4, own_row = threadIdx.x / 4;
-    auto copy_stage = [&](int depth) {
-        unsigned char* into = shared + depth % STAGES * STAGE_BYTES;
-        const int column = depth * DEPTH + unit * 16;
-        const bool inside = column < inner;
-#pragma unroll
-        for (int i = 0; i < TILE_ROWS / 32; i++) {
-            const int row = own_row + i * 32;
-            const bool there = inside && first_row + row < rows;
-            copy_async_16(into + unit_at(row, unit), x + size_t(there ? first_row + row : 0) * x_stride + (there ? column : 0), there);
-        }
-        into += TILE_ROWS * DEPTH;
-#pragma unroll
-        for (int i = 0; i < TILE_OUTPUTS / 32; i++) {
-            const int row = own_row + i * 32;
-            const bool there = inside && first_output + row < outputs;
-            copy_async_16(into + unit_at(row, unit), w + size_t(there ? first_output + row : 0) * w_stride + (there ? column : 0), there);
-        }
-    };
-    const int warp_row = warp / 2 * 64, warp_output = warp % 2 * 64;
+    StageCopier copier;
+    copier.start(x + size_t(first_row) * x_stride, w + size_t(first_output) * w_stride, to.rows - first_row, to.outputs - first_output, inner, x_stride, w_stride);
     Fragments fragments[2];
-    auto load = [&](Fragments& into, int depth, int step) {
-        const unsigned char* xs = shared + depth % STAGES * STAGE_BYTES;
+    auto load = [&](Fragments& into, int stage, int step) {
+        const unsigned char* xs = shared + stage * STAGE_BYTES;
         into.load(xs + warp_row * DEPTH, xs + (TILE_ROWS + warp_output) * DEPTH, step);
     };
-    // This stage has been copied, and all have loaded the last part of the one before.
-    auto next_stage = [&] {
-        copy_async_wait<STAGES - 2>();
-        __syncthreads();
-    };
-
-    int c[4][8][4] = {};
     columns.load<128>(to, first_output, threadIdx.x);
 #pragma unroll
-    for (int depth = 0; depth < STAGES - 1; depth++) {
-        if (depth < depths) copy_stage(depth);
+    for (int stage = 0; stage < STAGES - 1; stage++) {
+        if (stage < depths) copier.copy_next(shared + stage * STAGE_BYTES);
         copy_async_commit();
     }
-    next_stage();
+    copy_async_wait<STAGES - 2>();
+    __syncthreads();
+    int c[4][8][4] = {};
+    int stage = 0, copied_stage = STAGES - 1;
     load(fragments[0], 0, 0);
     for (int depth = 0; depth < depths; depth++) {
-        load(fragments[1], depth, 1);
-        if (depth + STAGES - 1 < depths) copy_stage(depth + STAGES - 1);
+        load(fragments[1], stage, 1);
+        stage = stage_after(stage);
+        if (depth + STAGES - 1 < depths) copier.copy_next(shared + copied_stage * STAGE_BYTES);
+        copied_stage = stage_after(copied_stage);
         copy_async_commit();
+        // The next stage has been copied, and all warps have loaded this one. Copies, barrier and loads come before products that do not need them,
+        // so that the compiler can put products between them: loads whose results are needed at once wait for the memory.
+        copy_async_wait<STAGES - 2>();
+        __syncthreads();
         fragments[0].multiply(c);
-        next_stage();
-        load(fragments[0], depth + 1, 0);
+        load(fragments[0], stage, 0);
         fragments[1].multiply(c);
     }
 
