@@ -46,8 +46,11 @@ pub use plan::{ProductShape, WORKSPACE_BYTES};
 
 /// From this number of rows on, algorithms are timed; with fewer, products are bound by memory and differ little.
 const TIMED_ROWS: usize = 64;
-/// Algorithms that are timed for a shape.
+/// Algorithms that cuBLASLt is asked for. It names up to eight for a shape, by an estimate that misses the fastest of many shapes: what it
+/// names for [`OTHER_ROWS`] is timed too. BENCHMARKS.md, "Kernels of a look", has what that is worth.
 const CANDIDATES: usize = 24;
+/// Of the 27 numbers of rows from 64 to 65,536 that were tried on an H200, these four have the fastest algorithms of all others.
+const OTHER_ROWS: [usize; 4] = [384, 1280, 3072, 8192];
 
 struct Plan {
     descriptors: Descriptors,
@@ -58,7 +61,7 @@ struct Plan {
 /// How an algorithm is chosen that no earlier start has chosen.
 #[derive(Clone, Copy)]
 enum Choice {
-    /// By running candidates for up to 25 ms, while the engine starts. They take 160 MB and the operands' size: of this memory where that
+    /// By running candidates for up to 60 ms, while the engine starts. They take 160 MB and the operands' size: of this memory where that
     /// is enough, else of the GPU.
     Measured(Option<Pointer<u8>>),
     /// By cuBLASLt's own estimate, without any work of the GPU: in a step.
@@ -88,7 +91,7 @@ impl Products {
         // SAFETY: it has no preconditions.
         let library = unsafe { sys::cublasLtGetVersion() };
         let about = format!(
-            "{}, {}, {} multiprocessors, driver {}, cuBLASLt {library}, workspace {WORKSPACE_BYTES}",
+            "{}, {}, {} multiprocessors, driver {}, cuBLASLt {library}, workspace {WORKSPACE_BYTES}, other rows {OTHER_ROWS:?}",
             gpu.name, gpu.arch, gpu.multiprocessors, gpu.driver_version
         );
         Ok(Self {
@@ -242,7 +245,7 @@ impl Products {
         let Choice::Measured(idle) = choice else {
             return Ok(descriptors.candidates(handle, 1)?[0]);
         };
-        let candidates = descriptors.candidates(handle, CANDIDATES)?;
+        let candidates = self.candidates(shape, descriptors)?;
         let trial = Trial::new(&self.stream, shape, idle);
         match trial.and_then(|trial| trial.fastest(self.queue(), descriptors, &candidates)) {
             Ok(Some(fastest)) => {
@@ -255,6 +258,27 @@ impl Products {
                 Ok(candidates[0])
             }
         }
+    }
+
+    /// The algorithms that are timed for a shape, at least one: first those that cuBLASLt names for it, the fastest by its estimate before the
+    /// others.
+    fn candidates(
+        &self,
+        shape: &ProductShape,
+        descriptors: &Descriptors,
+    ) -> Result<Vec<Algorithm>, CublasError> {
+        let handle = self.handle.raw();
+        let mut all = descriptors.candidates(handle, CANDIDATES)?;
+        for rows in OTHER_ROWS {
+            let other = Descriptors::new(&ProductShape { rows, ..*shape })?;
+            // It may have none for them.
+            for algorithm in other.candidates(handle, CANDIDATES).unwrap_or_default() {
+                if !all.contains(&algorithm) && descriptors.can_run(handle, &algorithm) {
+                    all.push(algorithm);
+                }
+            }
+        }
+        Ok(all)
     }
 }
 
