@@ -16,9 +16,10 @@ use super::{
     program::TableLayout,
     slot::GpuSlot,
     tensor::Int8Rows,
+    weights::inner_in_e4m3,
 };
 use crate::{
-    model::{Formats, LayerShape, ModelConfig},
+    model::{Formats, LargeLayer, LayerShape, ModelConfig},
     network::format::{Format, Number},
 };
 
@@ -127,6 +128,22 @@ fn layer_bytes(format: Format, shape: LayerShape) -> usize {
     outputs * (stride * format.weight.bits() / 8 + format.scales.output_bytes(inner))
 }
 
+/// Of a layer of this shape on the GPU.
+fn stored_shape(layer: LargeLayer, format: Format, shape: LayerShape) -> LayerShape {
+    let LayerShape { outputs, inner } = shape;
+    match (layer, format.weight) {
+        (LargeLayer::EncoderFc1(_), Number::E4m3) => LayerShape {
+            outputs: inner_in_e4m3(outputs),
+            inner,
+        },
+        (LargeLayer::EncoderFc2(_), Number::E4m3) => LayerShape {
+            outputs,
+            inner: inner_in_e4m3(inner),
+        },
+        _ => shape,
+    }
+}
+
 fn expert_bytes(config: &ModelConfig, formats: Formats<'_>) -> usize {
     let (layers, _) = config.network().layers.into_parts();
     let experts = layers.iter().filter(|layer| layer.count > 1);
@@ -144,7 +161,9 @@ fn weight_bytes(config: &ModelConfig, formats: Formats<'_>) -> usize {
     let network = config.network();
     let large = network.large_layers().into_iter();
     let large = large.map(|(layer, shape)| {
-        layer_bytes(formats.of(Some(layer)), shape) + shape.outputs * BIAS_BYTES
+        let format = formats.of(Some(layer));
+        let shape = stored_shape(layer, format, shape);
+        layer_bytes(format, shape) + shape.outputs * BIAS_BYTES
     });
     let lm_head = network.layers.text.lm_head.name.clone();
     let (layers, plain) = network.layers.into_parts();
@@ -181,7 +200,7 @@ mod tests {
         let precisions = [GpuPrecision::Bf16, GpuPrecision::Fp8, GpuPrecision::Int8];
         assert_eq!(
             precisions.map(bytes),
-            [3_857_389_472, 2_238_359_456, 2_206_901_600]
+            [3_857_389_472, 2_241_353_216, 2_206_901_600]
         );
     }
 
@@ -199,7 +218,7 @@ mod tests {
         let values = 20 * 64 * 3 * 2048 * 1024;
         let scales = 20 * 64 * (2 * 1024 + 2048) * size_of::<f32>();
         assert_eq!(of(GpuPrecision::Bf16), (values + scales, 10_507_443_104));
-        assert_eq!(of(GpuPrecision::Fp8), (values + scales, 9_559_501_728));
+        assert_eq!(of(GpuPrecision::Fp8), (values + scales, 9_562_495_488));
         assert_eq!(of(GpuPrecision::Int8), (values + scales, 9_527_388_512));
         let in_int4 = values / 2 + values / 128 * 2;
         assert_eq!(of(GpuPrecision::Int4), (in_int4, 5_501_061_472));

@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use cudarc::driver::{DeviceRepr, ValidAsZeroBits};
 use half::bf16;
 
 use self::load::Frequencies;
@@ -14,14 +15,14 @@ use super::{
     error::CudaError,
     fp8::{self, GpuScales},
     kernels::Kernels,
-    memory::{Buffer, wait_for_stream},
+    memory::{Buffer, copy, wait_for_stream},
     tensor::{
         GpuLinear, GpuNorm, GpuTextBlock, LinearRef, MatrixShape, StridedRows, WeightPointer,
     },
 };
 use crate::{
-    model::{self, Formats, ModelConfig},
-    network::{Network, PartMap, Region, Text, TextMlp, Vision, VisionBlock, format::Number},
+    model::{self, Formats, LayerShape, ModelConfig},
+    network::{Mlp, Network, PartMap, Region, Text, TextMlp, Vision, VisionBlock, format::Number},
 };
 
 mod load;
@@ -39,6 +40,12 @@ pub struct GpuText {
     pub region_ln: Option<GpuNorm>,
     /// What experts read in steps of many rows.
     pub expert_input: Number,
+}
+
+/// Values between the layers of an encoder's MLP in e4m3, of which those behind `values` are zeros: products are faster whose rows begin
+/// at lines of memory and have whole tiles (BENCHMARKS.md, "Kernels of a look").
+pub fn inner_in_e4m3(values: usize) -> usize {
+    values.next_multiple_of(128)
 }
 
 pub type GpuVision = Vision<GpuLinear, Buffer<bf16>>;
@@ -90,9 +97,17 @@ impl GpuWeights {
     /// Converts layers whose inputs were measured to e4m3, one by one. Waits for the stream.
     pub fn quantised(mut self, kernels: &Kernels) -> Result<Self, CudaError> {
         for VisionBlock { qkv, proj, mlp, .. } in &mut self.vision.blocks {
-            for layer in [qkv, proj, &mut mlp.fc1, &mut mlp.fc2] {
+            for layer in [qkv, proj] {
                 *layer = quantised(layer, kernels)?;
             }
+            let Mlp { fc1, fc2 } = mlp;
+            let (mut of_fc1, mut of_fc2) = (shape_of(fc1), shape_of(fc2));
+            if fc1.largest_input.is_some() && fc2.largest_input.is_some() {
+                of_fc2.inner = inner_in_e4m3(of_fc2.inner);
+                of_fc1.outputs = of_fc2.inner;
+            }
+            *fc1 = padded(fc1, of_fc1, kernels)?;
+            *fc2 = padded(fc2, of_fc2, kernels)?;
         }
         let block = |block: GpuTextBlock| {
             let [qkv_fc1, proj_fc2] = block.joined();
@@ -132,8 +147,18 @@ impl GpuWeights {
     }
 }
 
+fn shape_of(layer: &LinearRef) -> LayerShape {
+    let &LinearRef { outputs, inner, .. } = layer;
+    LayerShape { outputs, inner }
+}
+
 /// The layer in e4m3 if its inputs were measured. Waits for the stream.
 fn quantised(layer: &GpuLinear, kernels: &Kernels) -> Result<GpuLinear, CudaError> {
+    padded(layer, shape_of(layer), kernels)
+}
+
+/// The same, with zeros behind its outputs and inputs up to the shape `to`.
+fn padded(layer: &GpuLinear, to: LayerShape, kernels: &Kernels) -> Result<GpuLinear, CudaError> {
     let Some(largest_input) = &layer.largest_input else {
         return Ok(layer.clone());
     };
@@ -151,9 +176,19 @@ fn quantised(layer: &GpuLinear, kernels: &Kernels) -> Result<GpuLinear, CudaErro
         fp8::scale(largest_input.to_host(stream)?[0], fp8::MARGIN)?,
     ];
     let scales = GpuScales::new(stream, &scales)?;
-    let values = Buffer::zeros(stream, outputs * inner)?;
-    let to = StridedRows::packed(values.start(), inner);
-    kernels.quantise(from, to, scales.at(0), shape)?;
+    let values = Buffer::zeros(stream, to.outputs * to.inner)?;
+    let rows = StridedRows::packed(values.start(), to.inner);
+    kernels.quantise(from, rows, scales.at(0), shape)?;
+    let mut layer = layer.clone();
+    if to.outputs > outputs {
+        let (in_bf16, in_f32) = &*layer.bias;
+        let bias = (
+            longer(in_bf16, outputs, to.outputs)?,
+            longer(in_f32, outputs, to.outputs)?,
+        );
+        (layer.at.bias, layer.at.bias_f32) = (bias.0.start(), Some(bias.1.start()));
+        layer.bias = Rc::new(bias);
+    }
     wait_for_stream(stream, "converting weights to e4m3")?;
     Ok(GpuLinear {
         at: LinearRef {
@@ -163,10 +198,23 @@ fn quantised(layer: &GpuLinear, kernels: &Kernels) -> Result<GpuLinear, CudaErro
                 input: scales.at(1),
             },
             largest_input: None,
+            outputs: to.outputs,
+            inner: to.inner,
             ..layer.at
         },
         weight: Rc::new((values, scales)),
         largest_input: None,
-        ..layer.clone()
+        ..layer
     })
+}
+
+/// A copy of the first `used` values, with zeros behind them.
+fn longer<T: DeviceRepr + ValidAsZeroBits>(
+    from: &Buffer<T>,
+    used: usize,
+    len: usize,
+) -> Result<Buffer<T>, CudaError> {
+    let to = Buffer::zeros(from.stream(), len)?;
+    copy(from.stream(), from.start(), to.start(), used)?;
+    Ok(to)
 }

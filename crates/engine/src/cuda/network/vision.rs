@@ -17,7 +17,7 @@ use crate::{
         program::StepTables,
         reuse::FeatureCopy,
         tensor::{Activations, Epilogue, MatrixShape, StridedRows, bucket},
-        weights::GpuVision,
+        weights::{GpuVision, inner_in_e4m3},
     },
     model::{ModelConfig, VisionConfig},
     network::{Mlp, format::Number, forward, shard::Shard},
@@ -106,7 +106,7 @@ impl VisionEncoder {
         let in_e4m3 = e4m3_lengths(config, &room, input);
         let [normed_e4m3, attended_e4m3, inner_e4m3] = shared.in_e4m3(in_e4m3);
         let [inner, patches, qkv, attended, combined, projected] =
-            shared.in_bf16(shared_lengths(config, &room));
+            shared.in_bf16(shared_lengths(config, &room, input));
         let [hidden, normed, tokens] = own_lengths(config, &room);
         Ok(Self {
             image_tokens: config.image_tokens(),
@@ -137,7 +137,7 @@ impl VisionEncoder {
     /// Of the shared memory; `input` is what the layers of its blocks read.
     pub fn shared_lengths(config: &ModelConfig, room: &VisionRoom, input: Number) -> SharedLengths {
         SharedLengths::of(
-            &shared_lengths(config, room),
+            &shared_lengths(config, room, input),
             &e4m3_lengths(config, room, input),
         )
     }
@@ -262,21 +262,29 @@ impl VisionEncoder {
 
 /// Values of the buffers of an encoder in e4m3; `input` is what the layers of its blocks read.
 fn e4m3_lengths(config: &ModelConfig, room: &VisionRoom, input: Number) -> [usize; 3] {
-    let (width, ff) = (config.vision.enc_dim, config.vision.enc_ff_dim);
+    let width = config.vision.enc_dim;
     e4m3_values(
         input,
         room.part_rows(config.image_tokens()),
-        [width, width, ff],
+        [width, width, inner_values(config, input)],
     )
 }
 
+/// Values between the layers of an MLP.
+fn inner_values(config: &ModelConfig, input: Number) -> usize {
+    match input {
+        Number::E4m3 => inner_in_e4m3(config.vision.enc_ff_dim),
+        _ => config.vision.enc_ff_dim,
+    }
+}
+
 /// The same of those in bf16 in the shared memory: inner, patches, qkv, attended, combined, projected.
-fn shared_lengths(config: &ModelConfig, room: &VisionRoom) -> [usize; 6] {
+fn shared_lengths(config: &ModelConfig, room: &VisionRoom, input: Number) -> [usize; 6] {
     let (vision, tokens) = (&config.vision, config.image_tokens());
     let (all, part) = (room.patch_rows(tokens), room.part_rows(tokens));
     let images = bucket(room.images * tokens);
     [
-        part * vision.enc_ff_dim,
+        part * inner_values(config, input),
         all * vision.patch_values().next_multiple_of(8),
         part * 3 * vision.enc_dim,
         part * vision.enc_dim,
