@@ -12,6 +12,8 @@ use spotter_engine::{open, sim::SimCosts};
 #[serde(deny_unknown_fields)]
 pub struct DeviceProfile {
     pub name: String,
+    /// Pixels across and down of the frames.
+    pub frame: (usize, usize),
     /// A step's images, for 1, 2, … of them.
     images: Vec<f64>,
     /// Rows of a step, and what it costs.
@@ -103,7 +105,7 @@ mod tests {
     #[test]
     fn profiles_are_complete_and_their_costs_grow() {
         let all = DeviceProfile::all().expect("a file that can be read");
-        assert_eq!(all.len(), 5);
+        assert_eq!(all.len(), 6);
         for device in &all {
             assert!(!device.source.is_empty());
             let costs: Vec<f64> = (0..10).map(|count| device.images_ms(count)).collect();

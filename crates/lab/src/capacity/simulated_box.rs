@@ -23,13 +23,15 @@ use spotter_cameras::sampler::{Sampler, TimeLimits};
 use spotter_config::{ModelSettings, ModelSource};
 use spotter_core::{CameraId, Clock as _, Look, LookNews, ManualClock, Mono, Picture};
 use spotter_engine::{
-    model::load_model,
+    model::{ModelConfig, VisionConfig, load_model},
     scheduler::{backend::BackendLimits, sequence::Bounds},
     service::{Engine, EngineModel, InFlight, LookRule, engine_loop::EngineLoop, handle},
     sim::{SimBackend, SimModel},
 };
 
 const PAGE_TOKENS: usize = 16;
+/// Pixels of a frame that become one: those of a side of Moondream 2's patches, so that a small picture is cut into as many crops.
+const FRAME_SCALE: usize = 14;
 const ROWS: usize = 32;
 /// Turns of the runtime after which nothing more happens: a look begins or ends in four.
 const SETTLED_AFTER: usize = 8;
@@ -57,6 +59,12 @@ impl BoxSetup {
             budget: budget(),
         }
     }
+
+    /// Pixels of the pictures that stand for the device's frames.
+    fn picture_size(&self) -> (usize, usize) {
+        let (width, height) = self.device.frame;
+        (width / FRAME_SCALE, height / FRAME_SCALE)
+    }
 }
 
 /// What the engine did between two moments.
@@ -83,6 +91,8 @@ struct Outside {
     looks: LooksInFlight,
     #[cfg(test)]
     sampler: Arc<Sampler>,
+    /// Of the cameras' pictures.
+    size: (usize, usize),
     cameras: Vec<FrameSender>,
     /// Answers what came too late, to know what was lost.
     reference: Engine,
@@ -110,7 +120,7 @@ impl SimulatedBox {
             setup.has_query,
             setup.looks_hz,
         )?;
-        let measured = measured_look(&mut engine, &clock, setup.prompts)?;
+        let measured = measured_look(&mut engine, &clock, setup)?;
         let limits = TimeLimits::new(budget(), Some(measured));
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
         let (handle, end, engine) = handle::start_here(engine, setup.rule());
@@ -127,6 +137,7 @@ impl SimulatedBox {
             runtime,
             _slot: slot,
             looks,
+            size: setup.picture_size(),
             cameras: FrameSender::all(&cameras, &sampler, clock.now())?,
             #[cfg(test)]
             sampler,
@@ -219,7 +230,7 @@ impl Outside {
         self.clock.advance(due.since(self.clock.now()));
         for camera in &mut self.cameras {
             if camera.next == due
-                && let Some(picture) = picture_of(&camera.id, camera.frames + 1)
+                && let Some(picture) = picture_of(&camera.id, camera.frames + 1, self.size)
             {
                 camera.deliver(picture, due);
             }
@@ -271,13 +282,13 @@ fn would_find(reference: &mut Engine, look: &Look) -> bool {
 }
 
 /// The simulated model's answer is a function of the picture, so each is another one.
-fn picture_of(camera: &CameraId, number: u64) -> Option<Picture> {
-    let mut pixels = [0; 12];
+fn picture_of(camera: &CameraId, number: u64, (width, height): (usize, usize)) -> Option<Picture> {
+    let mut pixels = vec![0; width * height * 3];
     pixels[..8].copy_from_slice(&number.to_le_bytes());
-    for (pixel, byte) in pixels[8..].iter_mut().zip(camera.as_str().bytes().rev()) {
+    for (pixel, byte) in pixels[8..12].iter_mut().zip(camera.as_str().bytes().rev()) {
         *pixel = byte;
     }
-    Picture::from_rgb(2, 2, pixels.to_vec()).ok()
+    Picture::from_rgb(width, height, pixels).ok()
 }
 
 /// Time of a look that finds nothing and is alone on the device.
@@ -289,18 +300,20 @@ pub fn time_of_empty_look(setup: &BoxSetup) -> anyhow::Result<Duration> {
     let clock = ManualClock::default();
     let backend = simulated_backend(&setup, clock.clone());
     let mut engine = simulated_engine(&setup, backend, clock.clone());
-    measured_look(&mut engine, &clock, setup.prompts)
+    measured_look(&mut engine, &clock, &setup)
 }
 
 /// As the daemon measures one at its start.
 fn measured_look(
     engine: &mut Engine,
     clock: &ManualClock,
-    prompts: usize,
+    setup: &BoxSetup,
 ) -> anyhow::Result<Duration> {
     let began = clock.now();
-    let picture = Picture::from_rgb(2, 2, vec![128; 12]).context("a picture")?;
-    engine.look(Look::still(picture, tasks(prompts)))?;
+    let (width, height) = setup.picture_size();
+    let pixels = vec![128; width * height * 3];
+    let picture = Picture::from_rgb(width, height, pixels).context("a picture")?;
+    engine.look(Look::still(picture, tasks(setup.prompts)))?;
     Ok(clock.now().since(began))
 }
 
@@ -319,11 +332,20 @@ pub fn budget() -> Duration {
 pub struct SimulatedModel(EngineModel);
 
 impl SimulatedModel {
-    /// Dimensions and tokenizer of the embedded model: costs do not depend on them.
+    /// Dimensions and tokenizer of the embedded model, because costs do not depend on them; but it sees pictures as Moondream 2 does, with
+    /// patches of one pixel.
     pub fn load() -> anyhow::Result<Self> {
         let loaded = load_model(&ModelSource::Embedded)?;
+        let mut config = loaded.config;
+        let released = ModelConfig::default();
+        config.text.max_context = released.text.max_context;
+        config.vision = VisionConfig {
+            enc_patch_size: 1,
+            crop_size: released.vision.crop_size / FRAME_SCALE,
+            ..released.vision
+        };
         Ok(Self(EngineModel {
-            config: loaded.config,
+            config,
             tokenizer: loaded.tokenizer,
             explains_strips: true,
         }))
