@@ -16,7 +16,7 @@ use super::{
     draft::{DraftKey, Drafts},
     job::{Job, JobId},
     kv::{KvPool, PrefixRoot},
-    plan::{ImageNeed, LookCandidate, PrefillNeed},
+    plan::{self, ImageNeed, LookCandidate, PrefillNeed},
     request::{Ask, LookId, LookRequest},
     still::{ImageNumber, KeptPictures, Verdict},
 };
@@ -222,6 +222,12 @@ impl AdmittedLook {
         self.verdict.as_ref()?.same_as()
     }
 
+    /// Arithmetic of its image, in crops.
+    pub fn image_work(&self) -> usize {
+        let verdict = self.verdict.as_ref();
+        plan::image_work(verdict.map_or(self.request.crops, Verdict::crops_changed))
+    }
+
     /// What its image needs, unless it is in the cache or there is none.
     fn image_need(&self, limits: &BackendLimits, kv: &KvPool) -> Option<ImageNeed> {
         if self.request.picture.is_none() || self.prefix.is_some() {
@@ -232,7 +238,7 @@ impl AdmittedLook {
         let encoded = || limits.prefix_positions.div_ceil(limits.page_tokens);
         Some(ImageNeed {
             pages: kept.unwrap_or_else(encoded),
-            is_encoded: kept.is_none(),
+            work: kept.is_none().then(|| self.image_work()),
         })
     }
 

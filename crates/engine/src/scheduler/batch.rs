@@ -19,9 +19,7 @@ use super::{
     decision::Decision,
     job::{JobId, JobState, RowRequest},
     kv::{OutOfPages, PrefixRoot},
-    plan::{
-        self, Budget, Grant, IMAGES_WITH_DECODE, LookCandidate, TEXT_EVERY, TEXTS_BESIDE_SHORT,
-    },
+    plan::{self, Budget, Grant, ImageRoom, LookCandidate, TEXT_EVERY, TEXTS_BESIDE_SHORT},
     request::{Decide, LookId, Options},
     working_set::WorkingSet,
 };
@@ -40,6 +38,8 @@ pub(super) struct ImageRecord {
     pub look: LookId,
     /// Its prefix, which other looks may use too.
     pub root: PrefixRoot,
+    /// Of [`plan::image_work`].
+    pub work: usize,
 }
 
 pub(super) struct RowRecord {
@@ -292,15 +292,11 @@ impl BatchPlanner {
     fn budget(&self, inside: &WorkingSet, draft: &StepDraft) -> Budget {
         let step = &draft.step;
         let running = inside.active.running();
-        let images = match draft.short_rows == 0 {
-            true => self.limits.images,
-            false => self.limits.images.min(IMAGES_WITH_DECODE),
-        };
         let positions = step.rows.iter().map(|row| row.inputs.positions());
         Budget {
             positions: self.limits.positions - positions.sum::<usize>(),
             rows: self.limits.rows - running.max(step.rows.len()),
-            images: images - step.images.len(),
+            images: ImageRoom::of_step(self.limits.images, draft.short_rows > 0),
             pages: inside.kv.available().saturating_sub(running),
         }
     }
@@ -358,10 +354,13 @@ impl BatchPlanner {
                 look.model_size = measured.as_ref().map_or((0, 0), |m| m.measure.model_size);
             }
             PrefixOrigin::Encoded => {
+                // Of the verdict, which the encoding takes.
+                let work = look.image_work();
                 draft.step.images.extend(encode(inside, look, now));
                 draft.record.images.push(ImageRecord {
                     look: grant.look,
                     root: look.root(),
+                    work,
                 });
             }
         }

@@ -13,7 +13,7 @@
 
 use std::{collections::VecDeque, ops::Range, time::Duration};
 
-use super::plan::IMAGES_WITH_DECODE;
+use super::plan::ImageRoom;
 use spotter_core::duration_from_secs;
 
 /// Steps with images over which their cost is averaged.
@@ -128,6 +128,8 @@ pub struct Pace {
     decode_s: RecentMean,
     /// What an image adds to it.
     image_s: RecentMean,
+    /// Arithmetic of an image ([`image_work`](super::plan::image_work)).
+    image_work: RecentMean,
     /// Steps in which a look had rows.
     lengths: LookLengths,
 }
@@ -142,17 +144,19 @@ pub struct Forecast {
 }
 
 impl Pace {
-    /// A step with this number of images was committed; the device took so long.
-    pub fn step(&mut self, images: usize, took: Duration) {
+    /// A step with images of this work was committed; the device took so long.
+    pub fn step(&mut self, works: &[usize], took: Duration) {
         let took = took.as_secs_f64();
-        match images {
-            0 => self.decode_s.add(took, DECODE_MEMORY),
-            _ => {
-                let decode = self.decode_s.get().unwrap_or_default();
-                let image = (took - decode).max(0.0) / images as f64;
-                self.image_s.add(image, IMAGE_MEMORY);
-            }
+        if works.is_empty() {
+            self.decode_s.add(took, DECODE_MEMORY);
+            return;
         }
+        let decode = self.decode_s.get().unwrap_or_default();
+        let images = works.len() as f64;
+        self.image_s
+            .add((took - decode).max(0.0) / images, IMAGE_MEMORY);
+        let work = works.iter().sum::<usize>() as f64 / images;
+        self.image_work.add(work, IMAGE_MEMORY);
     }
 
     /// A look was answered; it had rows in this number of steps.
@@ -173,6 +177,7 @@ impl Pace {
         (!steps.is_empty()).then_some(Forecaster {
             image_s: self.image_s.get()?,
             decode_s: self.decode_s.get().unwrap_or_default(),
+            image_work: self.image_work.get()?.round() as usize,
             images_max,
             steps,
         })
@@ -184,6 +189,7 @@ impl Pace {
 pub struct Forecaster {
     image_s: f64,
     decode_s: f64,
+    image_work: usize,
     images_max: usize,
     steps: Vec<u32>,
 }
@@ -248,11 +254,8 @@ impl ForecastRun<'_> {
                 look.began_s = now_s;
             }
         }
-        let mut room = match decodes {
-            true if hurry => 0,
-            true => self.costs.images_max.min(IMAGES_WITH_DECODE),
-            false => self.costs.images_max,
-        };
+        let images_max = if hurry { 0 } else { self.costs.images_max };
+        let mut room = ImageRoom::of_step(images_max, decodes);
         let (mut images, mut rows) = (0, 0);
         for look in &mut self.looks {
             if look.misses_step && decodes {
@@ -264,10 +267,9 @@ impl ForecastRun<'_> {
                 look.left = next.next().unwrap_or(1).max(1);
             }
             if !look.is_started {
-                if room == 0 {
+                if !room.take(self.costs.image_work) {
                     continue;
                 }
-                room -= 1;
                 images += 1;
                 look.is_started = true;
                 look.started_s = now_s;
@@ -305,8 +307,8 @@ mod tests {
     fn pace(steps: &[u32]) -> Pace {
         let mut pace = Pace::default();
         for _ in 0..20 {
-            pace.step(0, Duration::from_millis(10));
-            pace.step(2, Duration::from_millis(410));
+            pace.step(&[], Duration::from_millis(10));
+            pace.step(&[12; 2], Duration::from_millis(410));
         }
         steps.iter().for_each(|&steps| pace.look(steps));
         pace
@@ -360,8 +362,8 @@ mod tests {
     fn costs_follow_a_slower_clock_within_twenty_looks() {
         let mut pace = pace(&[5; 8]);
         for _ in 0..20 {
-            (0..4).for_each(|_| pace.step(0, Duration::from_millis(20)));
-            pace.step(1, Duration::from_millis(420));
+            (0..4).for_each(|_| pace.step(&[], Duration::from_millis(20)));
+            pace.step(&[12], Duration::from_millis(420));
         }
         let alone = pace.look_alone().expect("looks are known");
         assert!(alone > Duration::from_millis(380), "{alone:?}");

@@ -9,8 +9,8 @@
 //!
 //! *Prefill first, decode along.* A new look does not wait for running answers: its prefill joins the next step, and the
 //! running rows ride in the same step, where the weights are read once for both. So an answer never stops, and what a
-//! token waits for is bounded by the images of one step, [`IMAGES_WITH_DECODE`]. More of them would fill a large device
-//! better; fewer would make answers end sooner.
+//! token waits for is bounded by the work of the images of one step ([`ImageRoom`]). More of it would fill a large device
+//! better; less would make answers end sooner.
 //!
 //! *Free texts ride along.* A text takes a step for each token, and no look waits for it: it begins when the short answers of its
 //! look are there, it does not count where images are kept out of a step, two texts at most have rows in every second step of
@@ -22,8 +22,11 @@
 use super::request::LookId;
 use spotter_core::Mono;
 
-/// Images in a step that also carries decoding rows of short answers: what a token waits for at most.
-pub const IMAGES_WITH_DECODE: usize = 4;
+/// Arithmetic of images in a step that also carries decoding rows of short answers, in crops through the encoder: what a token waits
+/// for at most, unless one image alone is more. Four pictures of 1280x720 fill it, or eight of 378x378 two thirds of it.
+const WORK_WITH_DECODE: usize = 48;
+/// Arithmetic of an image's prefix, in crops.
+const PREFIX_WORK: usize = 3;
 
 /// Beside short answers, where no look begins, free texts have rows in one of this many steps: a row more makes a step longer,
 /// and a long list of objects has many steps.
@@ -76,18 +79,55 @@ impl LookCandidate {
     fn image_pages(&self) -> usize {
         self.image.map_or(0, |image| image.pages)
     }
-
-    fn images(&self) -> usize {
-        usize::from(self.image.is_some_and(|image| image.is_encoded))
-    }
 }
 
 /// What an image needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageNeed {
     pub pages: usize,
-    /// False when its prefix is in the cache.
-    pub is_encoded: bool,
+    /// Of [`image_work`]; `None` when its prefix is in the cache.
+    pub work: Option<usize>,
+}
+
+/// Arithmetic of an image of which so many crops are encoded, in crops.
+pub fn image_work(crops: usize) -> usize {
+    crops + PREFIX_WORK
+}
+
+/// Room for images in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageRoom {
+    images: usize,
+    work: usize,
+    has_image: bool,
+}
+
+impl ImageRoom {
+    /// Of a step on a device with room for `images_max`, with decoding rows of short answers or without.
+    pub fn of_step(images_max: usize, decodes: bool) -> Self {
+        Self {
+            images: images_max,
+            work: if decodes {
+                WORK_WITH_DECODE
+            } else {
+                usize::MAX
+            },
+            has_image: false,
+        }
+    }
+
+    /// Takes the room of an image; false when there is none, and then there is none for another image either, which would overtake it.
+    /// The first image has room however large it is.
+    pub fn take(&mut self, work: usize) -> bool {
+        if self.images == 0 || self.has_image && work > self.work {
+            self.images = 0;
+            return false;
+        }
+        self.images -= 1;
+        self.work = self.work.saturating_sub(work);
+        self.has_image = true;
+        true
+    }
 }
 
 /// What a prompt's prefill needs.
@@ -102,7 +142,7 @@ pub struct PrefillNeed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
     pub rows: usize,
-    pub images: usize,
+    pub images: ImageRoom,
     pub pages: usize,
     pub positions: usize,
 }
@@ -128,7 +168,8 @@ pub struct Grant {
 pub fn grants(candidates: &[LookCandidate], mut left: Budget) -> Vec<Grant> {
     let mut grants = Vec::new();
     for candidate in candidates {
-        if candidate.images() > left.images {
+        let work = candidate.image.and_then(|image| image.work);
+        if work.is_some_and(|work| !left.images.take(work)) {
             continue;
         }
         let mut rest = left.without(candidate.image_pages(), 0);
@@ -145,7 +186,7 @@ pub fn grants(candidates: &[LookCandidate], mut left: Budget) -> Vec<Grant> {
         };
         left = Budget {
             rows: left.rows - prompts,
-            images: left.images - candidate.images(),
+            images: left.images,
             ..rest
         };
         let look = candidate.look;
@@ -159,6 +200,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::{model::released_config, network::cost::ModelWork};
 
     fn prompts(needs: Vec<(usize, usize)>) -> Vec<PrefillNeed> {
         let need = |(pages, positions)| PrefillNeed { pages, positions };
@@ -169,11 +211,16 @@ mod tests {
         let one = (
             0_usize..4,
             0_u64..50,
-            prop::option::of((1_usize..6, any::<bool>())),
+            prop::option::of((1_usize..6, prop::option::of(3_usize..60))),
             prop::collection::vec((1_usize..5, 1_usize..9), 1..6),
         );
         prop::collection::vec(one, 0..10).prop_map(|all| {
-            type Drawn = (usize, u64, Option<(usize, bool)>, Vec<(usize, usize)>);
+            type Drawn = (
+                usize,
+                u64,
+                Option<(usize, Option<usize>)>,
+                Vec<(usize, usize)>,
+            );
             let candidate = |(look, drawn): (usize, Drawn)| LookCandidate {
                 look: LookId(look as u64),
                 only_text_left: false,
@@ -182,7 +229,7 @@ mod tests {
                 start_by: Mono::from_nanos(drawn.1),
                 image: drawn.2.map(|image| ImageNeed {
                     pages: image.0,
-                    is_encoded: image.1,
+                    work: image.1,
                 }),
                 prompts: prompts(drawn.3),
             };
@@ -192,15 +239,42 @@ mod tests {
         })
     }
 
+    #[test]
+    fn images_beside_decoding_rows_are_bounded_by_their_crops() {
+        let fit = |crops| {
+            let mut room = ImageRoom::of_step(8, true);
+            (0..10).filter(|_| room.take(image_work(crops))).count()
+        };
+        // 378x378, a picture of 2 x 2 tiles, 1280x720, and the most crops of Moondream 2; then a picture that is too long.
+        assert_eq!([1, 5, 9, 13, 60].map(fit), [8, 6, 4, 3, 1]);
+    }
+
+    #[test]
+    fn prefix_is_three_crops_of_work_in_released_models() {
+        for name in ["moondream2", "moondream3.1"] {
+            let work = ModelWork::of(released_config(name).expect("it is known").network());
+            let [one, nine] = [1, 9].map(|crops| work.look(crops, &[]));
+            let prefix = one.prefix * 8.0 / (nine.vision - one.vision);
+            assert!(
+                (prefix - PREFIX_WORK as f64).abs() < 0.6,
+                "{name}: {prefix}"
+            );
+        }
+    }
+
     proptest! {
         #[test]
         fn grants_keep_the_budget_and_never_skip_the_first_row(
-            candidates in candidates(), rows in 0_usize..12, images in 0_usize..4, pages in 0_usize..40, positions in 0_usize..40,
+            candidates in candidates(), rows in 0_usize..12, images in 0_usize..6, decodes: bool, pages in 0_usize..40,
+            positions in 0_usize..40,
         ) {
-            let grants = grants(&candidates, Budget { rows, images, pages, positions });
+            let room = ImageRoom::of_step(images, decodes);
+            let grants = grants(&candidates, Budget { rows, images: room, pages, positions });
             let of = |grant: &Grant| candidates.iter().find(|c| c.look == grant.look).expect("a candidate");
             prop_assert!(grants.iter().map(|g| g.prompts).sum::<usize>() <= rows);
-            prop_assert!(grants.iter().map(|g| of(g).images()).sum::<usize>() <= images);
+            let works: Vec<usize> = grants.iter().filter_map(|g| of(g).image?.work).collect();
+            prop_assert!(works.len() <= images);
+            prop_assert!(!decodes || works.len() < 2 || works.iter().sum::<usize>() <= WORK_WITH_DECODE);
             let used = |g: &Grant| {
                 of(g).image_pages() + of(g).prompts[..g.prompts].iter().map(|n| n.pages).sum::<usize>()
             };
@@ -210,7 +284,7 @@ mod tests {
             prop_assert!(grants.iter().all(|g| g.prompts > 0));
             if let Some(first) = candidates.first() {
                 let fits = rows > 0
-                    && (first.images() == 0 || images > 0)
+                    && (images > 0 || first.image.is_none_or(|image| image.work.is_none()))
                     && first.pages_wanted() <= pages
                     && first.prompts[0].positions <= positions;
                 prop_assert_eq!(fits, grants.first().is_some_and(|g| g.look == first.look));
@@ -224,7 +298,7 @@ mod tests {
                 only_text_left: false,
                 rank,
                 start_by: Mono::from_nanos(start_by),
-                image: Some(ImageNeed { pages: 1, is_encoded: true }),
+                image: Some(ImageNeed { pages: 1, work: Some(4) }),
                 prompts: prompts(vec![(1, 1)]),
                 texts: 0,
             };

@@ -22,6 +22,8 @@ pub struct LookRequest {
     pub camera: Option<CameraId>,
     /// `None`: text alone.
     pub picture: Option<Picture>,
+    /// Crops into which the picture is cut; 0 without one.
+    pub crops: usize,
     /// How the picture is looked at, which is already the view's part of the frame.
     pub view: PromptView,
     /// What the picture is compared by; `None`: all of it is encoded, and nothing is kept.

@@ -161,13 +161,13 @@ impl Scheduler {
         Some((slot, masks))
     }
 
-    /// Settles the results of the oldest step, and returns the number of its images.
-    pub fn committed(&mut self, results: StepResult, now: Mono) -> usize {
+    /// Settles the results of the oldest step, and returns the [work](super::plan::image_work) of each of its images.
+    pub fn committed(&mut self, results: StepResult, now: Mono) -> Vec<usize> {
         let Some(record) = self.pipeline.committed() else {
-            return 0;
+            return Vec::new();
         };
         settlement::settle(&mut self.inside, &record, &results, now);
-        record.images.len()
+        record.images.iter().map(|image| image.work).collect()
     }
 
     /// The device did not launch the step of [`Self::next_step`]: its looks fail, or, with the index of a picture, one of them.

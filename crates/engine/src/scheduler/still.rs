@@ -69,6 +69,11 @@ impl Verdict {
     pub fn same_as(&self) -> Option<ImageNumber> {
         self.against.filter(|_| !self.changed.contains(&true))
     }
+
+    /// Crops that are to be encoded.
+    pub fn crops_changed(&self) -> usize {
+        self.changed.iter().filter(|changed| **changed).count()
+    }
 }
 
 /// The pictures whose features are kept, one for each view.

@@ -219,7 +219,7 @@ impl Worker {
         let arrived = times.ended().max(began).min(self.clock.now());
         self.book(Host::Wait, began, arrived);
         let images = self.scheduler.committed(results, self.clock.now());
-        self.pace.step(images, times.ended().since(times.started));
+        self.pace.step(&images, times.ended().since(times.started));
         for steps in self.scheduler.take_look_steps() {
             self.pace.look(steps);
         }

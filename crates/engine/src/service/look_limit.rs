@@ -211,8 +211,8 @@ mod tests {
         let ms = |ms: f64| duration_from_secs(ms * 1e-3);
         let mut pace = Pace::default();
         for _ in 0..20 {
-            pace.step(0, ms(step_ms));
-            pace.step(1, ms(image_ms + step_ms));
+            pace.step(&[], ms(step_ms));
+            pace.step(&[12], ms(image_ms + step_ms));
         }
         steps.iter().for_each(|&steps| pace.look(steps));
         pace
@@ -281,8 +281,8 @@ mod tests {
                 for look in 0..looks {
                     let steps = steps[look % steps.len()];
                     let ms = |ms: f64| duration_from_secs(ms * 1e-3);
-                    pace.step(1, ms(image_ms + step_ms));
-                    (1..steps).for_each(|_| pace.step(0, ms(step_ms)));
+                    pace.step(&[12], ms(image_ms + step_ms));
+                    (1..steps).for_each(|_| pace.step(&[], ms(step_ms)));
                     pace.look(steps);
                     answer(limit, pace, 1);
                 }

@@ -132,6 +132,7 @@ impl RequestMaker {
             camera: camera_of(look).cloned(),
             measured: self.measured(look, seen, &picture),
             picture: Some(picture),
+            crops,
             view: seen.view,
             start_by: look.start_by,
             answer_by: look.answer_by,

@@ -202,6 +202,7 @@ fn request(kind: HostWorkKind) -> LookRequest {
         has_follow_up: false,
     };
     LookRequest {
+        crops: 1,
         view: Default::default(),
         camera: None,
         picture: Picture::from_rgb(2, 2, vec![0; 12]).ok(),

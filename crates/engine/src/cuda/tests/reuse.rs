@@ -187,6 +187,7 @@ fn look_on_a_kept_prefix_answers_as_a_fresh_one() {
         };
         let prompt = Prompt::new(PromptId::new(name).unwrap(), 1, task);
         LookRequest {
+            crops: 1,
             camera: Some(gate.clone()),
             measured: reused.then(|| MeasuredView {
                 view: ViewKey {

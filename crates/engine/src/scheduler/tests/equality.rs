@@ -361,6 +361,7 @@ fn request_to(model: &impl ScheduledModel, plan: &Plan, now: Mono) -> LookReques
     let picture = plan.picture.map(|number| model.picture(number));
     let seen = picture.as_ref().map(|picture| model.seen(picture));
     LookRequest {
+        crops: 1,
         view: seen.as_ref().map(|seen| seen.view).unwrap_or_default(),
         camera: Some(camera_id(plan.camera)),
         measured: seen.map(|seen| MeasuredView {

@@ -79,6 +79,7 @@ fn look(prompts: usize, max_objects: usize) -> LookRequest {
         }
     };
     LookRequest {
+        crops: 1,
         view: Default::default(),
         picture: Picture::from_rgb(2, 3, vec![7; 18]).ok(),
         measured: None,

@@ -58,6 +58,7 @@ impl Rig {
             BOUNDS,
         );
         let id = self.worker.admit(LookRequest {
+            crops: 1,
             view: Default::default(),
             camera: CameraId::new(&format!("c{camera}")).ok(),
             picture: Picture::from_rgb(2, 4, bytes).ok(),

@@ -49,6 +49,7 @@ fn look(camera: usize, picture: u8, skills: &[Skill]) -> LookRequest {
         has_follow_up: false,
     };
     LookRequest {
+        crops: 1,
         view: Default::default(),
         camera: CameraId::new(&format!("c{camera}")).ok(),
         measured: None,

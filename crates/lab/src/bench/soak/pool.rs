@@ -49,6 +49,7 @@ impl PoolRequest {
             has_follow_up: false,
         };
         LookRequest {
+            crops: 1,
             view: Default::default(),
             camera: camera.cloned(),
             picture: self.picture.clone(),
