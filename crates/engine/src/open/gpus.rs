@@ -191,7 +191,7 @@ pub(super) fn place_on_gpus(
         },
         label,
         gpus,
-        permits: plan.permits(),
+        permits: plan.permits,
     })
 }
 

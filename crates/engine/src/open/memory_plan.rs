@@ -38,9 +38,17 @@ pub(super) fn crops_max(config: &ModelConfig) -> usize {
     config.vision.max_crops + 1
 }
 
-/// Looks that may be inside an engine on a GPU whose steps have room for so many images: each step in flight may be full of new
-/// ones.
+/// Steps from the beginning of a look with one object to its answer's commit; it has rows in three of them.
+const STEPS_PER_LOOK: usize = 4;
+
+/// Looks that may be inside an engine on a GPU whose steps have room for so many images, if its cache has room for them: each step may be
+/// full of new ones.
 pub fn gpu_permits(images: usize) -> usize {
+    STEPS_PER_LOOK * images
+}
+
+/// The same on a GPU whose cache has room for few: each step in flight may be full of new ones.
+fn least_permits(images: usize) -> usize {
     SLOTS * images
 }
 
@@ -80,8 +88,11 @@ const STEP_SIZES: [StepSize; 4] = [
 /// H200's products of one crop each: four images 503 TFLOP/s.)
 const IMAGES_UNLESS_LARGE: usize = 4;
 const LARGE_BYTES: usize = 40 << 30;
-/// Prefixes that a GPU has room for, at most: those that are read, and those that are made.
-const PREFIXES_MAX: usize = 24;
+/// Prefixes that a GPU has room for, at most, for each image of a step: those that are read, those that are made, and those of pictures
+/// that did not change.
+const PREFIXES_PER_IMAGE: usize = 6;
+/// The same where a step has few images.
+const LEAST_PREFIXES_MAX: usize = 24;
 /// Rows of each look in flight, as long as they can get, that the cache has room for, at least.
 const ROWS_PER_LOOK: usize = 2;
 /// Cameras whose crops are kept, at most; with Moondream 2 some 20 MB each. More than a GPU can serve at useful rates.
@@ -137,6 +148,8 @@ pub struct PlanInputs<'a> {
 pub struct MemoryPlan {
     pub capacity: CudaCapacity,
     pub footprint: Footprint,
+    /// Looks that may be inside the engine at once.
+    pub permits: usize,
     ranks: usize,
 }
 
@@ -164,7 +177,7 @@ impl MemoryPlan {
     /// With as much as steps of that size need.
     fn least(inputs: &PlanInputs<'_>, size: &StepSize) -> Result<Self, String> {
         let (prefix, own) = pages(inputs.config, inputs.bounds);
-        let pages = gpu_permits(size.images) * (prefix + ROWS_PER_LOOK * own);
+        let pages = least_permits(size.images) * (prefix + ROWS_PER_LOOK * own);
         Self::of(
             inputs,
             CudaCapacity {
@@ -182,8 +195,12 @@ impl MemoryPlan {
     fn of(inputs: &PlanInputs<'_>, capacity: CudaCapacity) -> Result<Self, String> {
         let formats = Formats::on_gpu(inputs.precision, inputs.measured, inputs.experts);
         let footprint = Footprint::of(inputs.config, formats, capacity);
+        let (prefix, own) = pages(inputs.config, inputs.bounds);
+        let room = capacity.pages / (prefix + ROWS_PER_LOOK * own);
+        let images = capacity.images;
         Ok(Self {
             capacity,
+            permits: room.clamp(least_permits(images), gpu_permits(images)),
             footprint: footprint.map_err(|error| error.to_string())?,
             ranks: inputs.config.text.shard.ranks,
         })
@@ -199,7 +216,8 @@ impl MemoryPlan {
         let more_crops = crops.min(crops_max.saturating_sub(capacity.kept_crops));
         capacity.kept_crops += more_crops;
         let left = left - more_crops * crop_bytes;
-        let pages_max = PREFIXES_MAX * prefix + capacity.rows * own;
+        let prefixes_max = LEAST_PREFIXES_MAX.max(PREFIXES_PER_IMAGE * capacity.images);
+        let pages_max = prefixes_max * prefix + capacity.rows * own;
         let more_pages = pages_max.saturating_sub(capacity.pages);
         capacity.pages += more_pages.min(left / cuda::page_bytes(inputs.config));
         Self::of(inputs, capacity)
@@ -209,11 +227,6 @@ impl MemoryPlan {
     pub fn total(&self) -> usize {
         let part = &self.footprint;
         part.running().max(part.calibration) + DRIVER_BYTES
-    }
-
-    /// Looks that may be inside the engine at once.
-    pub fn permits(&self) -> usize {
-        gpu_permits(self.capacity.images)
     }
 }
 
@@ -234,7 +247,7 @@ impl fmt::Display for MemoryPlan {
             shown(part.kept),
             shown(DRIVER_BYTES),
             capacity.images,
-            self.permits(),
+            self.permits,
         )
     }
 }

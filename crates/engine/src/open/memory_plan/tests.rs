@@ -70,7 +70,7 @@ fn table_row(inputs: PlanInputs<'_>) -> String {
     let part = plan.footprint;
     let left = inputs.memory.free - part.running() - DRIVER_BYTES;
     let sizes = [part.weights, part.scratch, part.cache, part.kept, left];
-    let (images, looks) = (plan.capacity.images, plan.permits());
+    let (images, looks) = (plan.capacity.images, plan.permits);
     format!("{images} | {looks} | {}", sizes.map(shown).join(" | "))
 }
 
@@ -142,7 +142,7 @@ fn plan_keeps_to_its_memory_and_grows_with_it() {
                     plan.total() <= memory.usable(),
                     "{precision:?} {memory:?}: {plan}"
                 );
-                let one_look = plan.capacity.pages / plan.permits();
+                let one_look = plan.capacity.pages / plan.permits;
                 assert!(one_look >= 46 + 2 * 23, "{precision:?} {memory:?}: {plan}");
             }
             let Ok(plan) = plan_of(precision, limited(limit)) else {
@@ -202,13 +202,10 @@ fn layers_not_in_int8_take_their_memory_in_bf16() {
 fn large_gpu_has_room_for_all_that_it_can_use() {
     let plan = plan_of(GpuPrecision::Bf16, card(80)).unwrap();
     let capacity = plan.capacity;
-    assert_eq!(
-        (capacity.images, capacity.rows, plan.permits()),
-        (8, 32, 16)
-    );
+    assert_eq!((capacity.images, capacity.rows, plan.permits), (8, 32, 32));
     assert_eq!(
         (capacity.pages, capacity.kept_crops),
-        (24 * 46 + 32 * 23, 32 * 13)
+        (48 * 46 + 32 * 23, 32 * 13)
     );
     // Smaller GPUs are filled by fewer images.
     assert_eq!(
