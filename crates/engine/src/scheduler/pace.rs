@@ -164,6 +164,11 @@ impl Pace {
         self.lengths.add(steps);
     }
 
+    /// Mean time of so many images in a step; zero before the first one.
+    pub fn images(&self, count: usize) -> Duration {
+        duration_from_secs(self.image_s.get().unwrap_or_default() * count as f64)
+    }
+
     /// Mean time of a look that has the device for itself; `None` before the first look.
     pub fn look_alone(&self) -> Option<Duration> {
         let decode_s = self.decode_s.get().unwrap_or_default();

@@ -146,10 +146,10 @@ impl Scheduler {
         Some((slot, step))
     }
 
-    /// True when the oldest step in flight encodes images.
-    pub fn waits_for_images(&self) -> bool {
+    /// Images of the oldest step in flight.
+    pub fn oldest_images(&self) -> usize {
         let oldest = self.pipeline.oldest_load();
-        oldest.is_some_and(|record| !record.images.is_empty())
+        oldest.map_or(0, |record| record.images.len())
     }
 
     /// The masks of the step that waits for them, once everything before it is committed. Rows that ended meanwhile get

@@ -26,6 +26,9 @@ use spotter_core::{Clock, Mono};
 /// can be because of what is asked, and the device itself says when it launches nothing any more.
 const LOST_STEPS_MAX: u32 = 8;
 
+/// The next step is launched well before the images in flight are encoded: the copies of its own take a part of the time.
+const SPARE_PART: u32 = 4;
+
 /// The device is lost: the engine must stop, and what is in flight is lost too.
 #[derive(Debug, thiserror::Error)]
 #[error("device: {0}")]
@@ -124,6 +127,11 @@ impl Worker {
         self.scheduler.is_idle()
     }
 
+    /// After a commit, the time for which the next step needs no launch, because the device works on the images of another one.
+    pub fn spare_time(&self) -> Duration {
+        self.pace.images(self.scheduler.oldest_images()) / SPARE_PART
+    }
+
     /// True when no look is inside.
     pub fn is_empty(&self) -> bool {
         self.scheduler.is_empty()
@@ -139,7 +147,7 @@ impl Worker {
         }
         if !launched || self.scheduler.pipeline().is_full() {
             // The host is about to wait for a long step, so a recording delays nothing.
-            if self.scheduler.waits_for_images() {
+            if self.scheduler.oldest_images() > 0 {
                 self.prepare_shape()?;
             }
             self.commit()?;

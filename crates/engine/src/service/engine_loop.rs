@@ -46,6 +46,8 @@ pub struct EngineLoop {
     engine: Engine,
     inbox: EngineInbox,
     limit: LookLimit,
+    /// Places that became free in the last turn.
+    freed: usize,
     waiting: HashMap<LookId, WaitingCaller>,
     /// Dropped with the loop, which says that the thread is over.
     end: Option<EngineEndSender>,
@@ -62,6 +64,7 @@ impl EngineLoop {
             engine,
             inbox,
             limit,
+            freed: 0,
             waiting: HashMap::new(),
             end: None,
         }
@@ -103,7 +106,24 @@ impl EngineLoop {
                     Err(mpsc::RecvTimeoutError::Disconnected) => self.engine.end_follow_ups(),
                 }
             }
+            self.wait_for_next_looks();
             self.turn()?;
+        }
+    }
+
+    /// A look begins some hundred microseconds after another one has freed its place. It would miss a step that is launched meanwhile, so
+    /// where the device has enough to do, it is waited for.
+    pub(super) fn wait_for_next_looks(&mut self) {
+        let worker = self.engine.worker();
+        let until = worker.now().after(worker.spare_time());
+        while self.freed > 0 {
+            let left = until.since(self.engine.worker().now());
+            // No caller may have a look for the place.
+            let Ok(message) = self.inbox.messages.recv_timeout(left) else {
+                return;
+            };
+            self.freed -= usize::from(matches!(message, EngineMessage::Look(_)));
+            self.take(message);
         }
     }
 
@@ -122,6 +142,7 @@ impl EngineLoop {
         }
         // A place that becomes free goes to the next look at once, so their number is set before.
         self.open_places();
+        self.freed = 0;
         for (id, news) in all {
             self.report(id, news);
         }
@@ -174,7 +195,7 @@ impl EngineLoop {
         };
         let is_over = matches!(news, LookNews::Ended(_));
         if is_over || matches!(news, LookNews::ShortAnswered(_)) {
-            caller.place = None;
+            self.freed += usize::from(caller.place.take().is_some());
         }
         // There is room for all news of a look; without a receiver no caller waits.
         let _ = caller.news.try_send(news);

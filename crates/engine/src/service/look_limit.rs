@@ -28,8 +28,9 @@ const GAIN: f64 = 1.02;
 const CHANGE_BELOW: f64 = 0.97;
 /// The setting stays while ages keep below this part of the bound.
 const KEEP_BELOW: f64 = 0.99;
-/// The number changes by at most this at once.
+/// The number changes by at most this, or a part of it, at once: of many looks, few more are worth nothing.
 const LARGEST_CHANGE: usize = 2;
+const LARGEST_CHANGE_PART: usize = 3;
 /// Ages over which the forecast's error is averaged: they scatter as much as they are old.
 const ERROR_MEMORY: f64 = 64.0;
 /// The 95th percentile of ages is to be this part of the bound. Each answer corrects the forecasts of it by a step, parts of the bound,
@@ -176,8 +177,18 @@ impl LookLimit {
             age_s <= (part - self.excess_part) * bound.as_secs_f64()
         };
         let LookSetting { looks, hurry_part } = self.setting;
-        let fewest = looks.saturating_sub(LARGEST_CHANGE).max(1);
-        let near = (fewest..=most.min(looks + LARGEST_CHANGE))
+        let change = LARGEST_CHANGE.max(looks / LARGEST_CHANGE_PART);
+        let fewest = looks.saturating_sub(change).max(1);
+        let near = [
+            fewest,
+            looks.saturating_sub(1).max(1),
+            looks,
+            looks + 1,
+            looks + change,
+        ];
+        let near = near.map(|looks| looks.min(most));
+        let near = near
+            .into_iter()
             .flat_map(|looks| HURRY_PARTS.map(|hurry_part| (looks, hurry_part)));
         let best = near
             .map(|(looks, hurry_part)| forecast(looks, hurry_part))

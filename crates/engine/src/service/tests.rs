@@ -36,6 +36,7 @@ use spotter_core::{
 };
 
 mod follow_ups;
+mod next_looks;
 mod pieces;
 
 const BOUNDS: Bounds = Bounds {
