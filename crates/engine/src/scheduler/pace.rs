@@ -2,7 +2,8 @@
 //! in flight would give. Pure.
 //!
 //! ```text
-//!   step = decode + images · image            both are means over the last steps
+//!   step without images = decode                          the mean of the last ones
+//!   step with images    = fixed + work of images · slope  a line through the last ones
 //!
 //!   forecast, three looks in flight, each begun when one has ended
 //!     step    1    2    3    4    5    6    7        ■ image and prompts   □ decode   · the end is noticed, the next begins
@@ -18,6 +19,12 @@ use spotter_core::duration_from_secs;
 
 /// Steps with images over which their cost is averaged.
 const IMAGE_MEMORY: f64 = 8.0;
+/// Steps with images over which their slope is averaged: it follows from differences, which are small.
+const SLOPE_MEMORY: f64 = 64.0;
+/// Where works differ by less than this part, the slope is not known.
+const LEAST_WORK_DEVIATION: f64 = 0.1;
+/// The slope is at least this part of what it is when nothing is fixed but a decode, so that chance promises little.
+const LEAST_SLOPE_PART: f64 = 0.7;
 /// Steps without images over which their cost is averaged: a look has several, and they differ by their rows.
 const DECODE_MEMORY: f64 = 32.0;
 /// Looks whose numbers of steps are remembered.
@@ -48,6 +55,62 @@ impl RecentMean {
     fn get(self) -> Option<f64> {
         (self.count > 0.0).then_some(self.value)
     }
+}
+
+/// Times of the last steps with images, by the work of these.
+#[derive(Clone, Copy, Debug, Default)]
+struct ImageSteps {
+    work: RecentMean,
+    took_s: RecentMean,
+    /// Of the work, and of work and time together, from their means before.
+    variance: RecentMean,
+    covariance: RecentMean,
+    /// Work of an image.
+    image_work: RecentMean,
+}
+
+impl ImageSteps {
+    fn add(&mut self, works: &[usize], took_s: f64) {
+        let work = works.iter().sum::<usize>() as f64;
+        if let (Some(mean_work), Some(mean_s)) = (self.work.get(), self.took_s.get()) {
+            let deviation = work - mean_work;
+            self.variance.add(deviation.powi(2), SLOPE_MEMORY);
+            self.covariance
+                .add(deviation * (took_s - mean_s), SLOPE_MEMORY);
+        }
+        self.work.add(work, IMAGE_MEMORY);
+        self.took_s.add(took_s, IMAGE_MEMORY);
+        self.image_work.add(work / works.len() as f64, IMAGE_MEMORY);
+    }
+
+    /// Beside steps without images that take `decode_s`; `None` before the first step.
+    fn costs(&self, decode_s: f64) -> Option<ImageCosts> {
+        let (work, took_s) = (self.work.get()?, self.took_s.get()?);
+        let most = (took_s - decode_s).max(0.0) / work;
+        let variance = self.variance.get().unwrap_or_default();
+        let slope = match variance > (LEAST_WORK_DEVIATION * work).powi(2) {
+            true => self.covariance.value / variance,
+            false => most,
+        };
+        let slope = slope.clamp(LEAST_SLOPE_PART * most, most);
+        let image_work = self.image_work.get()?;
+        Some(ImageCosts {
+            fixed_s: took_s - slope * work,
+            image_s: slope * image_work,
+            image_work: image_work.round() as usize,
+        })
+    }
+}
+
+/// What images cost.
+#[derive(Clone, Copy, Debug)]
+struct ImageCosts {
+    /// A step with images, before the first of them.
+    fixed_s: f64,
+    /// What an image adds to it.
+    image_s: f64,
+    /// Arithmetic of an image ([`image_work`](super::plan::image_work)).
+    image_work: usize,
 }
 
 /// The numbers of steps of the last looks. Answers with many objects take many steps, so the numbers scatter widely, and a mean of
@@ -126,10 +189,8 @@ fn mean(values: &[f64]) -> f64 {
 pub struct Pace {
     /// A step without images.
     decode_s: RecentMean,
-    /// What an image adds to it.
-    image_s: RecentMean,
-    /// Arithmetic of an image ([`image_work`](super::plan::image_work)).
-    image_work: RecentMean,
+    /// Steps with images.
+    images: ImageSteps,
     /// Steps in which a look had rows.
     lengths: LookLengths,
 }
@@ -146,17 +207,10 @@ pub struct Forecast {
 impl Pace {
     /// A step with images of this work was committed; the device took so long.
     pub fn step(&mut self, works: &[usize], took: Duration) {
-        let took = took.as_secs_f64();
-        if works.is_empty() {
-            self.decode_s.add(took, DECODE_MEMORY);
-            return;
+        match works {
+            [] => self.decode_s.add(took.as_secs_f64(), DECODE_MEMORY),
+            works => self.images.add(works, took.as_secs_f64()),
         }
-        let decode = self.decode_s.get().unwrap_or_default();
-        let images = works.len() as f64;
-        self.image_s
-            .add((took - decode).max(0.0) / images, IMAGE_MEMORY);
-        let work = works.iter().sum::<usize>() as f64 / images;
-        self.image_work.add(work, IMAGE_MEMORY);
     }
 
     /// A look was answered; it had rows in this number of steps.
@@ -164,15 +218,22 @@ impl Pace {
         self.lengths.add(steps);
     }
 
-    /// Mean time of so many images in a step; zero before the first one.
+    /// Zero before the first step without images.
+    fn decode_s(&self) -> f64 {
+        self.decode_s.get().unwrap_or_default()
+    }
+
+    /// Mean time that so many images add to a step; zero before the first one.
     pub fn images(&self, count: usize) -> Duration {
-        duration_from_secs(self.image_s.get().unwrap_or_default() * count as f64)
+        let costs = self.images.costs(self.decode_s());
+        duration_from_secs(costs.map_or(0.0, |costs| costs.image_s * count as f64))
     }
 
     /// Mean time of a look that has the device for itself; `None` before the first look.
     pub fn look_alone(&self) -> Option<Duration> {
-        let decode_s = self.decode_s.get().unwrap_or_default();
-        let seconds = self.image_s.get()? + self.lengths.mean()? * decode_s;
+        let costs = self.images.costs(self.decode_s())?;
+        let decodes = self.lengths.mean()? - 1.0;
+        let seconds = costs.fixed_s + costs.image_s + decodes * self.decode_s();
         Some(duration_from_secs(seconds))
     }
 
@@ -180,9 +241,8 @@ impl Pace {
     pub fn forecaster(&self, images_max: usize) -> Option<Forecaster> {
         let steps = self.lengths.quantiles();
         (!steps.is_empty()).then_some(Forecaster {
-            image_s: self.image_s.get()?,
-            decode_s: self.decode_s.get().unwrap_or_default(),
-            image_work: self.image_work.get()?.round() as usize,
+            images: self.images.costs(self.decode_s())?,
+            decode_s: self.decode_s(),
             images_max,
             steps,
         })
@@ -192,9 +252,8 @@ impl Pace {
 /// What steps cost and how many of them looks take, at one moment.
 #[derive(Clone, Debug)]
 pub struct Forecaster {
-    image_s: f64,
+    images: ImageCosts,
     decode_s: f64,
-    image_work: usize,
     images_max: usize,
     steps: Vec<u32>,
 }
@@ -261,7 +320,7 @@ impl ForecastRun<'_> {
         }
         let images_max = if hurry { 0 } else { self.costs.images_max };
         let mut room = ImageRoom::of_step(images_max, decodes);
-        let (mut images, mut rows) = (0, 0);
+        let (mut images, mut rows) = (0_u32, 0);
         for look in &mut self.looks {
             if look.misses_step && decodes {
                 look.misses_step = false;
@@ -272,7 +331,7 @@ impl ForecastRun<'_> {
                 look.left = next.next().unwrap_or(1).max(1);
             }
             if !look.is_started {
-                if !room.take(self.costs.image_work) {
+                if !room.take(self.costs.images.image_work) {
                     continue;
                 }
                 images += 1;
@@ -284,7 +343,11 @@ impl ForecastRun<'_> {
         if rows == 0 {
             return;
         }
-        self.now_s += self.costs.decode_s + images as f64 * self.costs.image_s;
+        let costs = self.costs.images;
+        self.now_s += match images {
+            0 => self.costs.decode_s,
+            images => costs.fixed_s + f64::from(images) * costs.image_s,
+        };
         let in_flight = self.looks.len();
         let now_s = self.now_s;
         self.looks.retain_mut(|look| {
@@ -334,6 +397,24 @@ mod tests {
         assert!((alone.mean.as_secs_f64() - 0.25).abs() < 1e-9, "{alone:?}");
         assert!((alone.looks_per_s - 4.0).abs() < 1e-6, "{alone:?}");
         assert!(Pace::default().forecaster(4).is_none());
+    }
+
+    #[test]
+    fn larger_steps_that_cost_less_an_image_raise_the_rate_of_more_looks() {
+        let rates = |fixed_ms: u64| {
+            let mut pace = Pace::default();
+            for images in [1, 2, 3, 2].into_iter().cycle().take(80) {
+                pace.step(&[], Duration::from_millis(1));
+                let ms = fixed_ms + (30 - fixed_ms / 3) * images;
+                pace.step(&[4].repeat(images as usize), Duration::from_millis(ms));
+            }
+            (0..20).for_each(|_| pace.look(1));
+            [2, 16].map(|looks| forecast(&pace, looks, 8, EVER).looks_per_s)
+        };
+        let [few, many] = rates(1);
+        assert!(many / few < 1.03, "{few} {many}");
+        let [few, many] = rates(12);
+        assert!((1.1..1.2).contains(&(many / few)), "{few} {many}");
     }
 
     #[test]
