@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn larger_steps_that_cost_less_an_image_raise_the_rate_of_more_looks() {
+    fn larger_steps_that_cost_less_raise_the_rate() {
         let rates = |fixed_ms: u64| {
             let mut pace = Pace::default();
             for images in [1, 2, 3, 2].into_iter().cycle().take(80) {

@@ -148,7 +148,7 @@ pub struct QueryFigures {
     /// Ages of the looks at frames that are looked at with the question and without it.
     pub common_p95_ms: f64,
     pub common_p95_ms_without: f64,
-    /// By how many decode steps these differ.
+    /// By how many decode steps they are older with it: the mean over these frames, because their 95th percentile scatters by ten.
     pub more_steps: f64,
 }
 
@@ -156,19 +156,19 @@ impl QueryFigures {
     /// Of two runs with the same load, with the question and without it.
     pub fn of(setup: &BoxSetup, with: &RunFigures, without: &RunFigures) -> Self {
         // A long answer takes many times as long as a short one, so the same answers are compared.
-        let common = |these: &RunFigures, others: &RunFigures| {
-            let looks = these.ages_ms.iter();
-            let common = looks.filter(|(frame, _)| others.ages_ms.contains_key(frame));
-            Spread::of(common.map(|(_, age_ms)| *age_ms)).p95_ms
-        };
-        let (with_ms, without_ms) = (common(with, without), common(without, with));
+        let ages = with.ages_ms.iter();
+        let common =
+            ages.filter_map(|(frame, age_ms)| Some((*age_ms, *without.ages_ms.get(frame)?)));
+        let (with_ms, without_ms): (Vec<f64>, Vec<f64>) = common.unzip();
+        let more_ms = with_ms.iter().sum::<f64>() - without_ms.iter().sum::<f64>();
+        let frames = with_ms.len().max(1) as f64;
         Self {
             texts_per_s: with.texts_per_s,
             text_p95_ms: with.text_p95_ms,
             looks_per_s_without: without.looks_per_s,
-            common_p95_ms: with_ms,
-            common_p95_ms_without: without_ms,
-            more_steps: (with_ms - without_ms) / setup.device.decode_ms(1),
+            common_p95_ms: Spread::of(with_ms).p95_ms,
+            common_p95_ms_without: Spread::of(without_ms).p95_ms,
+            more_steps: more_ms / frames / setup.device.decode_ms(1),
         }
     }
 }

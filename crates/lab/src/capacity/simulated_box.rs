@@ -282,7 +282,8 @@ fn would_find(reference: &mut Engine, look: &Look) -> bool {
 }
 
 /// The simulated model's answer is a function of the picture, so each is another one.
-fn picture_of(camera: &CameraId, number: u64, (width, height): (usize, usize)) -> Option<Picture> {
+fn picture_of(camera: &CameraId, number: u64, size: (usize, usize)) -> Option<Picture> {
+    let (width, height) = size;
     let mut pixels = vec![0; width * height * 3];
     pixels[..8].copy_from_slice(&number.to_le_bytes());
     for (pixel, byte) in pixels[8..12].iter_mut().zip(camera.as_str().bytes().rev()) {
