@@ -181,14 +181,17 @@ fn rank_that_fails_alone_is_the_end_of_the_group() {
         let reason = device_error(run(&mut group(&faults)));
         assert!(reason.starts_with(expected), "{faults:?}: {reason}");
     }
-    // What the leader refuses is known at once, and what the others did with the next step.
+    // What the leader refuses is known at once, and what the others did when their replies are there, with the next step at the latest.
     for faults in [
         [error(Launch, image(0)), None],
         [error(Launch, image(0)), error(Launch, image(1))],
     ] {
         let mut group = group(&faults);
-        assert_eq!(run(&mut group), Err(image(0)));
-        let reason = device_error(run(&mut group));
+        let mut failed = run(&mut group);
+        if failed == Err(image(0)) {
+            failed = run(&mut group);
+        }
+        let reason = device_error(failed);
         assert!(reason.starts_with(other), "{faults:?}: {reason}");
     }
 }
