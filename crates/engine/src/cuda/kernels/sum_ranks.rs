@@ -17,6 +17,9 @@ pub const DECODER_WORDS_AT: usize = 17_826_816;
 /// Groups of 16 bytes of a piece, and of a block where there are few.
 const PIECE: usize = 1024;
 const BLOCK_FEW: usize = 256;
+/// Threads of a block for pieces, and where there are few groups.
+const PIECE_THREADS: u32 = 512;
+const FEW_THREADS: u32 = 256;
 /// Bytes of a group.
 const GROUP_BYTES: usize = 16;
 
@@ -50,10 +53,26 @@ struct RankCounts {
     first: [i32; RANKS_MAX + 1],
 }
 
+/// How a sum is launched.
+struct SumLaunch {
+    is_few: bool,
+    blocks: usize,
+    threads: u32,
+}
+
 impl RankExchange {
-    fn is_few(&self, groups: usize) -> bool {
-        let blocks = (self.blocks / 2).min(FEW_BLOCKS_MAX);
-        groups <= self.few_groups.min(blocks * BLOCK_FEW)
+    fn sum_launch(&self, groups: usize) -> SumLaunch {
+        let few_blocks = (self.blocks / 2).min(FEW_BLOCKS_MAX);
+        let is_few = groups <= self.few_groups.min(few_blocks * BLOCK_FEW);
+        let (blocks, threads) = match is_few {
+            true => (groups.div_ceil(BLOCK_FEW), FEW_THREADS),
+            false => (self.piece_blocks(groups), PIECE_THREADS),
+        };
+        SumLaunch {
+            is_few,
+            blocks,
+            threads,
+        }
     }
 
     /// Blocks for groups that are exchanged piece by piece.
@@ -77,23 +96,18 @@ impl Kernels {
             "sum over ranks: a buffer is too small",
         )?;
         let groups = groups::<bf16>(values)?;
-        let of_all = ByValue(ranks.addresses);
-        match ranks.is_few(groups) {
-            true => launch!(
-                self,
-                "sum_ranks_few",
-                (groups.div_ceil(BLOCK_FEW), 1, 1),
-                256,
-                [of_all, hidden, partial, groups]
-            ),
-            false => launch!(
-                self,
-                "sum_ranks",
-                (ranks.piece_blocks(groups), 1, 1),
-                512,
-                [of_all, hidden, partial, groups]
-            ),
-        }
+        let launch = ranks.sum_launch(groups);
+        let name = match launch.is_few {
+            true => "sum_ranks_few",
+            false => "sum_ranks",
+        };
+        launch!(
+            self,
+            name,
+            (launch.blocks, 1, 1),
+            launch.threads,
+            [ByValue(ranks.addresses), hidden, partial, groups]
+        )
     }
 
     /// `x` becomes the sum of `x` of all ranks, in their order.
@@ -105,23 +119,18 @@ impl Kernels {
     ) -> Result<(), CudaError> {
         require(x.len() >= values, "sum over ranks: a buffer is too small")?;
         let groups = groups::<f32>(values)?;
-        let of_all = ByValue(ranks.addresses);
-        match ranks.is_few(groups) {
-            true => launch!(
-                self,
-                "sum_ranks_few_f32",
-                (groups.div_ceil(BLOCK_FEW), 1, 1),
-                256,
-                [of_all, x, x, groups]
-            ),
-            false => launch!(
-                self,
-                "sum_ranks_f32",
-                (ranks.piece_blocks(groups), 1, 1),
-                512,
-                [of_all, x, x, groups]
-            ),
-        }
+        let launch = ranks.sum_launch(groups);
+        let name = match launch.is_few {
+            true => "sum_ranks_few_f32",
+            false => "sum_ranks_f32",
+        };
+        launch!(
+            self,
+            name,
+            (launch.blocks, 1, 1),
+            launch.threads,
+            [ByValue(ranks.addresses), x, x, groups]
+        )
     }
 
     /// Every rank gets the parts of `x` that the others have made, which are behind each other: `counts` values of each rank.
@@ -150,7 +159,7 @@ impl Kernels {
             self,
             "share_ranks",
             (ranks.piece_blocks(longest), 1, 1),
-            512,
+            PIECE_THREADS,
             [
                 ByValue(ranks.addresses),
                 x,
