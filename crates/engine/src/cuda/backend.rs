@@ -12,7 +12,7 @@ use super::{
     graphs::{GraphShape, Graphs, UnrecordedShape},
     kernels::{ExpertShape, Kernels, PlanarFrame, TAU_OUTPUTS_MAX},
     library::{self, Gpu},
-    memory::{Buffer, held_bytes, record},
+    memory::{Buffer, CurrentContext, held_bytes, record},
     network::{GpuNetwork, LayerRunner, NetworkParts, hidden_values},
     peers::{Peers, RankNote},
     products::{AlgorithmChoices, Products},
@@ -435,7 +435,7 @@ impl Backend for CudaBackend {
 
     fn launch(&mut self, slot: SlotId, step: Step) -> Result<(), BackendError> {
         check(&step, &self.limits, self.vocab)?;
-        self.streams.bind()?;
+        let _current = CurrentContext::new(&self.gpu.context)?;
         self.flights.launch(slot, &step.rows)?;
         self.queue(slot, &step).map_err(|error| {
             self.flights.remove_newest();
@@ -444,7 +444,7 @@ impl Backend for CudaBackend {
     }
 
     fn finalize(&mut self, slot: SlotId, masks: Vec<RowMask>) -> Result<(), BackendError> {
-        self.streams.bind()?;
+        let _current = CurrentContext::new(&self.gpu.context)?;
         self.flights.finalize(slot, &masks)?;
         self.queue_masked(slot, &masks).map_err(|error| {
             self.flights.remove_newest();
@@ -453,7 +453,7 @@ impl Backend for CudaBackend {
     }
 
     fn commit(&mut self, slot: SlotId) -> Result<StepResult, BackendError> {
-        self.streams.bind()?;
+        let _current = CurrentContext::new(&self.gpu.context)?;
         self.flights.commit(slot)?;
         let buffers = &self.slots[slot.0];
         let records = buffers.results()?;
@@ -488,7 +488,7 @@ impl Backend for CudaBackend {
         let Some(wanted) = self.graphs.unrecorded() else {
             return Ok(false);
         };
-        self.streams.bind()?;
+        let _current = CurrentContext::new(&self.gpu.context)?;
         if let Err(error) = self.record_shape(&wanted) {
             self.graphs.leave_unrecorded(wanted.shape);
             // A lost device does not end its work.

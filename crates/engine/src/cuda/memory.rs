@@ -87,7 +87,8 @@ pub unsafe fn wait_for_context(context: sys::CUcontext) -> Result<(), CudaError>
     waited.and(popped).map_err(failed)
 }
 
-/// A context that is the thread's own until this is dropped. Threads of GStreamer have contexts of its, which must stay theirs.
+/// A context that is the thread's own until this is dropped. Threads of GStreamer have contexts of its, which must stay theirs, and a
+/// thread that opened several GPUs has the context of another one.
 pub struct CurrentContext(PhantomData<*const ()>);
 
 impl CurrentContext {

@@ -45,13 +45,6 @@ impl Streams {
         })
     }
 
-    /// Makes their GPU's context the calling thread's, which calls of the driver need. It may be another GPU's, where one thread opened
-    /// several.
-    pub fn bind(&self) -> Result<(), CudaError> {
-        let bound = self.compute.context().bind_to_thread();
-        bound.map_err(tried("choosing the GPU"))
-    }
-
     /// Waits until no stream has work left.
     pub fn drain(&self) -> Result<(), CudaError> {
         for stream in [&self.up, &self.compute, &self.down] {
