@@ -52,7 +52,8 @@ test: lint
 	cargo test --locked --workspace
 	@$(MAKE) --no-print-directory check-files
 
-# All need a GPU: those of ranks, of peers and one of faults need two (without, GPU_SKIP="ranks:: peers:: a_fault_of_one_gpu"),
+# All need a GPU: those of ranks, of peers and one of faults need two (without, GPU_SKIP="ranks:: peers:: a_fault_of_one_gpu"), one of
+# four ranks needs four (without, GPU_SKIP=four_ranks),
 # those in fp8 need compute capability 8.9, those named whole_golden_data need SPOTTER_GOLDEN, two need GStreamer's plugin
 # nvcodec. Tests of cuda::tests::faults start two others, which break the GPU of their process, in processes of their own.
 # With SPOTTER_CUDA_ARCH, what that architecture lacks is skipped: fp8 before 89.

@@ -30,7 +30,7 @@ mod whole;
 
 use std::{
     path::PathBuf,
-    sync::{Arc, LazyLock},
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
 };
 
 use cudarc::driver::CudaStream;
@@ -49,6 +49,12 @@ use super::{
 /// Folder of compiled kernels and chosen algorithms.
 pub(super) static CACHE: LazyLock<PathBuf> =
     LazyLock::new(|| std::env::temp_dir().join("spotter-test-kernels"));
+
+/// A sum over ranks holds a GPU until the others have come to it: of two tests at the same time, each could hold one GPU and wait for the other.
+fn several_gpus() -> MutexGuard<'static, ()> {
+    static SEVERAL: Mutex<()> = Mutex::new(());
+    SEVERAL.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A GPU with everything loaded.
 pub(super) struct Rig {

@@ -9,7 +9,7 @@ use std::{
 use cudarc::driver::{CudaStream, DeviceRepr, ValidAsZeroBits};
 use half::{bf16, slice::HalfFloatSliceExt as _};
 
-use super::{CACHE, Random, f32s, faults::in_another_process};
+use super::{CACHE, Random, f32s, faults::in_another_process, several_gpus};
 use crate::{
     cuda::{
         compile::SOURCES,
@@ -97,6 +97,7 @@ pub(super) fn on_ranks(
     partial_values: usize,
     work: impl Fn(&Rank) + Sync,
 ) {
+    let _alone = several_gpus();
     let (work, prepared) = (&work, Arc::new(Barrier::new(ranks)));
     thread::scope(|scope| {
         for seat in Seat::all(ranks) {
@@ -276,5 +277,6 @@ fn one_rank_is_lost() {
 #[test]
 #[ignore = "needs two GPUs; run make test-gpu"]
 fn sum_without_its_peer_ends_with_an_error() {
+    let _alone = several_gpus();
     in_another_process("peers::one_rank_is_lost");
 }

@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, thread};
 
-use super::{adapters::random_adapter, assert_close, of_architecture, whole::settings};
+use super::{
+    adapters::random_adapter, assert_close, of_architecture, several_gpus, whole::settings,
+};
 use crate::{
     cuda::{CudaBackend, CudaCapacity, CudaRank, CudaSettings, library},
     model::{Formats, ModelConfig, random_weights, released_config},
@@ -76,6 +78,7 @@ fn run_with(backend: &mut CudaBackend, adapter: &Adapter, seen: &mut Seen) {
 }
 
 fn on_ranks(settings: CudaSettings<'_>, config: &ModelConfig, ranks: usize) -> Vec<Seen> {
+    let _alone = several_gpus();
     let weights = random_weights(config).unwrap();
     thread::scope(|scope| {
         let started = CudaRank::all(ranks).into_iter().enumerate();
