@@ -41,6 +41,8 @@ pub struct Worker {
     clock: Arc<dyn Clock>,
     pace: Pace,
     timeline: Option<Timeline>,
+    /// Since when the device works on the oldest step in flight.
+    oldest_began: Mono,
     /// Steps without results since the last one with results.
     lost_steps: u32,
 }
@@ -56,6 +58,7 @@ impl Worker {
         Self {
             scheduler: Scheduler::new(backend.limits(), vocab, options),
             backend,
+            oldest_began: clock.now(),
             clock,
             pace: Pace::default(),
             timeline: None,
@@ -127,9 +130,14 @@ impl Worker {
         self.scheduler.is_idle()
     }
 
-    /// After a commit, the time for which the next step needs no launch, because the device works on the images of another one.
-    pub fn spare_time(&self) -> Duration {
-        self.pace.images(self.scheduler.oldest_images()) / SPARE_PART
+    /// Until when the next step needs no launch, because the device works on the images of another one.
+    pub fn spare_until(&self) -> Mono {
+        let images = match self.scheduler.pipeline().is_full() {
+            true => 0,
+            false => self.scheduler.oldest_images(),
+        };
+        self.oldest_began
+            .after(self.pace.images(images) / SPARE_PART)
     }
 
     /// True when no look is inside.
@@ -169,6 +177,9 @@ impl Worker {
 
     fn launch(&mut self) -> Result<bool, DeviceError> {
         let began = self.clock.now();
+        if self.scheduler.pipeline().oldest().is_none() {
+            self.oldest_began = began;
+        }
         let Some((slot, step)) = self.scheduler.next_step(began) else {
             return Ok(false);
         };
@@ -225,6 +236,7 @@ impl Worker {
         let times = results.times;
         // From the device's end on it is the host's time: to notice, to fetch, to settle.
         let arrived = times.ended().max(began).min(self.clock.now());
+        self.oldest_began = arrived;
         self.book(Host::Wait, began, arrived);
         let images = self.scheduler.committed(results, self.clock.now());
         self.pace.step(&images, times.ended().since(times.started));

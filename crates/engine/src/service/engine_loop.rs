@@ -46,8 +46,6 @@ pub struct EngineLoop {
     engine: Engine,
     inbox: EngineInbox,
     limit: LookLimit,
-    /// Places that became free in the last turn.
-    freed: usize,
     waiting: HashMap<LookId, WaitingCaller>,
     /// Dropped with the loop, which says that the thread is over.
     end: Option<EngineEndSender>,
@@ -64,7 +62,6 @@ impl EngineLoop {
             engine,
             inbox,
             limit,
-            freed: 0,
             waiting: HashMap::new(),
             end: None,
         }
@@ -112,19 +109,25 @@ impl EngineLoop {
     }
 
     /// A look begins some hundred microseconds after another one has freed its place. It would miss a step that is launched meanwhile, so
-    /// where the device has enough to do, it is waited for.
+    /// where the device has enough to do, looks for all free places are waited for.
     pub(super) fn wait_for_next_looks(&mut self) {
-        let worker = self.engine.worker();
-        let until = worker.now().after(worker.spare_time());
-        while self.freed > 0 {
+        let until = self.engine.worker().spare_until();
+        while self.has_free_place() {
             let left = until.since(self.engine.worker().now());
             // No caller may have a look for the place.
             let Ok(message) = self.inbox.messages.recv_timeout(left) else {
                 return;
             };
-            self.freed -= usize::from(matches!(message, EngineMessage::Look(_)));
             self.take(message);
         }
+    }
+
+    pub(super) fn has_free_place(&mut self) -> bool {
+        let taken = self
+            .waiting
+            .values()
+            .filter(|caller| caller.place.is_some());
+        taken.count() < self.open_places()
     }
 
     /// Takes all looks that wait, so that they can share a step, and turns the engine once: waits for at most one step of the
@@ -141,8 +144,8 @@ impl EngineLoop {
             self.engine.cancel(id);
         }
         // A place that becomes free goes to the next look at once, so their number is set before.
-        self.open_places();
-        self.freed = 0;
+        let open = self.open_places();
+        self.inbox.places.set(open);
         for (id, news) in all {
             self.report(id, news);
         }
@@ -195,7 +198,7 @@ impl EngineLoop {
         };
         let is_over = matches!(news, LookNews::Ended(_));
         if is_over || matches!(news, LookNews::ShortAnswered(_)) {
-            self.freed += usize::from(caller.place.take().is_some());
+            caller.place = None;
         }
         // There is room for all news of a look; without a receiver no caller waits.
         let _ = caller.news.try_send(news);
@@ -214,12 +217,11 @@ impl EngineLoop {
     }
 
     /// Looks begin only while they can join the next step: behind a look in a hurry they would only grow older.
-    fn open_places(&mut self) {
-        let open = match self.engine.worker().is_in_a_hurry() {
+    fn open_places(&mut self) -> usize {
+        match self.engine.worker().is_in_a_hurry() {
             true => 0,
             false => self.limit.looks(),
-        };
-        self.inbox.places.set(open);
+        }
     }
 
     /// True when a turn has nothing to do but to take what waits in the inbox.

@@ -26,8 +26,8 @@ fn slow_encoder() -> Engine {
 }
 
 #[tokio::test]
-async fn look_for_a_freed_place_joins_the_next_step() {
-    let (handle, _end, mut turns) = handle::start_here(slow_encoder(), LookRule::fixed(2));
+async fn looks_for_free_places_join_the_next_step() {
+    let (handle, _end, mut turns) = handle::start_here(slow_encoder(), LookRule::fixed(3));
     let asked = || look(1, Mono::from_nanos(u64::MAX));
     let mut first = handle.permit().await.look(asked());
     let _second = handle.permit().await.look(asked());
@@ -35,12 +35,14 @@ async fn look_for_a_freed_place_joins_the_next_step() {
     turns.turn().expect("a device");
     turns.turn().expect("a device");
     assert!(!first.next().await.is_empty(), "it has ended");
-    let third = tokio::task::spawn_blocking(move || {
-        let permit = tokio::runtime::Handle::current().block_on(handle.permit());
-        permit.look(asked())
+    // One for its place, one for a place that was free before.
+    let others = tokio::task::spawn_blocking(move || {
+        let next = || tokio::runtime::Handle::current().block_on(handle.permit());
+        [(); 2].map(|()| next().look(asked()))
     });
     turns.wait_for_next_looks();
+    assert!(!turns.has_free_place());
     turns.turn().expect("a device");
     assert_eq!(turns.engine().worker().work().images, 3);
-    drop(third.await.expect("a look"));
+    drop(others.await.expect("two looks"));
 }
