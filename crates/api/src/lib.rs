@@ -8,7 +8,6 @@
 //! | module | contents |
 //! | --- | --- |
 //! | [`serve`] | the routes, and the way of a request through them |
-//! | [`access`] | who may ask how often. Pure |
 //! | [`skills`], [`chat`] | requests to tasks, answers to JSON. Pure |
 //! | [`data_url`] | a picture in a URL |
 //! | [`events`] | answers as server-sent events, while they are written |
@@ -18,7 +17,6 @@
 //!
 //! Belongs here: what HTTP clients send and get. Does not belong here: when an engine begins a request (`app::looks`).
 
-mod access;
 mod chat;
 mod counters;
 mod data_url;

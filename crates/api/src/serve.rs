@@ -23,7 +23,6 @@ use tokio::{
 use ulid::Ulid;
 
 use super::{
-    access::{ApiClient, ApiTokens, RequestRates},
     chat::{ChatReply, ChatRequest},
     counters::{ApiCounters, CountedRequest},
     data_url,
@@ -36,8 +35,8 @@ use super::{
 use spotter_config::ApiConfig;
 use spotter_core::{AdapterId, Clock, LogThrottle, Look, Picture, plain_line};
 use spotter_http::{
-    BodyError, BodyMemory, ClientAddress, ClientNetwork, HeldBody, HostNames, ServedListener, bind,
-    is_loopback_name, read_body,
+    AccessTokens, BodyError, BodyMemory, ClientAddress, ClientNetwork, HeldBody, HostNames,
+    RequestRates, ServedListener, TokenClient, bind, is_loopback_name, read_body,
 };
 use spotter_page::ApiLine;
 
@@ -57,7 +56,7 @@ pub struct ServedApi {
 struct ApiState {
     address: SocketAddr,
     limits: ApiConfig,
-    tokens: ApiTokens,
+    tokens: AccessTokens,
     names: HostNames,
     rates: Mutex<RequestRates>,
     refused: Mutex<LogThrottle<ClientNetwork>>,
@@ -91,7 +90,7 @@ impl ServedApi {
         let (caller, triggers) = mpsc::channel(trigger_call::WAITING_MAX);
         let state = Arc::new(ApiState {
             address,
-            tokens: ApiTokens::new(&config.tokens),
+            tokens: AccessTokens::new(&config.tokens),
             names,
             bodies: BodyMemory::new(config.requests * body_max(config)),
             rates: Mutex::new(RequestRates::new(config.rate_hz)),
@@ -266,7 +265,7 @@ impl ApiState {
         })
     }
 
-    fn count(&self, client: ApiClient) -> Result<(), Duration> {
+    fn count(&self, client: TokenClient) -> Result<(), Duration> {
         let mut rates = self.rates.lock().unwrap_or_else(PoisonError::into_inner);
         rates.admit(client, self.clock.now())
     }

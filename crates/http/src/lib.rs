@@ -8,6 +8,7 @@
 //!
 //! | module | contents |
 //! | --- | --- |
+//! | [`access`] | whose token a request has, and how often each client may ask. Pure |
 //! | [`listener`] | binds, accepts, serves a router, closes |
 //! | [`connections`] | how many connections there are, of each network and in all. Pure |
 //! | [`network`] | which addresses count as one client. Pure |
@@ -16,8 +17,9 @@
 //! | [`body`] | the body of a request: bounded in length, memory and time |
 //! | [`names`] | names under which this machine is called, against DNS rebinding. Pure |
 //!
-//! Does not belong here: routes, tokens, what is answered.
+//! Does not belong here: routes, and what a token allows.
 
+mod access;
 mod body;
 mod connections;
 mod listener;
@@ -26,6 +28,7 @@ mod network;
 mod pace;
 mod stream;
 
+pub use access::{AccessTokens, RequestRates, TokenClient};
 pub use body::{BodyError, BodyMemory, HeldBody, read_body};
 pub use listener::{ClientAddress, ServedListener, bind};
 pub use names::{HostNames, is_loopback_name};

@@ -6,16 +6,16 @@ use std::{collections::HashMap, time::Duration};
 
 use sha2::{Digest, Sha256};
 
+use super::network::ClientNetwork;
 use spotter_config::Secret;
 use spotter_core::{Mono, duration_from_secs};
-use spotter_http::ClientNetwork;
 
 /// Clients whose rate is remembered; of networks beyond, none may ask until one is forgotten. Clients with a token always may.
 const CLIENTS_MAX: usize = 4096;
 
 /// Whose rate is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ApiClient {
+pub enum TokenClient {
     /// By the token's index in the configuration.
     Token(usize),
     /// No token is needed, or none that is known was sent.
@@ -24,9 +24,9 @@ pub enum ApiClient {
 
 /// The tokens by their hashes: comparing these takes a time that says nothing about a token.
 #[derive(Debug)]
-pub struct ApiTokens(Vec<[u8; 32]>);
+pub struct AccessTokens(Vec<[u8; 32]>);
 
-impl ApiTokens {
+impl AccessTokens {
     pub fn new(tokens: &[Secret]) -> Self {
         let hashes = tokens.iter().map(|token| hash(token.reveal()));
         Self(hashes.collect())
@@ -41,14 +41,14 @@ impl ApiTokens {
         &self,
         token: Option<&str>,
         network: ClientNetwork,
-    ) -> Result<ApiClient, ApiClient> {
-        let by_network = ApiClient::Network(network);
+    ) -> Result<TokenClient, TokenClient> {
+        let by_network = TokenClient::Network(network);
         if self.0.is_empty() {
             return Ok(by_network);
         }
         let sent = token.map(hash).ok_or(by_network)?;
         let known = self.0.iter().position(|known| *known == sent);
-        known.map(ApiClient::Token).ok_or(by_network)
+        known.map(TokenClient::Token).ok_or(by_network)
     }
 }
 
@@ -64,7 +64,7 @@ pub struct RequestRates {
     /// Of requests that are sent at once: those of one second.
     allowed: Duration,
     /// When each client may ask as if it never had.
-    rested: HashMap<ApiClient, Mono>,
+    rested: HashMap<TokenClient, Mono>,
 }
 
 impl RequestRates {
@@ -79,10 +79,12 @@ impl RequestRates {
     }
 
     /// Counts a request, or says after which time it would be allowed.
-    pub fn admit(&mut self, client: ApiClient, now: Mono) -> Result<(), Duration> {
+    pub fn admit(&mut self, client: TokenClient, now: Mono) -> Result<(), Duration> {
         let is_known = self.rested.contains_key(&client);
         // Tokens are as many as the configuration has: strangers take none of their places.
-        if matches!(client, ApiClient::Network(_)) && !is_known && self.rested.len() >= CLIENTS_MAX
+        if matches!(client, TokenClient::Network(_))
+            && !is_known
+            && self.rested.len() >= CLIENTS_MAX
         {
             self.rested.retain(|_, rested| *rested > now);
             if self.rested.len() >= CLIENTS_MAX {
@@ -113,21 +115,21 @@ mod tests {
 
     #[test]
     fn only_known_tokens_are_accepted_once_there_are_some() {
-        let none = ApiTokens::new(&[]);
-        assert_eq!(none.client(Some("x"), HERE), Ok(ApiClient::Network(HERE)));
+        let none = AccessTokens::new(&[]);
+        assert_eq!(none.client(Some("x"), HERE), Ok(TokenClient::Network(HERE)));
         let tokens = ["first-token-of-two", "second-token-of-two"];
-        let tokens = ApiTokens::new(&tokens.map(|token| Secret::new(token.into())));
+        let tokens = AccessTokens::new(&tokens.map(|token| Secret::new(token.into())));
         let second = tokens.client(Some("second-token-of-two"), HERE);
-        assert_eq!(second, Ok(ApiClient::Token(1)));
+        assert_eq!(second, Ok(TokenClient::Token(1)));
         for wrong in [None, Some(""), Some("first"), Some("first-token-of-twoo")] {
-            assert_eq!(tokens.client(wrong, HERE), Err(ApiClient::Network(HERE)));
+            assert_eq!(tokens.client(wrong, HERE), Err(TokenClient::Network(HERE)));
         }
     }
 
     #[test]
     fn client_that_asks_too_often_waits_for_its_turn() {
         let mut rates = RequestRates::new(2.0);
-        let (one, other) = (ApiClient::Token(0), ApiClient::Token(1));
+        let (one, other) = (TokenClient::Token(0), TokenClient::Token(1));
         assert!(rates.admit(one, at(0)).is_ok() && rates.admit(one, at(0)).is_ok());
         assert_eq!(rates.admit(one, at(0)), Err(Duration::from_millis(500)));
         assert!(rates.admit(other, at(0)).is_ok(), "another client");
@@ -141,9 +143,9 @@ mod tests {
         assert_eq!(slow.admit(one, at(4_000)), Err(Duration::from_secs(6)));
     }
 
-    fn stranger(n: u32) -> ApiClient {
+    fn stranger(n: u32) -> TokenClient {
         let address = IpAddr::V4(Ipv4Addr::from_bits(0x0a00_0000 + n));
-        ApiClient::Network(ClientNetwork::of(address))
+        TokenClient::Network(ClientNetwork::of(address))
     }
 
     #[test]
@@ -152,7 +154,7 @@ mod tests {
         let admitted = (0..5000).filter(|&n| rates.admit(stranger(n), at(0)).is_ok());
         assert_eq!(admitted.count(), CLIENTS_MAX);
         // They lock no valid token out.
-        assert!(rates.admit(ApiClient::Token(0), at(0)).is_ok());
+        assert!(rates.admit(TokenClient::Token(0), at(0)).is_ok());
         assert!(rates.admit(stranger(9_999), at(2_000)).is_ok());
         assert_eq!(rates.rested.len(), 1);
     }
