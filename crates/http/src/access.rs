@@ -61,7 +61,7 @@ fn hash(token: &str) -> [u8; 32] {
 pub struct RequestRates {
     /// Between two requests, on average.
     interval: Duration,
-    /// Of requests that are sent at once: those of one second.
+    /// Of requests that are sent at once.
     allowed: Duration,
     /// When each client may ask as if it never had.
     rested: HashMap<TokenClient, Mono>,
@@ -70,12 +70,23 @@ pub struct RequestRates {
 impl RequestRates {
     /// `rate_hz` requests a second of each client.
     pub fn new(rate_hz: f64) -> Self {
-        let interval = duration_from_secs(1.0 / rate_hz);
+        Self::at_once(duration_from_secs(1.0 / rate_hz), rate_hz.max(1.0) as u32)
+    }
+
+    /// One in each `interval` of each client, and so many at once after a pause.
+    pub fn at_once(interval: Duration, at_once: u32) -> Self {
         Self {
             interval,
-            allowed: interval * rate_hz.max(1.0) as u32,
+            allowed: interval * at_once,
             rested: HashMap::new(),
         }
+    }
+
+    /// For how long the next request of the client would be refused.
+    pub fn pause(&self, client: TokenClient, now: Mono) -> Option<Duration> {
+        let owed = self.rested.get(&client)?.since(now) + self.interval;
+        owed.checked_sub(self.allowed)
+            .filter(|pause| !pause.is_zero())
     }
 
     /// Counts a request, or says after which time it would be allowed.

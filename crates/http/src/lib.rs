@@ -15,6 +15,7 @@
 //! | [`pace`] | how long a client may keep a connection waiting. Pure |
 //! | [`stream`] | a connection whose reader has a minimum speed |
 //! | [`body`] | the body of a request: bounded in length, memory and time |
+//! | [`sender`] | who sent a request, where proxies are between. Pure |
 //! | [`names`] | names under which this machine is called, against DNS rebinding. Pure |
 //!
 //! Does not belong here: routes, and what a token allows.
@@ -26,6 +27,7 @@ mod listener;
 mod names;
 mod network;
 mod pace;
+mod sender;
 mod stream;
 
 pub use access::{AccessTokens, RequestRates, TokenClient};
@@ -33,3 +35,4 @@ pub use body::{BodyError, BodyMemory, HeldBody, read_body};
 pub use listener::{ClientAddress, ServedListener, bind};
 pub use names::{HostNames, is_loopback_name};
 pub use network::ClientNetwork;
+pub use sender::{RequestSender, TrustedProxies};

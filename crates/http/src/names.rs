@@ -31,6 +31,23 @@ impl HostNames {
         Self(names)
     }
 
+    /// Whether a web page of this `Origin` may change something by a request to this `host`. A name must be known: `Host` alone says nothing,
+    /// because a proxy may have set it. An address cannot be made to resolve to another one, so it may also be that of `host`.
+    pub fn accept_origin(&self, origin: &str, host: Option<&str>) -> bool {
+        let Some(("http" | "https", origin)) = origin.split_once("://") else {
+            return false;
+        };
+        let Some(origin) = host_of(origin) else {
+            return false;
+        };
+        let is_name = matches!(&origin, Host::Domain(name) if name != "localhost");
+        self.knows(&origin.to_string()) || !is_name && host.and_then(host_of) == Some(origin)
+    }
+
+    fn knows(&self, name: &str) -> bool {
+        self.0.iter().any(|known| known.eq_ignore_ascii_case(name))
+    }
+
     /// Whether a request with this `Host` is answered. With any port: a tunnel ends at another one.
     pub fn accept(&self, host: &str) -> bool {
         match host_of(host) {
@@ -38,8 +55,7 @@ impl HostNames {
             Some(Host::Ipv4(_) | Host::Ipv6(_)) => true,
             Some(Host::Domain(name)) => {
                 let name = name.strip_suffix('.').unwrap_or(&name);
-                let is_known = |known: &String| known.eq_ignore_ascii_case(name);
-                name == "localhost" || self.0.iter().any(is_known)
+                name == "localhost" || self.knows(name)
             }
         }
     }
@@ -79,6 +95,43 @@ mod tests {
         }
         let nameless = HostNames::new("", &[]);
         assert!(nameless.accept("127.0.0.1") && !nameless.accept("") && !nameless.accept(".local"));
+    }
+
+    // Faults: H18.
+    #[test]
+    fn origin_of_another_name_or_address_changes_nothing() {
+        let names = HostNames::new("edge1", &["spotter.example".into(), "192.0.2.9".into()]);
+        for (origin, host, expected) in [
+            ("https://spotter.example", Some("localhost"), true),
+            ("http://EDGE1.local:9464", Some("edge1.local:9464"), true),
+            ("http://192.0.2.1:9464", Some("192.0.2.1:9464"), true),
+            ("http://192.0.2.9", Some("localhost"), true),
+            ("http://[2001:db8::1]:1", Some("[2001:db8::1]:2"), true),
+            ("http://localhost:8080", Some("localhost:9464"), true),
+            ("http://192.0.2.66", Some("192.0.2.1"), false),
+            ("http://192.0.2.66", None, false),
+            ("http://localhost", Some("192.0.2.1"), false),
+            ("https://evil.example", Some("evil.example"), false),
+            (
+                "https://spotter.example.evil.example",
+                Some("localhost"),
+                false,
+            ),
+            (
+                "https://spotter.example@evil.example",
+                Some("localhost"),
+                false,
+            ),
+            ("file://spotter.example", Some("localhost"), false),
+            ("null", Some("localhost"), false),
+            ("", None, false),
+        ] {
+            assert_eq!(
+                names.accept_origin(origin, host),
+                expected,
+                "{origin} {host:?}"
+            );
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use tokio::task::spawn_blocking;
 
 use self::camera::CameraBoard;
 use crate::{
+    access::Visitor,
     metrics::{self, LatencyHistograms},
     status::{CameraStatus, PromptCost, Status},
 };
@@ -35,10 +36,20 @@ pub struct Thumbnail {
     pub jpeg: Bytes,
 }
 
+/// A request for `/status.json`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StatusRequest {
+    /// The looks that have a thumbnail, which are made more often for some seconds.
+    pub pictured: bool,
+    pub visitor: Visitor,
+    /// The page has tokens.
+    pub has_login: bool,
+}
+
 /// What the routes answer from. No call blocks for longer than a lock and some copies.
 pub trait StatusSource: Send + Sync {
-    /// Everything now. With `pictured`, the looks that have a thumbnail, which are made more often for some seconds.
-    fn status_json(&self, pictured: bool) -> String;
+    /// Everything now that the visitor sees.
+    fn status_json(&self, request: StatusRequest) -> String;
 
     fn metrics(&self) -> String;
 
@@ -160,7 +171,9 @@ impl Board {
         }
     }
 
-    fn status(&self, pictured: bool) -> Status {
+    fn status(&self, request: StatusRequest) -> Status {
+        let sees_pictures = request.visitor.sees_pictures();
+        let pictured = request.pictured && sees_pictures;
         let (now, wall) = (self.clock.now(), self.clock.wall());
         let mut state = self.lock();
         if pictured {
@@ -177,10 +190,15 @@ impl Board {
                 ..CameraStatus::default()
             });
             camera.looks = board.looks(now, pictured, self.costs.as_ref());
+            if !sees_pictures {
+                camera.looks.hide();
+            }
             camera
         });
         Status {
             time_ms: wall.unix_millis(),
+            visitor: request.visitor,
+            has_login: request.has_login,
             cameras: cameras.collect(),
             ..status.clone()
         }
@@ -213,9 +231,9 @@ impl Board {
 }
 
 impl StatusSource for Board {
-    fn status_json(&self, pictured: bool) -> String {
+    fn status_json(&self, request: StatusRequest) -> String {
         // A struct of numbers, texts and lists always serialises.
-        serde_json::to_string(&self.status(pictured)).unwrap_or_default()
+        serde_json::to_string(&self.status(request)).unwrap_or_default()
     }
 
     fn metrics(&self) -> String {

@@ -1,5 +1,5 @@
 //! What people and programs read of a daemon over HTTP: the status page at `/`, its figures at `/status.json`, `/metrics` for
-//! Prometheus, `/healthz` and `/readyz` for supervisors. Everything is read only: no request changes what Spotter does.
+//! Prometheus, `/healthz` and `/readyz` for supervisors. People log in with a token of `http.tokens`; who has not sees figures alone.
 //!
 //! ```text
 //!   once a second: a Status of the daemon's figures ─┐            ┌─ with looks ──▶ /status.json ◀── page.js draws it
@@ -13,6 +13,7 @@
 //! Belongs here: the types of `/status.json`, and which requests are answered. Does not belong here: where a figure comes from; its
 //! owner counts it, and the daemon fills the types.
 
+mod access;
 mod board;
 mod guard;
 mod metrics;
@@ -23,7 +24,8 @@ mod status;
 #[cfg(test)]
 mod tests;
 
-pub use board::{Board, PromptCosts, StatusSource, Thumbnail};
+pub use access::Visitor;
+pub use board::{Board, PromptCosts, StatusRequest, StatusSource, Thumbnail};
 pub use readiness::{NotReady, Readiness};
 pub use serve::ServedPage;
 pub use status::{

@@ -2,21 +2,37 @@
 
 use std::{
     net::SocketAddr,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use crate::{Readiness, board::StatusSource, guard, metrics};
-use axum::{
-    Router,
-    extract::{Path, State},
-    http::{StatusCode, Uri, header},
-    middleware,
-    response::IntoResponse,
-    routing::get,
+use crate::{
+    Readiness, StatusRequest, Visitor,
+    access::{AccessRefusal, PageAccess},
+    board::StatusSource,
+    guard::{self, Guard},
+    metrics,
 };
+use axum::{
+    Extension, Router,
+    extract::{Path, Request, State},
+    http::{HeaderMap, StatusCode, Uri, header},
+    middleware::{self, Next},
+    response::{IntoResponse, Redirect, Response},
+    routing::{MethodRouter, get, post},
+};
+use serde::Deserialize;
+use serde_json::Value;
 use spotter_config::HttpConfig;
 use spotter_core::Clock;
-use spotter_http::{HostNames, ServedListener, bind};
+use spotter_http::{BodyMemory, RequestSender, ServedListener, bind, read_body};
+
+/// Of a change, which is JSON.
+const BODY_MAX_BYTES: usize = 4096;
+/// Of changes that are read at the same time.
+const BODY_MEMORY_BYTES: usize = 16 * BODY_MAX_BYTES;
 
 /// The page while it is served. Dropping it frees its address.
 pub struct ServedPage {
@@ -26,6 +42,10 @@ pub struct ServedPage {
 
 struct PageState {
     readiness: Readiness,
+    access: Arc<PageAccess>,
+    bodies: BodyMemory,
+    /// The log has said that pictures are hidden.
+    has_logged_hidden: AtomicBool,
     /// Set once the daemon runs.
     source: OnceLock<Arc<dyn StatusSource>>,
 }
@@ -43,12 +63,17 @@ impl ServedPage {
             return Ok(None);
         };
         let bound = bind("http.listen", address).await?;
+        let access = Arc::new(PageAccess::new(config, clock));
+        let guard = Guard::new(&access, &config.frames);
         let state = Arc::new(PageState {
             readiness,
+            access,
+            bodies: BodyMemory::new(BODY_MEMORY_BYTES),
+            has_logged_hidden: AtomicBool::new(false),
             source: OnceLock::new(),
         });
-        let names = HostNames::of_this_machine(&config.names);
-        let listener = ServedListener::serve(bound, router(&state, names), clock)?;
+        let listener =
+            ServedListener::serve(bound, router(&state, guard, &config.base_path()), clock)?;
         tracing::debug!(address = %listener.address(), "status page");
         Ok(Some(Self { listener, state }))
     }
@@ -86,23 +111,123 @@ const FILES: [(&str, &str, &str); 4] = [
     ),
 ];
 
-fn router(state: &Arc<PageState>, names: HostNames) -> Router {
+/// What an answer shows, and so who gets it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shows {
+    /// No picture and no text of an answer: for everyone, with any token.
+    Figures,
+    /// What the visitor sees.
+    Status,
+    /// For those who see pictures.
+    Pictures,
+}
+
+/// A path with its answer.
+struct PageRoute {
+    path: &'static str,
+    shows: Shows,
+    answer: fn() -> MethodRouter<Arc<PageState>>,
+}
+
+/// All but the [`FILES`], which show nothing of this machine.
+const ROUTES: [PageRoute; 7] = [
+    PageRoute {
+        path: "/camera/{picture}",
+        shows: Shows::Pictures,
+        answer: || get(show_picture),
+    },
+    PageRoute {
+        path: "/status.json",
+        shows: Shows::Status,
+        answer: || get(show_status),
+    },
+    PageRoute {
+        path: "/metrics",
+        shows: Shows::Figures,
+        answer: || get(show_metrics),
+    },
+    PageRoute {
+        path: "/healthz",
+        shows: Shows::Figures,
+        answer: || get(show_health),
+    },
+    PageRoute {
+        path: "/readyz",
+        shows: Shows::Figures,
+        answer: || get(show_ready),
+    },
+    PageRoute {
+        path: "/login",
+        shows: Shows::Figures,
+        answer: || post(log_in),
+    },
+    PageRoute {
+        path: "/logout",
+        shows: Shows::Figures,
+        answer: || post(log_out),
+    },
+];
+
+/// With `base`, a path that a proxy may leave in requests, also all routes below it.
+fn router(state: &Arc<PageState>, guard: Guard, base: &str) -> Router {
     let mut router = Router::new();
-    for (path, kind, text) in FILES {
-        let kind = [(header::CONTENT_TYPE, format!("{kind}; charset=utf-8"))];
-        router = router.route(path, get(async move || (kind.clone(), text)));
+    let mut bases = vec![""];
+    if let Some((_, last)) = base.rsplit_once('/') {
+        bases.push(base);
+        // Relative addresses of the page need the slash.
+        let place = format!("{last}/");
+        router = router.route(base, get(async move || Redirect::permanent(&place)));
     }
-    router
-        .route("/camera/{picture}", get(show_picture))
-        .route("/status.json", get(show_status))
-        .route("/metrics", get(show_metrics))
-        .route("/healthz", get(show_health))
-        .route("/readyz", get(show_ready))
-        .with_state(Arc::clone(state))
-        .layer(middleware::from_fn_with_state(
-            Arc::new(names),
-            guard::guard,
-        ))
+    for base in bases {
+        for (path, kind, text) in FILES {
+            let kind = [(header::CONTENT_TYPE, format!("{kind}; charset=utf-8"))];
+            let answer = get(async move || (kind.clone(), text));
+            router = router.route(&format!("{base}{path}"), answer);
+        }
+        for PageRoute {
+            path,
+            shows,
+            answer,
+        } in ROUTES
+        {
+            let answer = match shows {
+                Shows::Figures => answer(),
+                Shows::Status | Shows::Pictures => {
+                    let known = (Arc::clone(state), shows);
+                    answer().layer(middleware::from_fn_with_state(known, know_visitor))
+                }
+            };
+            router = router.route(&format!("{base}{path}"), answer);
+        }
+    }
+    let guarded = middleware::from_fn_with_state(Arc::new(guard), guard::guard);
+    router.with_state(Arc::clone(state)).layer(guarded)
+}
+
+/// Passes a request on with its [`Visitor`], or refuses a wrong token, and who sees no pictures where the answer is one.
+async fn know_visitor(
+    State(known): State<(Arc<PageState>, Shows)>,
+    Extension(sender): Extension<RequestSender>,
+    mut request: Request,
+    next: Next,
+) -> Response {
+    let (state, shows) = known;
+    let visitor = match state.access.visitor(&sender, request.headers()) {
+        Ok(visitor) => visitor,
+        Err(refusal) => return refusal.into_response(),
+    };
+    if shows == Shows::Status || visitor.sees_pictures() {
+        request.extensions_mut().insert(visitor);
+        return next.run(request).await;
+    }
+    let refusal = match state.access.has_tokens() {
+        true => (StatusCode::UNAUTHORIZED, "log in to see pictures\n"),
+        false => (
+            StatusCode::FORBIDDEN,
+            "without http.tokens, pictures are shown on this machine alone\n",
+        ),
+    };
+    refusal.into_response()
 }
 
 /// Before the daemon runs, the paths that need its figures say why there are none.
@@ -119,9 +244,94 @@ type PageShared = State<Arc<PageState>>;
 type PageAnswer<T> = Result<T, (StatusCode, &'static str)>;
 
 /// The query `pictured` is the page's: looks that have a picture, which are made more often then.
-async fn show_status(State(state): PageShared, uri: Uri) -> PageAnswer<impl IntoResponse> {
-    let text = source(&state)?.status_json(uri.query() == Some("pictured"));
+async fn show_status(
+    State(state): PageShared,
+    Extension(visitor): Extension<Visitor>,
+    Extension(sender): Extension<RequestSender>,
+    uri: Uri,
+) -> PageAnswer<impl IntoResponse> {
+    let pictured = uri.query() == Some("pictured");
+    let is_hidden = pictured && visitor == Visitor::Stranger && !state.access.has_tokens();
+    if is_hidden && !state.has_logged_hidden.swap(true, Ordering::Relaxed) {
+        tracing::warn!(
+            client = %sender.network,
+            "the status page shows no pictures and texts to clients on other machines or behind a proxy; to show them again, set http.tokens and log in (docs/page.md)"
+        );
+    }
+    let text = source(&state)?.status_json(StatusRequest {
+        pictured,
+        visitor,
+        has_login: state.access.has_tokens(),
+    });
     Ok(([(header::CONTENT_TYPE, "application/json")], text))
+}
+
+/// The body of a login.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Login {
+    token: String,
+}
+
+async fn log_in(
+    State(state): PageShared,
+    request: Request,
+) -> Result<impl IntoResponse, AccessRefusal> {
+    let change = state.change(request).await?;
+    let login: Login = serde_json::from_value(change.body).map_err(|_| AccessRefusal::WrongBody)?;
+    let begun = state
+        .access
+        .log_in(&login.token, &change.sender, &change.headers);
+    let cookie = begun.inspect_err(|refusal| {
+        tracing::warn!(client = %change.sender.network, ?refusal, "login at the status page refused");
+    })?;
+    tracing::info!(client = %change.sender.network, "login at the status page");
+    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]))
+}
+
+async fn log_out(
+    State(state): PageShared,
+    request: Request,
+) -> Result<impl IntoResponse, AccessRefusal> {
+    let change = state.change(request).await?;
+    let cookie = state.access.log_out(&change.sender, &change.headers);
+    Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]))
+}
+
+/// A request to change something that comes from this page, or from a program.
+struct PageChange {
+    sender: RequestSender,
+    headers: HeaderMap,
+    body: Value,
+}
+
+impl PageState {
+    /// Reads a change. It is JSON, which a form of another web page cannot send.
+    async fn change(&self, request: Request) -> Result<PageChange, AccessRefusal> {
+        let (parts, body) = request.into_parts();
+        // The guard has added it.
+        let sender = parts
+            .extensions
+            .get::<RequestSender>()
+            .ok_or(AccessRefusal::ForeignOrigin)?;
+        self.access.check_origin(sender, &parts.headers)?;
+        let kind = parts
+            .headers
+            .get(header::CONTENT_TYPE)
+            .and_then(|kind| kind.to_str().ok());
+        let kind = kind.and_then(|kind| kind.split(';').next());
+        if kind.is_none_or(|kind| !kind.trim().eq_ignore_ascii_case("application/json")) {
+            return Err(AccessRefusal::WrongBody);
+        }
+        let body = read_body(body, BODY_MAX_BYTES, &self.bodies).await;
+        let body = body.map_err(|_| AccessRefusal::WrongBody)?;
+        let body = serde_json::from_slice(&body.bytes).map_err(|_| AccessRefusal::WrongBody)?;
+        Ok(PageChange {
+            sender: sender.clone(),
+            headers: parts.headers,
+            body,
+        })
+    }
 }
 
 async fn show_picture(
@@ -157,3 +367,6 @@ async fn show_ready(State(state): PageShared) -> (StatusCode, String) {
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("{reason}\n")),
     }
 }
+
+#[cfg(test)]
+mod tests;

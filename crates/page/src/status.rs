@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
+use crate::access::Visitor;
 use spotter_config::{LineConfig, ZoneConfig};
 use spotter_core::{
     Detection, DetectionBody, DirectionId, FrameCounters, LineId, Location, Mono, NormPoint,
@@ -38,6 +39,10 @@ pub struct Status {
     pub v: u32,
     /// Now, Unix milliseconds.
     pub time_ms: i64,
+    /// Who asks.
+    pub visitor: Visitor,
+    /// The page has tokens, with which people log in.
+    pub has_login: bool,
     pub node: NodeStatus,
     /// Names of the stages, in the order of every account.
     pub stages: [&'static str; STAGES.len()],
@@ -137,6 +142,22 @@ pub struct CameraLooks {
     pub lines: Vec<LineConfig>,
     /// Over the last minute.
     pub latency: MinuteLatency,
+}
+
+impl CameraLooks {
+    /// Without pictures and the texts of answers.
+    pub fn hide(&mut self) {
+        if let Some(look) = &mut self.look {
+            look.pictured = false;
+        }
+        for answer in self
+            .prompts
+            .iter_mut()
+            .filter_map(|prompt| prompt.answer.as_mut())
+        {
+            answer.text = None;
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]

@@ -21,7 +21,7 @@ use std::{
 use devtools::Browser;
 use serde_json::{Value, json};
 use site::{LONG_NAME, Painted, site};
-use spotter_config::HttpConfig;
+use spotter_config::{HttpConfig, Secret};
 use spotter_core::{Clock, StreamCounters, SystemClock};
 use spotter_page::{Readiness, ServedPage};
 
@@ -41,12 +41,17 @@ fn serve(site: Value) -> Served {
 
 /// A page of a daemon that has not started yet.
 fn starting() -> Served {
+    starting_with(HttpConfig::default())
+}
+
+fn starting_with(config: HttpConfig) -> Served {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let readiness = Readiness::new(Arc::clone(&clock));
     let config = HttpConfig {
         listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
         names: vec!["nvr.example".into()],
+        ..config
     };
     let page = runtime.block_on(ServedPage::start(&config, readiness.clone(), &clock));
     let page = page.expect("a free port").expect("a page");
@@ -168,7 +173,7 @@ fn page_answers_its_names_and_no_others() {
         ("localhost.evil.example", "421"),
         ("", "421"),
     ] {
-        for path in ["/", "/camera/gate.jpg", "/healthz"] {
+        for path in ["/", "/status.json", "/healthz"] {
             let answer = answer_with(served.address, path, &format!("Host: {host}\r\n"));
             assert!(
                 answer.starts_with(&format!("HTTP/1.1 {status}")),
@@ -194,7 +199,7 @@ fn page_without_script_links_status_json() {
     let (_, note) = html.split_once("<noscript>").expect("a note");
     let (note, _) = note.split_once("</noscript>").expect("its end");
     assert!(
-        note.contains("JavaScript") && note.contains("href=\"/status.json\""),
+        note.contains("JavaScript") && note.contains("href=\"status.json\""),
         "{note}"
     );
 }
@@ -510,4 +515,127 @@ fn readme_picture_is_drawn() {
     browser.open(&format!("http://{}/", served.address), 900, 640);
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("status-page.png");
     fs::write(path, browser.screenshot()).expect("a picture");
+}
+
+/// A browser behind a proxy that leaves the path in requests draws the page; one that strips it is served too.
+#[test]
+fn page_below_a_path_asks_for_nothing_outside_of_it() {
+    let served = starting_with(HttpConfig {
+        url: Some("https://nvr.example/video/spotter".into()),
+        ..HttpConfig::default()
+    });
+    served.page.open(Arc::new(Painted::new(site(1))));
+    let moved = get(served.address, "/video/spotter");
+    let (head, _) = parts(&moved);
+    assert!(
+        head.starts_with("http/1.1 308") && head.contains("location: spotter/\r\n"),
+        "{head}"
+    );
+    let page = format!("http://{}/video/spotter/", served.address);
+    let mut browser = Browser::start();
+    browser.open(&page, 390, 844);
+    browser.follow();
+    let asked = browser.asked();
+    assert!(asked.iter().all(|url| url.starts_with(&page)), "{asked:?}");
+    assert_eq!(browser.complaints(), Vec::<&Value>::new());
+    assert!(get(served.address, "/page.css").starts_with("HTTP/1.1 200"));
+}
+
+const TOKEN: &str = "a-token-of-the-page-for-tests";
+
+/// A page with a token.
+fn with_login() -> HttpConfig {
+    HttpConfig {
+        tokens: vec![Secret::new(TOKEN.into())],
+        ..HttpConfig::default()
+    }
+}
+
+/// By keys: a wrong token, the right one, pictures, and out again.
+#[test]
+fn browser_logs_in_and_out() {
+    let served = starting_with(with_login());
+    served.page.open(Arc::new(Painted::new(site(1))));
+    let mut browser = Browser::start();
+    browser.load(&format!("http://{}/", served.address), 390, 844);
+    browser.until("document.getElementById('token') !== null");
+    assert_eq!(browser.says("document.images.length"), 0);
+    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("page-login.png");
+    fs::write(path, browser.screenshot()).expect("a picture");
+    let submit = |browser: &mut Browser, token: &str| {
+        browser.says(&format!(
+            "(() => {{ const field = document.getElementById('token'); field.focus(); field.value = '{token}' }})()"
+        ));
+        browser.press("Enter", 13);
+    };
+    submit(&mut browser, "another-token-for-tests");
+    browser.until(
+        "document.getElementById('login-error')?.textContent.includes('no token of http.tokens')",
+    );
+    submit(&mut browser, TOKEN);
+    browser.until("document.images.length > 0 && document.getElementById('logout') !== null");
+    assert_eq!(
+        browser.says("document.cookie"),
+        "",
+        "scripts do not read the cookie"
+    );
+    browser.says("document.querySelector('#logout button').focus()");
+    browser.press("Enter", 13);
+    browser.until("document.getElementById('token') !== null && document.images.length === 0");
+}
+
+// Faults: H18.
+#[test]
+fn cross_site_forms_and_wrong_origins_change_nothing() {
+    let served = starting_with(with_login());
+    let body = format!("{{\"token\":\"{TOKEN}\"}}");
+    let login = |headers: &str| {
+        let headers = format!(
+            "Host: nvr.example\r\nContent-Length: {}\r\n{headers}\r\n{body}",
+            body.len()
+        );
+        // The body follows the last header.
+        request_with_body(served.address, "/login", &headers)
+    };
+    let json = "Content-Type: application/json\r\nConnection: close\r\n";
+    let known = "Origin: https://nvr.example\r\n";
+    let fine = login(&format!("{json}{known}"));
+    let (head, _) = parts(&fine);
+    assert!(head.starts_with("http/1.1 204"), "{head}");
+    for part in ["httponly", "samesite=strict", "; secure", "path=/;"] {
+        assert!(head.contains(part), "{part}: {head}");
+    }
+    for (headers, status) in [
+        (format!("{json}Origin: https://evil.example\r\n"), "403"),
+        (format!("{json}Origin: null\r\n"), "403"),
+        (json.to_owned(), "403"),
+        (
+            format!("Content-Type: text/plain\r\nConnection: close\r\n{known}"),
+            "422",
+        ),
+        (
+            format!(
+                "Content-Type: application/x-www-form-urlencoded\r\nConnection: close\r\n{known}"
+            ),
+            "422",
+        ),
+    ] {
+        let answer = login(&headers);
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{headers}: {answer}"
+        );
+        assert!(
+            !answer.to_ascii_lowercase().contains("set-cookie"),
+            "{headers}"
+        );
+    }
+}
+
+fn request_with_body(address: SocketAddr, path: &str, head_and_body: &str) -> String {
+    let mut stream = TcpStream::connect(address).expect("a connection");
+    write!(stream, "POST {path} HTTP/1.1\r\n{head_and_body}").expect("sent");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("an answer");
+    String::from_utf8_lossy(&answer).into_owned()
 }

@@ -5,7 +5,7 @@ pub(crate) use super::{
     form::{Form, full_list, list, words},
     number::{flag, look_rate, number, share, whole},
     scope::{AUTHORITIES, Scope, file},
-    secret::{CLEAR_TEXT, INSECURE, Secret, password, password_with, private_key},
+    secret::{CLEAR_TEXT, INSECURE, Secret, access_token, password, password_with, private_key},
     text::{
         find_id, id, known_id, level, node_name, not_empty, prompt_words, quoted, schedule, text,
     },

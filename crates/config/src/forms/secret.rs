@@ -41,6 +41,24 @@ pub(crate) fn password<'s>(scope: &'s Scope<'_>) -> Form<'s, Secret> {
     password_with(scope, "secret", |_| Ok(()))
 }
 
+/// A shorter token can be guessed.
+const TOKEN_MIN_BYTES: usize = 16;
+
+/// A token that clients send over HTTP.
+pub(crate) fn access_token<'s>(scope: &'s Scope<'_>) -> Form<'s, Secret> {
+    let form = format!("secrets, each at least {TOKEN_MIN_BYTES} characters");
+    password_with(scope, form, check_token)
+}
+
+fn check_token(token: &str) -> Result<(), String> {
+    match token.len() >= TOKEN_MIN_BYTES && token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        true => Ok(()),
+        false => Err(format!(
+            "a token has at least {TOKEN_MIN_BYTES} letters, digits and signs of ASCII; `openssl rand -hex 32` makes one"
+        )),
+    }
+}
+
 /// A password with a rule, which says what is wrong without showing the text.
 pub(crate) fn password_with<'s>(
     scope: &'s Scope<'_>,

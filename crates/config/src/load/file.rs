@@ -156,7 +156,7 @@ pub(super) fn read_root(
     let is_in_fleet = root.given("fleet").is_some();
 
     let node = self::node(&scope, node);
-    let http = self::http(http);
+    let http = self::http(&scope, http);
     let api = api.map(|table| self::api(&scope, table, http.listen));
     if root.given("mqtt").is_none() {
         let text = "no broker; add [mqtt] with url = \"mqtt://HOST\"";

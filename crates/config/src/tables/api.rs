@@ -10,9 +10,6 @@ use crate::{forms::prelude::*, read::prelude::*};
 
 /// The port of Moondream Station, whose clients this API serves.
 const DEFAULT_PORT: u16 = 2020;
-/// A shorter token can be guessed.
-const TOKEN_MIN_BYTES: usize = 16;
-
 /// The local HTTP API.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiConfig {
@@ -38,7 +35,7 @@ pub(crate) fn api(scope: &Scope<'_>, mut table: Reader<'_>, page: Option<SocketA
         /// Address and port of the API. The default accepts connections from this machine only; any other address requires `tokens`.
         listen = text("`\"ADDRESS:PORT\"`", socket).written(quoted).or(local), r#"listen = "0.0.0.0:2020""#;
         /// A request must send one of these tokens, as `Authorization: Bearer …`. `openssl rand -hex 32` makes one. See [Secrets](#secrets).
-        tokens = full_list(password_with(scope, format!("secrets, each at least {TOKEN_MIN_BYTES} characters"), check_token), "empty; without this key no token is needed, on loopback alone").or_as("none", Vec::new()), r#"tokens = [{ cred = "api_token" }]"#;
+        tokens = full_list(access_token(scope), "empty; without this key no token is needed, on loopback alone").or_as("none", Vec::new()), r#"tokens = [{ cred = "api_token" }]"#;
         /// The most requests of each token; without tokens, of each client's address.
         rate = number(0.1..=1000.0, "requests per second").or(10.0), "rate = 2";
         /// The longest body of a request. A picture in base64 takes four thirds of its file.
@@ -68,14 +65,5 @@ pub(crate) fn api(scope: &Scope<'_>, mut table: Reader<'_>, page: Option<SocketA
         max_body_mb,
         requests,
         wait,
-    }
-}
-
-fn check_token(token: &str) -> Result<(), String> {
-    match token.len() >= TOKEN_MIN_BYTES && token.bytes().all(|byte| byte.is_ascii_graphic()) {
-        true => Ok(()),
-        false => Err(format!(
-            "a token has at least {TOKEN_MIN_BYTES} letters, digits and signs of ASCII; `openssl rand -hex 32` makes one"
-        )),
     }
 }

@@ -410,7 +410,7 @@ function card(camera, status) {
   const state = waits ? "waiting for a trigger" : CAMERA_STATES[camera.state] ?? camera.state.replaceAll("_", " ");
   return h("article", { class: "card", id: `cam-${id}`, "aria-labelledby": `h-${id}` },
     h("header", {}, h("h3", { id: `h-${id}` }, id), pill(mood, state)),
-    look ? picture(camera) : h("div", { class: "still empty" }, h("p", {}, "No look yet")),
+    look ? picture(camera, status.visitor) : h("div", { class: "still empty" }, h("p", {}, "No look yet")),
     h("div", { class: "body" },
       reason(camera),
       active.length > 0 && quiet(`Looked at because of ${active.join(", ")}`),
@@ -420,14 +420,17 @@ function card(camera, status) {
       details(camera, status)));
 }
 
-function picture(camera) {
+const noPicture = (visitor) =>
+  visitor === "stranger" ? "Pictures are hidden" : "No picture yet; one follows within a second of the next look";
+
+function picture(camera, visitor) {
   const { id, look } = camera;
   const isOld = look.age_ms > OLD_MS;
   const image = () => {
     const found = camera.prompts.map((prompt, i) => [look.found.filter((mark) => mark.prompt === i).length, prompt.id]);
     const words = found.filter(([count]) => count > 0).map(([count, name]) => `${count} ${name}`).join(", ") || "nothing found";
     return h("img", {
-      src: `/camera/${id}.jpg?look=${look.frame}`,
+      src: `camera/${id}.jpg?look=${look.frame}`,
       alt: `Camera ${id} at ${clockTime(look.time_ms)} UTC: ${words}`,
       width: look.size[0],
       height: look.size[1],
@@ -436,7 +439,7 @@ function picture(camera) {
   };
   return h("figure", {},
     h("div", { class: classes("still", !look.pictured && "empty", isOld && "old") },
-      look.pictured ? [image(), overlay(camera)] : h("p", {}, "No picture yet; one follows within a second of the next look")),
+      look.pictured ? [image(), overlay(camera)] : h("p", {}, noPicture(visitor))),
     h("figcaption", {},
       isOld && [h("strong", {}, "Old:"), " "],
       h("time", { datetime: machineTime(look.time_ms) }, `${clockTime(look.time_ms)} UTC`), `, ${ago(look.age_ms)}`));
@@ -546,6 +549,7 @@ function page(status) {
       h("h1", {},
         h("span", { class: "brand" }, "Spotter"), " ", h("span", { class: "node" }, node.name),
         node.mode != null && [" ", h("span", { class: "quiet" }, `mode ${node.mode}`)]),
+      access(status),
       verdict(status, troubled, failing),
       tiles(node)),
     h("main", {},
@@ -565,9 +569,64 @@ function page(status) {
       h("p", {},
         `Spotter ${node.version} · `,
         h("time", { datetime: machineTime(status.time_ms) }, `${clockTime(status.time_ms)} UTC`),
-        ["status.json", "metrics", "healthz"].map((name) => [" · ", h("a", { href: `/${name}` }, name)]))));
+        ["status.json", "metrics", "healthz"].map((name) => [" · ", h("a", { href: name }, name)]))));
   return { title, body };
 }
+
+// ---- Logging in
+
+// Browsers send no cookie of this page to a frame of another site, which sees nothing of the page above it.
+const IS_IN_FOREIGN_FRAME = (() => {
+  try {
+    return window.top.location.origin !== location.origin;
+  } catch {
+    return true;
+  }
+})();
+const OWN_TAB = { href: ".", target: "_blank", rel: "noopener" };
+let loginError = null;
+
+// Who may see pictures, and how to become one of them.
+function access({ visitor, has_login: hasLogin }) {
+  if (visitor === "logged_in")
+    return h("form", { id: "logout", class: "access" }, h("button", {}, "Log out"));
+  if (visitor !== "stranger") return null;
+  if (!hasLogin)
+    return quiet("Pictures and texts are shown on the machine of Spotter alone, because this page has no login. To show them here, set ", h("code", {}, "http.tokens"), ".");
+  if (IS_IN_FOREIGN_FRAME)
+    return h("p", { class: "access" }, "To see pictures, ", h("a", OWN_TAB, "log in in a tab of its own"), ".");
+  return h("form", { id: "login", class: "access" },
+    h("label", { for: "token" }, "Token, to see pictures"),
+    h("input", { id: "token", type: "password", autocomplete: "current-password", required: "", "aria-describedby": loginError && "login-error" }),
+    h("button", {}, "Log in"),
+    loginError && h("p", { id: "login-error", role: "alert" }, loginError));
+}
+
+async function change(path, body) {
+  const answer = await fetch(path, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+    signal: AbortSignal.timeout(ANSWER_LIMIT_MS),
+  });
+  if (answer.ok) return null;
+  const { error } = await answer.json().catch(() => ({}));
+  return error ?? `Spotter, or a proxy before it, answered with HTTP ${answer.status}`;
+}
+
+document.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const { id } = event.target;
+  const field = document.getElementById("token");
+  const body = id === "login" ? { token: field.value } : {};
+  try {
+    loginError = await change(id, body);
+  } catch {
+    loginError = "No answer from Spotter";
+  }
+  if (loginError === null && field) field.value = "";
+  refreshNow();
+});
 
 // The overall state in one sentence. Screen readers read it aloud when it changes, so it contains no running number.
 function verdict({ cameras, engines, broker, fleet, config }, troubled, failing) {
@@ -699,7 +758,7 @@ let timer;
 let version;
 
 async function ask() {
-  const answer = await fetch("/status.json?pictured", { cache: "no-store", signal: AbortSignal.timeout(ANSWER_LIMIT_MS) });
+  const answer = await fetch("status.json?pictured", { cache: "no-store", signal: AbortSignal.timeout(ANSWER_LIMIT_MS) });
   // A daemon that starts says so in words.
   if (!answer.ok) return showAway(await answer.text());
   const status = await answer.json();
@@ -735,11 +794,13 @@ async function refresh() {
   timer = setTimeout(refresh, pause);
 }
 
-document.addEventListener("visibilitychange", () => {
+function refreshNow() {
   clearTimeout(timer);
   pause = EVERY_MS;
   refresh();
-});
+}
+
+document.addEventListener("visibilitychange", refreshNow);
 refresh();
 
 // For tests.

@@ -11,7 +11,15 @@ use spotter_core::{
     WallTime, ZoneId, testing::frame_at,
 };
 
-use crate::status::{MarkPlace, Mood};
+use crate::status::{AnswerStatus, CameraLooks, MarkPlace, Mood, PromptStatus};
+
+fn local(pictured: bool) -> StatusRequest {
+    StatusRequest {
+        pictured,
+        visitor: Visitor::Local,
+        has_login: false,
+    }
+}
 
 fn cameras() -> Vec<CameraConfig> {
     ["gate", "yard"]
@@ -65,7 +73,7 @@ fn look(board: &Board, camera: &CameraId, number: u64, left: f64) {
 
 /// Of the first camera: the frame, the left side of its box, and whether the look has a thumbnail.
 fn shown(board: &Board, pictured: bool) -> (u64, f64, bool) {
-    let status = board.status(pictured);
+    let status = board.status(local(pictured));
     let look = status.cameras[0].looks.look.as_ref().unwrap();
     let [mark] = look.found.as_slice() else {
         panic!("{look:?}");
@@ -104,7 +112,7 @@ async fn thumbnail_is_of_the_shown_look_and_frequent_while_watched() {
     clock.advance(Duration::from_millis(900));
     look(&board, &gate, 4, 0.4);
     assert_eq!(shown(&board, true), (3, 0.3, true), "once a second");
-    let prompts = &board.status(true).cameras[0].looks.prompts;
+    let prompts = &board.status(local(true)).cameras[0].looks.prompts;
     assert_eq!(prompts[0].answer.as_ref().unwrap().age_ms, 0);
     clock.advance(Duration::from_millis(100));
     look(&board, &gate, 5, 0.5);
@@ -135,7 +143,7 @@ fn camera_has_its_reported_figures_or_is_connecting() {
         cameras: vec![reported("removed"), reported("yard")],
         ..Status::default()
     });
-    let status = board.status(false);
+    let status = board.status(local(false));
     let states = status.cameras.iter();
     let states: Vec<_> = states.map(|c| (c.id.as_str(), c.state)).collect();
     assert_eq!(
@@ -149,7 +157,7 @@ fn camera_has_its_reported_figures_or_is_connecting() {
 #[test]
 fn zones_lines_and_counts_follow_a_reload() {
     let (board, _, gate) = board();
-    let shown = |board: &Board| board.status(false).cameras.swap_remove(0).looks;
+    let shown = |board: &Board| board.status(local(false)).cameras.swap_remove(0).looks;
     assert_eq!((shown(&board).zones, shown(&board).lines), (vec![], vec![]));
     let mut cameras = cameras();
     let door = LineConfig {
@@ -187,7 +195,11 @@ fn zones_lines_and_counts_follow_a_reload() {
     assert_eq!(shown(&board).prompts[0].lines.len(), 0);
     board.apply(&ConfigChange::between(&before, &before[1..]));
     board.apply(&ConfigChange::between(&before[1..], &before));
-    let ids = board.status(false).cameras.into_iter().map(|it| it.id);
+    let ids = board
+        .status(local(false))
+        .cameras
+        .into_iter()
+        .map(|it| it.id);
     assert_eq!(Vec::from_iter(ids), ["yard", "gate"]);
 }
 
@@ -211,11 +223,52 @@ async fn outline_is_drawn_into_the_looks_of_its_frame() {
     board.outlined(&gate, &track, &outline(1));
     board.outlined(&gate, &TrackId::new("b7c1", &gate, 2), &outline(2));
     let polygon = |pictured| {
-        let status = board.status(pictured);
+        let status = board.status(local(pictured));
         let look = status.cameras[0].looks.look.as_ref().unwrap();
         look.found[0].polygon.clone()
     };
     let drawn = vec![vec![[0.1, 0.2], [0.9, 0.2], [0.5, 0.8]]];
     assert_eq!(polygon(true), Some(drawn));
     assert_eq!(polygon(false), None, "the track of another object");
+}
+
+// Faults: H16.
+#[tokio::test]
+async fn stranger_sees_neither_picture_nor_text() {
+    let ((board, _, gate), (unseen, ..)) = (board(), board());
+    look(&board, &gate, 1, 0.1);
+    thumbnail(&board, 1).await;
+    let answer = AnswerStatus {
+        text: Some("a man with a parcel".into()),
+        count: Some(1),
+        ..AnswerStatus::default()
+    };
+    let prompt = PromptStatus {
+        answer: Some(answer),
+        ..board.status(local(true)).cameras[0].looks.prompts[0].clone()
+    };
+    let mut looks = CameraLooks {
+        prompts: vec![prompt],
+        ..CameraLooks::default()
+    };
+    looks.hide();
+    let shown = looks.prompts[0].answer.as_ref().unwrap();
+    assert_eq!((shown.text.as_ref(), shown.count), (None, Some(1)));
+    let stranger = StatusRequest {
+        visitor: Visitor::Stranger,
+        ..local(true)
+    };
+    assert!(
+        !board.status(stranger).cameras[0]
+            .looks
+            .look
+            .as_ref()
+            .unwrap()
+            .pictured
+    );
+    unseen.status(stranger);
+    assert!(
+        unseen.lock().page_asked.is_none(),
+        "no picture is made for a stranger"
+    );
 }

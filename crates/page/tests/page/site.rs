@@ -5,9 +5,9 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use spotter_core::WallTime;
-use spotter_page::{StatusSource, Thumbnail};
+use spotter_page::{StatusRequest, StatusSource, Thumbnail};
 use spotter_pictures::{RgbPixels, jpeg_file};
 use spotter_street::{Street, draw};
 
@@ -59,14 +59,19 @@ impl Painted {
 }
 
 impl StatusSource for Painted {
-    fn status_json(&self, _: bool) -> String {
+    fn status_json(&self, request: StatusRequest) -> String {
         let look_now = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
         let mut site = self.site.clone();
         for camera in site["cameras"].as_array_mut().expect("cameras") {
+            if !request.visitor.sees_pictures() && camera["look"].is_object() {
+                camera["look"]["pictured"] = false.into();
+            }
             if camera["mood"] == "good" {
                 camera["look"]["frame"] = look_now.into();
             }
         }
+        site["visitor"] = json!(request.visitor);
+        site["has_login"] = json!(request.has_login);
         site.to_string()
     }
 

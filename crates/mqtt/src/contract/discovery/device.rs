@@ -86,6 +86,13 @@ impl DiscoveryRecord {
         self
     }
 
+    /// Home Assistant links the page at `url` from the device, at its camera.
+    pub(super) fn link(&mut self, url: &str) {
+        let anchor = self.camera.iter().map(|camera| format!("#cam-{camera}"));
+        let anchor: String = anchor.collect();
+        self.content["device"]["configuration_url"] = format!("{url}/{anchor}").into();
+    }
+
     /// Adds an entity under a unique key. Ids may contain the `_` that joins them, so two keys may be equal; the later one gets
     /// another `_`, because Home Assistant shows one entity per key.
     pub(super) fn add(&mut self, key: &str, entity: Entity) {

@@ -43,7 +43,11 @@ pub fn records(config: &Config, topics: &Topics, gpu: bool) -> Vec<DiscoveryReco
     let cameras = config.cameras.iter();
     let cameras = cameras.map(|camera| camera::record(config, topics, camera));
     let node = node::record(config, topics, gpu);
-    std::iter::once(node).chain(cameras).collect()
+    let mut records: Vec<_> = std::iter::once(node).chain(cameras).collect();
+    if let Some(url) = &config.http.url {
+        records.iter_mut().for_each(|record| record.link(url));
+    }
+    records
 }
 
 /// The topic on which Home Assistant reports its start; `None` when discovery is off.

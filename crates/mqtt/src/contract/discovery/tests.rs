@@ -78,6 +78,26 @@ fn records_of_a_site_are_those_of_the_list() {
 }
 
 #[test]
+fn devices_link_the_page_that_has_a_url() {
+    let mut config = config("", SITE);
+    config.http.url = Some("https://spotter.example".into());
+    let links = published(&config).into_values();
+    let links: BTreeSet<String> = links
+        .map(|record| {
+            record["device"]["configuration_url"]
+                .as_str()
+                .unwrap()
+                .to_owned()
+        })
+        .collect();
+    assert!(links.contains("https://spotter.example/"), "{links:?}");
+    assert!(
+        links.contains("https://spotter.example/#cam-gate"),
+        "{links:?}"
+    );
+}
+
+#[test]
 fn disallowed_commands_are_not_offered() {
     for (commands, offered) in [
         (Commands::Off, 0),
