@@ -21,15 +21,17 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use spotter_config::HttpConfig;
-use spotter_core::Clock;
+use spotter_core::{Clock, LogThrottle};
 use spotter_http::{
-    AccessTokens, HostNames, RequestRates, RequestSender, TokenClient, TrustedProxies,
+    AccessTokens, ClientNetwork, HostNames, RequestRates, RequestSender, TokenClient, TrustedProxies,
     is_loopback_name,
 };
 
 /// Wrong tokens of a client's network: so many at once, then one in each interval.
 const ATTEMPTS_AT_ONCE: u32 = 5;
 const ATTEMPT_INTERVAL: Duration = Duration::from_secs(10);
+/// Networks that are logged a minute for wrong tokens.
+const LOGGED_NETWORKS: usize = 8;
 /// Sessions beyond end the oldest one.
 const SESSIONS_MAX: usize = 64;
 /// How long a browser keeps the cookie.
@@ -120,6 +122,8 @@ pub(crate) struct PageAccess {
 struct AccessState {
     sessions: Sessions,
     attempts: RequestRates,
+    /// Networks whose wrong tokens are logged.
+    refused: LogThrottle<ClientNetwork>,
 }
 
 impl PageAccess {
@@ -131,6 +135,7 @@ impl PageAccess {
             state: Mutex::new(AccessState {
                 sessions: Sessions::default(),
                 attempts: RequestRates::at_once(ATTEMPT_INTERVAL, ATTEMPTS_AT_ONCE),
+                refused: LogThrottle::with_max_kinds(LOGGED_NETWORKS),
             }),
             clock: Arc::clone(clock),
         }
@@ -234,6 +239,9 @@ impl PageAccess {
         }
         // Counted; it was allowed above.
         _ = state.attempts.admit(client, now);
+        if let Some(suppressed) = state.refused.admit(sender.network, now) {
+            tracing::warn!(client = %sender.network, suppressed, "status page refused a wrong token");
+        }
         Err(AccessRefusal::WrongToken)
     }
 

@@ -279,12 +279,8 @@ async fn log_in(
 ) -> Result<impl IntoResponse, AccessRefusal> {
     let change = state.change(request).await?;
     let login: Login = serde_json::from_value(change.body).map_err(|_| AccessRefusal::WrongBody)?;
-    let begun = state
-        .access
-        .log_in(&login.token, &change.sender, &change.headers);
-    let cookie = begun.inspect_err(|refusal| {
-        tracing::warn!(client = %change.sender.network, ?refusal, "login at the status page refused");
-    })?;
+    let access = &state.access;
+    let cookie = access.log_in(&login.token, &change.sender, &change.headers)?;
     tracing::info!(client = %change.sender.network, "login at the status page");
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]))
 }
