@@ -12,6 +12,8 @@ use spotter_core::{Mono, duration_from_secs};
 
 /// Clients whose rate is remembered; of networks beyond, none may ask until one is forgotten. Clients with a token always may.
 const CLIENTS_MAX: usize = 4096;
+/// When to ask again where no more are remembered.
+const FULL_PAUSE: Duration = Duration::from_secs(1);
 
 /// Whose rate is limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -82,8 +84,21 @@ impl RequestRates {
         }
     }
 
+    /// Tokens are as many as the configuration has: strangers take none of their places.
+    fn has_room(&mut self, client: TokenClient, now: Mono) -> bool {
+        let is_known = self.rested.contains_key(&client);
+        if matches!(client, TokenClient::Token(_)) || is_known || self.rested.len() < CLIENTS_MAX {
+            return true;
+        }
+        self.rested.retain(|_, rested| *rested > now);
+        self.rested.len() < CLIENTS_MAX
+    }
+
     /// For how long the next request of the client would be refused.
-    pub fn pause(&self, client: TokenClient, now: Mono) -> Option<Duration> {
+    pub fn pause(&mut self, client: TokenClient, now: Mono) -> Option<Duration> {
+        if !self.has_room(client, now) {
+            return Some(FULL_PAUSE);
+        }
         let owed = self.rested.get(&client)?.since(now) + self.interval;
         owed.checked_sub(self.allowed)
             .filter(|pause| !pause.is_zero())
@@ -91,16 +106,8 @@ impl RequestRates {
 
     /// Counts a request, or says after which time it would be allowed.
     pub fn admit(&mut self, client: TokenClient, now: Mono) -> Result<(), Duration> {
-        let is_known = self.rested.contains_key(&client);
-        // Tokens are as many as the configuration has: strangers take none of their places.
-        if matches!(client, TokenClient::Network(_))
-            && !is_known
-            && self.rested.len() >= CLIENTS_MAX
-        {
-            self.rested.retain(|_, rested| *rested > now);
-            if self.rested.len() >= CLIENTS_MAX {
-                return Err(Duration::from_secs(1));
-            }
+        if !self.has_room(client, now) {
+            return Err(FULL_PAUSE);
         }
         let rested = self.rested.entry(client).or_insert(now);
         let owed = rested.since(now) + self.interval;

@@ -10,16 +10,17 @@ use ipnet::IpNet;
 
 use super::network::ClientNetwork;
 
-/// Headers that proxies add.
+/// Headers that proxies add, and the beginning of the names of others.
 const FORWARDING: [&str; 7] = [
+    "cf-connecting-ip",
     "forwarded",
+    "true-client-ip",
     "via",
-    "x-forwarded-for",
-    "x-forwarded-host",
-    "x-forwarded-proto",
+    "x-client-ip",
     "x-ingress-path",
     "x-real-ip",
 ];
+const FORWARDED: &str = "x-forwarded-";
 const BASE_PATH_MAX_BYTES: usize = 200;
 
 /// Proxies whose headers say who the client is.
@@ -45,7 +46,8 @@ impl TrustedProxies {
 
     /// `peer`: the other end of the connection.
     pub fn sender(&self, peer: IpAddr, headers: &HeaderMap) -> RequestSender {
-        let is_forwarded = FORWARDING.iter().any(|name| headers.contains_key(*name));
+        let is_added = |name: &str| FORWARDING.contains(&name) || name.starts_with(FORWARDED);
+        let is_forwarded = headers.keys().any(|name| is_added(name.as_str()));
         let is_trusted = is_forwarded && self.has(peer);
         // Each proxy adds to the end, so the last value is the one of the proxy that is trusted.
         let last = |name: &str| {
@@ -111,7 +113,10 @@ mod tests {
     fn only_a_direct_program_of_this_machine_is_local() {
         for peer in ["127.0.0.1", "::1", "::ffff:127.0.0.1"] {
             assert!(sender(peer, &[]).is_local, "{peer}");
-            for name in FORWARDING {
+            for name in FORWARDING
+                .iter()
+                .chain(&["x-forwarded-for", "x-forwarded-ssl"])
+            {
                 assert!(
                     !sender(peer, &[(name, "127.0.0.1")]).is_local,
                     "{peer} {name}"

@@ -23,8 +23,8 @@ use sha2::{Digest, Sha256};
 use spotter_config::HttpConfig;
 use spotter_core::{Clock, LogThrottle};
 use spotter_http::{
-    AccessTokens, ClientNetwork, HostNames, RequestRates, RequestSender, TokenClient, TrustedProxies,
-    is_loopback_name,
+    AccessTokens, ClientNetwork, HostNames, RequestRates, RequestSender, TokenClient,
+    TrustedProxies, is_loopback_name,
 };
 
 /// Wrong tokens of a client's network: so many at once, then one in each interval.
@@ -36,7 +36,6 @@ const LOGGED_NETWORKS: usize = 8;
 const SESSIONS_MAX: usize = 64;
 /// How long a browser keeps the cookie.
 const COOKIE_S: u64 = 30 * 86_400;
-const COOKIE: &str = "spotter_session";
 
 /// Who asks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -117,6 +116,8 @@ pub(crate) struct PageAccess {
     proxies: TrustedProxies,
     state: Mutex<AccessState>,
     clock: Arc<dyn Clock>,
+    /// With the port, because a browser sends cookies to all ports of a host.
+    cookie_name: String,
 }
 
 struct AccessState {
@@ -138,6 +139,10 @@ impl PageAccess {
                 refused: LogThrottle::with_max_kinds(LOGGED_NETWORKS),
             }),
             clock: Arc::clone(clock),
+            cookie_name: format!(
+                "spotter_session_{}",
+                config.listen.map_or(0, |at| at.port())
+            ),
         }
     }
 
@@ -162,23 +167,25 @@ impl PageAccess {
         if !self.has_tokens() {
             // Also of a proxy that adds no header, unless it calls this machine by a loopback name.
             let is_local =
-                sender.is_local && text(headers, header::HOST).is_none_or(is_loopback_name);
+                sender.is_local && text(headers, header::HOST).is_some_and(is_loopback_name);
             return Ok(if is_local {
                 Visitor::Local
             } else {
                 Visitor::Stranger
             });
         }
-        if let Some(token) = bearer(headers) {
-            self.check(token, sender)?;
-            return Ok(Visitor::LoggedIn);
+        let is_known = self
+            .sessions(headers)
+            .any(|cookie| self.lock().sessions.has(cookie));
+        match bearer(headers) {
+            _ if is_known => Ok(Visitor::LoggedIn),
+            // A browser sends none itself: a proxy has added its own.
+            Some(token) if !headers.contains_key("sec-fetch-mode") => {
+                self.check(token, sender)?;
+                Ok(Visitor::LoggedIn)
+            }
+            _ => Ok(Visitor::Stranger),
         }
-        let is_known = session(headers).is_some_and(|cookie| self.lock().sessions.has(cookie));
-        Ok(if is_known {
-            Visitor::LoggedIn
-        } else {
-            Visitor::Stranger
-        })
     }
 
     /// Begins a session, and returns the cookie's header.
@@ -193,15 +200,15 @@ impl PageAccess {
         getrandom::fill(&mut secret).map_err(|_| AccessRefusal::NoRandomNumbers)?;
         let value: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
         self.lock().sessions.begin(&value);
-        Ok(cookie(&value, COOKIE_S, sender, headers))
+        Ok(self.cookie(&value, COOKIE_S, sender, headers))
     }
 
     /// Ends the session of the request, and returns the header that removes its cookie.
     pub fn log_out(&self, sender: &RequestSender, headers: &HeaderMap) -> String {
-        if let Some(value) = session(headers) {
-            self.lock().sessions.end(value);
-        }
-        cookie("", 0, sender, headers)
+        let mut state = self.lock();
+        self.sessions(headers)
+            .for_each(|value| state.sessions.end(value));
+        self.cookie("", 0, sender, headers)
     }
 
     /// Whether a request may change something, by where it comes from: a web page of another origin may not. Programs that send
@@ -237,12 +244,39 @@ impl PageAccess {
         if self.tokens.client(Some(token), sender.network).is_ok() {
             return Ok(());
         }
-        // Counted; it was allowed above.
-        _ = state.attempts.admit(client, now);
+        let counted = state.attempts.admit(client, now);
+        counted.map_err(AccessRefusal::TooManyAttempts)?;
         if let Some(suppressed) = state.refused.admit(sender.network, now) {
             tracing::warn!(client = %sender.network, suppressed, "status page refused a wrong token");
         }
         Err(AccessRefusal::WrongToken)
+    }
+
+    /// The values of cookies that may be of a session.
+    fn sessions<'h>(&self, headers: &'h HeaderMap) -> impl Iterator<Item = &'h str> {
+        let lines = headers.get_all(header::COOKIE).iter();
+        let lines = lines.filter_map(|line| line.to_str().ok());
+        let cookies = lines.flat_map(|line| line.split(';'));
+        let values = cookies.filter_map(|cookie| cookie.trim().split_once('='));
+        values.filter_map(|(name, value)| (name == self.cookie_name).then_some(value))
+    }
+
+    /// `Secure` where the browser's page has come over HTTPS, which its origin says.
+    fn cookie(
+        &self,
+        value: &str,
+        seconds: u64,
+        sender: &RequestSender,
+        headers: &HeaderMap,
+    ) -> String {
+        let (name, path) = (
+            &self.cookie_name,
+            sender.base_path.as_deref().unwrap_or("/"),
+        );
+        let is_encrypted =
+            text(headers, header::ORIGIN).is_some_and(|origin| origin.starts_with("https:"));
+        let secure = if is_encrypted { "; Secure" } else { "" };
+        format!("{name}={value}; HttpOnly; SameSite=Strict; Path={path}; Max-Age={seconds}{secure}")
     }
 
     fn lock(&self) -> MutexGuard<'_, AccessState> {
@@ -283,23 +317,6 @@ fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let (scheme, token) = text(headers, header::AUTHORIZATION)?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-}
-
-/// The value of the session's cookie.
-fn session(headers: &HeaderMap) -> Option<&str> {
-    let lines = headers.get_all(header::COOKIE).iter();
-    let lines = lines.filter_map(|line| line.to_str().ok());
-    let mut cookies = lines.flat_map(|line| line.split(';'));
-    cookies.find_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='))
-}
-
-/// `Secure` where the browser's page has come over HTTPS, which its origin says.
-fn cookie(value: &str, seconds: u64, sender: &RequestSender, headers: &HeaderMap) -> String {
-    let path = sender.base_path.as_deref().unwrap_or("/");
-    let is_encrypted =
-        text(headers, header::ORIGIN).is_some_and(|origin| origin.starts_with("https:"));
-    let secure = if is_encrypted { "; Secure" } else { "" };
-    format!("{COOKIE}={value}; HttpOnly; SameSite=Strict; Path={path}; Max-Age={seconds}{secure}")
 }
 
 #[cfg(test)]

@@ -195,7 +195,15 @@ impl Board {
             }
             camera
         });
+        let mut config = status.config.clone();
+        if !sees_pictures {
+            // They repeat values of the file.
+            config
+                .errors
+                .fill("log in, or run `spotter check`, to see it".to_owned());
+        }
         Status {
+            config,
             time_ms: wall.unix_millis(),
             visitor: request.visitor,
             has_login: request.has_login,

@@ -53,10 +53,8 @@ pub async fn guard(State(guard): State<Arc<Guard>>, mut request: Request, next: 
     };
     let headers = answer.headers_mut();
     for (name, value) in HEADERS {
-        headers.insert(
-            HeaderName::from_static(name),
-            HeaderValue::from_static(value),
-        );
+        let header = headers.entry(HeaderName::from_static(name));
+        header.or_insert(HeaderValue::from_static(value));
     }
     headers.insert(header::CONTENT_SECURITY_POLICY, guard.policy.clone());
     answer

@@ -7,8 +7,8 @@
 //!                                                                 └───────────────▶ /metrics, /healthz
 //! ```
 //!
-//! The page is one HTML file, one ES module and one style sheet, embedded and without a build step (`assets`). It asks for
-//! `/status.json` once a second.
+//! The page is one HTML file, one ES module and one style sheet, embedded and without a build step (`assets`). It follows
+//! `/status.events`, or asks for `/status.json` once a second.
 //!
 //! Belongs here: the types of `/status.json`, and which requests are answered. Does not belong here: where a figure comes from; its
 //! owner counts it, and the daemon fills the types.

@@ -1,11 +1,13 @@
 //! The page's HTTP server and its routes.
 
 use std::{
+    convert::Infallible,
     net::SocketAddr,
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use crate::{
@@ -17,22 +19,34 @@ use crate::{
 };
 use axum::{
     Extension, Router,
+    body::Body,
     extract::{Path, Request, State},
-    http::{HeaderMap, StatusCode, Uri, header},
+    http::{HeaderMap, StatusCode, Uri, header, request::Parts},
     middleware::{self, Next},
     response::{IntoResponse, Redirect, Response},
     routing::{MethodRouter, get, post},
 };
+use futures_util::stream;
 use serde::Deserialize;
 use serde_json::Value;
 use spotter_config::HttpConfig;
 use spotter_core::Clock;
 use spotter_http::{BodyMemory, RequestSender, ServedListener, bind, read_body};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore},
+    time::{Interval, MissedTickBehavior, interval},
+};
 
+/// Between two events of `/status.events`.
+const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 /// Of a change, which is JSON.
 const BODY_MAX_BYTES: usize = 4096;
 /// Of changes that are read at the same time.
-const BODY_MEMORY_BYTES: usize = 16 * BODY_MAX_BYTES;
+const BODY_MEMORY_BYTES: usize = 512 * BODY_MAX_BYTES;
+/// Streams of events at the same time; further browsers ask.
+const STREAMS_MAX: usize = 32;
+/// Events of a stream, which the browser opens again then: another tab may have logged in.
+const STREAM_EVENTS: u32 = 300;
 
 /// The page while it is served. Dropping it frees its address.
 pub struct ServedPage {
@@ -44,6 +58,7 @@ struct PageState {
     readiness: Readiness,
     access: Arc<PageAccess>,
     bodies: BodyMemory,
+    streams: Arc<Semaphore>,
     /// The log has said that pictures are hidden.
     has_logged_hidden: AtomicBool,
     /// Set once the daemon runs.
@@ -69,6 +84,7 @@ impl ServedPage {
             readiness,
             access,
             bodies: BodyMemory::new(BODY_MEMORY_BYTES),
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             has_logged_hidden: AtomicBool::new(false),
             source: OnceLock::new(),
         });
@@ -130,7 +146,7 @@ struct PageRoute {
 }
 
 /// All but the [`FILES`], which show nothing of this machine.
-const ROUTES: [PageRoute; 7] = [
+const ROUTES: [PageRoute; 8] = [
     PageRoute {
         path: "/camera/{picture}",
         shows: Shows::Pictures,
@@ -140,6 +156,11 @@ const ROUTES: [PageRoute; 7] = [
         path: "/status.json",
         shows: Shows::Status,
         answer: || get(show_status),
+    },
+    PageRoute {
+        path: "/status.events",
+        shows: Shows::Status,
+        answer: || get(stream_status),
     },
     PageRoute {
         path: "/metrics",
@@ -172,7 +193,11 @@ const ROUTES: [PageRoute; 7] = [
 fn router(state: &Arc<PageState>, guard: Guard, base: &str) -> Router {
     let mut router = Router::new();
     let mut bases = vec![""];
-    if let Some((_, last)) = base.rsplit_once('/') {
+    let own = FILES.map(|(path, ..)| path).into_iter();
+    let is_own = own
+        .chain(ROUTES.map(|route| route.path))
+        .any(|path| path == base);
+    if let Some((_, last)) = base.rsplit_once('/').filter(|_| !is_own) {
         bases.push(base);
         // Relative addresses of the page need the slash.
         let place = format!("{last}/");
@@ -250,20 +275,72 @@ async fn show_status(
     Extension(sender): Extension<RequestSender>,
     uri: Uri,
 ) -> PageAnswer<impl IntoResponse> {
-    let pictured = uri.query() == Some("pictured");
-    let is_hidden = pictured && visitor == Visitor::Stranger && !state.access.has_tokens();
-    if is_hidden && !state.has_logged_hidden.swap(true, Ordering::Relaxed) {
-        tracing::warn!(
-            client = %sender.network,
-            "the status page shows no pictures and texts to clients on other machines or behind a proxy; to show them again, set http.tokens and log in (docs/page.md)"
-        );
-    }
-    let text = source(&state)?.status_json(StatusRequest {
-        pictured,
-        visitor,
-        has_login: state.access.has_tokens(),
-    });
+    let text = state.status(visitor, &sender, &uri)?;
     Ok(([(header::CONTENT_TYPE, "application/json")], text))
+}
+
+/// The same as server-sent events, until the visitor is another one: a login or a logout, also in another tab.
+async fn stream_status(
+    State(state): PageShared,
+    Extension(visitor): Extension<Visitor>,
+    Extension(sender): Extension<RequestSender>,
+    request: Request,
+) -> PageAnswer<impl IntoResponse> {
+    source(&state)?;
+    let place = Arc::clone(&state.streams).try_acquire_owned();
+    let full = (
+        StatusCode::SERVICE_UNAVAILABLE,
+        "too many browsers follow the page\n",
+    );
+    let place = place.map_err(|_| full)?;
+    let (head, _) = request.into_parts();
+    let mut ticks = interval(EVENT_INTERVAL);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let watched = StatusStream {
+        state,
+        visitor,
+        sender,
+        head,
+        ticks,
+        left: STREAM_EVENTS,
+        _place: place,
+    };
+    let events = stream::unfold(watched, |mut watched| async {
+        Some((Ok::<_, Infallible>(watched.next().await?), watched))
+    });
+    let head = [
+        ("content-type", "text/event-stream"),
+        // Proxies would keep or compress it.
+        ("cache-control", "no-store, no-transform"),
+        ("x-accel-buffering", "no"),
+    ];
+    Ok((head, Body::from_stream(events)))
+}
+
+/// A browser that follows the status.
+struct StatusStream {
+    state: Arc<PageState>,
+    visitor: Visitor,
+    sender: RequestSender,
+    head: Parts,
+    ticks: Interval,
+    left: u32,
+    _place: OwnedSemaphorePermit,
+}
+
+impl StatusStream {
+    /// The next event; `None` at the end.
+    async fn next(&mut self) -> Option<String> {
+        self.left = self.left.checked_sub(1)?;
+        self.ticks.tick().await;
+        let now = self.state.access.visitor(&self.sender, &self.head.headers);
+        let is_same = now == Ok(self.visitor);
+        let status = self
+            .state
+            .status(self.visitor, &self.sender, &self.head.uri);
+        let status = status.ok().filter(|_| is_same)?;
+        Some(format!("data: {status}\n\n"))
+    }
 }
 
 /// The body of a login.
@@ -302,6 +379,23 @@ struct PageChange {
 }
 
 impl PageState {
+    fn status(&self, visitor: Visitor, sender: &RequestSender, uri: &Uri) -> PageAnswer<String> {
+        // Home Assistant's ingress adds the sign.
+        let pictured = matches!(uri.query(), Some("pictured" | "pictured="));
+        let is_hidden = pictured && visitor == Visitor::Stranger && !self.access.has_tokens();
+        if is_hidden && !self.has_logged_hidden.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                client = %sender.network,
+                "the status page shows no pictures and texts to clients on other machines or behind a proxy; to show them again, set http.tokens and log in (docs/page.md)"
+            );
+        }
+        Ok(source(self)?.status_json(StatusRequest {
+            pictured,
+            visitor,
+            has_login: self.access.has_tokens(),
+        }))
+    }
+
     /// Reads a change. It is JSON, which a form of another web page cannot send.
     async fn change(&self, request: Request) -> Result<PageChange, AccessRefusal> {
         let (parts, body) = request.into_parts();

@@ -145,10 +145,11 @@ pub struct CameraLooks {
 }
 
 impl CameraLooks {
-    /// Without pictures and the texts of answers.
+    /// Without pictures, outlines and the texts of answers.
     pub fn hide(&mut self) {
         if let Some(look) = &mut self.look {
             look.pictured = false;
+            look.found.iter_mut().for_each(|mark| mark.polygon = None);
         }
         for answer in self
             .prompts

@@ -14,8 +14,9 @@ use std::{
     collections::BTreeSet,
     fs,
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     sync::Arc,
+    thread,
 };
 
 use devtools::Browser;
@@ -248,7 +249,12 @@ fn browser_draws_status_json_and_loads_nothing_from_elsewhere() {
     assert!(!dom.contains("noscript"), "{dom}");
     assert_eq!(browser.complaints(), Vec::<&Value>::new());
     let asked = browser.asked();
-    for path in ["page.css", "page.js", "status.json?pictured"] {
+    for path in [
+        "page.css",
+        "page.js",
+        "status.json?pictured",
+        "status.events?pictured",
+    ] {
         assert!(asked.contains(&&*format!("{page}{path}")), "{asked:?}");
     }
     assert!(asked.iter().all(|url| url.starts_with(&page)), "{asked:?}");
@@ -539,6 +545,64 @@ fn page_below_a_path_asks_for_nothing_outside_of_it() {
     assert!(asked.iter().all(|url| url.starts_with(&page)), "{asked:?}");
     assert_eq!(browser.complaints(), Vec::<&Value>::new());
     assert!(get(served.address, "/page.css").starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn url_with_the_path_of_a_route_changes_no_route() {
+    let served = starting_with(HttpConfig {
+        url: Some("https://nvr.example/metrics".into()),
+        ..HttpConfig::default()
+    });
+    assert!(get(served.address, "/metrics").starts_with("HTTP/1.1 503"));
+}
+
+/// A proxy on loopback that keeps the events of the page back. It ends with the process.
+fn keeping_proxy(page: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    in_thread(move || {
+        for client in listener.incoming() {
+            let client = client.expect("a browser");
+            in_thread(move || pass_whole_answer(client, page));
+        }
+    });
+    address
+}
+
+fn in_thread(work: impl FnOnce() + Send + 'static) {
+    let thread = thread::Builder::new().name("proxy".into()).spawn(work);
+    thread.expect("a thread");
+}
+
+/// Passes on a request, and the answer when it has ended. Events end when the connection does, so they never come.
+fn pass_whole_answer(mut client: TcpStream, page: SocketAddr) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        match client.read(&mut byte) {
+            Ok(1) => head.extend(byte),
+            _ => return,
+        }
+    }
+    let head = String::from_utf8_lossy(&head).replace("keep-alive", "close");
+    let mut server = TcpStream::connect(page).expect("the page");
+    server.write_all(head.as_bytes()).expect("sent");
+    let mut answer = Vec::new();
+    _ = server.read_to_end(&mut answer);
+    _ = client.write_all(&answer);
+}
+
+// Faults: H19.
+#[test]
+fn page_behind_a_proxy_that_keeps_events_asks() {
+    let served = serve(site(1));
+    let mut browser = Browser::start();
+    let page = format!("http://{}/", keeping_proxy(served.address));
+    browser.load(&page, 390, 844);
+    browser.until("performance.getEntriesByType('resource').filter(({ name }) => name.endsWith('status.json?pictured')).length > 2");
+    let asked = browser.asked();
+    let events = asked.iter().filter(|url| url.contains("status.events"));
+    assert_eq!(events.count(), 1, "{asked:?}");
 }
 
 const TOKEN: &str = "a-token-of-the-page-for-tests";

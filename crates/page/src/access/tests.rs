@@ -56,7 +56,7 @@ fn loopback_without_proxy_sees_pictures_until_a_token_is_set() {
             Visitor::Local,
         ),
         ("::1", &[("host", "[::1]:9464")], Visitor::Local),
-        ("127.0.0.1", &[], Visitor::Local),
+        ("127.0.0.1", &[], Visitor::Stranger),
         ("127.0.0.1", &[("host", "nvr.example")], Visitor::Stranger),
         (
             "127.0.0.1",
@@ -89,6 +89,23 @@ fn session_sees_everything_until_it_ends() {
     assert_eq!(visitor(&page, "192.0.2.1", &changed), Ok(Visitor::Stranger));
     page.log_out(&sender, &headers(&lines));
     assert_eq!(visitor(&page, "192.0.2.1", &lines), Ok(Visitor::Stranger));
+}
+
+/// A proxy with a login of its own may add its token to what browsers send.
+#[test]
+fn token_of_a_proxy_neither_hides_a_session_nor_counts() {
+    let (page, _) = page(&[TOKEN]);
+    let none = headers(&[]);
+    let cookie = page.log_in(TOKEN, &from(&page, "192.0.2.1", &none), &none);
+    let cookie = cookie.unwrap();
+    let foreign = ("authorization", "Bearer a-token-of-the-proxy");
+    let browser = ("sec-fetch-mode", "cors");
+    let lines = [("cookie", cookie.split(';').next().unwrap()), foreign];
+    assert_eq!(visitor(&page, "192.0.2.1", &lines), Ok(Visitor::LoggedIn));
+    for _ in 0..=ATTEMPTS_AT_ONCE {
+        let asked = visitor(&page, "192.0.2.1", &[foreign, browser]);
+        assert_eq!(asked, Ok(Visitor::Stranger));
+    }
 }
 
 #[test]

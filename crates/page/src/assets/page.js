@@ -1,5 +1,6 @@
-// Draws /status.json, and once a second what changed in it, so that focus, scrolling and open details stay and a screen reader
-// hears only what is new. One request at a time; none while the page is hidden. Every text becomes a text node, never HTML.
+// Draws status.json, and once a second what changed in it, so that focus, scrolling and open details stay and a screen reader
+// hears only what is new. It comes as server-sent events, or is asked for where none come; none of both while the page is hidden.
+// Every text becomes a text node, never HTML. Addresses are relative, because a proxy may show the page below a path.
 
 // Pictures that change all the time are motion.
 const IS_CALM = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -461,7 +462,7 @@ function answerRow({ id, words, lines, answer }, index, newestMs) {
   const when = (text) => h("span", { class: "when" }, text);
   const last = () =>
     h("td", { class: classes(answer.count > 0 && "some", answer.text != null && "words") },
-      answer.text ?? answer.count ?? 0,
+      answer.text ?? answer.count ?? "hidden",
       Object.entries(answer.dwell_s).map(([zone, seconds]) => when(`${zone} ${duration(seconds)}`)),
       answer.age_ms > newestMs + SAME_LOOK_MS && when(ago(answer.age_ms)));
   return h("tr", {},
@@ -589,7 +590,7 @@ let loginError = null;
 // Who may see pictures, and how to become one of them.
 function access({ visitor, has_login: hasLogin }) {
   if (visitor === "logged_in")
-    return h("form", { id: "logout", class: "access" }, h("button", {}, "Log out"));
+    return h("form", { id: "logout", class: "access" }, h("button", {}, "Log out"), loginError && h("p", { role: "alert" }, loginError));
   if (visitor !== "stranger") return null;
   if (!hasLogin)
     return quiet("Pictures and texts are shown on the machine of Spotter alone, because this page has no login. To show them here, set ", h("code", {}, "http.tokens"), ".");
@@ -761,7 +762,11 @@ async function ask() {
   const answer = await fetch("status.json?pictured", { cache: "no-store", signal: AbortSignal.timeout(ANSWER_LIMIT_MS) });
   // A daemon that starts says so in words.
   if (!answer.ok) return showAway(await answer.text());
-  const status = await answer.json();
+  show(await answer.json());
+  openStream();
+}
+
+function show(status) {
   version ??= status.node.version;
   // The daemon was upgraded, and this file with it.
   if (version !== status.node.version) return location.reload();
@@ -791,13 +796,50 @@ async function refresh() {
     if (failures > 1) showAway("No answer from Spotter. This page shows its last answer.");
   }
   isAsking = false;
-  timer = setTimeout(refresh, pause);
+  if (stream === null) timer = setTimeout(refresh, pause);
 }
 
 function refreshNow() {
+  closeStream(0);
   clearTimeout(timer);
   pause = EVERY_MS;
   refresh();
+}
+
+// A proxy may keep events back: then the page asks.
+const SILENCE_MS = 5000;
+const NEXT_STREAM_MS = 60_000;
+
+let stream = null;
+let silence;
+let streamNotBefore = 0;
+
+function openStream() {
+  if (IS_CALM || document.hidden || stream !== null || performance.now() < streamNotBefore) return;
+  const opened = new EventSource("status.events?pictured");
+  const fail = (pauseMs) => {
+    if (stream !== opened) return;
+    closeStream(pauseMs);
+    refresh();
+  };
+  const listen = () => {
+    clearTimeout(silence);
+    silence = setTimeout(() => fail(NEXT_STREAM_MS), SILENCE_MS);
+  };
+  opened.onmessage = ({ data }) => {
+    listen();
+    show(JSON.parse(data));
+  };
+  opened.onerror = () => fail(SILENCE_MS);
+  stream = opened;
+  listen();
+}
+
+function closeStream(pauseMs) {
+  clearTimeout(silence);
+  stream?.close();
+  stream = null;
+  streamNotBefore = performance.now() + pauseMs;
 }
 
 document.addEventListener("visibilitychange", refreshNow);
