@@ -36,7 +36,7 @@ use spotter_config::ApiConfig;
 use spotter_core::{AdapterId, Clock, LogThrottle, Look, Picture, plain_line};
 use spotter_http::{
     AccessTokens, BodyError, BodyMemory, ClientAddress, ClientNetwork, HeldBody, HostNames,
-    RequestRates, ServedListener, TokenClient, bind, is_loopback_name, read_body,
+    RequestRates, ServedListener, TokenClient, bearer_token, bind, is_loopback_name, read_body,
 };
 use spotter_page::ApiLine;
 
@@ -400,12 +400,8 @@ impl ApiState {
 
 /// The token of a client of OpenAI, or of Moondream's cloud.
 fn token(headers: &HeaderMap) -> Option<&str> {
-    let bearer = headers.get(header::AUTHORIZATION).and_then(|value| {
-        let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-    });
     let other = || headers.get("x-moondream-auth")?.to_str().ok();
-    bearer.or_else(other)
+    bearer_token(headers).or_else(other)
 }
 
 async fn answer_skill(

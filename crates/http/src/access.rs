@@ -4,6 +4,7 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use axum::http::{HeaderMap, header};
 use sha2::{Digest, Sha256};
 
 use super::network::ClientNetwork;
@@ -52,6 +53,13 @@ impl AccessTokens {
         let known = self.0.iter().position(|known| *known == sent);
         known.map(TokenClient::Token).ok_or(by_network)
     }
+}
+
+/// The token of `Authorization: Bearer …`.
+pub fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    let value = headers.get(header::AUTHORIZATION)?;
+    let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 fn hash(token: &str) -> [u8; 32] {

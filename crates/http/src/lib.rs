@@ -30,7 +30,7 @@ mod pace;
 mod sender;
 mod stream;
 
-pub use access::{AccessTokens, RequestRates, TokenClient};
+pub use access::{AccessTokens, RequestRates, TokenClient, bearer_token};
 pub use body::{BodyError, BodyMemory, HeldBody, read_body};
 pub use listener::{ClientAddress, ServedListener, bind};
 pub use names::{HostNames, is_loopback_name};

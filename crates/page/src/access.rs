@@ -24,7 +24,7 @@ use spotter_config::HttpConfig;
 use spotter_core::{Clock, LogThrottle};
 use spotter_http::{
     AccessTokens, ClientNetwork, HostNames, RequestRates, RequestSender, TokenClient,
-    TrustedProxies, is_loopback_name,
+    TrustedProxies, bearer_token, is_loopback_name,
 };
 
 /// Wrong tokens of a client's network: so many at once, then one in each interval.
@@ -177,7 +177,7 @@ impl PageAccess {
         let is_known = self
             .sessions(headers)
             .any(|cookie| self.lock().sessions.has(cookie));
-        match bearer(headers) {
+        match bearer_token(headers) {
             _ if is_known => Ok(Visitor::LoggedIn),
             // A browser sends none itself: a proxy has added its own.
             Some(token) if !headers.contains_key("sec-fetch-mode") => {
@@ -226,7 +226,7 @@ impl PageAccess {
             Some(origin) => origin
                 .to_str()
                 .is_ok_and(|origin| self.names.accept_origin(origin, host)),
-            None => bearer(headers).is_some(),
+            None => bearer_token(headers).is_some(),
         };
         is_own.then_some(()).ok_or(AccessRefusal::ForeignOrigin)
     }
@@ -312,11 +312,6 @@ fn hash(cookie: &str) -> [u8; 32] {
 
 fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
-}
-
-fn bearer(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = text(headers, header::AUTHORIZATION)?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 #[cfg(test)]

@@ -190,26 +190,19 @@ impl Board {
                 ..CameraStatus::default()
             });
             camera.looks = board.looks(now, pictured, self.costs.as_ref());
-            if !sees_pictures {
-                camera.looks.hide();
-            }
             camera
         });
-        let mut config = status.config.clone();
-        if !sees_pictures {
-            // They repeat values of the file.
-            config
-                .errors
-                .fill("log in, or run `spotter check`, to see it".to_owned());
-        }
-        Status {
-            config,
+        let mut shown = Status {
             time_ms: wall.unix_millis(),
             visitor: request.visitor,
             has_login: request.has_login,
             cameras: cameras.collect(),
             ..status.clone()
+        };
+        if !sees_pictures {
+            shown.hide();
         }
+        shown
     }
 
     /// On a blocking thread: looks do not wait for it, and the decoder gets its frame back after some milliseconds.

@@ -89,7 +89,7 @@ impl ServedPage {
             source: OnceLock::new(),
         });
         let listener =
-            ServedListener::serve(bound, router(&state, guard, &config.base_path()), clock)?;
+            ServedListener::serve(bound, router(&state, guard, config.base_path()), clock)?;
         tracing::debug!(address = %listener.address(), "status page");
         Ok(Some(Self { listener, state }))
     }
@@ -138,65 +138,27 @@ enum Shows {
     Pictures,
 }
 
-/// A path with its answer.
-struct PageRoute {
-    path: &'static str,
-    shows: Shows,
-    answer: fn() -> MethodRouter<Arc<PageState>>,
-}
+/// Makes the answer of a path, by method.
+type PageMethod = fn() -> MethodRouter<Arc<PageState>>;
 
-/// All but the [`FILES`], which show nothing of this machine.
-const ROUTES: [PageRoute; 8] = [
-    PageRoute {
-        path: "/camera/{picture}",
-        shows: Shows::Pictures,
-        answer: || get(show_picture),
-    },
-    PageRoute {
-        path: "/status.json",
-        shows: Shows::Status,
-        answer: || get(show_status),
-    },
-    PageRoute {
-        path: "/status.events",
-        shows: Shows::Status,
-        answer: || get(stream_status),
-    },
-    PageRoute {
-        path: "/metrics",
-        shows: Shows::Figures,
-        answer: || get(show_metrics),
-    },
-    PageRoute {
-        path: "/healthz",
-        shows: Shows::Figures,
-        answer: || get(show_health),
-    },
-    PageRoute {
-        path: "/readyz",
-        shows: Shows::Figures,
-        answer: || get(show_ready),
-    },
-    PageRoute {
-        path: "/login",
-        shows: Shows::Figures,
-        answer: || post(log_in),
-    },
-    PageRoute {
-        path: "/logout",
-        shows: Shows::Figures,
-        answer: || post(log_out),
-    },
+/// Path, what the answer shows, and the answer, of all but the [`FILES`], which show nothing of this machine.
+const ROUTES: [(&str, Shows, PageMethod); 8] = [
+    ("/camera/{picture}", Shows::Pictures, || get(show_picture)),
+    ("/status.json", Shows::Status, || get(show_status)),
+    ("/status.events", Shows::Status, || get(stream_status)),
+    ("/metrics", Shows::Figures, || get(show_metrics)),
+    ("/healthz", Shows::Figures, || get(show_health)),
+    ("/readyz", Shows::Figures, || get(show_ready)),
+    ("/login", Shows::Figures, || post(log_in)),
+    ("/logout", Shows::Figures, || post(log_out)),
 ];
 
 /// With `base`, a path that a proxy may leave in requests, also all routes below it.
 fn router(state: &Arc<PageState>, guard: Guard, base: &str) -> Router {
     let mut router = Router::new();
     let mut bases = vec![""];
-    let own = FILES.map(|(path, ..)| path).into_iter();
-    let is_own = own
-        .chain(ROUTES.map(|route| route.path))
-        .any(|path| path == base);
+    let mut own = FILES.map(|(path, ..)| path).into_iter();
+    let is_own = own.any(|path| path == base) || ROUTES.iter().any(|(path, ..)| *path == base);
     if let Some((_, last)) = base.rsplit_once('/').filter(|_| !is_own) {
         bases.push(base);
         // Relative addresses of the page need the slash.
@@ -209,12 +171,7 @@ fn router(state: &Arc<PageState>, guard: Guard, base: &str) -> Router {
             let answer = get(async move || (kind.clone(), text));
             router = router.route(&format!("{base}{path}"), answer);
         }
-        for PageRoute {
-            path,
-            shows,
-            answer,
-        } in ROUTES
-        {
+        for (path, shows, answer) in ROUTES {
             let answer = match shows {
                 Shows::Figures => answer(),
                 Shows::Status | Shows::Pictures => {
@@ -279,7 +236,7 @@ async fn show_status(
     Ok(([(header::CONTENT_TYPE, "application/json")], text))
 }
 
-/// The same as server-sent events, until the visitor is another one: a login or a logout, also in another tab.
+/// The same as server-sent events, until the session ends, also by a logout in another tab.
 async fn stream_status(
     State(state): PageShared,
     Extension(visitor): Extension<Visitor>,
@@ -333,12 +290,12 @@ impl StatusStream {
     async fn next(&mut self) -> Option<String> {
         self.left = self.left.checked_sub(1)?;
         self.ticks.tick().await;
-        let now = self.state.access.visitor(&self.sender, &self.head.headers);
-        let is_same = now == Ok(self.visitor);
-        let status = self
-            .state
-            .status(self.visitor, &self.sender, &self.head.uri);
-        let status = status.ok().filter(|_| is_same)?;
+        let (access, head) = (&self.state.access, &self.head);
+        if access.visitor(&self.sender, &head.headers) != Ok(self.visitor) {
+            return None;
+        }
+        let status = self.state.status(self.visitor, &self.sender, &head.uri);
+        let status = status.ok()?;
         Some(format!("data: {status}\n\n"))
     }
 }

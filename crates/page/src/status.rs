@@ -70,6 +70,18 @@ pub struct Status {
     pub troubles: Vec<String>,
 }
 
+impl Status {
+    /// Without what strangers do not see.
+    pub fn hide(&mut self) {
+        self.cameras
+            .iter_mut()
+            .for_each(|camera| camera.looks.hide());
+        // They repeat values of the file.
+        let hidden = "log in, or run `spotter check`, to see it";
+        self.config.errors.fill(hidden.to_owned());
+    }
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NodeStatus {
     /// As in the topics.

@@ -527,7 +527,7 @@ fn readme_picture_is_drawn() {
 #[test]
 fn page_below_a_path_asks_for_nothing_outside_of_it() {
     let served = starting_with(HttpConfig {
-        url: Some("https://nvr.example/video/spotter".into()),
+        url: "https://nvr.example/video/spotter".parse().ok(),
         ..HttpConfig::default()
     });
     served.page.open(Arc::new(Painted::new(site(1))));
@@ -550,7 +550,7 @@ fn page_below_a_path_asks_for_nothing_outside_of_it() {
 #[test]
 fn url_with_the_path_of_a_route_changes_no_route() {
     let served = starting_with(HttpConfig {
-        url: Some("https://nvr.example/metrics".into()),
+        url: "https://nvr.example/metrics".parse().ok(),
         ..HttpConfig::default()
     });
     assert!(get(served.address, "/metrics").starts_with("HTTP/1.1 503"));

@@ -10,6 +10,7 @@ use crate::{forms::prelude::*, read::prelude::*};
 
 /// The port of Moondream Station, whose clients this API serves.
 const DEFAULT_PORT: u16 = 2020;
+
 /// The local HTTP API.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiConfig {

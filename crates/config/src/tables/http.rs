@@ -16,22 +16,21 @@ pub struct HttpConfig {
     pub listen: Option<SocketAddr>,
     /// Host names under which browsers call the page, beside those of this machine; with that of `url`.
     pub names: Vec<String>,
-    /// Who sends one of them may change something; empty: nothing is changed.
+    /// Who sends one of them sees pictures and texts; empty: they are shown on this machine alone.
     pub tokens: Vec<Secret>,
     /// Proxies whose headers say who the client is.
     pub proxies: Vec<IpNet>,
     /// Origins of pages that may show this one in a frame.
     pub frames: Vec<String>,
-    /// Where people open the page, without a slash at its end.
-    pub url: Option<String>,
+    /// Where people open the page.
+    pub url: Option<Url>,
 }
 
 impl HttpConfig {
     /// The path of `url`, without a slash at its end: a proxy may leave it in requests.
-    pub fn base_path(&self) -> String {
-        let url = self.url.as_deref().and_then(|url| Url::parse(url).ok());
-        let path = url.map(|url| url.path().trim_end_matches('/').to_owned());
-        path.unwrap_or_default()
+    pub fn base_path(&self) -> &str {
+        let path = self.url.as_ref().map(Url::path).unwrap_or_default();
+        path.trim_end_matches('/')
     }
 }
 
@@ -42,8 +41,8 @@ pub(crate) fn http(scope: &Scope<'_>, mut table: Reader<'_>) -> HttpConfig {
         listen = text("`\"ADDRESS:PORT\"`, or `\"off\"`", |text| (text != "off").then(|| socket(text)).transpose()).or_as(format!("`\"{local}\"`"), Some(local)), r#"listen = "0.0.0.0:9464""#;
         /// Host names under which browsers and proxies call the page and an API without tokens. Addresses, `localhost` and the name of this machine, also with `.local`, are always answered; another name gets 421, so that no foreign web page reads the answers (DNS rebinding).
         names = list(text("host names, without port", host_name)).or_as("none", Vec::new()), r#"names = ["spotter.example.net"]"#;
-        /// Who logs in at the page with one of these tokens, or sends it as `Authorization: Bearer …`, sees pictures and texts and may change something. With a token, this machine needs it too. `openssl rand -hex 32` makes one. See [Secrets](#secrets) and [page.md](page.md#who-may).
-        tokens = full_list(access_token(scope), "empty; without this key the page changes nothing, and shows pictures and texts on this machine alone").or_as("none", Vec::new()), r#"tokens = [{ cred = "page_token" }]"#;
+        /// Who logs in at the page with one of these tokens, or sends it as `Authorization: Bearer …`, sees pictures and texts. With a token, this machine needs it too. `openssl rand -hex 32` makes one. See [Secrets](#secrets) and [page.md](page.md#who-may).
+        tokens = full_list(access_token(scope), "empty; without this key the page shows pictures and texts on this machine alone").or_as("none", Vec::new()), r#"tokens = [{ cred = "page_token" }]"#;
         /// Addresses or networks of reverse proxies whose headers `X-Forwarded-For`, `X-Forwarded-Host` and `X-Ingress-Path` are believed.
         proxies = list(text("addresses or networks", network)).or_as("none", Vec::new()), r#"proxies = ["172.30.32.2"]"#;
         /// Origins of web pages that may show this one in a frame, beside its own.
@@ -52,8 +51,7 @@ pub(crate) fn http(scope: &Scope<'_>, mut table: Reader<'_>) -> HttpConfig {
         url = text("`http://HOST…` or `https://HOST…`", page_url).optional("none"), r#"url = "https://spotter.example.net""#;
     }
     table.finish();
-    let named = url.as_deref().and_then(|url| Url::parse(url).ok());
-    let named = named.and_then(|url| url.host_str().map(str::to_owned));
+    let named = url.as_ref().and_then(Url::host_str).map(str::to_owned);
     HttpConfig {
         listen,
         names: names.into_iter().chain(named).collect(),
@@ -82,7 +80,7 @@ fn origin(text: &str) -> Result<String, String> {
     }
 }
 
-fn page_url(text: &str) -> Result<String, String> {
+fn page_url(text: &str) -> Result<Url, String> {
     // It may have a password.
     let wrong = "not an address of this page; write \"https://spotter.example.net\", or with a path, without a login, ? and #";
     let url = Url::parse(text).map_err(|_| wrong.to_owned())?;
@@ -91,7 +89,7 @@ fn page_url(text: &str) -> Result<String, String> {
     let is_plain = url.username().is_empty() && url.password().is_none() && is_path;
     let is_whole = url.query().is_none() && url.fragment().is_none() && url.has_host();
     match matches!(url.scheme(), "http" | "https") && is_plain && is_whole {
-        true => Ok(url.as_str().trim_end_matches('/').to_owned()),
+        true => Ok(url),
         false => Err(wrong.to_owned()),
     }
 }

@@ -574,61 +574,6 @@ function page(status) {
   return { title, body };
 }
 
-// ---- Logging in
-
-// Browsers send no cookie of this page to a frame of another site, which sees nothing of the page above it.
-const IS_IN_FOREIGN_FRAME = (() => {
-  try {
-    return window.top.location.origin !== location.origin;
-  } catch {
-    return true;
-  }
-})();
-const OWN_TAB = { href: ".", target: "_blank", rel: "noopener" };
-let loginError = null;
-
-// Who may see pictures, and how to become one of them.
-function access({ visitor, has_login: hasLogin }) {
-  if (visitor === "logged_in")
-    return h("form", { id: "logout", class: "access" }, h("button", {}, "Log out"), loginError && h("p", { role: "alert" }, loginError));
-  if (visitor !== "stranger") return null;
-  if (!hasLogin)
-    return quiet("Pictures and texts are shown on the machine of Spotter alone, because this page has no login. To show them here, set ", h("code", {}, "http.tokens"), ".");
-  if (IS_IN_FOREIGN_FRAME)
-    return h("p", { class: "access" }, "To see pictures, ", h("a", OWN_TAB, "log in in a tab of its own"), ".");
-  return h("form", { id: "login", class: "access" },
-    h("label", { for: "token" }, "Token, to see pictures"),
-    h("input", { id: "token", type: "password", autocomplete: "current-password", required: "", "aria-describedby": loginError && "login-error" }),
-    h("button", {}, "Log in"),
-    loginError && h("p", { id: "login-error", role: "alert" }, loginError));
-}
-
-async function change(path, body) {
-  const answer = await fetch(path, {
-    method: "POST",
-    headers: { "content-type": "application/json" },
-    body: JSON.stringify(body),
-    signal: AbortSignal.timeout(ANSWER_LIMIT_MS),
-  });
-  if (answer.ok) return null;
-  const { error } = await answer.json().catch(() => ({}));
-  return error ?? `Spotter, or a proxy before it, answered with HTTP ${answer.status}`;
-}
-
-document.addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const { id } = event.target;
-  const field = document.getElementById("token");
-  const body = id === "login" ? { token: field.value } : {};
-  try {
-    loginError = await change(id, body);
-  } catch {
-    loginError = "No answer from Spotter";
-  }
-  if (loginError === null && field) field.value = "";
-  refreshNow();
-});
-
 // The overall state in one sentence. Screen readers read it aloud when it changes, so it contains no running number.
 function verdict({ cameras, engines, broker, fleet, config }, troubled, failing) {
   const good = cameras.filter((camera) => camera.mood === "good").length;
@@ -749,6 +694,61 @@ function fleetPanel(fleet) {
           ? quiet("No cameras")
           : h("details", {}, h("summary", {}, counted(node.cameras.length, "camera")), h("p", {}, node.cameras.join(", "))))));
 }
+
+// ---- Logging in
+
+// Browsers send no cookie of this page to a frame of another site, which sees nothing of the page above it.
+const IS_IN_FOREIGN_FRAME = (() => {
+  try {
+    return window.top.location.origin !== location.origin;
+  } catch {
+    return true;
+  }
+})();
+const OWN_TAB = { href: ".", target: "_blank", rel: "noopener" };
+let loginError = null;
+
+// Who may see pictures, and how to become one of them.
+function access({ visitor, has_login: hasLogin }) {
+  if (visitor === "logged_in")
+    return h("form", { id: "logout", class: "access" }, h("button", {}, "Log out"), loginError && h("p", { role: "alert" }, loginError));
+  if (visitor !== "stranger") return null;
+  if (!hasLogin)
+    return quiet("Pictures and texts are shown on the machine of Spotter alone, because this page has no login. To show them here, set ", h("code", {}, "http.tokens"), ".");
+  if (IS_IN_FOREIGN_FRAME)
+    return h("p", { class: "access" }, "To see pictures, ", h("a", OWN_TAB, "log in in a tab of its own"), ".");
+  return h("form", { id: "login", class: "access" },
+    h("label", { for: "token" }, "Token, to see pictures"),
+    h("input", { id: "token", type: "password", autocomplete: "current-password", required: "", "aria-describedby": loginError && "login-error" }),
+    h("button", {}, "Log in"),
+    loginError && h("p", { id: "login-error", role: "alert" }, loginError));
+}
+
+async function change(path, body) {
+  const answer = await fetch(path, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+    signal: AbortSignal.timeout(ANSWER_LIMIT_MS),
+  });
+  if (answer.ok) return null;
+  const { error } = await answer.json().catch(() => ({}));
+  return error ?? `Spotter, or a proxy before it, answered with HTTP ${answer.status}`;
+}
+
+document.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const { id } = event.target;
+  const field = document.getElementById("token");
+  const body = id === "login" ? { token: field.value } : {};
+  try {
+    loginError = await change(id, body);
+  } catch {
+    loginError = "No answer from Spotter";
+  }
+  if (loginError === null && field) field.value = "";
+  refreshNow();
+});
 
 // ---- Requests
 

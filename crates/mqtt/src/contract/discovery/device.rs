@@ -90,7 +90,8 @@ impl DiscoveryRecord {
     pub(super) fn link(&mut self, url: &str) {
         let anchor = self.camera.iter().map(|camera| format!("#cam-{camera}"));
         let anchor: String = anchor.collect();
-        self.content["device"]["configuration_url"] = format!("{url}/{anchor}").into();
+        self.content["device"]["configuration_url"] =
+            format!("{}/{anchor}", url.trim_end_matches('/')).into();
     }
 
     /// Adds an entity under a unique key. Ids may contain the `_` that joins them, so two keys may be equal; the later one gets

@@ -45,7 +45,9 @@ pub fn records(config: &Config, topics: &Topics, gpu: bool) -> Vec<DiscoveryReco
     let node = node::record(config, topics, gpu);
     let mut records: Vec<_> = std::iter::once(node).chain(cameras).collect();
     if let Some(url) = &config.http.url {
-        records.iter_mut().for_each(|record| record.link(url));
+        records
+            .iter_mut()
+            .for_each(|record| record.link(url.as_str()));
     }
     records
 }

@@ -80,7 +80,7 @@ fn records_of_a_site_are_those_of_the_list() {
 #[test]
 fn devices_link_the_page_that_has_a_url() {
     let mut config = config("", SITE);
-    config.http.url = Some("https://spotter.example".into());
+    config.http.url = "https://spotter.example".parse().ok();
     let links = published(&config).into_values();
     let links: BTreeSet<String> = links
         .map(|record| {
