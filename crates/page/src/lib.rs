@@ -2,13 +2,13 @@
 //! Prometheus, `/healthz` and `/readyz` for supervisors. People log in with a token of `http.tokens`; who has not sees figures alone.
 //!
 //! ```text
-//!   once a second: a Status of the daemon's figures ─┐            ┌─ with looks ──▶ /status.json ◀── page.js draws it
+//!   once a second: a Status of the daemon's figures ─┐            ┌─ with looks ──▶ /status.json ◀── now.js draws it
 //!   each look: answers, thumbnail, latency ──────────┴─▶ Board ───┤
 //!                                                                 └───────────────▶ /metrics, /healthz
 //! ```
 //!
-//! The page is one HTML file, one ES module and one style sheet, embedded and without a build step (`assets`). It follows
-//! `/status.events`, or asks for `/status.json` once a second.
+//! The page is one HTML file, one style sheet and ES modules, embedded and without a build step (`assets`). `main.js` follows
+//! `/status.events`, or asks for `/status.json` once a second, and shows one of the views, each a module of its own.
 //!
 //! Belongs here: the types of `/status.json`, and which requests are answered. Does not belong here: where a figure comes from; its
 //! owner counts it, and the daemon fills the types.

@@ -111,21 +111,38 @@ impl ServedPage {
     }
 }
 
-/// Path, type and text of the page's files.
-const FILES: [(&str, &str, &str); 4] = [
-    ("/", "text/html", include_str!("assets/page.html")),
-    ("/page.css", "text/css", include_str!("assets/page.css")),
-    (
-        "/page.js",
-        "text/javascript",
-        include_str!("assets/page.js"),
-    ),
-    (
-        "/icon.svg",
-        "image/svg+xml",
-        include_str!("assets/icon.svg"),
-    ),
+/// The page's files, in `assets`.
+const FILES: &[(&str, &str)] = &[
+    ("page.html", include_str!("assets/page.html")),
+    ("page.css", include_str!("assets/page.css")),
+    ("icon.svg", include_str!("assets/icon.svg")),
+    ("access.js", include_str!("assets/access.js")),
+    ("dom.js", include_str!("assets/dom.js")),
+    ("format.js", include_str!("assets/format.js")),
+    ("main.js", include_str!("assets/main.js")),
+    ("now.js", include_str!("assets/now.js")),
+    ("overlay.js", include_str!("assets/overlay.js")),
+    ("plots.js", include_str!("assets/plots.js")),
+    ("server.js", include_str!("assets/server.js")),
+    ("verdict.js", include_str!("assets/verdict.js")),
 ];
+
+/// Where a file of the page is.
+fn file_path(name: &str) -> String {
+    match name {
+        "page.html" => "/".to_owned(),
+        name => format!("/{name}"),
+    }
+}
+
+fn media_type(name: &str) -> &'static str {
+    match name.rsplit_once('.') {
+        Some((_, "html")) => "text/html; charset=utf-8",
+        Some((_, "css")) => "text/css; charset=utf-8",
+        Some((_, "svg")) => "image/svg+xml; charset=utf-8",
+        _ => "text/javascript; charset=utf-8",
+    }
+}
 
 /// What an answer shows, and so who gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,8 +174,8 @@ const ROUTES: [(&str, Shows, PageMethod); 8] = [
 fn router(state: &Arc<PageState>, guard: Guard, base: &str) -> Router {
     let mut router = Router::new();
     let mut bases = vec![""];
-    let mut own = FILES.map(|(path, ..)| path).into_iter();
-    let is_own = own.any(|path| path == base) || ROUTES.iter().any(|(path, ..)| *path == base);
+    let is_own = FILES.iter().any(|(name, _)| file_path(name) == base)
+        || ROUTES.iter().any(|(path, ..)| *path == base);
     if let Some((_, last)) = base.rsplit_once('/').filter(|_| !is_own) {
         bases.push(base);
         // Relative addresses of the page need the slash.
@@ -166,10 +183,9 @@ fn router(state: &Arc<PageState>, guard: Guard, base: &str) -> Router {
         router = router.route(base, get(async move || Redirect::permanent(&place)));
     }
     for base in bases {
-        for (path, kind, text) in FILES {
-            let kind = [(header::CONTENT_TYPE, format!("{kind}; charset=utf-8"))];
-            let answer = get(async move || (kind.clone(), text));
-            router = router.route(&format!("{base}{path}"), answer);
+        for (name, text) in FILES {
+            let answer = get(async || ([(header::CONTENT_TYPE, media_type(name))], *text));
+            router = router.route(&format!("{base}{}", file_path(name)), answer);
         }
         for (path, shows, answer) in ROUTES {
             let answer = match shows {

@@ -81,7 +81,7 @@ fn page_answers_its_paths_and_rejects_others() {
     for (path, kind) in [
         ("/", "text/html; charset=utf-8"),
         ("/page.css", "text/css; charset=utf-8"),
-        ("/page.js", "text/javascript; charset=utf-8"),
+        ("/main.js", "text/javascript; charset=utf-8"),
         ("/icon.svg", "image/svg+xml; charset=utf-8"),
         ("/status.json", "application/json"),
         ("/metrics", "text/plain; version=0.0.4; charset=utf-8"),
@@ -251,7 +251,9 @@ fn browser_draws_status_json_and_loads_nothing_from_elsewhere() {
     let asked = browser.asked();
     for path in [
         "page.css",
-        "page.js",
+        "main.js",
+        "dom.js",
+        "now.js",
         "status.json?pictured",
         "status.events?pictured",
     ] {
@@ -272,14 +274,17 @@ fn browser_of_a_starting_daemon_shows_why_it_is_empty() {
 
 #[test]
 fn page_shows_each_counter_of_a_stream() {
-    let script = include_str!("../src/assets/page.js");
+    let script = include_str!("../src/assets/now.js");
     for counter in StreamCounters::ALL {
         let shown = format!("stream.{})", counter.key);
         assert!(script.contains(&shown), "{shown}");
     }
 }
 
-/// A browser with the page's script, as `page` of an expression.
+/// Modules of the page whose functions are tested by themselves.
+const MODULES: [&str; 4] = ["dom", "format", "overlay", "plots"];
+
+/// A browser with the page's modules, as `page` of an expression.
 struct PageScript {
     browser: Browser,
     _served: Served,
@@ -297,8 +302,12 @@ impl PageScript {
 
     /// What the expression gives.
     fn says(&mut self, expression: &str) -> Value {
-        self.browser
-            .says(&format!("import('/page.js').then((page) => {expression})"))
+        let modules = MODULES
+            .map(|name| format!("import('/{name}.js')"))
+            .join(",");
+        self.browser.says(&format!(
+            "Promise.all([{modules}]).then((all) => Object.assign({{}}, ...all)).then((page) => {expression})"
+        ))
     }
 }
 

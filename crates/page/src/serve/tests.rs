@@ -45,6 +45,13 @@ fn ask(address: SocketAddr, path: &str, headers: &str) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
+/// A phone behind a slow line loads the page in a moment.
+#[test]
+fn all_files_of_the_page_are_at_most_150_kilobytes() {
+    let bytes: usize = FILES.iter().map(|(_, text)| text.len()).sum();
+    assert!(bytes <= 150_000, "{bytes} bytes");
+}
+
 // Faults: H16.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_route_shows_pictures_without_a_token() {
