@@ -17,11 +17,10 @@ const POLICY: &str = "default-src 'none'; img-src 'self' blob:; style-src 'self'
                       base-uri 'none'; form-action 'self'; \
                       require-trusted-types-for 'script'; trusted-types 'none'; frame-ancestors 'self'";
 
-const HEADERS: [(&str, &str); 5] = [
+const HEADERS: [(&str, &str); 4] = [
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "no-referrer"),
     ("cross-origin-resource-policy", "same-origin"),
-    ("cross-origin-opener-policy", "same-origin"),
     ("cache-control", "no-store"),
 ];
 

@@ -41,6 +41,8 @@ export function access({ visitor, has_login: hasLogin }) {
   if (IS_IN_FOREIGN_FRAME)
     return h("p", { class: "access" }, "To see pictures, ", h("a", OWN_TAB, "log in in a tab of its own"), ".");
   return h("form", { id: "login", class: "access" },
+    // For managers of passwords, which keep a token under a name.
+    h("input", { type: "text", autocomplete: "username", value: "spotter", hidden: "", readonly: "" }),
     h("label", { for: "token" }, "Token, to see pictures"),
     h("input", { id: "token", type: "password", autocomplete: "current-password", required: "", "aria-describedby": loginError && "login-error" }),
     h("button", {}, "Log in"),
