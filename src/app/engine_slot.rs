@@ -21,7 +21,6 @@ use super::{
     request_turns::EngineRequests,
     watchdogs::ProgressClock,
 };
-use spotter_api::RequestQueue;
 use spotter_cameras::{
     ingest::DeviceMap,
     sampler::{CameraShare, Sampler, TimeLimits},
@@ -35,6 +34,7 @@ use spotter_engine::{
         handle::{EngineEnd, EngineHandle, EngineStopped},
     },
 };
+use spotter_requests::RequestQueue;
 
 /// The opening of engines.
 pub type OpeningEngines = Pin<Box<dyn Future<Output = anyhow::Result<OpenedEngines>>>>;
@@ -105,7 +105,7 @@ enum EngineSlotState {
 struct RunningEngine {
     handle: EngineHandle,
     end: EngineEnd,
-    /// `None`: there is no API.
+    /// `None`: it begins no looks.
     requests: Option<EngineRequests>,
     /// At most one task, which begins looks.
     sampler: JoinSet<()>,
@@ -234,16 +234,17 @@ impl EngineSlot {
         }
     }
 
-    /// From now on the engine gets looks at the frames of its cameras, which are followed in `looks`; and answers requests of the API, when no
-    /// camera has a look due.
-    pub fn begin_looks(&mut self, looks: &LooksInFlight, queue: Option<&Arc<RequestQueue>>) {
+    /// From now on the engine gets looks at the frames of its cameras, which are followed in `looks`; and answers requests of API and page, when
+    /// no camera has a look due.
+    pub fn begin_looks(&mut self, looks: &LooksInFlight, queue: &Arc<RequestQueue>) {
         if let (EngineSlotState::Running(running), Some(sender)) = (&mut self.state, looks.sender())
         {
-            running.requests = queue.map(EngineRequests::new);
+            let requests = EngineRequests::new(queue);
+            running.requests = Some(requests.clone());
             let source = LookSource {
                 engine: running.handle.clone(),
                 share: Arc::clone(&self.share),
-                requests: running.requests.clone(),
+                requests,
             };
             running.sampler.spawn(source.begin_looks(sender));
         }
@@ -374,7 +375,7 @@ impl EngineSlot {
         }
     }
 
-    /// Waits until the begun requests of the API are answered, at most until `deadline`; then looks and requests inside fail.
+    /// Waits until the begun requests of API and page are answered, at most until `deadline`; then looks and requests inside fail.
     pub async fn give_up_looks(&mut self, deadline: Instant) {
         if let EngineSlotState::Running(running) = &self.state {
             if let Some(requests) = &running.requests {

@@ -28,7 +28,6 @@ use super::{
     stage::{Stage, StageContext, StageFuture},
 };
 use crate::ops::notify;
-use spotter_api::RequestQueue;
 use spotter_cameras::{ingest::DeviceMap, sampler::Sampler};
 use spotter_config::{CameraConfig, Config, ConfigChange};
 use spotter_core::{AdapterId, Clock, LookNews};
@@ -37,6 +36,7 @@ use spotter_engine::{
     service::BrokenAdapter,
 };
 use spotter_page::{EngineState, EngineStatus, Readiness};
+use spotter_requests::RequestQueue;
 
 /// Grace for the looks in flight when the daemon stops.
 const LAST_LOOK_LIMIT: Duration = Duration::from_secs(2);
@@ -71,8 +71,8 @@ pub struct EngineParts {
     pub costs: CostBasis,
     /// Adapters that GPUs have memory for, for the time of the run.
     pub adapter_slots: usize,
-    /// Requests of the API, which engines answer when no camera has a look due; `None`: there is no API.
-    pub requests: Option<Arc<RequestQueue>>,
+    /// Requests of API and page, which engines answer when no camera has a look due.
+    pub requests: Arc<RequestQueue>,
     /// Where it is reported whether engines make progress.
     pub readiness: Readiness,
 }
@@ -161,7 +161,7 @@ impl EngineSupervisor {
             adapter_faults: BTreeMap::new(),
         };
         for slot in &mut engines.slots {
-            slot.begin_looks(&engines.looks, engines.parts.requests.as_ref());
+            slot.begin_looks(&engines.looks, &engines.parts.requests);
         }
         for camera in cameras {
             let cost = engines.cost(camera);
@@ -343,7 +343,7 @@ impl EngineSupervisor {
             }
         };
         slot.recover(new, now);
-        slot.begin_looks(&self.looks, self.parts.requests.as_ref());
+        slot.begin_looks(&self.looks, &self.parts.requests);
         // As before the loss; a camera that goes to another engine by this deal stays where it is.
         let mut dealt = deal(&self.cameras, &self.capacities(), CameraAssignment::new());
         dealt.retain(|_, engine| *engine == label);

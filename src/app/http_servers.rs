@@ -11,9 +11,12 @@ use spotter_config::Config;
 use spotter_core::Clock;
 use spotter_http::HostNames;
 use spotter_page::{Readiness, ServedPage};
+use spotter_requests::RequestQueue;
 
 #[derive(Default)]
 pub struct HttpServers {
+    /// What API and page ask the engines.
+    pub queue: Arc<RequestQueue>,
     /// `None`: off.
     pub page: Option<ServedPage>,
     /// `None`: off.
@@ -28,17 +31,23 @@ impl HttpServers {
     ) -> anyhow::Result<Self> {
         let page = ServedPage::start(&file.http, readiness, clock).await?;
         let names = HostNames::of_this_machine(&file.http.names);
-        match ServedApi::start(file.api.as_ref(), names, clock).await {
-            Ok(api) => Ok(Self { page, api }),
+        let mut servers = Self {
+            page,
+            ..Self::default()
+        };
+        match ServedApi::start(file.api.as_ref(), names, &servers.queue, clock).await {
+            Ok(api) => servers.api = api,
             Err(error) => {
-                Self { page, api: None }.free().await;
-                Err(error)
+                servers.free().await;
+                return Err(error);
             }
         }
+        Ok(servers)
     }
 
     /// Frees the addresses at once.
     pub async fn free(&mut self) {
+        self.queue.close();
         if let Some(api) = self.api.take() {
             api.close().await;
         }
@@ -72,9 +81,7 @@ impl Stage for HttpServers {
     }
 
     fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
-        if let Some(api) = &self.api {
-            api.refuse();
-        }
+        self.queue.close();
         Box::pin(async { Vec::new() })
     }
 

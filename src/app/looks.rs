@@ -123,12 +123,11 @@ impl LooksInFlight {
 pub struct LookSource {
     pub engine: EngineHandle,
     pub share: Arc<CameraShare>,
-    /// `None`: there is no API.
-    pub requests: Option<EngineRequests>,
+    pub requests: EngineRequests,
 }
 
 impl LookSource {
-    /// Begins looks for ever: permit first, then the newest frame, so the engine never gets an old one. A request of the API gets the
+    /// Begins looks for ever: permit first, then the newest frame, so the engine never gets an old one. A request of API or page gets the
     /// permit only while no camera has a look for it.
     pub async fn begin_looks(mut self, begun: mpsc::Sender<SubmittedLook>) {
         loop {
@@ -152,7 +151,7 @@ impl LookSource {
                 biased;
                 () = until_open(&mut places, false) => until_open(&mut places, true).await,
                 due = self.share.due() => return PermittedWork::Frame(due),
-                turn = next_request(self.requests.as_ref()) => return PermittedWork::Request(Box::new(turn)),
+                turn = self.requests.next() => return PermittedWork::Request(Box::new(turn)),
             }
         }
     }
@@ -180,14 +179,6 @@ async fn begin_look(due: DueFrame, permit: Permit, begun: &mpsc::Sender<Submitte
     begin
         .await
         .unwrap_or_else(|e| resume_unwind(e.into_panic()))
-}
-
-/// Never ready without an API. Dropping the future loses nothing.
-async fn next_request(requests: Option<&EngineRequests>) -> BegunTurn {
-    match requests {
-        Some(requests) => requests.next().await,
-        None => pending().await,
-    }
 }
 
 /// Waits until looks may begin, or until none may. An engine that has ended is open: its looks fail.

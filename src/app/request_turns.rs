@@ -1,12 +1,12 @@
-//! Requests of the HTTP API inside an engine. They begin when no camera has a look due; a request that has begun is not interrupted.
+//! Requests of API and page inside an engine. They begin when no camera has a look due; a request that has begun is not interrupted.
 
 use std::{future::pending, sync::Arc};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use spotter_api::{BegunRequest, RequestNews, RequestQueue, UnansweredRequest};
 use spotter_core::{LookNews, Outcome};
 use spotter_engine::service::handle::Permit;
+use spotter_requests::{BegunRequest, RequestNews, RequestQueue, UnansweredRequest};
 
 /// Requests inside an engine, of which all but one are free texts that are being written. The engine writes texts beside the looks of
 /// cameras, the oldest first: more of them would delay the cameras' own texts.

@@ -199,7 +199,7 @@ impl PreparedStages {
             open_engines: Arc::clone(&context.open_engines),
             costs: costs.clone(),
             adapter_slots,
-            requests: (servers.api.as_ref()).map(|api| Arc::clone(api.queue())),
+            requests: Arc::clone(&servers.queue),
             readiness,
         };
         let engines = EngineSupervisor::start(parts, slots, config.cameras());

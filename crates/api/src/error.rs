@@ -10,7 +10,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use super::queue::UnansweredRequest;
+use spotter_requests::UnansweredRequest;
 
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]

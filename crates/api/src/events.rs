@@ -18,12 +18,9 @@ use futures_util::stream;
 use serde_json::Value;
 use tokio::{sync::OwnedSemaphorePermit, task::yield_now};
 
-use super::{
-    counters::CountedRequest,
-    error::ApiError,
-    queue::{AskedRequest, RequestNews, RequestReply},
-};
+use super::{counters::CountedRequest, error::ApiError};
 use spotter_core::{Answer, AnswerPiece};
+use spotter_requests::{AskedRequest, RequestNews, RequestReply};
 
 /// The form of the answers of one API.
 pub trait ReplyShape: Send + 'static {

@@ -9,9 +9,7 @@
 //! | --- | --- |
 //! | [`serve`] | the routes, and the way of a request through them |
 //! | [`skills`], [`chat`] | requests to tasks, answers to JSON. Pure |
-//! | [`data_url`] | a picture in a URL |
 //! | [`events`] | answers as server-sent events, while they are written |
-//! | [`queue`] | requests that wait for an engine |
 //! | [`trigger_call`] | calls that trigger a camera |
 //! | [`counters`] | what became of requests |
 //!
@@ -19,15 +17,12 @@
 
 mod chat;
 mod counters;
-mod data_url;
 mod error;
 mod events;
-mod queue;
 mod serve;
 mod skills;
 mod trigger_call;
 
-pub use queue::{BegunRequest, RequestNews, RequestQueue, UnansweredRequest};
 pub use serve::ServedApi;
 pub use skills::{outline_json, reasoning_json};
 pub use trigger_call::{RefusedCall, TriggerRequest};

@@ -25,10 +25,8 @@ use ulid::Ulid;
 use super::{
     chat::{ChatReply, ChatRequest},
     counters::{ApiCounters, CountedRequest},
-    data_url,
     error::{ApiError, json_body},
     events::{self, AnsweredRequest, ReplyShape},
-    queue::{RequestQueue, UnansweredRequest},
     skills::{AdapterName, ApiQuestion, ApiSkill, SkillReply, SkillRequest},
     trigger_call::{self, TriggerRequest},
 };
@@ -39,6 +37,7 @@ use spotter_http::{
     RequestRates, ServedListener, TokenClient, bearer_token, bind, is_loopback_name, read_body,
 };
 use spotter_page::ApiLine;
+use spotter_requests::{RequestQueue, UnansweredRequest, data_url};
 
 /// Pictures that are decoded at the same time.
 const DECODERS: usize = 2;
@@ -80,6 +79,7 @@ impl ServedApi {
     pub async fn start(
         config: Option<&ApiConfig>,
         names: HostNames,
+        queue: &Arc<RequestQueue>,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Option<Self>> {
         let Some(config) = config else {
@@ -97,7 +97,7 @@ impl ServedApi {
             refused: Mutex::new(LogThrottle::with_max_kinds(LOGGED_NETWORKS)),
             places: Arc::new(Semaphore::new(config.requests)),
             decoders: Arc::new(Semaphore::new(DECODERS)),
-            queue: Arc::default(),
+            queue: Arc::clone(queue),
             triggers: caller,
             counters: ApiCounters::default(),
             model: OnceLock::new(),
@@ -126,11 +126,6 @@ impl ServedApi {
         *served.unwrap_or_else(PoisonError::into_inner) = adapters.cloned().collect();
     }
 
-    /// Where engines get requests from.
-    pub fn queue(&self) -> &Arc<RequestQueue> {
-        &self.state.queue
-    }
-
     /// The next call that triggers a camera, for the daemon to reply to. Dropping the future loses nothing.
     pub async fn next_trigger(&mut self) -> TriggerRequest {
         match self.triggers.recv().await {
@@ -146,14 +141,8 @@ impl ServedApi {
         state.counters.status(state.address, state.tokens.count())
     }
 
-    /// Refuses requests from now on, but for those that are begun.
-    pub fn refuse(&self) {
-        self.state.queue.close();
-    }
-
     /// Frees the address at once; open connections end with their answer.
     pub async fn close(self) {
-        self.refuse();
         // Calls that wait are answered.
         drop(self.triggers);
         self.listener.close().await;

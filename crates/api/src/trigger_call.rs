@@ -6,9 +6,10 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{error::ApiError, queue::UnansweredRequest};
+use super::error::ApiError;
 use spotter_core::{CameraId, NodeId, TriggerId, TriggerSignal};
 use spotter_events::triggers::UnknownTrigger;
+use spotter_requests::UnansweredRequest;
 
 /// Bytes of a body.
 pub const BODY_MAX: usize = 1024;

@@ -51,7 +51,7 @@ impl Site {
             clock: shared,
             open_engines: Arc::new(|_| Box::pin(pending())),
             costs: CostBasis::new(ModelConfig::default(), None, 1, 2),
-            requests: None,
+            requests: Arc::default(),
         };
         let engines = EngineSupervisor::start(parts, slots, &cameras);
         Self {

@@ -8,7 +8,6 @@ use tokio::{task::JoinHandle, time::timeout};
 
 use super::*;
 use crate::app::testing::{frame, no_limits, scene};
-use spotter_api::{RequestQueue, UnansweredRequest};
 use spotter_cameras::sampler::Sampler;
 use spotter_config::{
     CameraConfig, PromptConfig,
@@ -21,6 +20,7 @@ use spotter_engine::{
     service::{LookRule, engine_loop::EngineLoop, handle},
     testing::simulated,
 };
+use spotter_requests::{RequestQueue, UnansweredRequest};
 
 const PERMITS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -61,7 +61,7 @@ impl Site {
         let source = LookSource {
             engine: handle.clone(),
             share,
-            requests: Some(EngineRequests::new(&queue)),
+            requests: EngineRequests::new(&queue),
         };
         let mut begins = JoinSet::new();
         begins.spawn(source.begin_looks(looks.sender().unwrap()));

@@ -10,12 +10,12 @@ use tokio::{
 };
 
 use super::*;
-use crate::{BegunRequest, RequestNews, UnansweredRequest};
 use spotter_core::{
     Answer, AnswerBody, AnswerPiece, GroundedSpan, ManualClock, NormBox, NormPoint, Outline,
     Reasoning, StageTimes, Task, TokenCounts,
 };
 use spotter_pictures::{RgbPixels, png_file};
+use spotter_requests::{BegunRequest, RequestNews};
 
 /// Generous, because it says nothing about speed.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ async fn served(adapters: &[&str]) -> ServedApi {
         wait: PATIENCE,
     };
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-    let api = ServedApi::start(Some(&config), HostNames::default(), &clock).await;
+    let api = ServedApi::start(Some(&config), HostNames::default(), &Arc::default(), &clock).await;
     let api = api.unwrap().expect("an API");
     api.open("md3");
     let adapters = adapters.iter().map(|name| AdapterId::new(name).unwrap());
@@ -102,7 +102,7 @@ fn chat_body(model: &str, mut more: Value) -> Value {
 async fn call(api: &ServedApi, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let mut client = StreamClient::send(api, method, path, body).await;
     let engine = async {
-        let BegunRequest { look, reply } = api.queue().next().await;
+        let BegunRequest { look, reply } = api.state.queue.next().await;
         let adapter = look.prompts[0].adapter.clone();
         let _ = reply.try_send(match adapter {
             Some(id) if id.as_str() == "broken" => Err(UnansweredRequest::Adapter {
@@ -172,7 +172,7 @@ async fn text_is_sent_piece_by_piece_in_both_shapes() {
         (true, "\"total_tokens\":743}}\n\ndata: [DONE]\n\n"),
     ] {
         let mut client = StreamClient::ask(&api, is_chat).await;
-        let BegunRequest { look, reply } = within(api.queue().next()).await;
+        let BegunRequest { look, reply } = within(api.state.queue.next()).await;
         assert!(look.prompts[0].in_pieces);
         // Each arrives before the next is there.
         for text in ["two", " cars"] {
@@ -258,7 +258,7 @@ fn thoughts_and_outlines_have_the_shapes_of_the_cloud() {
 async fn client_that_leaves_a_stream_gives_back_its_place() {
     let api = served(&[]).await;
     let mut client = StreamClient::ask(&api, false).await;
-    let BegunRequest { reply, .. } = within(api.queue().next()).await;
+    let BegunRequest { reply, .. } = within(api.state.queue.next()).await;
     reply.try_send(piece("two")).unwrap();
     assert!(client.until("two").await);
     assert_eq!(api.status().open, 1, "until its end");
@@ -275,14 +275,14 @@ async fn client_that_leaves_a_stream_gives_back_its_place() {
 async fn early_failure_has_its_status_late_one_is_an_event() {
     let api = served(&[]).await;
     let mut client = StreamClient::ask(&api, false).await;
-    let BegunRequest { reply, .. } = within(api.queue().next()).await;
+    let BegunRequest { reply, .. } = within(api.state.queue.next()).await;
     let why = UnansweredRequest::Unfit("the text has 3000 tokens".into());
     reply.try_send(Err(why)).unwrap();
     assert!(client.until("3000 tokens").await);
     assert!(client.answer.starts_with("HTTP/1.1 400"));
     for is_chat in [false, true] {
         let mut client = StreamClient::ask(&api, is_chat).await;
-        let BegunRequest { reply, .. } = within(api.queue().next()).await;
+        let BegunRequest { reply, .. } = within(api.state.queue.next()).await;
         reply.try_send(piece("two")).unwrap();
         assert!(client.until("two").await);
         // The engine is lost. The body is cut.
