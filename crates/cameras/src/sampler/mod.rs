@@ -34,6 +34,7 @@ mod limits;
 mod mask;
 mod motion;
 mod motion_region;
+mod next_frame;
 mod sampled_camera;
 mod share;
 mod slot;
@@ -43,6 +44,7 @@ mod strip_maker;
 pub use kept_frames::StripShortage;
 pub use limits::TimeLimits;
 pub use motion_region::SIDE_MIN_PX as MOTION_SIDE_MIN_PX;
+pub use next_frame::NextFrame;
 pub use share::{CameraShare, DueFrame};
 pub use stage::Sampler;
 

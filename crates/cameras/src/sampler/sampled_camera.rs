@@ -13,6 +13,7 @@ use super::{
     mask::Mask,
     motion::{BrightnessGrid, MotionMeter, PictureMotion},
     motion_region::MotionRegion,
+    next_frame::FrameRequests,
     slot::{FrameSlot, MovedRecently, TakenLook},
     strip_maker::StripMaker,
 };
@@ -37,6 +38,7 @@ pub struct SampledCamera {
     changes: Mutex<FilterChanges>,
     /// Its lock is the last: it may be taken while the filter and the slot are held.
     pub strips: StripMaker,
+    pub requests: FrameRequests,
     /// The engine's signal; `None` while no engine has the camera.
     frame_arrived: Mutex<Option<Arc<Notify>>>,
 }
@@ -78,6 +80,7 @@ impl SampledCamera {
             filter: Mutex::new(FrameFilter::new(FilterRules::of(camera))),
             changes: Mutex::default(),
             strips: StripMaker::default(),
+            requests: FrameRequests::default(),
             frame_arrived: Mutex::default(),
         };
         sampled.change(camera);
@@ -122,6 +125,7 @@ impl SampledCamera {
 
     /// A frame came from ingest.
     pub fn put(&self, frame: Frame, now: Mono) {
+        self.requests.put(&frame, || self.strips.mask());
         let copies = self.strips.due_copies(&frame);
         let waits = self.slot(|slot| slot.put(frame, now));
         if let (true, Some(engine)) = (waits, &*lock(&self.frame_arrived)) {

@@ -5,9 +5,11 @@ use std::{
     sync::{Arc, Mutex},
 };
 
+use tokio::sync::oneshot;
+
 use super::{
-    kept_frames::StripShortage, limits::TimeLimits, sampled_camera::SampledCamera,
-    share::CameraShare, slot::FrameSlot,
+    kept_frames::StripShortage, limits::TimeLimits, next_frame::NextFrame,
+    sampled_camera::SampledCamera, share::CameraShare, slot::FrameSlot,
 };
 use crate::lock;
 use spotter_config::{CameraConfig, ConfigChange};
@@ -99,6 +101,12 @@ impl Sampler {
         let sampled = self.sampled(camera)?;
         let clock = Arc::clone(&self.clock);
         Some(move |frame| sampled.put(frame, clock.now()))
+    }
+
+    /// The camera's next frame, at any pace; it comes with none of its looks. `None` for an unknown camera. The receiver ends without a frame
+    /// when the camera is removed.
+    pub fn next_frame(&self, camera: &CameraId) -> Option<oneshot::Receiver<NextFrame>> {
+        Some(self.sampled(camera)?.requests.add())
     }
 
     /// Asks a prompt once, of the camera's next frame, without regard to pace and motion gate. False for an unknown camera.

@@ -27,6 +27,11 @@ impl StripMaker {
         lock(&self.0).change(camera);
     }
 
+    /// What of a frame may not be copied.
+    pub fn mask(&self) -> Arc<Mask> {
+        Arc::clone(&lock(&self.0).mask)
+    }
+
     /// A frame came from ingest: what is to be copied of it.
     pub fn due_copies(&self, frame: &Frame) -> Option<DueCopies> {
         let mut kept = lock(&self.0);

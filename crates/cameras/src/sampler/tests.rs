@@ -354,6 +354,38 @@ fn device_picture_stays_there_without_motion_gate_and_mask() {
 }
 
 #[test]
+fn person_gets_the_next_frame_at_any_pace() {
+    let mut bench = Bench::new(&[masked(camera("gate", 0.1, &[("person", 0.1)]))]);
+    bench.put(0);
+    bench.look();
+    let gate = bench.cameras[0].clone();
+    let wait = |bench: &Bench| bench.sampler.next_frame(&gate).unwrap();
+    let (mut masked, mut unmasked, mut lost) = (wait(&bench), wait(&bench), wait(&bench));
+    assert!(masked.try_recv().is_err(), "the last frame is no next one");
+    bench.put_grey(0, ms(20), 200);
+    assert!(bench.try_look().is_none(), "it is not due");
+    let rows = |picture: Picture| [0, 1].map(|y| picture.row(0, y).to_vec());
+    let masked = masked.try_recv().unwrap().masked();
+    assert_eq!(rows(masked.unwrap()), [vec![0; 6], vec![200; 6]]);
+    let unmasked = unmasked.try_recv().unwrap().unmasked();
+    assert_eq!(rows(unmasked.unwrap()), [vec![200; 6], vec![200; 6]]);
+    assert!(lost.try_recv().is_ok());
+    bench.put_grey(0, ms(20), 50);
+    assert!(lost.try_recv().is_err(), "once");
+
+    // A picture that cannot be fetched from its device is not shown as a black one.
+    let mut next = wait(&bench);
+    let planes = FakeDevicePlanes::lost(vec![vec![200; 4], vec![128; 2]]);
+    bench.put_picture(0, Arc::new(planes));
+    assert!(next.try_recv().unwrap().masked().is_none());
+
+    let mut next = wait(&bench);
+    bench.change(&[]);
+    assert!(next.try_recv().is_err());
+    assert!(bench.sampler.next_frame(&gate).is_none());
+}
+
+#[test]
 fn unreadable_picture_is_not_sent_as_a_black_one() {
     let mut bench = Bench::new(&[masked(person("masked")), person("plain")]);
     let lost = || Arc::new(FakeDevicePlanes::lost(vec![vec![200; 4], vec![128; 2]]));
