@@ -18,7 +18,7 @@ use spotter_state::{Document, StateStore};
 use support::{
     DONE, Program,
     broker::{Consumer, broker, publish, retained},
-    file, free_address, get, until,
+    command_of_page, file, free_address, get, until,
 };
 
 /// Two cameras with GStreamer's ball, and a third that is added later.
@@ -32,7 +32,12 @@ const ROOF: &str = "[camera.roof]\nurl = \"test://\"\nprompt.ball.detect = \"whi
 const MODES: &str = "[mode.night.camera.gate]\nrate = 8\nprompt.ball.text = \"round thing\"\n\
                      [mode.away]\ncamera.gate = { enabled = true, rate = 2 }\n";
 
+/// Of the page, where a site has one.
+const TOKEN: &str = "a-token-of-the-page-for-tests";
+
 struct Site {
+    /// Keys above the first table.
+    more: String,
     directory: tempfile::TempDir,
     address: SocketAddr,
     page: SocketAddr,
@@ -51,6 +56,7 @@ impl Site {
         let broker = broker(address, "");
         let consumer = consumer(address);
         Self {
+            more: String::new(),
             directory,
             address,
             page: free_address(),
@@ -64,8 +70,8 @@ impl Site {
         let head = format!(
             "node = {{ name = \"edge1\", state_dir = {state:?} }}\nhttp.listen = \"{}\"\nmodel.budget = \"60s\"\n\
              defaults = {{ first_frame = \"60s\", stall = \"60s\" }}\n\
-             mqtt = {{ url = \"mqtt://{}\", commands = \"all\" }}\n",
-            self.page, self.address
+             mqtt = {{ url = \"mqtt://{}\", commands = \"all\" }}\n{}",
+            self.page, self.address, self.more
         );
         let text = format!("{head}{}", cameras.concat());
         file(self.directory.path(), "site.toml", text)
@@ -237,6 +243,55 @@ fn run_time_values_survive_a_restart_until_the_file_changes() {
     let is_new = |json: &Value| json["prompt"]["rev"] == 3;
     let seen = site.detection(from, "gate/det/ball", is_new);
     assert_eq!(seen["prompt"]["text"], "grey ball");
+    program.terminate().expect(DONE);
+}
+
+// Faults: H24.
+/// The page needs no `mqtt.commands`; what it changes is published as if it were changed over MQTT.
+#[test]
+fn page_executes_commands_as_over_mqtt() {
+    let mut site = Site::new();
+    site.more = format!("allow_plain_secrets = true\nhttp.tokens = [\"{TOKEN}\"]\n");
+    let program = site.start(&[GATE]);
+    let send = |command: Value| command_of_page(site.page, TOKEN, &command);
+    let hat = json!({"id": "hat", "detect": "hat", "rate": 4});
+    let from = site.consumer.now();
+    let (status, added) = send(json!({"op": "prompt_add", "cam": "gate", "prompt": hat}));
+    assert_eq!((status, &added["ok"]), (200, &json!(true)), "{added}");
+    site.consumer.wait_after(from, "gate/det/hat", |_| true);
+    let from = site.consumer.now();
+    let (status, set) = send(
+        json!({"op": "set", "cam": "gate", "prompt": "ball", "field": "min_score", "value": 0.4}),
+    );
+    assert_eq!((status, &set["op"]), (200, &json!("prompt_set")), "{set}");
+    assert_eq!(site.next(from, "gate/prompt/ball/min_score"), "0.4");
+    let (status, overrides) = send(json!({"op": "get", "what": "overrides"}));
+    assert_eq!((status, &overrides["value"][0]["now"]), (200, &json!(0.4)));
+    for (command, status, code) in [
+        (
+            json!({"op": "snapshot", "cam": "yard"}),
+            404,
+            "unknown_camera",
+        ),
+        (
+            json!({"op": "prompt_add", "cam": "gate", "prompt": {"id": "hat", "detect": "hat"}}),
+            409,
+            "conflict",
+        ),
+        (
+            json!({"op": "prompt_add", "cam": "gate", "prompt": {"id": "cap", "detect": "cap", "rate": 9}}),
+            422,
+            "bad_value",
+        ),
+        (json!({"op": "look"}), 400, "bad_request"),
+    ] {
+        let (found, reply) = send(command.clone());
+        assert_eq!(
+            (found, &reply["error"]["code"]),
+            (status, &json!(code)),
+            "{command}: {reply}"
+        );
+    }
     program.terminate().expect(DONE);
 }
 

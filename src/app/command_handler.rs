@@ -1,7 +1,7 @@
-//! Commands over MQTT: each is executed once and answered once.
+//! Commands over MQTT and of the page: each is executed once and answered once.
 //!
 //! ```text
-//!   Inbound ──parse──▶ command ─┬─ settled here, or by the stage that hears of it ──▶ reply
+//!   Inbound, PageCommand ──parse──▶ command ─┬─ settled here, or by the stage that hears of it ──▶ reply
 //!                               ├─ changes cameras ──▶ all stages apply the change ──stored──▶ reply
 //!                               ├─ reload ──▶ the file is read ──▶ reply, then the change
 //!                               └─ ask ──▶ PendingQuestions ──look──▶ reply
@@ -15,6 +15,7 @@ use std::{collections::VecDeque, future::pending, time::Duration};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
+    command_sender::CommandSender,
     config_store::store_overrides,
     logging::Logging,
     node_reporter::NodeReporter,
@@ -29,9 +30,10 @@ use spotter_control::{Command, ConfigStore, LogLevel, Refusal, RefusalCode, Requ
 use spotter_core::{CameraId, LineId, LogThrottle, Mono};
 use spotter_mqtt as publish;
 use spotter_mqtt::{
-    CommandRequest, Inbound, InboundKind, Reply, ReplyTo, ReplyValue, RequestScope, Requester,
-    Update, discovery::birth_topic,
+    CommandRequest, Inbound, InboundKind, Reply, ReplyValue, RequestHead, RequestScope,
+    discovery::birth_topic,
 };
+use spotter_page::PageCommand;
 use spotter_state::PendingWrite;
 
 /// Topics that are logged per minute at most.
@@ -44,7 +46,7 @@ pub struct CommandHandler {
     handles: Handles,
     reporter: NodeReporter,
     logging: Logging,
-    questions: PendingQuestions<Requester>,
+    questions: PendingQuestions<CommandSender>,
     /// Replies to commands whose change is on its way to the disk, in the order of the commands. All stages apply it before the next reply.
     unsent: VecDeque<UnsentReply>,
     /// Looked at at once, when the sampler has the new rate.
@@ -58,7 +60,7 @@ pub struct CommandHandler {
 }
 
 struct UnsentReply {
-    requester: Requester,
+    sender: CommandSender,
     value: ReplyValue,
     write: PendingWrite,
     deadline: Instant,
@@ -85,7 +87,7 @@ impl CommandHandler {
         let topics = self.handles.publisher.topics();
         match publish::parse_inbound(&topics, ha_status.as_deref(), message) {
             InboundKind::Request(asked) if is_for_this_node(&asked, context.config) => {
-                self.execute(*asked, context);
+                self.receive_request(*asked, context);
             }
             InboundKind::Old => {
                 self.handles.publisher.ignore_retained();
@@ -104,31 +106,53 @@ impl CommandHandler {
         }
     }
 
-    fn execute(&mut self, asked: CommandRequest, context: &mut StageContext<'_>) {
+    fn receive_request(&mut self, asked: CommandRequest, context: &mut StageContext<'_>) {
         let requester = asked.requester;
         if let Some(topic) = asked.refused_reply_topic {
             let text = "response topic refused; the reply goes to the topic reply; allow the topic in mqtt.reply_topics";
             self.warn_of_topic(&topic, text);
         }
-        match self.recent.register(&requester, context.now) {
-            RequestStatus::New => {}
-            RequestStatus::Running => return,
-            RequestStatus::Answered(reply) => return self.send(&reply, requester.reply_to),
+        let status = self.recent.register(&requester, context.now);
+        let sender = CommandSender::Broker(requester);
+        match status {
+            RequestStatus::New => self.execute(asked.command, sender, context),
+            RequestStatus::Running => {}
+            RequestStatus::Answered(reply) => sender.send(&reply, &self.handles.publisher),
         }
-        let (op, camera) = (&requester.head.op, requester.head.camera.as_deref());
-        let result = match asked.command {
+    }
+
+    /// A command of the page, unless its client has given up.
+    fn receive_of_page(&mut self, command: PageCommand, context: &mut StageContext<'_>) {
+        let PageCommand { request, reply } = command;
+        if reply.is_closed() {
+            return;
+        }
+        let mut head = RequestHead::default();
+        let command = publish::parse_page_request(request, &mut head);
+        self.execute(command, CommandSender::Page { head, reply }, context);
+    }
+
+    fn execute(
+        &mut self,
+        command: Result<Command, Refusal>,
+        sender: CommandSender,
+        context: &mut StageContext<'_>,
+    ) {
+        let head = sender.head();
+        let (op, camera) = (&head.op, head.camera.as_deref());
+        let result = match command {
             Ok(command) => {
-                tracing::info!(op, camera, field = requester.head.field, "command");
-                self.result(command, &requester, context)
+                tracing::info!(op, camera, field = head.field, "command");
+                self.result(command, &sender, context)
             }
             Err(refusal) => {
                 tracing::debug!(op, camera, %refusal, "command refused");
-                self.reporter.confirm(context.config, &requester.head);
+                self.reporter.confirm(context.config, head);
                 Err(refusal)
             }
         };
         if let Some(result) = result.transpose() {
-            self.reply(requester, result);
+            self.reply(sender, result);
         }
     }
 
@@ -136,13 +160,13 @@ impl CommandHandler {
     fn result(
         &mut self,
         command: Command,
-        requester: &Requester,
+        sender: &CommandSender,
         context: &mut StageContext<'_>,
     ) -> Result<Option<ReplyValue>, Refusal> {
         match command {
             // When the file is read.
             Command::Reload {} => {
-                context.say(StageNotice::ReloadAsked(Some(requester.clone())));
+                context.say(StageNotice::ReloadAsked(Some(sender.clone())));
                 return Ok(None);
             }
             // The answer is the reply.
@@ -154,8 +178,7 @@ impl CommandHandler {
                 let prompt = self.questions.prompt(asked.map_err(Refusal::bad_value)?)?;
                 let fits = config.prompt_rule().test(&prompt);
                 fits.map_err(Refusal::bad_value)?;
-                let requester = requester.clone();
-                self.questions.ask(camera, &prompt, requester, now)?;
+                self.questions.ask(camera, &prompt, sender.clone(), now)?;
                 self.handles.sampler.ask_once(&camera.id, prompt);
                 return Ok(None);
             }
@@ -186,7 +209,7 @@ impl CommandHandler {
             Command::LogLevel { level, lasting } => self.set_log_level(level, lasting)?,
             // When the change is applied and stored.
             of_cameras => {
-                self.change_cameras(&of_cameras, requester, context)?;
+                self.change_cameras(&of_cameras, sender, context)?;
                 return Ok(None);
             }
         }
@@ -196,13 +219,13 @@ impl CommandHandler {
     fn change_cameras(
         &mut self,
         command: &Command,
-        requester: &Requester,
+        sender: &CommandSender,
         context: &mut StageContext<'_>,
     ) -> Result<(), Refusal> {
         let (now, wall) = (context.now, context.wall);
         let changed = context.config.execute(command, now, wall);
         // Also a value that remains: the sender shows the one that it set.
-        self.reporter.confirm(context.config, &requester.head);
+        self.reporter.confirm(context.config, sender.head());
         let value = changed?.map_or(ReplyValue::Done, ReplyValue::Revision);
         context.cameras_changed();
         if let Command::Look {
@@ -214,7 +237,7 @@ impl CommandHandler {
         }
         store_overrides(context.config, &self.handles.state);
         self.unsent.push_back(UnsentReply {
-            requester: requester.clone(),
+            sender: sender.clone(),
             value,
             write: self.handles.state.pending(),
             deadline: Instant::now() + REPLY_WITHIN,
@@ -240,7 +263,7 @@ impl CommandHandler {
         };
         _ = timeout_at(oldest.deadline, oldest.write.finished()).await;
         if let Some(oldest) = self.unsent.pop_front() {
-            self.reply(oldest.requester, Ok(oldest.value));
+            self.reply(oldest.sender, Ok(oldest.value));
         }
     }
 
@@ -252,32 +275,27 @@ impl CommandHandler {
             }
             _ => Ok(ReplyValue::Done),
         };
-        for requester in std::mem::take(&mut read.requesters) {
-            self.reply(requester, result.clone());
+        for sender in std::mem::take(&mut read.senders) {
+            self.reply(sender, result.clone());
         }
     }
 
-    fn reply_all(&mut self, settled: Vec<SettledQuestion<Requester>>) {
-        for (requester, result) in settled {
-            self.reply(requester, result);
+    fn reply_all(&mut self, settled: Vec<SettledQuestion<CommandSender>>) {
+        for (sender, result) in settled {
+            self.reply(sender, result);
         }
     }
 
-    fn reply(&mut self, requester: Requester, result: Result<ReplyValue, Refusal>) {
+    fn reply(&mut self, sender: CommandSender, result: Result<ReplyValue, Refusal>) {
         let reply = Reply {
-            head: requester.head.clone(),
+            head: sender.head().clone(),
             result,
             at: self.handles.clock.wall(),
         };
-        self.recent.answer(&requester, &reply);
-        self.send(&reply, requester.reply_to);
-    }
-
-    fn send(&self, reply: &Reply, to: Option<ReplyTo>) {
-        let payload = reply.to_json();
-        self.handles
-            .publisher
-            .publish(Update::Reply { to, payload });
+        if let CommandSender::Broker(requester) = &sender {
+            self.recent.answer(requester, &reply);
+        }
+        sender.send(&reply, &self.handles.publisher);
     }
 }
 
@@ -321,6 +339,11 @@ impl Stage for CommandHandler {
         let reporter = &mut self.reporter;
         match notice {
             StageNotice::Received(message) => self.receive(message, context),
+            StageNotice::PageCommanded(command) => {
+                if let Some(command) = command.take() {
+                    self.receive_of_page(command, context);
+                }
+            }
             StageNotice::Looks(news) => {
                 for news in news {
                     let settled = self.questions.look(news);

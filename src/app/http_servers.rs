@@ -59,13 +59,25 @@ impl HttpServers {
 
 impl Stage for HttpServers {
     fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
-        match &mut self.api {
-            Some(api) => Box::pin(async {
-                let call = api.next_trigger().await;
-                vec![StageNotice::TriggerCalled(Some(call))]
-            }),
-            None => Box::pin(pending()),
-        }
+        let (page, api) = (&mut self.page, &mut self.api);
+        Box::pin(async move {
+            let command = async {
+                match page {
+                    Some(page) => page.next_command().await,
+                    None => pending().await,
+                }
+            };
+            let call = async {
+                match api {
+                    Some(api) => api.next_trigger().await,
+                    None => pending().await,
+                }
+            };
+            tokio::select! {
+                command = command => vec![StageNotice::PageCommanded(Some(command))],
+                call = call => vec![StageNotice::TriggerCalled(Some(call))],
+            }
+        })
     }
 
     fn hear(&mut self, notice: &mut StageNotice, context: &mut StageContext<'_>) {
@@ -82,6 +94,9 @@ impl Stage for HttpServers {
 
     fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         self.queue.close();
+        if let Some(page) = &mut self.page {
+            page.refuse_commands();
+        }
         Box::pin(async { Vec::new() })
     }
 

@@ -12,7 +12,7 @@
 //! | [`engine_launch`] | how an engine is opened: thread or process |
 //! | [`broker_link`], [`http_servers`] | what comes from the broker; page and API |
 //! | [`fleet_membership`], [`fleet_record`] | the node's part in a fleet: which cameras are its own, the order of a hand-over |
-//! | [`command_handler`], [`pending_questions`] | commands over MQTT, repeats, replies |
+//! | [`command_handler`], [`command_sender`], [`pending_questions`] | commands over MQTT and of the page, repeats, replies |
 //! | [`answer_router`], [`snapshots`], [`snapshot`] | the way of answers to the publisher; pictures of events and of the page |
 //! | [`line_counts`] | the counts at lines on the disk |
 //! | [`node_reporter`] | information, settings, configuration report, Home Assistant discovery |
@@ -30,6 +30,7 @@ mod camera_assignment;
 mod camera_supervisor;
 mod canvas;
 mod command_handler;
+mod command_sender;
 mod config_store;
 mod console;
 pub mod costs;

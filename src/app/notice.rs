@@ -2,10 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
+use super::command_sender::CommandSender;
 use spotter_api::TriggerRequest;
 use spotter_config::LoadedConfig;
 use spotter_core::{CameraId, LineId, LookNews, TrackId, TriggerId, TriggerSignal, TriggeredLooks};
-use spotter_mqtt::{Inbound, Requester, SentDetection};
+use spotter_mqtt::{Inbound, SentDetection};
+use spotter_page::PageCommand;
 
 /// What a stage says; the comments name who says it, and who acts on it.
 pub enum StageNotice {
@@ -25,6 +27,8 @@ pub enum StageNotice {
     Received(Inbound),
     /// HTTP API: a call for a trigger, until a stage takes it. Fleet, triggers.
     TriggerCalled(Option<TriggerRequest>),
+    /// Page: a command of a client that may change something. Commands.
+    PageCommanded(Option<PageCommand>),
     /// ONVIF events: the source of a trigger says something. Triggers.
     Signalled(TriggerCall),
     /// Triggers: a camera is looked at from now on, or not. Cameras.
@@ -44,8 +48,8 @@ pub enum StageNotice {
     SnapshotAsked(CameraId),
     /// Commands: look at a camera for this time. Triggers.
     LooksAsked(CameraId, Duration),
-    /// Commands, or a signal without a requester: read the file again. Reload.
-    ReloadAsked(Option<Requester>),
+    /// Commands, or a signal without a sender: read the file again. Reload.
+    ReloadAsked(Option<CommandSender>),
     /// Reload: the file was read. Commands reply, then reload carries it out.
     FileRead(ReadFile),
     /// Reload: the file is valid and in force. Engines, fleet, broker, webhooks.
@@ -91,7 +95,7 @@ pub struct EngineLoss {
 
 /// The file as it was read, and the commands that asked for it.
 pub struct ReadFile {
-    pub requesters: Vec<Requester>,
+    pub senders: Vec<CommandSender>,
     pub found: FoundFile,
 }
 

@@ -16,10 +16,19 @@ const QUESTIONS_MAX: usize = 16;
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// The questions, each with its requester.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct PendingQuestions<T> {
     waiting: Vec<PendingQuestion<T>>,
     number: u64,
+}
+
+impl<T> Default for PendingQuestions<T> {
+    fn default() -> Self {
+        Self {
+            waiting: Vec::new(),
+            number: 0,
+        }
+    }
 }
 
 #[derive(Debug)]

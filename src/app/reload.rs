@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use tokio::task::spawn_blocking;
 
 use super::{
+    command_sender::CommandSender,
     config_store::{adapters_fit, new_adapters, read_file, restart_reasons},
     logging::remember_secrets,
     notice::{FoundFile, ReadFile, RunEnd, StageNotice},
@@ -20,7 +21,7 @@ use super::{
 use crate::ops::secret_list::SecretList;
 use spotter_config::{self as config, Config, ConfigProblems, LoadedConfig};
 use spotter_engine::model::check_model;
-use spotter_mqtt::{Publisher, Requester};
+use spotter_mqtt::Publisher;
 use spotter_webhook::Webhooks;
 
 const REJECTED: &str = "new configuration rejected; the running configuration stays active";
@@ -36,7 +37,7 @@ pub struct Reload {
     adapter_slots: usize,
     reading: Option<StageFuture<'static, ReadFile>>,
     /// Asked for while the file is read.
-    again: Option<Vec<Requester>>,
+    again: Option<Vec<CommandSender>>,
 }
 
 impl Reload {
@@ -50,12 +51,12 @@ impl Reload {
         }
     }
 
-    fn begin(&mut self, requesters: Vec<Requester>, running: &Config) {
+    fn begin(&mut self, senders: Vec<CommandSender>, running: &Config) {
         let (path, running) = (self.path.clone(), running.clone());
         let adapter_slots = self.adapter_slots;
         self.reading = Some(Box::pin(async move {
             let found = find(&path, running, adapter_slots).await;
-            ReadFile { requesters, found }
+            ReadFile { senders, found }
         }));
     }
 
@@ -92,19 +93,19 @@ impl Stage for Reload {
 
     fn hear(&mut self, notice: &mut StageNotice, context: &mut StageContext<'_>) {
         match notice {
-            StageNotice::ReloadAsked(requester) if self.reading.is_none() => {
-                self.begin(Vec::from_iter(requester.take()), context.config.file());
+            StageNotice::ReloadAsked(sender) if self.reading.is_none() => {
+                self.begin(Vec::from_iter(sender.take()), context.config.file());
             }
-            StageNotice::ReloadAsked(requester) => {
+            StageNotice::ReloadAsked(sender) => {
                 let again = self.again.get_or_insert_default();
-                again.extend(requester.take());
+                again.extend(sender.take());
                 again.truncate(REPLIES_MAX);
             }
             StageNotice::FileRead(read) => {
                 self.reading = None;
                 self.carry_out(std::mem::take(&mut read.found), context);
-                if let Some(requesters) = self.again.take() {
-                    self.begin(requesters, context.config.file());
+                if let Some(senders) = self.again.take() {
+                    self.begin(senders, context.config.file());
                 }
             }
             _ => {}

@@ -22,6 +22,7 @@ use std::{
 };
 
 use lines::Lines;
+use serde_json::Value;
 
 /// How long anything may take before a test gives up.
 pub const PATIENCE: Duration = Duration::from_secs(180);
@@ -258,6 +259,27 @@ pub fn metric(address: SocketAddr, name: &str) -> Option<f64> {
 
 pub fn get(address: SocketAddr, path: &str) -> Option<String> {
     request(address, "GET", path)
+}
+
+/// Status and JSON of the answer to a command that the page's token sends.
+pub fn command_of_page(page: SocketAddr, token: &str, command: &Value) -> (u16, Value) {
+    let body = command.to_string();
+    let mut stream = TcpStream::connect(page).expect("the page");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+    let head = format!(
+        "Host: {page}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}",
+        body.len()
+    );
+    write!(stream, "POST /command HTTP/1.1\r\n{head}\r\n\r\n{body}").expect("the page");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a body");
+    let status = head
+        .split(' ')
+        .nth(1)
+        .and_then(|status| status.parse().ok());
+    let json = serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}"));
+    (status.expect("a status"), json)
 }
 
 /// The answer to a request without a body, `None` while the connection is refused. Bytes that are no text are replaced.

@@ -66,8 +66,10 @@ pub(crate) enum AccessRefusal {
     NoTokens,
     /// The system gives none for a session.
     NoRandomNumbers,
-    /// The body of a change is no JSON that it should be.
-    WrongBody,
+    /// The body of a change is no JSON that it should be, or has more bytes than this.
+    WrongBody(usize),
+    /// Only those who have logged in may change something.
+    LoginNeeded,
     /// A web page of another origin, or none that is named.
     ForeignOrigin,
 }
@@ -82,23 +84,25 @@ impl IntoResponse for AccessRefusal {
             Self::WrongToken => (StatusCode::UNAUTHORIZED, "this is no token of http.tokens"),
             Self::NoTokens => (
                 StatusCode::FORBIDDEN,
-                "this page has no tokens: set http.tokens to log in",
+                "this page has no tokens: set http.tokens to log in and change something",
             ),
+            Self::LoginNeeded => (StatusCode::UNAUTHORIZED, "log in to change something"),
             Self::NoRandomNumbers => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "the system gives no random numbers",
             ),
-            Self::WrongBody => (
-                StatusCode::UNPROCESSABLE_ENTITY,
-                "send JSON of at most 4 kB, with content-type: application/json",
-            ),
+            Self::WrongBody(most) => {
+                let kb = most / 1000;
+                let text =
+                    format!("send JSON of at most {kb} kB, with content-type: application/json");
+                return (StatusCode::UNPROCESSABLE_ENTITY, error_json(&text)).into_response();
+            }
             Self::ForeignOrigin => (
                 StatusCode::FORBIDDEN,
                 "this request comes from a web page of another name: open this page by an address or the name of the machine, or add the name to http.names; a program sends \"Authorization: Bearer …\"",
             ),
         };
-        let kind = [(header::CONTENT_TYPE, "application/json")];
-        let mut answer = (status, kind, json!({ "error": error }).to_string()).into_response();
+        let mut answer = (status, error_json(error)).into_response();
         if let Self::TooManyAttempts(pause) = self {
             let seconds = pause.as_secs_f64().ceil() as u64;
             answer
@@ -107,6 +111,11 @@ impl IntoResponse for AccessRefusal {
         }
         answer
     }
+}
+
+fn error_json(text: &str) -> impl IntoResponse {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    (kind, json!({ "error": text }).to_string())
 }
 
 /// Tokens, sessions and attempts.

@@ -15,6 +15,7 @@
 
 mod access;
 mod board;
+mod commands;
 mod guard;
 mod metrics;
 mod minute;
@@ -26,6 +27,7 @@ mod tests;
 
 pub use access::Visitor;
 pub use board::{Board, PromptCosts, StatusRequest, StatusSource, Thumbnail};
+pub use commands::{PageCommand, PageReply};
 pub use readiness::{NotReady, Readiness};
 pub use serve::ServedPage;
 pub use status::{

@@ -2,6 +2,7 @@
 
 use std::{
     convert::Infallible,
+    future::pending,
     net::SocketAddr,
     sync::{
         Arc, OnceLock,
@@ -14,6 +15,7 @@ use crate::{
     Readiness, StatusRequest, Visitor,
     access::{AccessRefusal, PageAccess},
     board::StatusSource,
+    commands::{self, COMMAND_MAX_BYTES, PageCommand, PageReply, UnansweredCommand},
     guard::{self, Guard},
     metrics,
 };
@@ -33,16 +35,16 @@ use spotter_config::HttpConfig;
 use spotter_core::Clock;
 use spotter_http::{BodyMemory, RequestSender, ServedListener, bind, read_body};
 use tokio::{
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     time::{Interval, MissedTickBehavior, interval},
 };
 
 /// Between two events of `/status.events`.
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);
-/// Of a change, which is JSON.
-const BODY_MAX_BYTES: usize = 4096;
-/// Of changes that are read at the same time.
-const BODY_MEMORY_BYTES: usize = 512 * BODY_MAX_BYTES;
+/// Of a login.
+const LOGIN_MAX_BYTES: usize = 4096;
+/// Of bodies that are read at the same time.
+const BODY_MEMORY_BYTES: usize = 512 * LOGIN_MAX_BYTES;
 /// Streams of events at the same time; further browsers ask.
 const STREAMS_MAX: usize = 32;
 /// Events of a stream, which the browser opens again then: another tab may have logged in.
@@ -52,6 +54,7 @@ const STREAM_EVENTS: u32 = 300;
 pub struct ServedPage {
     listener: ServedListener,
     state: Arc<PageState>,
+    commands: mpsc::Receiver<PageCommand>,
 }
 
 struct PageState {
@@ -59,6 +62,7 @@ struct PageState {
     access: Arc<PageAccess>,
     bodies: BodyMemory,
     streams: Arc<Semaphore>,
+    commands: mpsc::Sender<PageCommand>,
     /// The log has said that pictures are hidden.
     has_logged_hidden: AtomicBool,
     /// Set once the daemon runs.
@@ -80,18 +84,24 @@ impl ServedPage {
         let bound = bind("http.listen", address).await?;
         let access = Arc::new(PageAccess::new(config, clock));
         let guard = Guard::new(&access, &config.frames);
+        let (caller, commands) = commands::command_queue();
         let state = Arc::new(PageState {
             readiness,
             access,
             bodies: BodyMemory::new(BODY_MEMORY_BYTES),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            commands: caller,
             has_logged_hidden: AtomicBool::new(false),
             source: OnceLock::new(),
         });
         let listener =
             ServedListener::serve(bound, router(&state, guard, config.base_path()), clock)?;
         tracing::debug!(address = %listener.address(), "status page");
-        Ok(Some(Self { listener, state }))
+        Ok(Some(Self {
+            listener,
+            state,
+            commands,
+        }))
     }
 
     /// From now on all paths are answered.
@@ -105,8 +115,24 @@ impl ServedPage {
         self.listener.address()
     }
 
+    /// The next command of a client that may change something, for the daemon to reply to. Dropping the future loses nothing.
+    pub async fn next_command(&mut self) -> PageCommand {
+        match self.commands.recv().await {
+            Some(command) => command,
+            // Refused from now on.
+            None => pending().await,
+        }
+    }
+
+    /// Refuses commands from now on, also those that wait.
+    pub fn refuse_commands(&mut self) {
+        self.commands.close();
+        while self.commands.try_recv().is_ok() {}
+    }
+
     /// Frees the address at once; open connections end with their answer.
     pub async fn close(self) {
+        drop(self.commands);
         self.listener.close().await;
     }
 }
@@ -153,19 +179,22 @@ enum Shows {
     Status,
     /// For those who see pictures.
     Pictures,
+    /// The result of a change: for those who have logged in.
+    Change,
 }
 
 /// Makes the answer of a path, by method.
 type PageMethod = fn() -> MethodRouter<Arc<PageState>>;
 
 /// Path, what the answer shows, and the answer, of all but the [`FILES`], which show nothing of this machine.
-const ROUTES: [(&str, Shows, PageMethod); 8] = [
+const ROUTES: [(&str, Shows, PageMethod); 9] = [
     ("/camera/{picture}", Shows::Pictures, || get(show_picture)),
     ("/status.json", Shows::Status, || get(show_status)),
     ("/status.events", Shows::Status, || get(stream_status)),
     ("/metrics", Shows::Figures, || get(show_metrics)),
     ("/healthz", Shows::Figures, || get(show_health)),
     ("/readyz", Shows::Figures, || get(show_ready)),
+    ("/command", Shows::Change, || post(command)),
     ("/login", Shows::Figures, || post(log_in)),
     ("/logout", Shows::Figures, || post(log_out)),
 ];
@@ -190,7 +219,7 @@ fn router(state: &Arc<PageState>, guard: Guard, base: &str) -> Router {
         for (path, shows, answer) in ROUTES {
             let answer = match shows {
                 Shows::Figures => answer(),
-                Shows::Status | Shows::Pictures => {
+                Shows::Status | Shows::Pictures | Shows::Change => {
                     let known = (Arc::clone(state), shows);
                     answer().layer(middleware::from_fn_with_state(known, know_visitor))
                 }
@@ -202,7 +231,7 @@ fn router(state: &Arc<PageState>, guard: Guard, base: &str) -> Router {
     router.with_state(Arc::clone(state)).layer(guarded)
 }
 
-/// Passes a request on with its [`Visitor`], or refuses a wrong token, and who sees no pictures where the answer is one.
+/// Passes a request on with its [`Visitor`], or refuses a wrong token, and visitors who do not get the answer.
 async fn know_visitor(
     State(known): State<(Arc<PageState>, Shows)>,
     Extension(sender): Extension<RequestSender>,
@@ -214,18 +243,25 @@ async fn know_visitor(
         Ok(visitor) => visitor,
         Err(refusal) => return refusal.into_response(),
     };
-    if shows == Shows::Status || visitor.sees_pictures() {
+    let is_allowed = match shows {
+        Shows::Figures | Shows::Status => true,
+        Shows::Pictures => visitor.sees_pictures(),
+        Shows::Change => visitor == Visitor::LoggedIn,
+    };
+    if is_allowed {
         request.extensions_mut().insert(visitor);
         return next.run(request).await;
     }
-    let refusal = match state.access.has_tokens() {
-        true => (StatusCode::UNAUTHORIZED, "log in to see pictures\n"),
-        false => (
+    match (shows, state.access.has_tokens()) {
+        (Shows::Change, true) => AccessRefusal::LoginNeeded.into_response(),
+        (Shows::Change, false) => AccessRefusal::NoTokens.into_response(),
+        (_, true) => (StatusCode::UNAUTHORIZED, "log in to see pictures\n").into_response(),
+        (_, false) => (
             StatusCode::FORBIDDEN,
             "without http.tokens, pictures are shown on this machine alone\n",
-        ),
-    };
-    refusal.into_response()
+        )
+            .into_response(),
+    }
 }
 
 /// Before the daemon runs, the paths that need its figures say why there are none.
@@ -327,8 +363,9 @@ async fn log_in(
     State(state): PageShared,
     request: Request,
 ) -> Result<impl IntoResponse, AccessRefusal> {
-    let change = state.change(request).await?;
-    let login: Login = serde_json::from_value(change.body).map_err(|_| AccessRefusal::WrongBody)?;
+    let change = state.change(request, LOGIN_MAX_BYTES).await?;
+    let wrong = |_| AccessRefusal::WrongBody(LOGIN_MAX_BYTES);
+    let login: Login = serde_json::from_value(change.body).map_err(wrong)?;
     let access = &state.access;
     let cookie = access.log_in(&login.token, &change.sender, &change.headers)?;
     tracing::info!(client = %change.sender.network, "login at the status page");
@@ -339,9 +376,21 @@ async fn log_out(
     State(state): PageShared,
     request: Request,
 ) -> Result<impl IntoResponse, AccessRefusal> {
-    let change = state.change(request).await?;
+    let change = state.change(request, LOGIN_MAX_BYTES).await?;
     let cookie = state.access.log_out(&change.sender, &change.headers);
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]))
+}
+
+/// Executes a command as over MQTT, and waits for its reply.
+async fn command(
+    State(state): PageShared,
+    request: Request,
+) -> Result<Result<PageReply, UnansweredCommand>, AccessRefusal> {
+    let change = state.change(request, COMMAND_MAX_BYTES).await?;
+    if state.source.get().is_none() {
+        return Ok(Err(UnansweredCommand::Starting));
+    }
+    Ok(commands::execute(&state.commands, change.body).await)
 }
 
 /// A request to change something that comes from this page, or from a program.
@@ -369,8 +418,9 @@ impl PageState {
         }))
     }
 
-    /// Reads a change. It is JSON, which a form of another web page cannot send.
-    async fn change(&self, request: Request) -> Result<PageChange, AccessRefusal> {
+    /// Reads a change of at most `most` bytes. It is JSON, which a form of another web page cannot send.
+    async fn change(&self, request: Request, most: usize) -> Result<PageChange, AccessRefusal> {
+        let wrong = AccessRefusal::WrongBody(most);
         let (parts, body) = request.into_parts();
         // The guard has added it.
         let sender = parts
@@ -384,11 +434,11 @@ impl PageState {
             .and_then(|kind| kind.to_str().ok());
         let kind = kind.and_then(|kind| kind.split(';').next());
         if kind.is_none_or(|kind| !kind.trim().eq_ignore_ascii_case("application/json")) {
-            return Err(AccessRefusal::WrongBody);
+            return Err(wrong);
         }
-        let body = read_body(body, BODY_MAX_BYTES, &self.bodies).await;
-        let body = body.map_err(|_| AccessRefusal::WrongBody)?;
-        let body = serde_json::from_slice(&body.bytes).map_err(|_| AccessRefusal::WrongBody)?;
+        let body = read_body(body, most, &self.bodies).await;
+        let body = body.map_err(|_| wrong)?;
+        let body = serde_json::from_slice(&body.bytes).map_err(|_| wrong)?;
         Ok(PageChange {
             sender: sender.clone(),
             headers: parts.headers,

@@ -6,6 +6,7 @@
 mod json;
 mod reply;
 
+pub use json::parse_page_request;
 pub use reply::{Reply, ReplyValue};
 
 use serde::Serialize;

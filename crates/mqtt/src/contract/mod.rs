@@ -15,6 +15,7 @@ mod trigger;
 
 pub use command::{
     CommandRequest, InboundKind, Reply, ReplyValue, RequestHead, Requester, filters, parse_inbound,
+    parse_page_request,
 };
 pub use inbound::{Inbound, ReplyTo};
 pub use line::JsonLine;

@@ -10,6 +10,8 @@ use spotter_core::SystemClock;
 use super::*;
 use crate::Thumbnail;
 
+const TOKEN: &str = "a-token-of-the-page-for-tests";
+
 /// Answers with a picture and a text.
 struct Source;
 
@@ -34,12 +36,17 @@ impl StatusSource for Source {
 
 /// Asks from another machine, as a proxy says, with these headers.
 fn ask(address: SocketAddr, path: &str, headers: &str) -> String {
+    send(address, &format!("GET {path}"), headers, "")
+}
+
+fn send(address: SocketAddr, request: &str, headers: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream
         .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
     let host = "Host: localhost\r\nVia: proxy\r\nConnection: close";
-    write!(stream, "GET {path} HTTP/1.1\r\n{host}\r\n{headers}\r\n").unwrap();
+    let head = format!("{host}\r\n{headers}Content-Length: {}\r\n", body.len());
+    write!(stream, "{request} HTTP/1.1\r\n{head}\r\n{body}").unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     String::from_utf8_lossy(&answer).into_owned()
@@ -52,20 +59,24 @@ fn all_files_of_the_page_are_at_most_150_kilobytes() {
     assert!(bytes <= 150_000, "{bytes} bytes");
 }
 
+/// A page whose visitors have this token; none without one.
+async fn served(token: Option<&str>) -> ServedPage {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let config = HttpConfig {
+        listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+        tokens: Vec::from_iter(token.map(|token| Secret::new(token.into()))),
+        ..HttpConfig::default()
+    };
+    let page = ServedPage::start(&config, Readiness::new(Arc::clone(&clock)), &clock).await;
+    page.unwrap().unwrap()
+}
+
 // Faults: H16.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_route_shows_pictures_without_a_token() {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
-    let token = "a-token-of-the-page-for-tests";
-    for tokens in [vec![], vec![Secret::new(token.into())]] {
-        let has_tokens = !tokens.is_empty();
-        let config = HttpConfig {
-            listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
-            tokens,
-            ..HttpConfig::default()
-        };
-        let page = ServedPage::start(&config, Readiness::new(Arc::clone(&clock)), &clock).await;
-        let page = page.unwrap().unwrap();
+    let token = TOKEN;
+    for has_tokens in [false, true] {
+        let page = served(has_tokens.then_some(token)).await;
         page.open(Arc::new(Source));
         let address = page.address();
         let asked = tokio::task::spawn_blocking(move || {
@@ -82,7 +93,8 @@ async fn no_route_shows_pictures_without_a_token() {
                 let is_refused = ["HTTP/1.1 401", "HTTP/1.1 403"]
                     .iter()
                     .any(|head| answer.starts_with(head));
-                assert_eq!(is_refused, shows == Shows::Pictures, "{path}: {answer}");
+                let is_hidden = matches!(shows, Shows::Pictures | Shows::Change);
+                assert_eq!(is_refused, is_hidden, "{path}: {answer}");
                 let with_token = ask(
                     address,
                     &path,
@@ -109,4 +121,57 @@ async fn no_route_shows_pictures_without_a_token() {
         asked.await.unwrap();
         page.close().await;
     }
+}
+
+// Faults: H18, H24.
+#[tokio::test(flavor = "multi_thread")]
+async fn commands_of_strangers_and_foreign_pages_never_reach_the_daemon() {
+    let json = "Content-Type: application/json\r\n";
+    let bearer = format!("Authorization: Bearer {TOKEN}\r\n{json}");
+    let foreign = format!("Origin: https://elsewhere.example\r\n{bearer}");
+    let form = bearer.replace("application/json", "text/plain");
+    let long = format!("\"{}\"", "x".repeat(COMMAND_MAX_BYTES));
+    let command = r#"{"op":"reload"}"#;
+    for (token, headers, body, status) in [
+        (None, json, command, "403"),
+        (None, &*bearer, command, "403"),
+        (Some(TOKEN), json, command, "401"),
+        (Some(TOKEN), &foreign, command, "403"),
+        (Some(TOKEN), &form, command, "422"),
+        (Some(TOKEN), &bearer, "{", "422"),
+        (Some(TOKEN), &bearer, &long, "422"),
+        (Some(TOKEN), &bearer, command, "503"),
+    ] {
+        let mut page = served(token).await;
+        // The last one: not before the daemon runs.
+        if status != "503" {
+            page.open(Arc::new(Source));
+        }
+        let (address, headers, body) = (page.address(), headers.to_owned(), body.to_owned());
+        let sent = move || send(address, "POST /command", &headers, &body);
+        let answer = tokio::task::spawn_blocking(sent).await.unwrap();
+        let head = format!("HTTP/1.1 {status}");
+        assert!(answer.starts_with(&head), "{status}: {answer}");
+        assert!(answer.contains("\"error\":"), "{answer}");
+        assert!(page.commands.try_recv().is_err(), "{status}");
+        page.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn command_of_a_token_is_answered_by_the_daemon() {
+    let mut page = served(Some(TOKEN)).await;
+    page.open(Arc::new(Source));
+    let address = page.address();
+    let headers = format!("Authorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n");
+    let sent = move || send(address, "POST /command", &headers, r#"{"op":"reload"}"#);
+    let asked = tokio::task::spawn_blocking(sent);
+    let PageCommand { request, reply } = page.next_command().await;
+    assert_eq!(request, serde_json::json!({"op": "reload"}));
+    let (status, json) = (409, b"{\"ok\":false}".to_vec());
+    reply.try_send(PageReply { status, json }).unwrap();
+    let answer = asked.await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 409"), "{answer}");
+    assert!(answer.ends_with("{\"ok\":false}"), "{answer}");
+    page.close().await;
 }

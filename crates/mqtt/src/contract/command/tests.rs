@@ -164,6 +164,64 @@ fn each_operation_is_parsed() {
     }
 }
 
+/// What has a topic of its own over MQTT is the operation `set`; all else is as on `cmd`.
+#[test]
+fn page_sends_the_commands_of_mqtt() {
+    let of_page = |request: &serde_json::Value| {
+        let mut head = RequestHead::default();
+        let command = parse_page_request(request.clone(), &mut head);
+        (command, head)
+    };
+    let set = |cam, prompt: Option<&str>, field, value| json!({"op": "set", "id": "n1", "cam": cam, "prompt": prompt, "field": field, "value": value});
+    for (topic, payload, request) in [
+        (
+            "cam/gate/enabled",
+            "OFF",
+            set("gate", None, "enabled", json!(false)),
+        ),
+        (
+            "cam/gate/rate",
+            "2.5",
+            set("gate", None, "rate", json!(2.5)),
+        ),
+        (
+            "cam/gate/prompt/person/text",
+            "a \"dog\"",
+            set("gate", Some("person"), "text", json!("a \"dog\"")),
+        ),
+        (
+            "cam/gate/prompt/person/min_score",
+            "0.4",
+            set("gate", Some("person"), "min_score", json!(0.4)),
+        ),
+        (
+            "cam/gate/prompt/person/min_score",
+            "null",
+            set("gate", Some("person"), "min_score", json!(null)),
+        ),
+        ("cam/gate/url", "x", set("gate", None, "url", json!("x"))),
+        ("cam/Gate/rate", "1", set("Gate", None, "rate", json!(1))),
+    ] {
+        let mut expected = asked(&format!("{topic}/set"), payload);
+        expected.requester.head.id = Some("n1".into());
+        let expected = (expected.command, expected.requester.head);
+        assert_eq!(of_page(&request), expected, "{topic}");
+    }
+    let reload = of_page(&json!({"op": "reload", "id": "n1"}));
+    assert_eq!(
+        (reload.0, reload.1.id),
+        (Ok(Command::Reload {}), Some("n1".into()))
+    );
+    for wrong in [
+        json!([]),
+        json!({"op": "set", "cam": "gate", "field": "rate"}),
+        json!({"op": "set", "cam": "gate", "field": "rate", "value": 1, "for": 2}),
+    ] {
+        let code = of_page(&wrong).0.unwrap_err().code;
+        assert_eq!(code, RefusalCode::BadRequest, "{wrong}");
+    }
+}
+
 #[test]
 fn retained_commands_and_foreign_topics_are_ignored() {
     let parsed = |topic: &str, payload: &str, retained| {

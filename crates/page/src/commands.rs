@@ -1,0 +1,138 @@
+//! Commands of the page: the route waits for the reply of the daemon's loop, with bounds on how many wait and for how long.
+//!
+//! Faults: H24.
+
+use std::time::Duration;
+
+use axum::{
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde_json::{Value, json};
+use tokio::{
+    sync::mpsc::{self, error::TrySendError},
+    time::timeout,
+};
+
+/// Bytes of a command.
+pub(crate) const COMMAND_MAX_BYTES: usize = 64_000;
+/// Commands that wait for the daemon's loop.
+const WAITING_MAX: usize = 16;
+/// A question is answered or refused within half a minute.
+const REPLY_LIMIT: Duration = Duration::from_secs(45);
+
+/// A command that waits for the daemon.
+#[derive(Debug)]
+pub struct PageCommand {
+    /// As on the topic `cmd`.
+    pub request: Value,
+    /// For one reply. Closed when the client has disconnected.
+    pub reply: mpsc::Sender<PageReply>,
+}
+
+/// The daemon's reply to a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageReply {
+    /// Of HTTP.
+    pub status: u16,
+    pub json: Vec<u8>,
+}
+
+/// Why the daemon does not reply to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum UnansweredCommand {
+    #[error("Spotter is starting: the model is being opened; send it again in a minute")]
+    Starting,
+    #[error("{WAITING_MAX} commands wait already; send it again")]
+    NoRoom,
+    #[error(
+        "Spotter is stopping or restarting; look whether the command was executed, or send it again in a minute"
+    )]
+    Stopping,
+    #[error("no reply within {} s; look whether the command was executed, or send it again", REPLY_LIMIT.as_secs())]
+    Late,
+}
+
+/// The queue between the route and the daemon.
+pub(crate) fn command_queue() -> (mpsc::Sender<PageCommand>, mpsc::Receiver<PageCommand>) {
+    mpsc::channel(WAITING_MAX)
+}
+
+/// Waits for the daemon's reply.
+pub(crate) async fn execute(
+    daemon: &mpsc::Sender<PageCommand>,
+    request: Value,
+) -> Result<PageReply, UnansweredCommand> {
+    let (reply, mut replied) = mpsc::channel(1);
+    let sent = daemon.try_send(PageCommand { request, reply });
+    sent.map_err(|error| match error {
+        TrySendError::Full(_) => UnansweredCommand::NoRoom,
+        TrySendError::Closed(_) => UnansweredCommand::Stopping,
+    })?;
+    let replied = timeout(REPLY_LIMIT, replied.recv()).await;
+    let replied = replied.map_err(|_| UnansweredCommand::Late)?;
+    replied.ok_or(UnansweredCommand::Stopping)
+}
+
+const JSON: [(header::HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
+
+impl IntoResponse for PageReply {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status);
+        let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (status, JSON, self.json).into_response()
+    }
+}
+
+/// In the shape of a refused command.
+impl IntoResponse for UnansweredCommand {
+    fn into_response(self) -> Response {
+        let (status, pause_s) = match self {
+            Self::Starting | Self::Stopping => (StatusCode::SERVICE_UNAVAILABLE, 10),
+            Self::NoRoom => (StatusCode::SERVICE_UNAVAILABLE, 1),
+            Self::Late => (StatusCode::GATEWAY_TIMEOUT, 1),
+        };
+        let error = json!({"code": "unavailable", "text": self.to_string()});
+        let body = json!({"ok": false, "error": error}).to_string();
+        let mut answer = (status, JSON, body).into_response();
+        let headers = answer.headers_mut();
+        headers.insert(header::RETRY_AFTER, pause_s.into());
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Faults: H24.
+    #[tokio::test(start_paused = true)]
+    async fn command_is_answered_once_or_refused_with_the_reason() {
+        let (daemon, mut commands) = command_queue();
+        let reply = PageReply {
+            status: 409,
+            json: b"{}".into(),
+        };
+        let answer = async {
+            let command = commands.recv().await.unwrap();
+            command.reply.try_send(reply.clone()).unwrap();
+        };
+        let (answered, ()) = tokio::join!(execute(&daemon, json!({"op": "reload"})), answer);
+        assert_eq!(answered, Ok(reply));
+        // The daemon's loop does not turn: those that gave up leave their places when it does.
+        let waiting = (0..WAITING_MAX).map(|_| execute(&daemon, json!({})));
+        let late = futures_util::future::join_all(waiting).await;
+        assert_eq!(late, [const { Err(UnansweredCommand::Late) }; WAITING_MAX]);
+        let beyond = execute(&daemon, json!({})).await;
+        assert_eq!(beyond, Err(UnansweredCommand::NoRoom));
+        while let Ok(command) = commands.try_recv() {
+            assert!(command.reply.is_closed());
+        }
+        let unanswered = async { drop(commands.recv().await) };
+        let (dropped, ()) = tokio::join!(execute(&daemon, json!({})), unanswered);
+        assert_eq!(dropped, Err(UnansweredCommand::Stopping));
+        drop(commands);
+        let closed = execute(&daemon, json!({})).await;
+        assert_eq!(closed, Err(UnansweredCommand::Stopping));
+    }
+}
