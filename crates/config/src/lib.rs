@@ -39,6 +39,6 @@ pub use forms::{
 pub use load::{advice, broker_access::*, camera_list::*, file::*, prompt_keys::*, reference::*};
 pub use read::problem::*;
 pub use tables::{
-    adapter::*, api::*, area::*, camera::*, fleet::*, http::*, mode::*, model::*, mqtt::*, node::*,
-    prompt::*, shared_camera::*, source::*, trigger::*, webhook::*,
+    adapter::*, api::*, area::*, camera::*, fleet::*, history::*, http::*, mode::*, model::*,
+    mqtt::*, node::*, prompt::*, shared_camera::*, source::*, trigger::*, webhook::*,
 };

@@ -9,5 +9,5 @@ pub(crate) use super::{
     text::{
         find_id, id, known_id, level, node_name, not_empty, prompt_words, quoted, schedule, text,
     },
-    time::{duration_text, memory, time},
+    time::{duration, duration_text, memory, size_in, time},
 };

@@ -5,7 +5,14 @@ use std::{ops::RangeInclusive, time::Duration};
 use super::{form::Form, number::in_range};
 
 /// The units of durations with their milliseconds, the smallest first.
-const UNITS_MS: [(&str, f64); 4] = [("ms", 1.0), ("s", 1e3), ("m", 6e4), ("h", 3.6e6)];
+const UNITS_MS: [(&str, f64); 5] = [
+    ("ms", 1.0),
+    ("s", 1e3),
+    ("m", 6e4),
+    ("h", 3.6e6),
+    ("d", DAY_MS),
+];
+const DAY_MS: f64 = 8.64e7;
 /// The units of sizes with their bytes, the smallest first.
 const UNITS_BYTES: [(&str, f64); 2] = [("MiB", 1048576.0), ("GiB", 1073741824.0)];
 /// What an engine may take of a GPU's memory, bytes.
@@ -27,12 +34,20 @@ pub(crate) fn time(range: RangeInclusive<Duration>) -> Form<'static, Duration> {
 
 /// The size of a GPU's memory, bytes.
 pub(crate) fn memory() -> Form<'static, u64> {
-    let [low, high] = [MEMORY_RANGE.start(), MEMORY_RANGE.end()].map(|size| size_text(*size));
-    let text = format!("size with unit, {low} to {high}");
-    Form::new(text, |value| value.parsed(memory_size))
+    size_in(MEMORY_RANGE)
 }
 
-/// `250ms`, `5s`, `1.5m`, `24h`.
+/// A size with its unit, in a range, bytes.
+pub(crate) fn size_in(range: RangeInclusive<u64>) -> Form<'static, u64> {
+    let [low, high] = [range.start(), range.end()].map(|size| size_text(*size));
+    let form = Form::new(format!("size with unit, {low} to {high}"), move |value| {
+        let size = value.parsed(size)?;
+        value.checked(in_range(size, &range, |bytes| size_text(*bytes)))
+    });
+    form.written(|size| format!("\"{}\"", size_text(*size)))
+}
+
+/// `250ms`, `5s`, `1.5m`, `24h`, `7d`.
 pub fn duration(text: &str) -> Result<Duration, String> {
     match amount(text, &UNITS_MS) {
         Some(ms) => Ok(Duration::from_micros((ms * 1e3).round() as u64)),
@@ -40,7 +55,7 @@ pub fn duration(text: &str) -> Result<Duration, String> {
             Err(no_unit(&format!("{text:?}")))
         }
         None => Err(format!(
-            "{text:?} is not a duration; write \"5s\", \"500ms\", \"1m\" or \"24h\""
+            "{text:?} is not a duration; write \"5s\", \"500ms\", \"1m\", \"24h\" or \"7d\""
         )),
     }
 }
@@ -62,9 +77,11 @@ fn no_unit(shown: &str) -> String {
     format!("{shown} has no unit; write \"5s\", \"500ms\" or \"1m\"")
 }
 
-/// A duration as the file writes it.
+/// A duration as the file writes it: a single day is 24 hours.
 pub(crate) fn duration_text(duration: Duration) -> String {
-    in_units(duration.as_secs_f64() * 1e3, &UNITS_MS)
+    let ms = duration.as_secs_f64() * 1e3;
+    let units = if ms == DAY_MS { 4 } else { UNITS_MS.len() };
+    in_units(ms, &UNITS_MS[..units])
 }
 
 /// `6GiB`, `5.5GiB`, `900MiB`: bytes.
@@ -102,6 +119,8 @@ mod tests {
             ("90s", 90_000_000),
             ("1m", 60_000_000),
             ("24h", 86_400_000_000),
+            ("36h", 129_600_000_000),
+            ("7d", 604_800_000_000),
         ] {
             let read = duration(text).unwrap();
             assert_eq!(
@@ -115,7 +134,7 @@ mod tests {
             assert_eq!((read >> 20, size_text(read).as_str()), (mib, text));
         }
         assert_eq!(size("5.5GiB"), Ok(11 << 29));
-        for wrong in "|5|s|GiB|-5s|-6GiB|5 s|6 GiB|1.2.3s|1.2.3GiB|5d|6GB|ä|1e3s|1e3GiB".split('|')
+        for wrong in "|5|s|GiB|-5s|-6GiB|5 s|6 GiB|1.2.3s|1.2.3GiB|5w|6GB|ä|1e3s|1e3GiB".split('|')
         {
             assert!(duration(wrong).is_err() && size(wrong).is_err(), "{wrong}");
         }

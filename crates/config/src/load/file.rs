@@ -8,8 +8,8 @@ use crate::{
     forms::{environment::Environment, prelude::*, scope::ReadPurpose},
     read::{prelude::*, problem::*, syntax},
     tables::{
-        adapter::*, api::*, camera::*, fleet::*, http::*, mode::*, model::*, mqtt::*, node::*,
-        webhook::*,
+        adapter::*, api::*, camera::*, fleet::*, history::*, http::*, mode::*, model::*, mqtt::*,
+        node::*, webhook::*,
     },
 };
 use spotter_core::{AdapterId, ModeId, WebhookId, read_bounded};
@@ -25,6 +25,8 @@ pub struct Config {
     pub http: HttpConfig,
     /// `None`: off.
     pub api: Option<ApiConfig>,
+    /// `None`: no event is stored.
+    pub history: Option<HistoryConfig>,
     pub mqtt: MqttConfig,
     pub model: ModelSettings,
     pub adapters: AdapterSettings,
@@ -137,6 +139,8 @@ pub(super) fn read_root(
         http = sub_table("see `[http]`"), "[http]";
         /// HTTP API for pictures of other programs.
         api = optional_table("table", "off"), "[api]";
+        /// Events and their pictures on disk.
+        history = optional_table("table", "off"), "[history]";
         /// The broker.
         mqtt = optional_table("table", "required"), "[mqtt]";
         /// The model and its device.
@@ -158,6 +162,7 @@ pub(super) fn read_root(
     let node = self::node(&scope, node);
     let http = self::http(&scope, http);
     let api = api.map(|table| self::api(&scope, table, http.listen));
+    let history = history.map(self::history);
     if root.given("mqtt").is_none() {
         let text = "no broker; add [mqtt] with url = \"mqtt://HOST\"";
         root.error(text);
@@ -184,6 +189,7 @@ pub(super) fn read_root(
         node,
         http,
         api,
+        history,
         mqtt: mqtt?,
         model,
         adapters,

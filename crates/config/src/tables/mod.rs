@@ -5,6 +5,7 @@ pub(crate) mod api;
 pub(crate) mod area;
 pub(crate) mod camera;
 pub(crate) mod fleet;
+pub(crate) mod history;
 pub(crate) mod http;
 pub(crate) mod mode;
 pub(crate) mod model;

@@ -54,6 +54,26 @@ fn password_without_tls_is_warned_of_unless_on_loopback() {
 }
 
 #[test]
+fn history_is_off_without_its_table() {
+    assert_eq!(loaded(&person("")).config.history, None);
+    let history = |lines: &str| loaded(&person(lines)).config.history;
+    let day = Duration::from_hours(24);
+    let expected = HistoryConfig {
+        keep: 7 * day,
+        size: 1 << 30,
+        judged: 1 << 30,
+    };
+    assert_eq!(history("[history]"), Some(expected));
+    let lines = "[history]\nkeep = \"30d\"\nsize = \"4GiB\"\njudged = \"512MiB\"";
+    let expected = HistoryConfig {
+        keep: 30 * day,
+        size: 4 << 30,
+        judged: 512 << 20,
+    };
+    assert_eq!(history(lines), Some(expected));
+}
+
+#[test]
 fn api_is_off_without_its_table_and_local_with_it() {
     assert_eq!(loaded(&person("")).config.api, None);
     let api = loaded(&person("[api]")).config.api.unwrap();
