@@ -1,6 +1,7 @@
 //! The file: who may use it, its journal, its damage, its version.
 
 use std::{
+    cmp::Ordering,
     ffi::{OsStr, OsString},
     fs::{self, File, OpenOptions, TryLockError},
     io,
@@ -55,6 +56,8 @@ pub enum OpenError {
         found: u32,
         known: u32,
     },
+    #[error("{}: its tables are of an older version of Spotter; start the service once, which updates them", path.display())]
+    Older { path: PathBuf },
     #[error("another process uses it; give each its own node.state_dir")]
     InUse,
     #[error("{0}")]
@@ -131,10 +134,9 @@ impl Database {
             return Ok(());
         }
         self.connection.busy_timeout(Duration::ZERO)?;
-        let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
-        let is_blocked: bool = self.connection.query_row(sql, [], |row| row.get(0))?;
+        let is_cut = truncate_log(&self.connection)?;
         self.connection.busy_timeout(BUSY_WITHIN)?;
-        if !is_blocked {
+        if is_cut {
             return Ok(());
         }
         tracing::warn!(
@@ -219,7 +221,47 @@ pub(crate) fn open_file(path: &Path, flags: OpenFlags) -> rusqlite::Result<Conne
     connection.busy_timeout(BUSY_WITHIN)?;
     // A user can write views and triggers into the file; they call no function that has an effect.
     connection.pragma_update(None, "trusted_schema", false)?;
+    // What is deleted leaves no text in the file.
+    connection.pragma_update(None, "secure_delete", true)?;
     Ok(connection)
+}
+
+/// A connection for one query of another thread or process, which writes nothing; `None`: there is no database. A transaction that stays
+/// open delays the writer's checkpoints. Blocks on the disk.
+pub fn open_reader(state_dir: &Path) -> Result<Option<Connection>, OpenError> {
+    let connection = open_existing(state_dir)?;
+    if let Some(connection) = &connection {
+        connection.pragma_update(None, "query_only", true)?;
+    }
+    Ok(connection)
+}
+
+/// The database that a daemon may be using, for another process; `None`: there is none. Its tables are those of this version.
+pub(crate) fn open_existing(state_dir: &Path) -> Result<Option<Connection>, OpenError> {
+    let path = match fs::canonicalize(state_dir) {
+        Ok(folder) => folder.join(FILE),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    if !path.is_file() {
+        return Ok(None);
+    }
+    // A database in WAL cannot be read without its shared memory, which a reader creates where no daemon has it.
+    let connection = open_file(&path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let (found, known) = (schema::version(&connection)?, schema::STEPS.len() as u32);
+    match found.cmp(&known) {
+        Ordering::Equal => Ok(Some(connection)),
+        Ordering::Greater => Err(OpenError::Newer { path, found, known }),
+        Ordering::Less => Err(OpenError::Older { path }),
+    }
+}
+
+/// Writes the log into the file and cuts it, so that it has no text of deleted rows; false while another program reads.
+pub(crate) fn truncate_log(connection: &Connection) -> rusqlite::Result<bool> {
+    let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+    connection
+        .query_row(sql, [], |row| row.get(0))
+        .map(|is_blocked: bool| !is_blocked)
 }
 
 /// Opens the file, checks it, and brings its tables to this version. A write-ahead log needs one sync for each transaction, and readers do not

@@ -22,15 +22,17 @@ mod file_system;
 mod former_events;
 mod logged_event;
 mod schema;
+mod statements;
 mod store;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::unwrap_used, reason = "test helpers panic with what is wrong")]
 pub mod testing;
 
 pub use backup::{BackupError, back_up};
-pub use database::OpenError;
+pub use database::{OpenError, open_reader};
 pub use document::Document;
 pub use event_log::{EventLog, OpenedEvents};
 pub use event_table::{EventReceiver, FoundEvent, FoundEvents, OfferEvent};
 pub use logged_event::LoggedEvent;
+pub use statements::{StatementsError, execute_beside};
 pub use store::{PendingWrite, StateStore};

@@ -12,6 +12,22 @@ pub(crate) const STEPS: &[&str] = &[
     -- Events for which a receiver waits, and the last one of each track that has not ended. `waiting`: the receivers, such as 'mqtt webhook/door'.
     CREATE TABLE event (number INTEGER PRIMARY KEY, waiting TEXT NOT NULL, body TEXT NOT NULL) STRICT;
     CREATE TABLE event_picture (number INTEGER PRIMARY KEY, jpeg BLOB NOT NULL) STRICT;",
+    // `id`: the track. Events of one `place` have one camera and prompt, and boxes that overlap. `location`: a box or point of the picture, in JSON.
+    // `bytes`: row and picture; `written`: all that was ever written of them. `picture`: the number of its pictures so far.
+    "CREATE TABLE history (
+        number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, place INTEGER NOT NULL,
+        camera TEXT NOT NULL, prompt TEXT NOT NULL, revision INTEGER NOT NULL, words TEXT NOT NULL,
+        start_ms INTEGER NOT NULL, end_ms INTEGER, last_seen_ms INTEGER NOT NULL,
+        score REAL NOT NULL, top_score REAL NOT NULL, location TEXT NOT NULL, width INTEGER NOT NULL, height INTEGER NOT NULL,
+        zones TEXT NOT NULL, description TEXT, looks INTEGER NOT NULL,
+        picture INTEGER NOT NULL, picture_bytes INTEGER NOT NULL, bytes INTEGER NOT NULL, written INTEGER NOT NULL, mark TEXT
+    ) STRICT;
+    CREATE INDEX history_start ON history (start_ms);
+    CREATE INDEX history_place ON history (place, start_ms);
+    CREATE INDEX history_prompt ON history (camera, prompt, start_ms);
+    CREATE INDEX history_open ON history (number) WHERE end_ms IS NULL;
+    -- The looks of an event in the order of their parts: crates/history/src/looks.rs.
+    CREATE TABLE history_looks (number INTEGER NOT NULL, part INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (number, part)) STRICT, WITHOUT ROWID;",
 ];
 pub(crate) fn version(connection: &Connection) -> rusqlite::Result<u32> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))

@@ -9,13 +9,14 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::Connection;
+use rusqlite::{Connection, Transaction};
 use tokio::sync::{oneshot, watch};
 
 use crate::{
-    database::{Database, OpenError, damaged_files, read_only},
+    database::{Database, OpenError, damaged_files, read_only, truncate_log},
     document::{Document, Documents},
     event_table::{self, EventBatch, EventTable, FoundEvents},
+    statements::{QueuedStatements, StatementsError, queued},
 };
 use spotter_core::Clock;
 
@@ -61,6 +62,8 @@ pub(crate) struct SharedState {
     pub(crate) events: EventTable,
     /// Pictures to read, by the numbers of their events.
     requests: Vec<(u64, oneshot::Sender<Option<Vec<u8>>>)>,
+    /// Of other crates. Each has a thread that waits for it, which bounds them.
+    statements: Vec<QueuedStatements>,
     /// Why values are in memory only.
     disk_trouble: Option<OpenError>,
     damage: Option<String>,
@@ -130,6 +133,50 @@ impl StateStore {
                 state.unwritten.insert(document);
             }
         });
+    }
+
+    /// Runs the statements of another crate on the thread of the database, in a transaction of their own. It survives `kill -9` and is not
+    /// synced. After an error the file has nothing of it. Blocks until then: not for the daemon's loop.
+    pub fn execute<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StatementsError> {
+        self.run(move |connection| {
+            connection.pragma_update(None, "synchronous", "NORMAL")?;
+            let transaction = connection.transaction()?;
+            let done = run(&transaction).and_then(|value| transaction.commit().map(|()| value));
+            // As documents need it.
+            connection.pragma_update(None, "synchronous", "FULL")?;
+            done
+        })
+    }
+
+    /// Removes what the log has of deleted rows: they are in no file then, also after a power failure. Blocks; an error also while another
+    /// program reads for longer than five seconds.
+    pub fn remove_deleted(&self) -> Result<(), StatementsError> {
+        match self.run(|connection| truncate_log(connection))? {
+            true => Ok(()),
+            false => Err(StatementsError::Read),
+        }
+    }
+
+    fn run<T: Send + 'static>(
+        &self,
+        run: impl FnOnce(&mut Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, StatementsError> {
+        let (statements, done) = queued(run);
+        self.0.shared.change(|state| {
+            // Without a thread, the sender is dropped here.
+            if state.written.is_some() && !state.is_closing {
+                state.statements.push(statements);
+            }
+        });
+        done.recv().unwrap_or(Err(StatementsError::Closed))
+    }
+
+    /// Where the database is.
+    pub fn folder(&self) -> &Path {
+        &self.0.folder
     }
 
     /// What earlier runs left, once.
@@ -297,8 +344,21 @@ impl Writer {
             let version = state.version;
             state.is_awaited = false;
             let requests = mem::take(&mut state.requests);
+            let statements = mem::take(&mut state.statements);
             drop(state);
-            pace = match self.turn() {
+            let turn = self.turn();
+            for one in statements {
+                let works = if turn.is_ok() {
+                    self.with_short_log()
+                } else {
+                    Err(io::Error::other("the disk fails").into())
+                };
+                if one.execute(works) {
+                    // The next turn opens it again, and renames it.
+                    self.database = None;
+                }
+            }
+            pace = match turn {
                 Ok(()) if has_events => WritePace::Grouping,
                 Ok(()) => WritePace::Idle,
                 Err(()) => WritePace::Failing,
@@ -435,7 +495,8 @@ impl Writer {
 impl SharedState {
     /// A caller waits for the disk.
     fn is_urgent(&self) -> bool {
-        let is_awaited = self.is_awaited || !self.requests.is_empty();
+        let is_awaited =
+            self.is_awaited || !self.requests.is_empty() || !self.statements.is_empty();
         // Pictures are large.
         is_awaited || !self.unwritten.is_empty() || self.events.has_pictures()
     }

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 use crate::event_table::tests::{broker, ended, waiting};
-use crate::{EventLog, OpenedEvents};
+use crate::{EventLog, EventReceiver, OpenedEvents, execute_beside, open_reader};
 use spotter_core::{ManualClock, WallTime};
 
 fn clock() -> Arc<dyn Clock> {
@@ -128,7 +128,7 @@ fn newer_file_ends_the_start() {
     drop(database);
     let error = StateStore::open(folder.path(), clock()).unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("state.db: written by a newer version of Spotter (its tables have version 9, this program knows 2)"), "{text}");
+    assert!(text.contains("state.db: written by a newer version of Spotter (its tables have version 9, this program knows 3)"), "{text}");
 }
 
 /// Ends of tracks.
@@ -215,4 +215,73 @@ fn damage_while_running_loses_nothing_that_is_in_memory() {
     assert_eq!(store.get(Document::Fleet).as_deref(), Some("2"));
     assert!(store.troubles()[0].contains("state.db was damaged"));
     assert_eq!(store.take_found().events.len(), 1);
+}
+
+const PUT_WORDS: &str = "INSERT INTO document (name, body) VALUES ('words', '\"a secret garden\"')";
+
+fn bytes_with_words(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let with_words = entries.filter(|entry| {
+        let bytes = fs::read(entry.path()).unwrap();
+        bytes.windows(13).any(|part| part == b"secret garden")
+    });
+    let names = with_words.map(|entry| entry.file_name().into_string().unwrap());
+    names.collect()
+}
+
+#[test]
+fn deleted_rows_leave_no_text_in_any_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let log = OpenedEvents::of(&store).log;
+    log.set_webhooks(BTreeMap::new());
+    let mut end = ended(1..=1).remove(0);
+    end.json = end.json.replace("end_ms", "a secret garden");
+    let number = log.append(end).number;
+    store.execute(|it| it.execute(PUT_WORDS, [])).unwrap();
+    assert!(!bytes_with_words(folder.path()).is_empty());
+    log.done(&EventReceiver::broker(), [number]);
+    let sql = "DELETE FROM document WHERE name = 'words'";
+    assert_eq!(store.execute(move |it| it.execute(sql, [])).unwrap(), 1);
+    store.remove_deleted().unwrap();
+    assert_eq!(bytes_with_words(folder.path()), [""; 0]);
+    // Another process beside it.
+    store.execute(|it| it.execute(PUT_WORDS, [])).unwrap();
+    let deleted = execute_beside(folder.path(), |it| it.execute(sql, [])).unwrap();
+    assert_eq!(deleted, Some(1));
+    assert_eq!(bytes_with_words(folder.path()), [""; 0]);
+}
+
+#[test]
+fn failed_statements_leave_nothing_and_the_next_ones_work() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path());
+    let wrong = store.execute(|it| {
+        it.execute(PUT_WORDS, [])?;
+        it.execute("INSERT INTO no_table VALUES (1)", [])
+    });
+    let text = wrong.unwrap_err().to_string();
+    assert!(text.contains("no such table: no_table"), "{text}");
+    let reader = open_reader(folder.path()).unwrap().unwrap();
+    let count = "SELECT count(*) FROM document";
+    let documents = || -> u32 { reader.query_row(count, [], |row| row.get(0)).unwrap() };
+    assert_eq!(documents(), 0);
+    reader.execute(PUT_WORDS, []).unwrap_err();
+    store.execute(|it| it.execute(PUT_WORDS, [])).unwrap();
+    assert_eq!(documents(), 1);
+    let nothing = folder.path().join("nothing");
+    assert!(open_reader(&nothing).unwrap().is_none());
+}
+
+#[test]
+fn statements_of_a_closed_or_unusable_database_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state");
+    fs::write(&path, "a file in the way").unwrap();
+    let store = open(&path);
+    let refused = store.execute(|it| it.execute(PUT_WORDS, [])).unwrap_err();
+    assert!(matches!(refused, StatementsError::Database(_)), "{refused}");
+    store.0.shared.close();
+    let closed = store.execute(|it| it.execute(PUT_WORDS, [])).unwrap_err();
+    assert!(matches!(closed, StatementsError::Closed), "{closed}");
 }
