@@ -19,8 +19,9 @@ use super::{
 };
 use spotter_config::{CameraConfig, LineConfig, PromptConfig};
 use spotter_core::{
-    Answer, AnswerBody, CameraId, DetectionBody, EndReason, Event, Frame, LineId, Location, Mono,
-    NormBox, Presence, Prompt, PromptId, PromptState, PromptView, Task, TrackId, WallTime, ZoneId,
+    Answer, AnswerBody, CameraId, DetectionBody, EndReason, Event, FrameInfo, LineId, Location,
+    Mono, NormBox, Presence, Prompt, PromptId, PromptState, PromptView, Task, TrackId, WallTime,
+    ZoneId,
 };
 
 /// What changed about a prompt.
@@ -117,7 +118,7 @@ impl PromptTracker {
     /// Processes an answer. `None` for an answer to a text that was changed since, and while the prompt is switched off.
     pub fn look(
         &mut self,
-        frame: &Frame,
+        frame: &FrameInfo,
         answer: &Answer,
         ids: &mut IdAllocator,
     ) -> Option<TrackedAnswer> {
@@ -158,7 +159,7 @@ impl PromptTracker {
     /// What an answer shows, and the events that follow.
     fn see(
         &mut self,
-        frame: &Frame,
+        frame: &FrameInfo,
         answer: &Answer,
         ids: &mut IdAllocator,
     ) -> (DetectionBody, Vec<Event>) {
@@ -217,7 +218,7 @@ impl PromptTracker {
         &mut self,
         question: &Prompt,
         answer: Option<&AnswerBody>,
-        frame: &Frame,
+        frame: &FrameInfo,
         ids: &mut IdAllocator,
     ) -> Option<PromptChange> {
         let at = frame.times.received;
@@ -256,7 +257,7 @@ impl PromptTracker {
         tracks: &[TrackId],
         question: &Prompt,
         answer: &AnswerBody,
-        frame: &Frame,
+        frame: &FrameInfo,
     ) -> Vec<OutlinedTrack> {
         let (AnswerBody::Outline(drawn), Some(bounds)) = (answer, asked_box(&question.task)) else {
             return Vec::new();
@@ -292,9 +293,10 @@ impl PromptTracker {
         tracks.into_iter().map(question).collect()
     }
 
-    /// The look at `frame` is over. Outlines that were asked of it and have no answer are asked again of the next look.
-    pub fn look_ended(&mut self, frame: &Frame) {
-        self.outlines.end_of_look(frame.times.received);
+    /// The look at the frame that was received at `at` is over. Outlines that were asked of it and have no answer are asked again of the
+    /// next look.
+    pub fn look_ended(&mut self, at: Mono) {
+        self.outlines.end_of_look(at);
     }
 
     /// The lifecycles of these tracks.
@@ -590,7 +592,7 @@ fn choices(task: &Task) -> &[String] {
 }
 
 /// When the frame was captured, or received where the camera does not say.
-fn captured_or_received(frame: &Frame) -> WallTime {
+fn captured_or_received(frame: &FrameInfo) -> WallTime {
     let times = &frame.times;
     times
         .capture

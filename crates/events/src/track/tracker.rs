@@ -18,8 +18,8 @@ use super::{
 };
 use spotter_config::CameraConfig;
 use spotter_core::{
-    Answer, AnswerBody, CameraId, EndReason, Event, Frame, LineId, Mono, Prompt, PromptId, TrackId,
-    WallTime,
+    Answer, AnswerBody, CameraId, EndReason, Event, Frame, FrameInfo, LineId, Mono, Prompt,
+    PromptId, TrackId, WallTime,
 };
 
 /// What is known of every prompt of every camera.
@@ -55,7 +55,7 @@ impl Tracker {
         }
         let key = (camera.clone(), answer.prompt.id.clone());
         let prompt = self.prompts.get_mut(&key)?;
-        prompt.look(frame, answer, &mut self.ids)
+        prompt.look(&FrameInfo::from(frame), answer, &mut self.ids)
     }
 
     /// The answer to a question of a [`PromptChange`]: the events that start or change with it, none after a no. `None` for every other
@@ -77,7 +77,7 @@ impl Tracker {
     pub fn look_ended(&mut self, frame: &Frame) {
         let prompts = self.prompts.iter_mut();
         for (_, prompt) in prompts.filter(|((camera, _), _)| *camera == frame.camera) {
-            prompt.look_ended(frame);
+            prompt.look_ended(frame.times.received);
         }
     }
 
@@ -226,10 +226,10 @@ impl Tracker {
         if question.revision != Prompt::ONCE {
             return None;
         }
-        let ids = &mut self.ids;
+        let (ids, frame) = (&mut self.ids, FrameInfo::from(frame));
         let mut prompts = self.prompts.iter_mut();
         prompts.find_map(|((camera, _), prompt)| match *camera == frame.camera {
-            true => prompt.settled(question, answer, frame, ids),
+            true => prompt.settled(question, answer, &frame, ids),
             false => None,
         })
     }
