@@ -276,7 +276,7 @@ async fn start_engine(
     let ids = cameras.iter().map(|camera| camera.id.clone()).collect();
     let mut slot = EngineSlot::new("bench".into(), (engine, end), share);
     slot.set_cameras(ids, sampler);
-    slot.begin_looks(looks, None);
+    slot.begin_looks(looks, &Arc::default());
     Ok(slot)
 }
 

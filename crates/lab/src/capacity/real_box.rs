@@ -226,7 +226,7 @@ impl RealCase {
         let (label, started) = (card.label.clone(), (engine.clone(), end));
         let looks = LooksInFlight::default();
         let mut slot = EngineSlot::new(label, started, share);
-        slot.begin_looks(&looks, None);
+        slot.begin_looks(&looks, &Arc::default());
         Ok(OpenedBox {
             slot,
             looks,

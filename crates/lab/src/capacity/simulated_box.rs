@@ -129,7 +129,7 @@ impl SimulatedBox {
         let mut slot = EngineSlot::new("simulated".into(), (handle, end), sampler.share(limits));
         slot.set_cameras(ids, &sampler);
         let looks = LooksInFlight::default();
-        runtime.block_on(async { slot.begin_looks(&looks, None) });
+        runtime.block_on(async { slot.begin_looks(&looks, &Arc::default()) });
         let reference_clock = ManualClock::default();
         let reference = simulated_backend(setup, reference_clock.clone());
         let all = Rc::new(RefCell::new(Outside {
