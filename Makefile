@@ -10,6 +10,7 @@
 # make fleet           twice ten minutes of faults: ten boxes with 200 cameras, a broker, one NATS server and a cluster of three
 # make home-assistant  tests discovery and commands with a real Home Assistant
 # make openai          tests the HTTP API with curl and the package openai
+# make browser         tests the page in Chromium by mouse and keyboard, behind nginx and Caddy, in frames, with axe-core
 # make deny            licences, sources and security advisories of all crates
 # make fuzz            a minute of each fuzz target: what others may send to Spotter
 # make image           the container image without NVIDIA's libraries, its self-test and its size (root)
@@ -22,7 +23,7 @@ UNITS   ?= /etc/systemd/system
 SYSUSERS ?= /etc/sysusers.d
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help build demo test test-gpu test-all test-full test-properties test-fleet test-debian test-deb test-arm64 deb sbom doc check check-files lint soak fleet home-assistant openai deny fuzz image install uninstall
+.PHONY: help build demo test test-gpu test-all test-full test-properties test-fleet test-debian test-deb test-arm64 deb sbom doc check check-files lint soak fleet home-assistant openai browser deny fuzz image install uninstall
 
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
@@ -100,7 +101,7 @@ test-arm64:
 # What cannot run on this machine is named again at the end.
 test-all: test
 	@rm -f target/skipped
-	@$(MAKE) --no-print-directory deny doc fuzz test-full test-properties test-fleet soak fleet home-assistant openai test-debian test-deb image test-arm64
+	@$(MAKE) --no-print-directory deny doc fuzz test-full test-properties test-fleet soak fleet home-assistant openai browser test-debian test-deb image test-arm64
 	@if test -e target/skipped; then cat target/skipped; fi
 
 # Needs cargo-deny, and the network for the advisories.
@@ -155,6 +156,10 @@ home-assistant:
 # Not a part of `make test`, because it installs a package from PyPI.
 openai:
 	tests/openai/run
+
+# Not a part of `make test`, because it installs packages from npm.
+browser:
+	tests/browser/run
 
 # Not for a package that is built in DESTDIR; a machine without systemd needs no call.
 tell_systemd = if test -z "$(DESTDIR)"; then systemctl $(1) 2>/dev/null || true; fi
