@@ -88,9 +88,8 @@ impl Stage for BrokerLink {
     }
 
     fn tick(&mut self, context: &mut StageContext<'_>) {
-        let trouble = self.publisher.state().borrow().trouble().map(str::to_owned);
-        let troubles = &mut context.status.troubles;
-        troubles.extend(trouble.map(|trouble| format!("broker: {trouble}")));
+        let trouble = status::broker_trouble(&self.publisher.state().borrow());
+        context.status.troubles.extend(trouble);
         context.status.broker = self.status(context.config.file(), context.now);
         if let Some(systemd) = &mut self.systemd {
             systemd.tick(self.publisher.progress(), context.now);

@@ -19,7 +19,7 @@ use spotter_cameras::{
 use spotter_config::{self as config, CameraChange, ConfigChange};
 use spotter_core::{CameraId, LogThrottle, Mono, Phase, PromptId, TriggeredLooks, WallTime};
 use spotter_mqtt::{Off, Publisher, Update};
-use spotter_page::CameraStatus;
+use spotter_page::{CameraStatus, Trouble, TroubleKind};
 
 /// Grace for closing the sessions of the cameras when the daemon stops.
 const STOP_LIMIT: Duration = Duration::from_secs(6);
@@ -111,7 +111,7 @@ impl CameraSupervisor {
 
     /// One line for each camera that should stream and does not, or of which prompts are not asked. A camera that its schedule
     /// has switched off and a file that has ended are not among them.
-    fn troubles(&self) -> impl Iterator<Item = String> {
+    fn troubles(&self) -> impl Iterator<Item = Trouble> {
         self.cameras.iter().filter_map(|camera| {
             let health = camera.health.borrow();
             let why = camera.reason(&health);
@@ -119,8 +119,10 @@ impl CameraSupervisor {
                 Phase::Streaming => why.is_none(),
                 phase => !phase.is_meant_to_stream(),
             };
+            let kind = why.as_ref().map_or(TroubleKind::Starting, |why| why.kind);
             let why = why.map_or_else(|| health.phase.as_str().to_owned(), |why| why.to_string());
-            (!is_fine).then(|| format!("camera {}: {why}", camera.camera.id))
+            let text = format!("camera {}: {why}", camera.camera.id);
+            (!is_fine).then(|| Trouble::new(kind, text))
         })
     }
 }
@@ -320,8 +322,13 @@ impl SupervisedCamera {
 
     fn reason(&self, health: &Health) -> Option<HealthReason> {
         let broken = self.broken_adapters();
-        let broken = broken.as_deref().map(|text| ("broken_adapter", text));
-        let no_strips = self.no_strips.as_deref().map(|text| ("no_strips", text));
+        let broken = broken
+            .as_deref()
+            .map(|text| (TroubleKind::BrokenAdapter, text));
+        let no_strips = self
+            .no_strips
+            .as_deref()
+            .map(|text| (TroubleKind::NoStrips, text));
         HealthReason::of(health, self.off, broken.or(no_strips))
     }
 

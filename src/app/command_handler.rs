@@ -383,6 +383,8 @@ impl Stage for CommandHandler {
         }
         self.reporter.tick(context.now);
         context.status.config = status::config(self.reporter.config());
+        let rejected = status::config_trouble(self.reporter.config());
+        context.status.troubles.extend(rejected);
     }
 
     fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {

@@ -35,7 +35,7 @@ use spotter_engine::{
     open::{self, ModelDevice},
     service::BrokenAdapter,
 };
-use spotter_page::{EngineState, EngineStatus, Readiness};
+use spotter_page::{EngineState, EngineStatus, Readiness, Trouble, TroubleKind};
 use spotter_requests::RequestQueue;
 
 /// Grace for the looks in flight when the daemon stops.
@@ -271,14 +271,16 @@ impl EngineSupervisor {
     }
 
     /// One line for each lost engine and each broken adapter.
-    fn troubles(&self) -> impl Iterator<Item = String> {
+    fn troubles(&self) -> impl Iterator<Item = Trouble> {
         let adapters = self.adapter_faults.iter();
-        let adapters = adapters.map(|(id, reason)| format!("adapter {id}: {reason}"));
+        let adapters = adapters.map(|(id, reason)| {
+            let text = format!("adapter {id}: {reason}");
+            Trouble::new(TroubleKind::BrokenAdapter, text)
+        });
         let engines = self.slots.iter().filter_map(|slot| {
             let (label, why) = (&slot.label, slot.why_ended()?);
-            Some(format!(
-                "engine on {label}: {why}; opened again automatically"
-            ))
+            let text = format!("engine on {label}: {why}; opened again automatically");
+            Some(Trouble::new(TroubleKind::EngineLost, text))
         });
         engines.chain(adapters)
     }

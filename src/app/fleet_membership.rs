@@ -557,12 +557,16 @@ impl Stage for FleetMembership {
         let now = context.now;
         self.start.record.keep_own(&self.own);
         self.announce_capacity(now);
-        context.status.fleet = Some(FleetStatus {
+        let fleet = FleetStatus {
             name: self.start.config.name.to_string(),
             own_cameras: self.own.len() as u64,
             ..status::fleet(&self.summary, self.store_trouble.clone())
-        });
-        context.status.troubles.extend(self.store_trouble.clone());
+        };
+        context
+            .status
+            .troubles
+            .extend(status::fleet_trouble(&fleet));
+        context.status.fleet = Some(fleet);
         if self
             .leaving_since
             .is_some_and(|since| now.since(since) >= LEAVE_LIMIT)

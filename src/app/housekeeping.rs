@@ -18,7 +18,7 @@ use spotter_config::{Config, ConfigChange};
 use spotter_core::{CameraId, FrameCounters, Mono, PercentileWindow, Phase, rounded};
 use spotter_engine::open::ModelCard;
 use spotter_mqtt::{GpuStats, Info, SentDetection, Stats, Update};
-use spotter_page::{NodeStatus, Status};
+use spotter_page::{NodeStatus, Status, Trouble, TroubleKind};
 
 /// Period of `stats`.
 const STATS_EVERY: Duration = Duration::from_secs(10);
@@ -240,7 +240,9 @@ impl Stage for Housekeeping {
         let mut status = std::mem::take(&mut context.status);
         let mode = context.config.mode().map(ToString::to_string);
         status.node = self.node(status.node, mode, context.now);
-        status.troubles.extend(self.handles.state.troubles());
+        let of_state = self.handles.state.troubles().into_iter();
+        let of_state = of_state.map(|text| Trouble::new(TroubleKind::StateDisk, text));
+        status.troubles.extend(of_state);
         if context.now.since(self.previous.at) >= STATS_EVERY {
             let budget = context.config.file().model.budget;
             let stats = self.stats(&status, budget, context.now);
@@ -249,6 +251,11 @@ impl Stage for Housekeeping {
                 stats.cams_online, stats.cams_total, stats.frames_analysed_ps
             ));
             self.handles.publisher.publish(Update::Stats(stats));
+        }
+        if self.over_budget {
+            let text = "one message in twenty is later than model.budget".to_owned();
+            let trouble = Trouble::new(TroubleKind::OverBudget, text);
+            status.troubles.push(trouble);
         }
         self.handles.board.tick(status);
     }

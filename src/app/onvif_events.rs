@@ -26,6 +26,7 @@ use spotter_onvif::{
     OnvifCamera, OnvifLogin, OnvifMessage, OnvifSelector, OnvifUpdate, PropertyOperation,
     device_address, watch_events,
 };
+use spotter_page::{Trouble, TroubleKind};
 
 /// Updates of a camera that wait.
 const WAITING_MAX: usize = 64;
@@ -92,10 +93,11 @@ impl OnvifEvents {
     }
 
     /// One line for each camera that does not send events.
-    fn troubles(&self) -> impl Iterator<Item = String> {
+    fn troubles(&self) -> impl Iterator<Item = Trouble> {
         self.cameras.iter().filter_map(|(id, camera)| {
             let reason = camera.trouble.as_ref()?;
-            Some(format!("camera {id}: no ONVIF events: {reason}"))
+            let text = format!("camera {id}: no ONVIF events: {reason}");
+            Some(Trouble::new(TroubleKind::OnvifEvents, text))
         })
     }
 }
@@ -433,7 +435,7 @@ mod tests {
         while events.troubles().count() == 0 {
             assert!(events.next().await.is_empty());
         }
-        let trouble = events.troubles().next().unwrap();
+        let trouble = events.troubles().next().unwrap().text;
         assert!(
             trouble.starts_with("camera gate: no ONVIF events: "),
             "{trouble}"

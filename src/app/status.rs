@@ -1,11 +1,11 @@
 //! From the reports of the stages to the types of `/status.json` ([`spotter_page`]), once a second. Pure.
 
-use spotter_core::{Mono, Phase};
+use spotter_core::{Mono, Phase, rounded};
 use spotter_fleet::summary::{FleetSummary, NodeSummary};
 use spotter_mqtt::{AwayCause, BrokerState, CameraHealth, ConfigReport, ConfigState};
 use spotter_page::{
     BrokerStatus, CameraStatus, ClockStatus, ConfigLine, FleetNodeStatus, FleetStatus, Mood,
-    StreamStatus, WebhookLine,
+    StreamStatus, Trouble, TroubleKind, WebhookLine,
 };
 use spotter_webhook::{WebhookState, WebhookStatus};
 
@@ -74,6 +74,19 @@ pub fn broker(state: &BrokerState, now: Mono) -> BrokerStatus {
     }
 }
 
+pub fn broker_trouble(state: &BrokerState) -> Option<Trouble> {
+    let BrokerState::Away { cause, reason, .. } = state else {
+        return None;
+    };
+    let kind = match cause {
+        AwayCause::Refused => TroubleKind::BrokerRefused,
+        AwayCause::Untrusted => TroubleKind::BrokerUntrusted,
+        AwayCause::TakenOver => TroubleKind::BrokerTakenOver,
+        _ => TroubleKind::BrokerLost,
+    };
+    Some(Trouble::new(kind, format!("broker: {reason}")))
+}
+
 /// `None` for less than a second.
 fn seconds_until(at: Mono, now: Mono) -> Option<f64> {
     Some(at.since(now).as_secs_f64()).filter(|seconds| *seconds >= 1.0)
@@ -102,6 +115,14 @@ pub fn webhook(status: &WebhookStatus, now: Mono) -> WebhookLine {
     }
 }
 
+pub fn webhook_trouble(status: &WebhookStatus) -> Option<Trouble> {
+    let kind = match status.state {
+        WebhookState::Refusing { .. } => TroubleKind::WebhookRefusing,
+        _ => TroubleKind::WebhookFailing,
+    };
+    Some(Trouble::new(kind, status.trouble()?))
+}
+
 pub fn config(report: &ConfigReport) -> ConfigLine {
     ConfigLine {
         state: match report.state {
@@ -112,6 +133,15 @@ pub fn config(report: &ConfigReport) -> ConfigLine {
         at: report.at.clone(),
         errors: report.errors.clone(),
     }
+}
+
+pub fn config_trouble(report: &ConfigReport) -> Option<Trouble> {
+    let text = match report.errors.len() {
+        0 => return None,
+        1 => "the new configuration has a mistake".to_owned(),
+        count => format!("the new configuration has {count} mistakes"),
+    };
+    Some(Trouble::new(TroubleKind::ConfigRejected, text))
 }
 
 /// Without name and the number of this node's cameras. `trouble`: what is wrong with the store.
@@ -133,6 +163,26 @@ pub fn fleet(summary: &FleetSummary, trouble: Option<String>) -> FleetStatus {
         unowned: summary.unowned.iter().map(ToString::to_string).collect(),
         ..FleetStatus::default()
     }
+}
+
+/// Of the store, or else of what no box does.
+pub fn fleet_trouble(fleet: &FleetStatus) -> Option<Trouble> {
+    if let Some(reason) = &fleet.reason {
+        return Some(Trouble::new(TroubleKind::FleetStore, reason.clone()));
+    }
+    let silent = fleet.nodes.iter().filter(|node| node.mood == Mood::Bad);
+    let missing = [
+        (silent.count() as f64, "boxes without a heartbeat"),
+        (fleet.unowned.len() as f64, "cameras that no box has"),
+        (fleet.missing_hz, "looks per second that no box can do"),
+    ];
+    let missing = missing.iter().filter(|(amount, _)| *amount > 0.0);
+    let missing = missing.map(|(amount, what)| format!("{} {what}", rounded(*amount, 1)));
+    let missing = missing.collect::<Vec<_>>().join(", ");
+    (!missing.is_empty()).then(|| {
+        let text = format!("fleet {}: {missing}", fleet.name);
+        Trouble::new(TroubleKind::FleetIncomplete, text)
+    })
 }
 
 fn fleet_node(node: &NodeSummary, summary: &FleetSummary) -> FleetNodeStatus {
@@ -200,11 +250,30 @@ mod tests {
         };
         let shown = broker(&lost, now);
         assert_eq!((shown.mood, shown.next_retry_s), (Mood::Bad, Some(30.0)));
+        let kind = broker_trouble(&lost).map(|trouble| trouble.kind);
+        assert_eq!(kind, Some(TroubleKind::BrokerLost));
         let online = broker(&BrokerState::Online { protocol: "5" }, now);
         assert_eq!(
             (online.mood, online.state.as_str()),
             (Mood::Good, "online, MQTT 5")
         );
+    }
+
+    #[test]
+    fn fleet_says_what_is_missing_unless_its_store_is_away() {
+        let mut fleet = FleetStatus {
+            name: "hall".into(),
+            ..FleetStatus::default()
+        };
+        assert_eq!(fleet_trouble(&fleet), None);
+        fleet.missing_hz = 1.54;
+        fleet.unowned = vec!["vault".into()];
+        let text = "fleet hall: 1 cameras that no box has, 1.5 looks per second that no box can do";
+        let missing = Trouble::new(TroubleKind::FleetIncomplete, text.into());
+        assert_eq!(fleet_trouble(&fleet), Some(missing));
+        fleet.reason = Some("fleet: no contact".into());
+        let kind = fleet_trouble(&fleet).map(|trouble| trouble.kind);
+        assert_eq!(kind, Some(TroubleKind::FleetStore));
     }
 
     #[test]

@@ -28,6 +28,7 @@ use spotter_config::{CameraChange, CameraConfig, ConfigChange, MqttTrigger, Trig
 use spotter_core::{CameraId, LookNews, Mono, TriggerId, TriggeredLooks};
 use spotter_events::triggers::{TriggerSet, UnknownTrigger};
 use spotter_mqtt::{Inbound, Update, trigger_signal};
+use spotter_page::{Trouble, TroubleKind};
 
 /// A look of a camera without frames is not requested longer than that.
 const ONE_LOOK_LIMIT: Duration = Duration::from_secs(30);
@@ -197,14 +198,15 @@ impl Triggers {
     }
 
     /// One line for each topic that the broker does not let this node read.
-    fn troubles(&self) -> Vec<String> {
+    fn troubles(&self) -> Vec<Trouble> {
         let rejected = self.handles.publisher.rejected_filters();
         let is_rejected = |mqtt: &MqttTrigger| rejected.contains(&mqtt.topic);
         let topics = self.topics().filter(|(.., mqtt)| is_rejected(mqtt));
         let topics = topics
             .map(|(camera, trigger, mqtt)| {
                 let topic = &mqtt.topic;
-                format!("camera {camera}: trigger {trigger}: the broker rejected the subscription to {topic}; allow this client to read it")
+                let text = format!("camera {camera}: trigger {trigger}: the broker rejected the subscription to {topic}; allow this client to read it");
+                Trouble::new(TroubleKind::TriggerRejected, text)
             });
         topics.collect()
     }

@@ -5,7 +5,7 @@ use super::{
     stage::{Stage, StageContext, StageFuture},
     status,
 };
-use spotter_webhook::{WebhookStatus, Webhooks};
+use spotter_webhook::Webhooks;
 
 impl Stage for Webhooks {
     fn hear(&mut self, notice: &mut StageNotice, context: &mut StageContext<'_>) {
@@ -18,7 +18,7 @@ impl Stage for Webhooks {
 
     fn tick(&mut self, context: &mut StageContext<'_>) {
         let statuses = self.statuses();
-        let troubles = statuses.iter().filter_map(WebhookStatus::trouble);
+        let troubles = statuses.iter().filter_map(status::webhook_trouble);
         context.status.troubles.extend(troubles);
         let lines = statuses.iter().map(|it| status::webhook(it, context.now));
         context.status.webhooks = lines.collect();

@@ -53,7 +53,7 @@ pub trait StatusSource: Send + Sync {
 
     fn metrics(&self) -> String;
 
-    /// Current problems, one line each, without any login; empty = healthy.
+    /// Current failures, one line each, without any login; empty = healthy.
     fn troubles(&self) -> Vec<String>;
 
     /// The picture of the last look with one, or of the frame `look` if the one before is of it; `None` before the camera's first
@@ -243,7 +243,10 @@ impl StatusSource for Board {
     }
 
     fn troubles(&self) -> Vec<String> {
-        self.lock().status.troubles.clone()
+        let state = self.lock();
+        let failures = state.status.troubles.iter();
+        let failures = failures.filter(|trouble| trouble.kind.is_failure());
+        failures.map(|trouble| trouble.text.clone()).collect()
     }
 
     fn thumbnail(&self, camera: &str, look: Option<u64>) -> Option<Arc<Thumbnail>> {

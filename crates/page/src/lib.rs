@@ -24,6 +24,7 @@ mod serve;
 mod status;
 #[cfg(test)]
 mod tests;
+mod trouble;
 
 pub use access::Visitor;
 pub use board::{Board, PromptCosts, StatusRequest, StatusSource, Thumbnail};
@@ -36,3 +37,4 @@ pub use status::{
     MarkPlace, MinuteLatency, Mood, NodeStatus, PictureMark, PromptCost, PromptStatus,
     RequestTotals, Status, StreamStatus, WebhookLine,
 };
+pub use trouble::{Trouble, TroubleKind};

@@ -144,6 +144,7 @@ const FILES: &[(&str, &str)] = &[
     ("icon.svg", include_str!("assets/icon.svg")),
     ("access.js", include_str!("assets/access.js")),
     ("dom.js", include_str!("assets/dom.js")),
+    ("help.js", include_str!("assets/help.js")),
     ("format.js", include_str!("assets/format.js")),
     ("main.js", include_str!("assets/main.js")),
     ("now.js", include_str!("assets/now.js")),
@@ -151,6 +152,29 @@ const FILES: &[(&str, &str)] = &[
     ("plots.js", include_str!("assets/plots.js")),
     ("server.js", include_str!("assets/server.js")),
     ("verdict.js", include_str!("assets/verdict.js")),
+];
+
+/// Pages of the documentation, which `help.js` shows.
+const DOCS: &[(&str, &str)] = &[
+    ("api.md", include_str!("../../../docs/api.md")),
+    (
+        "configuration.md",
+        include_str!("../../../docs/configuration.md"),
+    ),
+    ("faults.md", include_str!("../../../docs/faults.md")),
+    ("fleet.md", include_str!("../../../docs/fleet.md")),
+    ("glossary.md", include_str!("../../../docs/glossary.md")),
+    ("gpu.md", include_str!("../../../docs/gpu.md")),
+    ("install.md", include_str!("../../../docs/install.md")),
+    ("models.md", include_str!("../../../docs/models.md")),
+    ("mqtt.md", include_str!("../../../docs/mqtt.md")),
+    ("onvif.md", include_str!("../../../docs/onvif.md")),
+    ("operations.md", include_str!("../../../docs/operations.md")),
+    ("page.md", include_str!("../../../docs/page.md")),
+    ("recipes.md", include_str!("../../../docs/recipes.md")),
+    ("scores.md", include_str!("../../../docs/scores.md")),
+    ("state.md", include_str!("../../../docs/state.md")),
+    ("webhooks.md", include_str!("../../../docs/webhooks.md")),
 ];
 
 /// Where a file of the page is.
@@ -187,7 +211,7 @@ enum Shows {
 type PageMethod = fn() -> MethodRouter<Arc<PageState>>;
 
 /// Path, what the answer shows, and the answer, of all but the [`FILES`], which show nothing of this machine.
-const ROUTES: [(&str, Shows, PageMethod); 9] = [
+const ROUTES: &[(&str, Shows, PageMethod)] = &[
     ("/camera/{picture}", Shows::Pictures, || get(show_picture)),
     ("/status.json", Shows::Status, || get(show_status)),
     ("/status.events", Shows::Status, || get(stream_status)),
@@ -195,6 +219,7 @@ const ROUTES: [(&str, Shows, PageMethod); 9] = [
     ("/healthz", Shows::Figures, || get(show_health)),
     ("/readyz", Shows::Figures, || get(show_ready)),
     ("/command", Shows::Change, || post(command)),
+    ("/docs/{page}", Shows::Figures, || get(show_documentation)),
     ("/login", Shows::Figures, || post(log_in)),
     ("/logout", Shows::Figures, || post(log_out)),
 ];
@@ -216,7 +241,7 @@ fn router(state: &Arc<PageState>, guard: Guard, base: &str) -> Router {
             let answer = get(async || ([(header::CONTENT_TYPE, media_type(name))], *text));
             router = router.route(&format!("{base}{}", file_path(name)), answer);
         }
-        for (path, shows, answer) in ROUTES {
+        for &(path, shows, answer) in ROUTES {
             let answer = match shows {
                 Shows::Figures => answer(),
                 Shows::Status | Shows::Pictures | Shows::Change => {
@@ -460,6 +485,16 @@ async fn show_picture(
     let thumbnail = thumbnail.ok_or((StatusCode::NOT_FOUND, "no picture\n"))?;
     let kind = [(header::CONTENT_TYPE, "image/jpeg")];
     Ok((kind, thumbnail.jpeg.clone()))
+}
+
+async fn show_documentation(Path(page): Path<String>) -> PageAnswer<impl IntoResponse> {
+    let found = DOCS.iter().find(|(name, _)| *name == page);
+    let (_, text) = found.ok_or((
+        StatusCode::NOT_FOUND,
+        "the program does not contain this page of the documentation\n",
+    ))?;
+    let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
+    Ok((kind, *text))
 }
 
 async fn show_metrics(State(state): PageShared) -> PageAnswer<impl IntoResponse> {

@@ -8,7 +8,10 @@ use std::{collections::BTreeMap, time::Duration};
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-use crate::access::Visitor;
+use crate::{
+    access::Visitor,
+    trouble::{Trouble, trouble_keys},
+};
 use spotter_config::{LineConfig, ZoneConfig};
 use spotter_core::{
     Detection, DetectionBody, DirectionId, FrameCounters, LineId, Location, Mono, NormPoint,
@@ -65,9 +68,9 @@ pub struct Status {
     /// Frames of cameras that were removed, since the start.
     #[serde(skip)]
     pub removed: FrameCounters,
-    /// For `/healthz`: current problems, one line each, without any login; empty = healthy.
-    #[serde(skip)]
-    pub troubles: Vec<String>,
+    /// What is wrong now; `/healthz` shows failures alone.
+    #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "trouble_keys")]
+    pub troubles: Vec<Trouble>,
 }
 
 impl Status {

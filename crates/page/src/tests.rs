@@ -15,6 +15,7 @@ use spotter_core::{
 use crate::{
     metrics::{LatencyHistograms, encode},
     status::*,
+    trouble::{Trouble, TroubleKind},
 };
 
 /// Of version 1; a key is never removed.
@@ -57,7 +58,9 @@ fn figures() -> Status {
         }],
         api: Some(api()),
         fleet: Some(fleet()),
-        troubles: vec!["only /healthz has it".into()],
+        troubles: [TroubleKind::Starting, TroubleKind::Device]
+            .map(|kind| Trouble::new(kind, "camera gate".into()))
+            .into(),
         ..Status::default()
     }
 }

@@ -24,7 +24,8 @@ use serde_json::{Value, json};
 use site::{LONG_NAME, Painted, site};
 use spotter_config::{HttpConfig, Secret};
 use spotter_core::{Clock, StreamCounters, SystemClock};
-use spotter_page::{Readiness, ServedPage};
+use spotter_page::{Readiness, ServedPage, TroubleKind};
+use strum::IntoEnumIterator as _;
 
 /// The page on loopback, which ends with the test.
 struct Served {
@@ -237,6 +238,8 @@ fn browser_draws_status_json_and_loads_nothing_from_elsewhere() {
         "answered with HTTP 503. Next try in 32 s.",
         "127.0.0.1:2020, 2 tokens",
         "<p>No box has: vault.</p>",
+        "Until then Spotter tries rarely",
+        "<a href=\"#help/webhooks.md/delivery\">More about “webhook failing”</a>",
         "<summary>2 cameras</summary><p>gate, yard</p>",
         "points=\"0.4600,0.5500 0.4200,0.9500\"",
         "<tspan class=\"ink0\">12</tspan> <tspan class=\"plain\">in</tspan>",
@@ -283,6 +286,27 @@ fn page_shows_each_counter_of_a_stream() {
 
 /// Modules of the page whose functions are tested by themselves.
 const MODULES: [&str; 4] = ["dom", "format", "overlay", "plots"];
+
+/// What to do about each kind of trouble is in the documentation that the program contains, under the heading that the page links.
+#[test]
+fn each_trouble_links_a_heading_of_the_documentation() {
+    let (served, mut browser) = (serve(site(1)), Browser::start());
+    browser.open(&format!("http://{}/", served.address), 390, 844);
+    for kind in TroubleKind::iter() {
+        let Some((_, paragraph)) = kind.advice() else {
+            continue;
+        };
+        let (page, heading) = paragraph.split_once('#').expect("a heading");
+        let shown = format!("doc-{page}-{heading}");
+        browser.says(&format!("location.hash = 'help/{page}/{heading}'"));
+        browser.until(&format!("document.getElementById('{shown}')"));
+        let is_part = format!(
+            "((text) => text.includes('the whole page') && text.length > 200)(document.getElementById('{shown}').textContent)"
+        );
+        assert_eq!(browser.says(&is_part), true, "{paragraph}");
+    }
+    assert_eq!(browser.complaints(), Vec::<&Value>::new());
+}
 
 /// A browser with the page's modules, as `page` of an expression.
 struct PageScript {

@@ -2,9 +2,10 @@
 
 use std::{fmt, time::Duration};
 
-use spotter_cameras::ingest::Health;
+use spotter_cameras::ingest::{Fault, Health};
 use spotter_core::{Mono, Phase, rounded};
 use spotter_mqtt::{CameraClockHealth, CameraHealth, Off};
+use spotter_page::TroubleKind;
 
 /// Unchanged health is published again after this time.
 const REPEAT_AFTER: Duration = Duration::from_secs(60);
@@ -54,31 +55,53 @@ impl HealthDigest {
 /// Why a camera does not stream, or why prompts of it are not asked: a short code and a text, without any login.
 pub struct HealthReason {
     code: &'static str,
+    pub kind: TroubleKind,
     text: String,
 }
 
 impl HealthReason {
-    /// `off`: why the configuration has it off. `unasked`: of a camera that streams, why prompts are not asked, as code and text.
+    /// `off`: why the configuration has it off. `unasked`: of a camera that streams, why prompts are not asked.
     pub fn of(
         health: &Health,
         off: Option<Off>,
-        unasked: Option<(&'static str, &str)>,
+        unasked: Option<(TroubleKind, &str)>,
     ) -> Option<Self> {
         let off = match health.phase {
             Phase::Disabled => off,
             Phase::Ended => Some(Off::Ended),
             _ => None,
         };
-        let (code, text) = match (off, &health.failure) {
-            (Some(off), _) => (off.code(), off.text()),
-            _ if health.phase == Phase::Streaming => unasked?,
+        let (code, kind, text) = match (off, &health.failure) {
+            (Some(off), _) => (off.code(), TroubleKind::Starting, off.text()),
+            _ if health.phase == Phase::Streaming => {
+                let (kind, text) = unasked?;
+                (kind.into(), kind, text)
+            }
             (None, failure) => {
                 let failure = failure.as_ref()?;
-                (failure.fault.code(), &*failure.text)
+                let fault = failure.fault;
+                (fault.code(), trouble_kind(fault), &*failure.text)
             }
         };
         let text = text.to_owned();
-        Some(Self { code, text })
+        Some(Self { code, kind, text })
+    }
+}
+
+fn trouble_kind(fault: Fault) -> TroubleKind {
+    match fault {
+        Fault::Unreachable => TroubleKind::Unreachable,
+        Fault::NotFound => TroubleKind::NotFound,
+        Fault::AuthFailed => TroubleKind::AuthFailed,
+        Fault::TooManySessions => TroubleKind::TooManySessions,
+        Fault::Unsupported => TroubleKind::Unsupported,
+        Fault::NotVideo => TroubleKind::NotVideo,
+        Fault::NoFrame => TroubleKind::NoFrame,
+        Fault::Stalled => TroubleKind::Stalled,
+        Fault::Disconnected => TroubleKind::Disconnected,
+        Fault::Protocol => TroubleKind::Protocol,
+        Fault::Tls => TroubleKind::Tls,
+        Fault::Device => TroubleKind::Device,
     }
 }
 

@@ -223,7 +223,7 @@ async fn camera_too_slow_for_strips_says_so_while_it_streams() {
                 one every 3 s; set a longer over or fewer frames";
     let reason = (Phase::Streaming, Some(text.to_owned()));
     assert_eq!(published(&cameras.cameras[0]), reason);
-    let troubles = Vec::from_iter(cameras.troubles());
+    let troubles = Vec::from_iter(cameras.troubles().map(|trouble| trouble.text));
     assert_eq!(troubles, [format!("camera gate: {text}")]);
     cameras.set_shortages(&[]);
     assert_eq!(published(&cameras.cameras[0]), (Phase::Streaming, None));

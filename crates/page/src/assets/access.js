@@ -37,7 +37,7 @@ export function access({ visitor, has_login: hasLogin }) {
     return h("form", { id: "logout", class: "access" }, h("button", {}, "Log out"), loginError && h("p", { role: "alert" }, loginError));
   if (visitor !== "stranger") return null;
   if (!hasLogin)
-    return quiet("Pictures and texts are shown on the machine of Spotter alone, because this page has no login. To show them here, set ", h("code", {}, "http.tokens"), ".");
+    return quiet("Pictures and texts are shown on the machine of Spotter alone, because this page has no login. To show them here, set ", h("code", {}, "http.tokens"), ". ", h("a", { href: "#help/page.md/who-may" }, "Who may see what"), ".");
   if (IS_IN_FOREIGN_FRAME)
     return h("p", { class: "access" }, "To see pictures, ", h("a", OWN_TAB, "log in in a tab of its own"), ".");
   return h("form", { id: "login", class: "access" },

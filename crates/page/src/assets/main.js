@@ -4,16 +4,17 @@
 // A view is { id, title, needs: "figures" | "pictures" | "login", render(status, argument, redraw) } and is shown at the address
 // #ID or #ID/ARGUMENT. `render` returns the elements of the page, which the shown ones follow, so listeners of theirs would be lost:
 // a view hears by its functions click, input, change, submit and key, which are called with the event; key returns true if the
-// view has used the key. `open(argument, redraw)` and `close()` are called before and after it is shown.
+// view has used the key. With `isUnlisted`, links alone lead there. `open(argument, redraw)` and `close()` are called before and after it is shown.
 
 import { access, may, refusal, submitAccess } from "./access.js";
 import { follow, h } from "./dom.js";
 import { clockTime, machineTime } from "./format.js";
+import { help } from "./help.js";
 import { now } from "./now.js";
 import { ANSWER_LIMIT_MS } from "./server.js";
 import { troubles, verdict } from "./verdict.js";
 
-const VIEWS = [now];
+const VIEWS = [now, help];
 
 // Pictures that change all the time are motion.
 const IS_CALM = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -28,7 +29,7 @@ let shown = { view: null, argument: null, isOpen: false };
 
 // The view of the address; other fragments are of the first view.
 function wanted() {
-  const [id, argument = null] = location.hash.slice(1).split("/");
+  const [, id, argument = null] = location.hash.match(/^#([^/]*)(?:\/(.*))?$/) ?? [];
   const view = VIEWS.find((one) => one.id === id);
   return view ? { view, argument } : { view: VIEWS[0], argument: null };
 }
@@ -43,7 +44,7 @@ function draw() {
     if (isOpen) view.open?.(argument, draw);
   }
   const { count } = troubles(last);
-  const names = [VIEWS.length > 1 && view.title, last.node.name, "Spotter"];
+  const names = [listed(view).length > 1 && view.title, last.node.name, "Spotter"];
   document.title = `${count > 0 ? `(${count}) ` : ""}${names.filter(Boolean).join(" · ")}`;
   follow(document.body, page(last));
 }
@@ -57,7 +58,7 @@ function page(status) {
       h("h1", {},
         h("span", { class: "brand" }, "Spotter"), " ", h("span", { class: "node" }, node.name),
         node.mode != null && [" ", h("span", { class: "quiet" }, `mode ${node.mode}`)]),
-      VIEWS.length > 1 && navigation(view),
+      listed(view).length > 1 && navigation(view),
       access(status),
       verdict(status)),
     h("main", { id: `view-${view.id}` }, isOpen ? view.render(status, argument, draw) : refusal(view, status)),
@@ -68,9 +69,12 @@ function page(status) {
         ["status.json", "metrics", "healthz"].map((name) => [" · ", h("a", { href: name }, name)]))));
 }
 
+// With one view there is nowhere to go, but from the documentation back.
+const listed = (current) => VIEWS.filter((view) => !view.isUnlisted || view === current);
+
 const navigation = (current) =>
   h("nav", { class: "views", "aria-label": "Views" },
-    VIEWS.map((view) => h("a", { href: `#${view.id}`, "aria-current": view === current && "page" }, view.title)));
+    listed(current).map((view) => h("a", { href: `#${view.id}`, "aria-current": view === current && "page" }, view.title)));
 
 // A camera's address may have led from another view, which did not have its card.
 function navigate() {

@@ -2,6 +2,7 @@
 
 import { UNREAD, chip, classes, facts, figure, h, panel, part, pill, quiet, reason, s, sums, unseen } from "./dom.js";
 import { ago, clockTime, counted, duration, known, machineTime, millis, number, sum } from "./format.js";
+import { inline } from "./help.js";
 import { ink, overlay } from "./overlay.js";
 import { latency, timeline } from "./plots.js";
 import { ENGINE_STATES } from "./verdict.js";
@@ -157,9 +158,10 @@ function clock({ trusted, offset_ms, drift_ppm, note }) {
 export const now = { id: "now", title: "Now", needs: "figures", render };
 
 function render(status) {
-  const { node, cameras, engines, broker, config, webhooks = [], api, fleet } = status;
+  const { node, cameras, engines, broker, config, webhooks = [], api, fleet, troubles = [] } = status;
   return [
-    tiles(node),
+    tiles(node, engines),
+    troubles.length > 0 && problems(troubles),
     h("section", { class: "cameras", "aria-labelledby": "h-cameras" },
       h("div", { class: "title" },
         h("h2", { id: "h-cameras" }, "Cameras"),
@@ -175,10 +177,29 @@ function render(status) {
   ];
 }
 
-function tiles(node) {
+// What is wrong, and once for each kind what to do.
+function problems(troubles) {
+  const kinds = Map.groupBy(troubles, ({ kind }) => kind);
+  const items = [...kinds].map(([kind, all]) =>
+    h("li", {},
+      all.map(({ text }) => h("p", { class: "reason" }, linked(text))),
+      h("p", {}, inline(all[0].advice), " ", h("a", { href: `#help/${all[0].help.replace("#", "/")}` }, `More about “${kind.replaceAll("_", " ")}”`))));
+  return panel("problems", "What is wrong and what to do", null, h("ul", { class: "problems" }, items));
+}
+
+// The name of a camera is a link to its card.
+function linked(text) {
+  const [, id, rest] = text.match(/^camera ([^:]+)(:.*)$/) ?? [];
+  return id ? ["camera ", h("a", { href: `#cam-${id}` }, id), rest] : text;
+}
+
+// The busiest engine says when the box is full.
+function tiles(node, engines) {
+  const busy = Math.max(0, ...engines.map((engine) => engine.busy_pct));
   const figures = [
     ["Looks per second", known(node.looks_per_s, (hz) => hz.toFixed(1))],
     ["Latency, 95 %", known(node.total_p95_ms, millis)],
+    ["Engine busy", `${busy.toFixed(0)} %`],
     ["CPU", known(node.cpu_pct, (pct) => `${pct.toFixed(0)} %`)],
     ["Memory", known(node.rss_mib, (mib) => `${mib.toFixed(0)} MiB`)],
     ["Uptime", duration(node.uptime_s)],

@@ -21,8 +21,16 @@ export async function request(path, body, limitMs = ANSWER_LIMIT_MS) {
   if (got.ok) return text === "" ? null : JSON.parse(text);
   const answer = parsed(text);
   const { status } = got;
-  const words = answer?.error ?? REFUSALS[status] ?? `Spotter, or a proxy before it, answered with HTTP ${status}`;
-  throw Object.assign(new Error(words), { status, answer });
+  throw Object.assign(new Error(answer?.error ?? refusalOf(status)), { status, answer });
+}
+
+const refusalOf = (status) => REFUSALS[status] ?? `Spotter, or a proxy before it, answered with HTTP ${status}`;
+
+// The text at an address.
+export async function read(path) {
+  const [got, text] = await exchange(path, { cache: "no-store", signal: AbortSignal.timeout(ANSWER_LIMIT_MS) });
+  if (got.ok) return text;
+  throw new Error(text || refusalOf(got.status));
 }
 
 async function exchange(path, sent) {

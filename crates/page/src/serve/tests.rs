@@ -81,10 +81,12 @@ async fn no_route_shows_pictures_without_a_token() {
         let address = page.address();
         let asked = tokio::task::spawn_blocking(move || {
             // A stream does not end by itself.
-            let routes = ROUTES.into_iter();
+            let routes = ROUTES.iter().copied();
             let routes = routes.filter(|(path, ..)| *path != "/status.events");
             for (path, shows, _) in routes {
-                let path = path.replace("{picture}", "gate.jpg");
+                let path = path
+                    .replace("{picture}", "gate.jpg")
+                    .replace("{page}", "page.md");
                 let answer = ask(address, &path, "");
                 assert!(
                     !answer.contains("picture\0") && !answer.ends_with("picture"),
