@@ -67,6 +67,7 @@ mod status;
 #[cfg(test)]
 pub(crate) mod testing;
 mod text_parts;
+mod trials;
 mod triggers;
 mod watchdogs;
 mod webhooks;

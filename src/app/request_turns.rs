@@ -4,8 +4,9 @@ use std::{future::pending, sync::Arc};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use spotter_core::{LookNews, Outcome};
+use spotter_core::{Answer, AnswerBody, FoundObject, LookNews, NormBox, Outcome, Prompt, PromptId};
 use spotter_engine::service::handle::Permit;
+use spotter_events::track::outline_question;
 use spotter_requests::{BegunRequest, RequestNews, RequestQueue, UnansweredRequest};
 
 /// Requests inside an engine, of which all but one are free texts that are being written. The engine writes texts beside the looks of
@@ -64,7 +65,7 @@ impl BegunTurn {
     pub async fn answer(mut self, permit: Permit) {
         let BegunRequest { look, reply } = self.request;
         let mut look = permit.look(look);
-        let mut found = None;
+        let mut found: Option<Answer> = None;
         loop {
             let news = tokio::select! {
                 news = look.next() => news,
@@ -73,7 +74,17 @@ impl BegunTurn {
             };
             for news in news {
                 match news {
-                    LookNews::Answer { answer, .. } => found = Some(answer),
+                    LookNews::Answer { answer, .. } if found.is_some() => {
+                        let _ = reply.try_send(Ok(RequestNews::Outline(Box::new(answer))));
+                    }
+                    LookNews::Answer {
+                        answer, follow_up, ..
+                    } => {
+                        if let Some(follow_up) = follow_up {
+                            follow_up.ask(outline_questions(&answer));
+                        }
+                        found = Some(answer);
+                    }
                     LookNews::Piece { piece, .. } => {
                         let _ = reply.try_send(Ok(RequestNews::Piece(piece)));
                     }
@@ -94,4 +105,19 @@ impl BegunTurn {
             }
         }
     }
+}
+
+/// The questions for the outlines of the objects with the highest scores.
+fn outline_questions(answer: &Answer) -> Vec<Arc<Prompt>> {
+    let AnswerBody::Boxes(found) = &answer.body else {
+        return Vec::new();
+    };
+    let mut found: Vec<_> = found.iter().collect();
+    found.sort_by(|a, b| b.score.total_cmp(&a.score));
+    let wanted = (0..).zip(found.iter().take(answer.prompt.outlines_max.into()));
+    let question = |(number, object): (u64, &&FoundObject<NormBox>)| {
+        let id = PromptId::numbered("outline", number);
+        outline_question(id, &answer.prompt, object.place)
+    };
+    wanted.map(question).collect()
 }

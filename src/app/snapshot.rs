@@ -25,6 +25,9 @@ const THUMBNAIL_WIDTH: usize = 640;
 /// Faces are recognised, and 640 x 360 pixels are about 40 kB.
 const THUMBNAIL_QUALITY: u8 = 75;
 
+/// Pixels across of the picture of now at most: that of a screen.
+const NOW_WIDTH: usize = 1920;
+
 /// A found thing, and the words beside it; none when they are empty.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
@@ -77,6 +80,13 @@ pub fn thumbnail(picture: &Picture) -> anyhow::Result<Vec<u8>> {
     let width = picture.width().min(THUMBNAIL_WIDTH);
     let small = scaled(picture, width).with_context(|| too_large(picture))?;
     encode(&small, THUMBNAIL_QUALITY)
+}
+
+/// A JPEG of what a camera shows now, in its own size if it is not wider than 1920 pixels. Blocks for some tens of milliseconds.
+pub fn picture_now(picture: &Picture) -> anyhow::Result<Vec<u8>> {
+    let width = picture.width().min(NOW_WIDTH);
+    let shown = scaled(picture, width).with_context(|| too_large(picture))?;
+    encode(&shown, QUALITIES[0])
 }
 
 fn too_large(picture: &Picture) -> String {

@@ -30,6 +30,7 @@ use super::{
     report::RunReport,
     snapshot,
     stage::{Handles, Stage},
+    trials::DaemonTrials,
     triggers::Triggers,
 };
 use crate::ops::notify;
@@ -39,7 +40,7 @@ use spotter_control::ConfigStore;
 use spotter_core::{CameraId, Clock, SystemClock};
 use spotter_engine::{model::model_config, open::ModelCard};
 use spotter_mqtt::{Identity, Publisher};
-use spotter_page::{Board, PromptCosts, Readiness};
+use spotter_page::{Board, PromptCosts, Readiness, TrialParts};
 use spotter_state::{OpenedEvents, StateStore};
 use spotter_webhook::Webhooks;
 
@@ -264,12 +265,18 @@ impl PreparedStages {
         reporter.report_config(&config, Vec::new());
         let parts = FleetParts {
             identity,
-            costs,
+            costs: costs.clone(),
             secrets: context.logging.secrets.clone(),
             engines: running.count,
             handles: shared(),
         };
-        serve(servers, shared().board, file, &card);
+        let trials = DaemonTrials {
+            board: handles.board.clone(),
+            sampler: Arc::clone(&handles.sampler),
+            rule: config.prompt_rule().clone(),
+            costs,
+        };
+        serve(servers, trials, file, &card);
         let stages = Stages {
             servers: std::mem::take(servers),
             reload: Reload::new(
@@ -323,9 +330,13 @@ impl PreparedStages {
 }
 
 /// The page shows the daemon, and the API accepts requests.
-fn serve(servers: &HttpServers, board: Board, file: &Config, card: &ModelCard) {
+fn serve(servers: &HttpServers, trials: DaemonTrials, file: &Config, card: &ModelCard) {
     if let Some(page) = &servers.page {
-        page.open(Arc::new(board));
+        page.open(Arc::new(trials.board.clone()));
+        page.open_trials(TrialParts {
+            source: Arc::new(trials),
+            queue: Arc::clone(&servers.queue),
+        });
     }
     let Some(api) = &servers.api else {
         return;

@@ -118,6 +118,8 @@ impl<S: ReplyShape> EventStream<S> {
     fn events(&mut self, news: RequestReply) -> String {
         match news {
             Ok(RequestNews::Piece(piece)) => self.shape.piece(&piece),
+            // No request of the API has such a prompt.
+            Ok(RequestNews::Outline(_)) => String::new(),
             Ok(RequestNews::Answer(answer)) => {
                 self.phase = StreamPhase::Ended;
                 self.shape.end(&answer)

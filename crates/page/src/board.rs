@@ -116,6 +116,14 @@ impl Board {
         }
     }
 
+    /// A camera as it is configured now.
+    pub fn camera(&self, camera: &str) -> Option<CameraConfig> {
+        let state = self.lock();
+        let mut cameras = state.cameras.iter();
+        let board = cameras.find(|board| board.id().as_str() == camera)?;
+        Some(board.config().clone())
+    }
+
     /// Once a second: the daemon's figures. The order of their cameras does not matter.
     pub fn tick(&self, status: Status) {
         self.lock().status = Status {

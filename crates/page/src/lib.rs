@@ -24,6 +24,7 @@ mod serve;
 mod status;
 #[cfg(test)]
 mod tests;
+mod trial;
 mod trouble;
 
 pub use access::Visitor;
@@ -37,4 +38,5 @@ pub use status::{
     MarkPlace, MinuteLatency, Mood, NodeStatus, PictureMark, PromptCost, PromptStatus,
     RequestTotals, Status, StreamStatus, WebhookLine,
 };
+pub use trial::{CameraPicture, NextPicture, ShownAreas, TrialParts, TrialSource};
 pub use trouble::{Trouble, TroubleKind};

@@ -18,6 +18,7 @@ use crate::{
     commands::{self, COMMAND_MAX_BYTES, PageCommand, PageReply, UnansweredCommand},
     guard::{self, Guard},
     metrics,
+    trial::{ShownAreas, TRIAL_MAX_BYTES, TrialParts, TrialRefusal, Trials},
 };
 use axum::{
     Extension, Router,
@@ -63,6 +64,7 @@ struct PageState {
     bodies: BodyMemory,
     streams: Arc<Semaphore>,
     commands: mpsc::Sender<PageCommand>,
+    trials: Trials,
     /// The log has said that pictures are hidden.
     has_logged_hidden: AtomicBool,
     /// Set once the daemon runs.
@@ -91,6 +93,7 @@ impl ServedPage {
             bodies: BodyMemory::new(BODY_MEMORY_BYTES),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             commands: caller,
+            trials: Trials::default(),
             has_logged_hidden: AtomicBool::new(false),
             source: OnceLock::new(),
         });
@@ -108,6 +111,11 @@ impl ServedPage {
     pub fn open(&self, source: Arc<dyn StatusSource>) {
         // Opened once.
         _ = self.state.source.set(source);
+    }
+
+    /// From now on the frames of cameras are shown, and words can be tried.
+    pub fn open_trials(&self, parts: TrialParts) {
+        self.state.trials.open(parts);
     }
 
     /// The bound address; of use when port 0 was asked for.
@@ -213,6 +221,16 @@ type PageMethod = fn() -> MethodRouter<Arc<PageState>>;
 /// Path, what the answer shows, and the answer, of all but the [`FILES`], which show nothing of this machine.
 const ROUTES: &[(&str, Shows, PageMethod)] = &[
     ("/camera/{picture}", Shows::Pictures, || get(show_picture)),
+    ("/camera/{camera}/now.jpg", Shows::Pictures, || {
+        get(show_now)
+    }),
+    ("/camera/{camera}/prompts.json", Shows::Pictures, || {
+        get(show_prompts)
+    }),
+    ("/camera/{camera}/unmasked.jpg", Shows::Change, || {
+        get(show_unmasked)
+    }),
+    ("/try", Shows::Pictures, || post(try_words)),
     ("/status.json", Shows::Status, || get(show_status)),
     ("/status.events", Shows::Status, || get(stream_status)),
     ("/metrics", Shows::Figures, || get(show_metrics)),
@@ -443,6 +461,21 @@ impl PageState {
         }))
     }
 
+    /// A request of another web page is refused, which a form of it cannot send as JSON.
+    fn check_json(
+        &self,
+        sender: &RequestSender,
+        headers: &HeaderMap,
+        most: usize,
+    ) -> Result<(), AccessRefusal> {
+        self.access.check_origin(sender, headers)?;
+        let kind = headers.get(header::CONTENT_TYPE);
+        let kind = kind.and_then(|kind| kind.to_str().ok());
+        let kind = kind.and_then(|kind| kind.split(';').next());
+        let is_json = kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
+        is_json.then_some(()).ok_or(AccessRefusal::WrongBody(most))
+    }
+
     /// Reads a change of at most `most` bytes. It is JSON, which a form of another web page cannot send.
     async fn change(&self, request: Request, most: usize) -> Result<PageChange, AccessRefusal> {
         let wrong = AccessRefusal::WrongBody(most);
@@ -452,15 +485,7 @@ impl PageState {
             .extensions
             .get::<RequestSender>()
             .ok_or(AccessRefusal::ForeignOrigin)?;
-        self.access.check_origin(sender, &parts.headers)?;
-        let kind = parts
-            .headers
-            .get(header::CONTENT_TYPE)
-            .and_then(|kind| kind.to_str().ok());
-        let kind = kind.and_then(|kind| kind.split(';').next());
-        if kind.is_none_or(|kind| !kind.trim().eq_ignore_ascii_case("application/json")) {
-            return Err(wrong);
-        }
+        self.check_json(sender, &parts.headers, most)?;
         let body = read_body(body, most, &self.bodies).await;
         let body = body.map_err(|_| wrong)?;
         let body = serde_json::from_slice(&body.bytes).map_err(|_| wrong)?;
@@ -495,6 +520,60 @@ async fn show_documentation(Path(page): Path<String>) -> PageAnswer<impl IntoRes
     ))?;
     let kind = [(header::CONTENT_TYPE, "text/plain; charset=utf-8")];
     Ok((kind, *text))
+}
+
+/// The next frame of a camera.
+async fn show_now(
+    State(state): PageShared,
+    Path(camera): Path<String>,
+) -> Result<impl IntoResponse, TrialRefusal> {
+    next_frame(&state, &camera, ShownAreas::Masked).await
+}
+
+/// The same without the camera's masks, for those who may change them.
+async fn show_unmasked(
+    State(state): PageShared,
+    Path(camera): Path<String>,
+) -> Result<impl IntoResponse, TrialRefusal> {
+    next_frame(&state, &camera, ShownAreas::Whole).await
+}
+
+async fn next_frame(
+    state: &PageState,
+    camera: &str,
+    areas: ShownAreas,
+) -> Result<impl IntoResponse + use<>, TrialRefusal> {
+    let jpeg = state.trials.now(camera, areas).await?;
+    Ok(([(header::CONTENT_TYPE, "image/jpeg")], jpeg))
+}
+
+async fn show_prompts(
+    State(state): PageShared,
+    Path(camera): Path<String>,
+) -> Result<impl IntoResponse, TrialRefusal> {
+    let prompts = state.trials.prompts(&camera)?;
+    Ok((
+        [(header::CONTENT_TYPE, "application/json")],
+        prompts.to_string(),
+    ))
+}
+
+/// Asks the model, for those who see pictures. It changes nothing, and takes a part of the engine: no foreign web page may send it.
+async fn try_words(
+    State(state): PageShared,
+    Extension(sender): Extension<RequestSender>,
+    request: Request,
+) -> Result<Result<impl IntoResponse, TrialRefusal>, AccessRefusal> {
+    state.check_json(&sender, request.headers(), TRIAL_MAX_BYTES)?;
+    let answered = async {
+        let body = state.trials.read(request.into_body()).await?;
+        let answers = state.trials.answer(body).await?;
+        Ok((
+            [(header::CONTENT_TYPE, "application/json")],
+            answers.to_string(),
+        ))
+    };
+    Ok(answered.await)
 }
 
 async fn show_metrics(State(state): PageShared) -> PageAnswer<impl IntoResponse> {

@@ -25,6 +25,8 @@ pub type RequestReply = Result<RequestNews, UnansweredRequest>;
 pub enum RequestNews {
     /// Before the answer, if the look is in pieces.
     Piece(AnswerPiece),
+    /// The answer to the question for the outline of an object of the answer, before that, if its prompt has outlines.
+    Outline(Box<Answer>),
     /// Nothing follows.
     Answer(Box<Answer>),
 }

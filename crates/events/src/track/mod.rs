@@ -40,4 +40,5 @@ pub use hysteresis::{Hysteresis, HysteresisRules};
 pub use line_counts::{LineCount, LineCountRecord};
 pub use outline::{OutlineMask, OutlinedTrack};
 pub use prompt_tracker::{PromptChange, TrackedAnswer};
+pub use question::outline_question;
 pub use tracker::Tracker;

@@ -62,6 +62,10 @@ impl CameraBoard {
         &self.config.id
     }
 
+    pub fn config(&self) -> &CameraConfig {
+        &self.config
+    }
+
     /// Replaces prompts, zones and lines. The answer to a prompt with the same id and words is kept.
     pub fn configure(&mut self, camera: &CameraConfig) {
         self.config = camera.clone();

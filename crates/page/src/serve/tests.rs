@@ -8,7 +8,7 @@ use spotter_config::Secret;
 use spotter_core::SystemClock;
 
 use super::*;
-use crate::Thumbnail;
+use crate::{Thumbnail, trial::tests::trial_parts};
 
 const TOKEN: &str = "a-token-of-the-page-for-tests";
 
@@ -78,6 +78,7 @@ async fn no_route_shows_pictures_without_a_token() {
     for has_tokens in [false, true] {
         let page = served(has_tokens.then_some(token)).await;
         page.open(Arc::new(Source));
+        page.open_trials(trial_parts());
         let address = page.address();
         let asked = tokio::task::spawn_blocking(move || {
             // A stream does not end by itself.
@@ -86,7 +87,8 @@ async fn no_route_shows_pictures_without_a_token() {
             for (path, shows, _) in routes {
                 let path = path
                     .replace("{picture}", "gate.jpg")
-                    .replace("{page}", "page.md");
+                    .replace("{page}", "page.md")
+                    .replace("{camera}", "gate");
                 let answer = ask(address, &path, "");
                 assert!(
                     !answer.contains("picture\0") && !answer.ends_with("picture"),
@@ -105,7 +107,7 @@ async fn no_route_shows_pictures_without_a_token() {
                 let is_picture = with_token.ends_with("picture");
                 assert_eq!(
                     is_picture,
-                    has_tokens && shows == Shows::Pictures,
+                    has_tokens && path.ends_with(".jpg"),
                     "{path}: {with_token}"
                 );
             }
@@ -175,5 +177,35 @@ async fn command_of_a_token_is_answered_by_the_daemon() {
     let answer = asked.await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 409"), "{answer}");
     assert!(answer.ends_with("{\"ok\":false}"), "{answer}");
+    page.close().await;
+}
+
+// Faults: H18.
+#[tokio::test(flavor = "multi_thread")]
+async fn words_of_strangers_and_foreign_pages_take_no_engine() {
+    let json = "Content-Type: application/json\r\n";
+    let bearer = format!("Authorization: Bearer {TOKEN}\r\n{json}");
+    let foreign = format!("Origin: https://elsewhere.example\r\n{bearer}");
+    let form = bearer.replace("application/json", "text/plain");
+    let words = r#"{"cam":"gate","asks":[{"kind":"detect","words":"person"}]}"#;
+    let page = served(Some(TOKEN)).await;
+    let parts = trial_parts();
+    let queue = Arc::clone(&parts.queue);
+    page.open_trials(parts);
+    for (headers, body, status) in [
+        (json, words, "401"),
+        (&foreign, words, "403"),
+        (&form, words, "422"),
+        (&bearer, "{", "422"),
+    ] {
+        let (address, headers, body) = (page.address(), headers.to_owned(), body.to_owned());
+        let sent = move || send(address, "POST /try", &headers, &body);
+        let answer = tokio::task::spawn_blocking(sent).await.unwrap();
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status}")),
+            "{answer}"
+        );
+        assert_eq!(queue.waiting(), 0);
+    }
     page.close().await;
 }
