@@ -16,7 +16,9 @@ use spotter_engine::model::ModelConfig;
 const IMPORTS: &[(&str, &str, &[&str])] = &[
     ("cameras", "ingest", &[]),
     ("cameras", "sampler", &[]),
-    ("events", "track", &[]),
+    ("events", "record", &[]),
+    ("events", "track", &["record"]),
+    ("events", "replay", &["record", "track"]),
     ("events", "triggers", &[]),
     ("mqtt", "contract", &[]),
     ("mqtt", "delivery", &["contract"]),

@@ -28,7 +28,7 @@ pub struct Candidate {
 }
 
 /// What one prompt of one camera reports.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
     min_score: f64,
     min_area: f64,

@@ -17,6 +17,7 @@ use super::{
     verification::{VERIFICATION_CHOICES, VerificationResult},
     zones::ZoneCounts,
 };
+use crate::record::{FoundLocations, LookRecorder, RecordChunk, RecordedLook};
 use spotter_config::{CameraConfig, LineConfig, PromptConfig};
 use spotter_core::{
     Answer, AnswerBody, CameraId, DetectionBody, EndReason, Event, FrameInfo, LineId, Location,
@@ -75,7 +76,7 @@ enum SettledTracks {
 
 /// What is known of one prompt of one camera.
 #[derive(Clone, Debug)]
-pub(super) struct PromptTracker {
+pub(crate) struct PromptTracker {
     camera: CameraId,
     prompt: PromptConfig,
     filter: Filter,
@@ -91,6 +92,7 @@ pub(super) struct PromptTracker {
     view: PromptView,
     revision: u32,
     last_look: Option<Mono>,
+    recorder: Option<LookRecorder>,
 }
 
 impl PromptTracker {
@@ -112,7 +114,23 @@ impl PromptTracker {
             view: camera.view_of(prompt),
             revision: 1,
             last_look: None,
+            recorder: None,
         }
+    }
+
+    /// Records its looks, with all objects that have at least this score or the prompt's `min_score`.
+    #[must_use]
+    pub fn recording(mut self, score_min: f64) -> Self {
+        let (camera, prompt) = (self.camera.clone(), self.prompt.id.clone());
+        let rule = self.rules.quiet_rule();
+        self.recorder = Some(LookRecorder::new(camera, prompt, rule, score_min));
+        self
+    }
+
+    /// What was recorded, once.
+    pub fn take_records(&mut self) -> Vec<RecordChunk> {
+        let recorder = self.recorder.as_mut();
+        recorder.map_or_else(Vec::new, LookRecorder::take_finished)
     }
 
     /// Processes an answer. `None` for an answer to a text that was changed since, and while the prompt is switched off.
@@ -145,15 +163,43 @@ impl PromptTracker {
             events
         });
         let mut change = change.then(seen);
-        change.questions.extend(self.verify(now, wall, ids));
-        change.questions.extend(self.describe(now, ids));
+        let question = self.verify(now, wall, ids);
         let body = body?;
+        self.record(frame, answer, body.objects().len(), question.is_some());
+        change.questions.extend(question);
+        change.questions.extend(self.describe(now, ids));
         let follow_ups = self.ask_outlines(answer, &body, now, ids);
         Some(TrackedAnswer {
             body,
             change,
             follow_ups,
         })
+    }
+
+    /// Records a look after what it led to.
+    fn record(
+        &mut self,
+        frame: &FrameInfo,
+        answer: &Answer,
+        candidates: usize,
+        has_question: bool,
+    ) {
+        let Some(recorder) = &mut self.recorder else {
+            return;
+        };
+        let score_min = recorder.score_min().min(self.prompt.min_score.get());
+        let Some(found) = FoundLocations::of(&answer.body, score_min) else {
+            return;
+        };
+        let look = RecordedLook {
+            received: frame.times.received,
+            wall: captured_or_received(frame),
+            camera_size: frame.camera_size,
+            part: SeenPart::of(answer).map(SeenPart::area),
+            found,
+            has_question,
+        };
+        recorder.look(look, candidates, self.verifications.count() > 0);
     }
 
     /// What an answer shows, and the events that follow.
@@ -226,6 +272,9 @@ impl PromptTracker {
         let mut change = self.changing(|own| match &settled {
             SettledTracks::Verification(tracks) => {
                 let result = answer.map_or(VerificationResult::NoAnswer, VerificationResult::of);
+                if let Some(recorder) = &mut own.recorder {
+                    recorder.verified(result.recorded(at));
+                }
                 own.verified(tracks, result, at)
             }
             SettledTracks::Description(tracks) => {
@@ -395,6 +444,9 @@ impl PromptTracker {
             own.verifications.forget();
             own.descriptions.forget();
             own.outlines.forget();
+            if let Some(recorder) = &mut own.recorder {
+                recorder.lost(reason, wall);
+            }
             own.tracks.end(reason, wall)
         })
     }
@@ -446,10 +498,19 @@ impl PromptTracker {
             self.tracks.forget_outlines();
             self.mask = mask;
         }
+        let view = camera.view_of(prompt);
+        let is_same = rules == *self.rules
+            && filter == self.filter
+            && (view, &prompt.verify) == (self.view, &self.prompt.verify);
+        if let Some(recorder) = &mut self.recorder
+            && !is_same
+        {
+            recorder.interrupt(rules.quiet_rule());
+        }
         self.rules = Arc::new(rules);
         self.filter = filter;
         self.prompt = prompt.clone();
-        self.view = camera.view_of(prompt);
+        self.view = view;
         Vec::new()
     }
 

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use super::hysteresis::HysteresisRules;
+use crate::record::QuietRule;
 use spotter_config::{CameraConfig, LineConfig, PromptConfig};
 use spotter_core::{PromptRegion, ZoneId};
 
@@ -11,7 +12,7 @@ const STALE_PAUSES: u32 = 3;
 /// The shortest time until then: short interruptions, such as one reconnect of a camera, change nothing.
 const STALE_MIN: Duration = Duration::from_secs(30);
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct PromptRules {
     pub hysteresis: HysteresisRules,
     /// All zones of the prompt, in the order of the configuration.
@@ -44,6 +45,11 @@ impl PromptRules {
             verify: prompt.verify.is_some(),
             describe: prompt.describe.is_some(),
         }
+    }
+
+    /// When no track can be left.
+    pub fn quiet_rule(&self) -> QuietRule {
+        QuietRule::new(self.hysteresis.confirm, self.hysteresis.end_after)
     }
 }
 

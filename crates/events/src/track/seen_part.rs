@@ -20,6 +20,10 @@ impl SeenPart {
         answer.region.filter(|_| changes).map(Self)
     }
 
+    pub fn area(self) -> NormBox {
+        self.0
+    }
+
     /// True when all of an object at this location would have been seen.
     pub fn covers(self, location: Location) -> bool {
         match location {

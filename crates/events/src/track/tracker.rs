@@ -16,6 +16,7 @@ use super::{
     prompt_tracker::{PromptChange, PromptTracker, TrackedAnswer},
     track_set::IdAllocator,
 };
+use crate::record::RecordChunk;
 use spotter_config::CameraConfig;
 use spotter_core::{
     Answer, AnswerBody, CameraId, EndReason, Event, Frame, FrameInfo, LineId, Mono, Prompt,
@@ -29,21 +30,45 @@ pub struct Tracker {
     ids: IdAllocator,
     /// Cameras whose answers are ignored.
     suspended: BTreeSet<CameraId>,
+    /// Looks are recorded, with all objects that have at least this score or their prompt's `min_score`.
+    records_from: Option<f64>,
+    /// Recorded looks of prompts that were removed.
+    records: Vec<RecordChunk>,
 }
 
 impl Tracker {
     /// All states of these cameras are unknown. `boot` identifies this run of the daemon in track ids.
     pub fn new(boot: Arc<str>, cameras: &[CameraConfig]) -> Self {
+        Self::with(boot, cameras, None)
+    }
+
+    /// The same, and looks are recorded ([`Tracker::take_records`]) with all objects that have at least this score or their prompt's
+    /// `min_score`.
+    pub fn recording(boot: Arc<str>, cameras: &[CameraConfig], score_min: f64) -> Self {
+        Self::with(boot, cameras, Some(score_min))
+    }
+
+    fn with(boot: Arc<str>, cameras: &[CameraConfig], records_from: Option<f64>) -> Self {
         let mut tracker = Self {
             prompts: BTreeMap::new(),
             ids: IdAllocator::new(boot),
             suspended: BTreeSet::new(),
+            records_from,
+            records: Vec::new(),
         };
         for camera in cameras {
             // No event is open, so the time of its end does not matter.
             tracker.configure(camera, WallTime::default());
         }
         tracker
+    }
+
+    /// The recorded looks that are complete, once.
+    pub fn take_records(&mut self) -> Vec<RecordChunk> {
+        let mut records = std::mem::take(&mut self.records);
+        let prompts = self.prompts.values_mut();
+        records.extend(prompts.flat_map(PromptTracker::take_records));
+        records
     }
 
     /// An answer to a look at `frame` came. Frames of one camera must come in the order of their reception. `None` for an
@@ -161,15 +186,18 @@ impl Tracker {
         let mut changes = self.changes(|key, prompt| {
             is_removed(key).then(|| prompt.lose(EndReason::PromptChanged, wall))
         });
-        self.prompts.retain(|key, _| !is_removed(key));
+        self.remove_prompts(is_removed);
         for prompt in &camera.prompts {
             let key = (id.clone(), prompt.id.clone());
             let change = match self.prompts.get_mut(&key) {
                 Some(known) => known.configure(camera, prompt, wall),
                 None => {
-                    let new = self.prompts.entry(key);
-                    new.or_insert_with(|| PromptTracker::new(camera, prompt))
-                        .all_states()
+                    let new = PromptTracker::new(camera, prompt);
+                    let new = match self.records_from {
+                        Some(score_min) => new.recording(score_min),
+                        None => new,
+                    };
+                    self.prompts.entry(key).or_insert(new).all_states()
                 }
             };
             changes.extend(Some(change).filter(|change| !change.is_empty()));
@@ -185,7 +213,7 @@ impl Tracker {
         wall: WallTime,
     ) -> Vec<PromptChange> {
         let changes = self.suspend(camera, reason, wall);
-        self.prompts.retain(|(of, _), _| of != camera);
+        self.remove_prompts(|(of, _)| of == camera);
         self.suspended.remove(camera);
         changes
     }
@@ -232,6 +260,12 @@ impl Tracker {
             true => prompt.settled(question, answer, &frame, ids),
             false => None,
         })
+    }
+
+    fn remove_prompts(&mut self, is_removed: impl Fn(&(CameraId, PromptId)) -> bool) {
+        let removed = self.prompts.extract_if(.., |key, _| is_removed(key));
+        let records = removed.flat_map(|(_, mut prompt)| prompt.take_records());
+        self.records.extend(records);
     }
 
     fn changes(

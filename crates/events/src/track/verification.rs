@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+use crate::record::RecordedVerification;
 use spotter_core::{AnswerBody, Mono, ScoreSource, yes_or_no};
 
 /// Pause after the first no; it doubles with each.
@@ -51,6 +52,21 @@ impl VerificationResult {
             },
             Some(false) => Self::No,
             None => Self::NoAnswer,
+        }
+    }
+
+    /// As a record has it; `at`: when the frame was received that the question was asked of.
+    pub fn recorded(self, at: Mono) -> RecordedVerification {
+        let (is_yes, score, source) = match self {
+            Self::Yes { score, source } => (Some(true), score, source),
+            Self::No => (Some(false), 0.0, ScoreSource::Verify),
+            Self::NoAnswer => (None, 0.0, ScoreSource::Verify),
+        };
+        RecordedVerification {
+            at,
+            is_yes,
+            score,
+            source,
         }
     }
 }

@@ -1,0 +1,17 @@
+//! What the tracker of a prompt got of each look, in a few bytes, so that it can run again with other rules (`replay`).
+//!
+//! ```text
+//!   nothing found ──object──▶ recording ──quiet──▶ nothing found
+//!                                 └──▶ RecordChunk (≤ 64 KiB) … RecordChunk
+//! ```
+//!
+//! A record begins with the first look that found something, and ends when no tracker of this prompt can have a track any more, however
+//! strict its filter is ([`LookRecorder`] has the proof). So each record is replayed by a new tracker, and looks between records cost nothing.
+
+mod encoding;
+mod entry;
+mod recorder;
+
+pub use encoding::{ChunkReader, RecordError};
+pub use entry::{FoundLocations, RecordEntry, RecordedLook, RecordedObject, RecordedVerification};
+pub use recorder::{LookRecorder, QuietRule, RecordChunk};

@@ -1,0 +1,525 @@
+//! Replays are compared with a tracker that runs live over the same looks: objects that appear, move, cross, flicker and leave, wrong
+//! and doubled ones, gaps, parts of the picture, answers to `verify` that come late or never, engines that are lost.
+
+use std::time::Duration;
+
+use proptest::prelude::*;
+use spotter_config::{LineConfig, ZoneConfig, ZonePoint, testing};
+use spotter_core::{
+    DirectionId, EndReason, Frame, LineId, NormBox, PromptRegion, ScoreSource, ZoneId,
+    testing::{answer_to, cases, frame_at, share},
+};
+
+use super::*;
+use crate::{record::RecordChunk, track::Tracker};
+
+/// Numbers that look random, always the same ones of a seed (Steele and others, SplitMix64).
+struct Chance(u64);
+
+impl Chance {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    fn between(&mut self, least: f64, most: f64) -> f64 {
+        least + (most - least) * self.share()
+    }
+
+    fn happens(&mut self, chance: f64) -> bool {
+        self.share() < chance
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+/// What a tracker gets, in order.
+#[derive(Clone, Debug)]
+enum Input {
+    Look {
+        at: Duration,
+        found: Vec<FoundObject<NormBox>>,
+        part: Option<NormBox>,
+    },
+    /// If a question is under way, this is its answer; `None`: it was late.
+    Verify {
+        at: Duration,
+        answer: Option<&'static str>,
+    },
+    Tick(Duration),
+    EngineLost(Duration),
+}
+
+/// An object on its way.
+struct Walker {
+    from: u64,
+    until: u64,
+    place: [f64; 4],
+    speed: [f64; 2],
+    score: f64,
+}
+
+impl Walker {
+    fn new(chance: &mut Chance, looks: u64) -> Self {
+        let from = chance.below(looks);
+        let speed = match chance.happens(0.4) {
+            true => [0.0; 2],
+            false => [chance.between(-0.05, 0.05), chance.between(-0.02, 0.02)],
+        };
+        let (width, height) = (chance.between(0.05, 0.2), chance.between(0.1, 0.3));
+        let place = [chance.share() * 0.8, chance.share() * 0.7, width, height];
+        Self {
+            from,
+            until: from + 1 + chance.below(25),
+            place,
+            speed,
+            score: chance.between(0.2, 0.9),
+        }
+    }
+
+    fn at(&self, look: u64, chance: &mut Chance) -> Option<FoundObject<NormBox>> {
+        if !(self.from..self.until).contains(&look) || chance.happens(0.2) {
+            return None;
+        }
+        let done = (look - self.from) as f64;
+        let [x, y, width, height] = self.place;
+        let (x, y) = (x + self.speed[0] * done, y + self.speed[1] * done);
+        let mut near = |value: f64| value + chance.between(-0.01, 0.01);
+        let (x0, y0, x1, y1) = (near(x), near(y), near(x + width), near(y + height));
+        let place = NormBox::from_corners(x0, y0, x1, y1);
+        Some(found(
+            place,
+            (self.score + chance.between(-0.2, 0.2)).clamp(0.0, 1.0),
+        ))
+    }
+}
+
+fn found(place: NormBox, score: f64) -> FoundObject<NormBox> {
+    FoundObject {
+        place,
+        score,
+        source: ScoreSource::TokenProb,
+        sharpness: 0.5,
+    }
+}
+
+/// What the model finds in one look.
+fn found_in(walkers: &[Walker], look: u64, chance: &mut Chance) -> Vec<FoundObject<NormBox>> {
+    let seen = walkers.iter().filter_map(|walker| walker.at(look, chance));
+    let mut all = Vec::from_iter(seen);
+    if chance.happens(0.1) {
+        let walker = Walker::new(chance, 1);
+        all.extend(walker.at(0, chance));
+    }
+    if chance.happens(0.1)
+        && let Some(first) = all.first().copied()
+    {
+        let NormBox { x0, y0, x1, y1 } = first.place;
+        let twice = NormBox::from_corners(x0 + 0.001, y0, x1, y1);
+        all.push(found(twice, chance.share()));
+    }
+    all
+}
+
+fn inputs(chance: &mut Chance, follows_motion: bool) -> Vec<Input> {
+    let looks = 20 + chance.below(120);
+    let walkers = 1 + chance.below(1 + looks / 12);
+    let walkers = Vec::from_iter((0..walkers).map(|_| Walker::new(chance, looks)));
+    let (mut inputs, mut at) = (Vec::new(), Duration::from_secs(1));
+    for look in 0..looks {
+        let step_ms = match chance.below(40) {
+            0 => 31_000 + chance.below(60_000),
+            1..=3 => 5_000,
+            _ => 200 + chance.below(1300),
+        };
+        if chance.happens(0.3) {
+            inputs.push(Input::Tick(at + Duration::from_millis(step_ms * 9 / 10)));
+        }
+        at += Duration::from_millis(step_ms) + Duration::from_nanos(chance.below(1000));
+        let part = (follows_motion && chance.happens(0.5)).then(|| {
+            let x0 = chance.between(0.0, 0.5);
+            NormBox::from_corners(x0, 0.0, x0 + 0.5, 1.0)
+        });
+        let mut found = found_in(&walkers, look, chance);
+        found.retain(|object| part.is_none_or(|part| part.contains(object.place.centre())));
+        inputs.push(Input::Look { at, found, part });
+        if chance.happens(0.3) {
+            let answers = [Some("Yes"), Some("Yes"), Some("No"), Some("perhaps"), None];
+            let answer = answers[chance.below(5) as usize];
+            let at = at + Duration::from_millis(chance.below(300));
+            inputs.push(Input::Verify { at, answer });
+        }
+        if chance.happens(0.005) {
+            inputs.push(Input::EngineLost(at));
+        }
+    }
+    inputs
+}
+
+/// A camera with two zones and a line, and its prompt.
+fn site(chance: &mut Chance) -> CameraConfig {
+    let mut prompt = testing::prompt("person");
+    let n = 1 + chance.below(6) as u32;
+    prompt.events.confirm = (1 + chance.below(u64::from(n)) as u32, n);
+    prompt.events.end_after = Duration::from_millis(chance.below(6000));
+    prompt.events.still_after = Duration::from_millis(1000 + chance.below(9000));
+    prompt.min_score = share(chance.between(0.0, 0.4));
+    prompt.verify = chance.happens(0.3).then(|| "Is it a person?".to_owned());
+    if chance.happens(0.3) {
+        prompt.region = PromptRegion::Motion;
+    }
+    let zone = |id, x0: f64| ZoneConfig {
+        id: ZoneId::new(id).unwrap(),
+        polygon: vec![(x0, 0.0), (x0 + 0.5, 0.0), (x0 + 0.5, 1.0), (x0, 1.0)],
+        point: ZonePoint::Bottom,
+    };
+    let mut camera = testing::camera("gate", Vec::new());
+    camera.zones = vec![zone("left", 0.0), zone("middle", 0.25)];
+    camera.lines = vec![LineConfig {
+        id: LineId::new("door").unwrap(),
+        points: vec![(0.5, 0.0), (0.5, 1.0)],
+        directions: DirectionId::in_and_out(),
+        point: ZonePoint::Centre,
+        reset: None,
+    }];
+    if chance.happens(0.5) {
+        prompt.lines = vec![camera.lines[0].id.clone()];
+        let time = Duration::from_secs(chance.below(5));
+        prompt.dwell = [(camera.zones[0].id.clone(), time)].into();
+    }
+    camera.prompts = vec![prompt];
+    camera
+}
+
+/// Some of the objects that passed do not pass any more.
+fn stricter(camera: &CameraConfig, chance: &mut Chance) -> CameraConfig {
+    let mut camera = camera.clone();
+    let prompt = &mut camera.prompts[0];
+    let min_score = prompt.min_score.get() + chance.between(0.0, 0.4);
+    prompt.min_score = share(min_score);
+    match chance.below(4) {
+        0 => prompt.zones = vec![camera.zones[0].id.clone()],
+        1 => prompt.min_area = 0.02,
+        _ => {}
+    }
+    camera
+}
+
+struct LiveRun {
+    camera: CameraConfig,
+    tracker: Tracker,
+    question: Option<Arc<Prompt>>,
+    events: Vec<Event>,
+    chunks: Vec<RecordChunk>,
+}
+
+impl LiveRun {
+    fn new(camera: &CameraConfig) -> Self {
+        let cameras = std::slice::from_ref(camera);
+        Self {
+            camera: camera.clone(),
+            tracker: Tracker::recording("b7c1".into(), cameras, 0.05),
+            question: None,
+            events: Vec::new(),
+            chunks: Vec::new(),
+        }
+    }
+
+    fn of(camera: &CameraConfig, inputs: &[Input]) -> Self {
+        let mut run = Self::new(camera);
+        inputs.iter().for_each(|input| run.take(input));
+        run.end();
+        run
+    }
+
+    fn frame(&self, at: Duration) -> Frame {
+        frame_at(&self.camera.id, at)
+    }
+
+    fn take(&mut self, input: &Input) {
+        let change = match input {
+            Input::Look { at, found, part } => return self.look(*at, found, *part),
+            Input::Verify { at, answer } => self.verify(*at, *answer),
+            Input::Tick(at) => {
+                let times = self.frame(*at).times;
+                self.tracker.tick(times.received, times.received_wall)
+            }
+            Input::EngineLost(at) => {
+                let wall = self.frame(*at).times.received_wall;
+                let reason = EndReason::EngineLost;
+                self.tracker.lose(&self.camera.id, reason, wall)
+            }
+        };
+        self.events
+            .extend(change.into_iter().flat_map(|change| change.events));
+        self.chunks.extend(self.tracker.take_records());
+    }
+
+    fn look(&mut self, at: Duration, found: &[FoundObject<NormBox>], part: Option<NormBox>) {
+        let prompt = &self.camera.prompts[0];
+        let asked = Prompt {
+            view: self.camera.view_of(prompt),
+            ..Prompt::new(prompt.id.clone(), 1, prompt.task.clone())
+        };
+        let answer = Answer {
+            region: part,
+            ..answer_to(&Arc::new(asked), AnswerBody::Boxes(found.to_vec()))
+        };
+        let tracked = self.tracker.update(&self.frame(at), &answer).unwrap();
+        self.events.extend(tracked.change.events);
+        self.question = tracked
+            .change
+            .questions
+            .first()
+            .cloned()
+            .or(self.question.take());
+        self.chunks.extend(self.tracker.take_records());
+    }
+
+    fn verify(&mut self, at: Duration, answer: Option<&str>) -> Vec<crate::track::PromptChange> {
+        let Some(question) = self.question.take() else {
+            return Vec::new();
+        };
+        let frame = self.frame(at);
+        let Some(text) = answer else {
+            return self.tracker.unanswered(&frame, &[question]);
+        };
+        let body = AnswerBody::Text {
+            text: text.into(),
+            score: 0.75,
+            source: ScoreSource::TokenProb,
+        };
+        let settled = self.tracker.settled(&frame, &answer_to(&question, body));
+        settled.into_iter().collect()
+    }
+
+    fn end(&mut self) {
+        let wall = WallTime::from_unix_millis(1_000_000_000);
+        self.events.extend(self.tracker.shutdown(wall));
+        self.chunks.extend(self.tracker.take_records());
+    }
+
+    fn replay(&self, camera: &CameraConfig) -> Vec<ReplayedEvent> {
+        let rules = ReplayRules {
+            camera,
+            prompt: &camera.prompts[0],
+            added_masks: &[],
+        };
+        replay(&rules, self.chunks.iter().map(|chunk| &chunk.bytes[..])).unwrap()
+    }
+
+    /// The messages of each event, in the order of their starts.
+    fn messages(&self) -> Vec<Vec<Event>> {
+        let mut tracks: Vec<TrackId> = Vec::new();
+        let mut messages: Vec<Vec<Event>> = Vec::new();
+        for event in &self.events {
+            match tracks.iter().position(|track| *track == event.track) {
+                Some(index) => messages[index].push(comparable(event)),
+                None => {
+                    tracks.push(event.track.clone());
+                    messages.push(vec![comparable(event)]);
+                }
+            }
+        }
+        messages
+    }
+}
+
+/// Without what a replay cannot know: the id of its track, and earlier counts at a line.
+fn comparable(event: &Event) -> Event {
+    let mut event = event.clone();
+    event.track = TrackId::new("any", &event.camera, 0);
+    if let Some(crossing) = &mut event.crossing {
+        crossing.count = 0;
+    }
+    event
+}
+
+fn messages_of(events: &[ReplayedEvent]) -> Vec<Vec<Event>> {
+    let messages = |event: &ReplayedEvent| event.messages.iter().map(comparable).collect();
+    events.iter().map(messages).collect()
+}
+
+/// What one seed has shown: events live, events with stricter rules, records.
+fn check(seed: u64) -> (usize, usize, usize) {
+    let mut chance = Chance(seed);
+    let camera = site(&mut chance);
+    let follows_motion = camera.prompts[0].region == PromptRegion::Motion;
+    let inputs = inputs(&mut chance, follows_motion);
+    let live = LiveRun::of(&camera, &inputs);
+    let same = live.replay(&camera);
+    assert_eq!(messages_of(&same), live.messages(), "seed {seed}");
+    let firsts = live.chunks.iter().filter(|chunk| chunk.number == 0);
+    let records = firsts.count();
+    if camera.prompts[0].verify.is_some() {
+        return (same.len(), 0, records);
+    }
+    let strict = stricter(&camera, &mut chance);
+    let second = LiveRun::of(&strict, &inputs);
+    let replayed = live.replay(&strict);
+    assert_eq!(messages_of(&replayed), second.messages(), "seed {seed}");
+    (same.len(), replayed.len(), records)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases(200)))]
+
+    #[test]
+    fn replay_has_exactly_the_events_of_a_live_run(seed: u64) {
+        check(seed);
+    }
+}
+
+#[test]
+fn compared_runs_have_events_and_several_records() {
+    let all = (0..100).map(check);
+    let sum = all.fold((0, 0, 0), |sum, one| {
+        (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2)
+    });
+    assert!(sum.0 > 300 && sum.1 > 100 && sum.2 > 300, "{sum:?}");
+}
+
+/// A person who stays at one place, with these scores, then leaves.
+fn stay(scores: &[f64], second: u64) -> Vec<Input> {
+    let looks = scores.iter().map(Some).chain([None; 8]);
+    let look = |(score, second): (Option<&f64>, u64)| Input::Look {
+        at: Duration::from_secs(second),
+        found: Vec::from_iter(score.map(|score| {
+            let place = NormBox::from_corners(0.2, 0.3, 0.3, 0.8);
+            found(place, *score)
+        })),
+        part: None,
+    };
+    looks.zip(second..).map(look).collect()
+}
+
+#[test]
+fn event_with_other_rules_is_found_again_by_its_looks() {
+    let mut camera = testing::camera("gate", vec![testing::prompt("person")]);
+    let inputs = [stay(&[0.5, 0.8, 0.8, 0.4], 10), stay(&[0.5; 6], 100)].concat();
+    let live = LiveRun::of(&camera, &inputs);
+    let all = live.replay(&camera);
+    assert_eq!(
+        (all.len(), all[0].looks.len(), live.chunks.len()),
+        (2, 4, 2)
+    );
+    camera.prompts[0].min_score = share(0.7);
+    let strict = live.replay(&camera);
+    assert_eq!((strict.len(), strict[0].looks.len()), (1, 2));
+    assert!(strict[0].is_of(&all[0]) && !strict[0].is_of(&all[1]));
+}
+
+#[test]
+fn added_mask_removes_what_it_covers() {
+    let camera = testing::camera("gate", vec![testing::prompt("person")]);
+    let live = LiveRun::of(&camera, &stay(&[0.9; 6], 10));
+    let events_with = |x1: f64| {
+        let rules = ReplayRules {
+            camera: &camera,
+            prompt: &camera.prompts[0],
+            added_masks: &[vec![(0.0, 0.0), (x1, 0.0), (x1, 1.0), (0.0, 1.0)]],
+        };
+        let chunks = live.chunks.iter().map(|chunk| &chunk.bytes[..]);
+        replay(&rules, chunks).unwrap().len()
+    };
+    assert_eq!((events_with(0.2), events_with(0.3)), (1, 0));
+}
+
+#[test]
+fn stay_of_hours_is_cut_into_chunks_that_replay_in_order() {
+    let camera = testing::camera("gate", vec![testing::prompt("person")]);
+    let mut chance = Chance(1);
+    let scores = Vec::from_iter((0..4000).map(|_| chance.between(0.3, 0.9)));
+    let live = LiveRun::of(&camera, &stay(&scores, 10));
+    assert!(
+        live.chunks.len() > 2
+            && live
+                .chunks
+                .iter()
+                .all(|chunk| chunk.bytes.len() <= 64 * 1024)
+    );
+    assert_eq!(messages_of(&live.replay(&camera)), live.messages());
+    let rules = ReplayRules {
+        camera: &camera,
+        prompt: &camera.prompts[0],
+        added_masks: &[],
+    };
+    let without = |missing: usize| {
+        let chunks = live.chunks.iter().enumerate();
+        let left = chunks.filter(|(number, _)| *number != missing);
+        replay(&rules, left.map(|(_, chunk)| &chunk.bytes[..]))
+    };
+    assert_eq!(without(0), Err(RecordError::Missing(0)));
+    assert_eq!(without(1), Err(RecordError::Missing(1)));
+}
+
+#[test]
+fn changed_rules_end_a_record_until_no_track_is_left() {
+    let mut camera = testing::camera("gate", vec![testing::prompt("person")]);
+    let (before, after) = (stay(&[0.9; 6], 10), stay(&[0.9; 6], 16));
+    let mut live = LiveRun::new(&camera);
+    before[..6].iter().for_each(|input| live.take(input));
+    live.tracker.configure(&camera, WallTime::default());
+    assert_eq!(live.tracker.take_records(), []);
+    camera.prompts[0].min_score = share(0.5);
+    live.tracker.configure(&camera, WallTime::default());
+    after.iter().for_each(|input| live.take(input));
+    assert_eq!(live.chunks.len(), 1);
+    stay(&[0.9; 6], 100)
+        .iter()
+        .for_each(|input| live.take(input));
+    live.end();
+    assert_eq!(live.chunks.len(), 2);
+    // The event was open when the rules changed.
+    let [open, complete] = &live.replay(&camera)[..] else {
+        panic!("two events");
+    };
+    let is_over = |event: &ReplayedEvent| event.messages.last().unwrap().ended.is_some();
+    assert_eq!((is_over(open), is_over(complete)), (false, true));
+}
+
+/// Bytes of chunks that anyone may have changed: they are read to their end or to an error.
+fn read_all(bytes: &[u8]) {
+    let camera = testing::camera("gate", vec![testing::prompt("person")]);
+    let rules = ReplayRules {
+        camera: &camera,
+        prompt: &camera.prompts[0],
+        added_masks: &[],
+    };
+    let _ = replay(&rules, [bytes]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases(200)))]
+
+    #[test]
+    fn damaged_records_are_read_or_refused(
+        seed: u64, changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6), end: prop::sample::Index,
+        noise in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let mut chance = Chance(seed);
+        let camera = site(&mut chance);
+        let inputs = inputs(&mut chance, false);
+        for chunk in LiveRun::of(&camera, &inputs).chunks {
+            let mut bytes = chunk.bytes;
+            for (place, byte) in &changes {
+                let place = place.index(bytes.len());
+                bytes[place] = *byte;
+            }
+            read_all(&bytes);
+            bytes.truncate(end.index(bytes.len()));
+            read_all(&bytes);
+            bytes.extend(&noise);
+            read_all(&bytes);
+        }
+        read_all(&noise);
+    }
+}
