@@ -158,7 +158,9 @@ const FILES: &[(&str, &str)] = &[
     ("now.js", include_str!("assets/now.js")),
     ("overlay.js", include_str!("assets/overlay.js")),
     ("plots.js", include_str!("assets/plots.js")),
+    ("region.js", include_str!("assets/region.js")),
     ("server.js", include_str!("assets/server.js")),
+    ("try.js", include_str!("assets/try.js")),
     ("verdict.js", include_str!("assets/verdict.js")),
 ];
 

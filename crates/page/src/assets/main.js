@@ -12,9 +12,10 @@ import { clockTime, machineTime } from "./format.js";
 import { help } from "./help.js";
 import { now } from "./now.js";
 import { ANSWER_LIMIT_MS } from "./server.js";
+import { tryWords } from "./try.js";
 import { troubles, verdict } from "./verdict.js";
 
-const VIEWS = [now, help];
+const VIEWS = [now, tryWords, help];
 
 // Pictures that change all the time are motion.
 const IS_CALM = matchMedia("(prefers-reduced-motion: reduce)").matches;
