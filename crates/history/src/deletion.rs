@@ -1,0 +1,142 @@
+//! Deleting events, by the daemon or beside it.
+
+use std::path::Path;
+
+use rusqlite::{Connection, Transaction, named_params};
+use serde::{Deserialize, Serialize};
+use spotter_core::TrackId;
+use spotter_state::{StatementsError, execute_beside};
+
+use crate::{
+    folder::{file_name, picture_path},
+    writer::track_id,
+};
+
+/// Rows of a transaction: its log stays short.
+pub(crate) const SELECTED_MAX: usize = 500;
+
+/// What is deleted: all that is given must fit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HistorySelection {
+    #[serde(default)]
+    pub id: Option<String>,
+    /// With the events that the one with this `id` stands for.
+    #[serde(default)]
+    pub repeats: bool,
+    #[serde(default)]
+    pub camera: Option<String>,
+    /// Events that began in this time, the end not included.
+    #[serde(default)]
+    pub from_ms: Option<i64>,
+    #[serde(default)]
+    pub to_ms: Option<i64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct DeletedEvents {
+    pub events: u64,
+    pub pictures: u64,
+    pub bytes: u64,
+}
+
+/// A row that was deleted.
+#[derive(Debug)]
+pub(crate) struct DeletedRow {
+    pub id: TrackId,
+    picture: u64,
+    has_picture: bool,
+    bytes: u64,
+}
+
+impl HistorySelection {
+    /// An empty one would delete all.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let has_some = self.id.is_some() || self.camera.is_some();
+        if has_some || self.from_ms.is_some() || self.to_ms.is_some() {
+            return Ok(());
+        }
+        Err("name an id, a camera, or a time from_ms to to_ms")
+    }
+
+    /// Of at most [`SELECTED_MAX`] rows.
+    pub(crate) fn numbers(&self, connection: &Connection) -> rusqlite::Result<Vec<i64>> {
+        let sql = "SELECT number FROM history WHERE (:id IS NULL OR id = :id OR :repeats AND place = (SELECT place FROM history WHERE id = :id))
+            AND (:camera IS NULL OR camera = :camera) AND (:from IS NULL OR start_ms >= :from) AND (:to IS NULL OR start_ms < :to)
+            ORDER BY id = :id, number LIMIT :limit";
+        let mut rows = connection.prepare(sql)?;
+        let key = named_params! {
+            ":id": self.id, ":repeats": self.repeats, ":camera": self.camera, ":from": self.from_ms, ":to": self.to_ms,
+            ":limit": SELECTED_MAX as i64,
+        };
+        rows.query_map(key, |row| row.get(0))?.collect()
+    }
+}
+
+impl DeletedRow {
+    /// The name of its picture.
+    pub fn file(&self) -> Option<String> {
+        self.has_picture
+            .then(|| file_name(self.id.as_str(), self.picture))
+    }
+}
+
+impl DeletedEvents {
+    pub(crate) fn add(&mut self, rows: &[DeletedRow]) {
+        self.events += rows.len() as u64;
+        self.pictures += rows.iter().filter(|row| row.has_picture).count() as u64;
+        self.bytes += rows.iter().map(|row| row.bytes).sum::<u64>();
+    }
+}
+
+/// Returns those that were there.
+pub(crate) fn delete_rows(
+    transaction: &Transaction<'_>,
+    numbers: &[i64],
+) -> rusqlite::Result<Vec<DeletedRow>> {
+    let mut looks = transaction.prepare("DELETE FROM history_looks WHERE number = ?1")?;
+    let sql =
+        "DELETE FROM history WHERE number = ?1 RETURNING id, picture, picture_bytes > 0, bytes";
+    let mut rows = transaction.prepare(sql)?;
+    let mut deleted = Vec::new();
+    for number in numbers {
+        looks.execute([number])?;
+        let row = rows.query_map([number], |row| {
+            Ok(DeletedRow {
+                id: track_id(row, 0)?,
+                picture: row.get::<_, i64>(1)? as u64,
+                has_picture: row.get(2)?,
+                bytes: row.get::<_, i64>(3)? as u64,
+            })
+        })?;
+        deleted.extend(row.collect::<rusqlite::Result<Vec<_>>>()?);
+    }
+    Ok(deleted)
+}
+
+/// Deletes events of the history in `state_dir` from another process, also while a daemon writes it: that writes no event again whose row is
+/// gone. `None`: there is no history.
+pub fn delete_beside(
+    state_dir: &Path,
+    selection: &HistorySelection,
+) -> Result<Option<DeletedEvents>, StatementsError> {
+    let mut deleted = DeletedEvents::default();
+    loop {
+        let removed = execute_beside(state_dir, |transaction| {
+            let numbers = selection.numbers(transaction)?;
+            delete_rows(transaction, &numbers)
+        })?;
+        let Some(removed) = removed else {
+            return Ok(None);
+        };
+        for row in removed.iter().filter(|row| row.has_picture) {
+            // One that stays is removed by the next start.
+            _ = std::fs::remove_file(picture_path(state_dir, row.id.as_str(), row.picture));
+        }
+        deleted.add(&removed);
+        // None left: the daemon may have replaced the file between the commit of the last one and now.
+        if removed.is_empty() {
+            return Ok(Some(deleted));
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Frames that wait for the encoder, within bounds. Pure.
+
+use std::collections::VecDeque;
+
+use spotter_core::{CameraId, Frame, Location, Picture, TrackId};
+
+/// Frames of a camera that wait: they may be buffers of its decoder, which has few.
+const OF_CAMERA_MAX: usize = 2;
+/// Of all cameras.
+const WAITING_MAX: usize = 32;
+
+/// A track, and where it is on the frame.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SeenTrack {
+    pub track: TrackId,
+    pub location: Location,
+    pub score: f64,
+}
+
+/// A frame that becomes the picture of these events.
+#[derive(Debug)]
+pub(crate) struct FrameOrder {
+    camera: CameraId,
+    number: u64,
+    pub picture: Picture,
+    pub tracks: Vec<SeenTrack>,
+}
+
+/// Oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct FrameQueue(VecDeque<FrameOrder>);
+
+impl FrameQueue {
+    /// Orders a picture of the track: of its orders, the newest counts. Returns the tracks that get none of an order that was replaced
+    /// or declined, this one where there is no room.
+    pub fn push(&mut self, frame: &Frame, seen: SeenTrack) -> Vec<TrackId> {
+        let mut unmade = Vec::new();
+        for order in &mut self.0 {
+            let replaced = order
+                .tracks
+                .extract_if(.., |other| other.track == seen.track);
+            unmade.extend(replaced.map(|other| other.track));
+        }
+        self.0.retain(|order| !order.tracks.is_empty());
+        let is_same = |order: &&mut FrameOrder| {
+            (&order.camera, order.number) == (&frame.camera, frame.number)
+        };
+        if let Some(order) = self.0.iter_mut().find(is_same) {
+            order.tracks.push(seen);
+            return unmade;
+        }
+        let of_camera = self.0.iter().filter(|order| order.camera == frame.camera);
+        if of_camera.count() >= OF_CAMERA_MAX || self.0.len() >= WAITING_MAX {
+            unmade.push(seen.track);
+            return unmade;
+        }
+        self.0.push_back(FrameOrder {
+            camera: frame.camera.clone(),
+            number: frame.number,
+            picture: frame.picture.clone(),
+            tracks: vec![seen],
+        });
+        unmade
+    }
+
+    pub fn pop(&mut self) -> Option<FrameOrder> {
+        self.0.pop_front()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use spotter_core::{NormPoint, testing::frame_at};
+
+    fn frame(camera: &str, number: u64) -> Frame {
+        let camera = CameraId::new(camera).unwrap();
+        let frame = frame_at(&camera, Duration::from_secs(number));
+        Frame { number, ..frame }
+    }
+
+    fn track(number: u64) -> TrackId {
+        TrackId::new("b7c1", &CameraId::new("gate").unwrap(), number)
+    }
+
+    fn push(queue: &mut FrameQueue, camera: &str, frame: u64, number: u64) -> Vec<TrackId> {
+        let seen = SeenTrack {
+            track: track(number),
+            location: Location::Point(NormPoint::new(0.5, 0.5)),
+            score: 0.5,
+        };
+        queue.push(&self::frame(camera, frame), seen)
+    }
+
+    #[test]
+    fn frame_is_encoded_once_and_the_newest_of_a_track_counts() {
+        let mut queue = FrameQueue::default();
+        for number in [1, 2, 3] {
+            assert_eq!(push(&mut queue, "gate", 1, number), []);
+        }
+        assert_eq!(push(&mut queue, "gate", 2, 2), [track(2)]);
+        let mut next = || {
+            let tracks = queue.pop()?.tracks.into_iter();
+            Some(tracks.map(|seen| seen.track).collect::<Vec<_>>())
+        };
+        assert_eq!(next(), Some(vec![track(1), track(3)]));
+        assert_eq!(next(), Some(vec![track(2)]));
+        assert_eq!(next(), None);
+    }
+
+    #[test]
+    fn frames_beyond_the_bounds_are_declined() {
+        let mut queue = FrameQueue::default();
+        for number in [1, 2] {
+            assert_eq!(push(&mut queue, "gate", number, number), []);
+        }
+        assert_eq!(push(&mut queue, "gate", 3, 3), [track(3)]);
+        for number in 10..40 {
+            assert_eq!(push(&mut queue, &format!("cam{number}"), 1, number), []);
+        }
+        assert_eq!(push(&mut queue, "yard", 1, 99), [track(99)]);
+    }
+}

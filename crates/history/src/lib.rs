@@ -1,0 +1,34 @@
+//! Events on disk: rows in `state.db`, their best pictures in `<state_dir>/history`.
+//!
+//! ```text
+//!   daemon's loop ──event, looks──▶ History ──▶ its thread ──▶ HistoryFolder: JPEG files
+//!                   │ frame                       ▲    └─────▶ the thread of state.db: rows
+//!                   └──────▶ encoder's thread ────┘ JPEG
+//!   page, API, command line ──HistoryFilter──▶ HistoryReader: a connection for each query
+//! ```
+//!
+//! A caller on the daemon's loop never waits for the disk or an encoder. While the disk fails, open events are in memory and are written later;
+//! pictures and ended events beyond a bound are dropped and counted.
+//!
+//! Belongs here: what is stored, its limits, queries, deletion, export. Does not belong here: HTTP and the command line.
+
+mod deletion;
+mod export;
+mod filter;
+mod folder;
+mod frame_queue;
+mod limits;
+mod looks;
+mod reader;
+mod recorder;
+mod row;
+#[cfg(test)]
+mod tests;
+mod time_zone;
+mod writer;
+
+pub use deletion::{DeletedEvents, HistorySelection, delete_beside};
+pub use export::export;
+pub use filter::HistoryFilter;
+pub use reader::{EventJson, EventsPage, HistoryError, HistoryReader, PictureLinks, StoredPicture};
+pub use recorder::{EncodePicture, History, HistoryStatus};

@@ -1,0 +1,559 @@
+//! The whole way: events to files, and back through queries.
+
+use std::{fs, path::Path, sync::Arc, time::Duration};
+
+use serde_json::{Value, json};
+use spotter_core::{
+    CameraId, Clock, EndReason, Event, EventStep, Frame, Location, ManualClock, NormBox, Picture,
+    PromptId, TrackId, UpdateReason, WallTime, ZoneId,
+    testing::{event, frame_at},
+};
+use spotter_state::StateStore;
+use tempfile::TempDir;
+
+use crate::{
+    History, HistoryFilter, HistoryReader, HistorySelection, PictureLinks, delete_beside, export,
+    limits::HistoryLimits, writer::WriterParts,
+};
+
+const NOW_MS: i64 = 1_787_393_730_000;
+const HOUR_MS: i64 = 3_600_000;
+const JPEG_BYTES: usize = 20_000;
+
+/// The history of a daemon.
+struct Rig {
+    folder: TempDir,
+    clock: Arc<ManualClock>,
+    store: StateStore,
+    history: History,
+}
+
+fn limits(size: u64) -> HistoryLimits {
+    HistoryLimits {
+        keep_ms: 24 * 7 * HOUR_MS,
+        size,
+        judged: size,
+    }
+}
+
+fn parts(size: u64, free_min_bytes: u64, clock: &Arc<ManualClock>) -> WriterParts {
+    WriterParts {
+        limits: limits(size),
+        free_min_bytes,
+        clock: Arc::clone(clock) as Arc<dyn Clock>,
+    }
+}
+
+/// The first pixel in each byte, so that a test knows the frame.
+fn encode(picture: &Picture) -> anyhow::Result<Vec<u8>> {
+    Ok(vec![picture.row(0, 0)[0]; JPEG_BYTES])
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::with(1 << 30, 0)
+    }
+
+    fn with(size: u64, free_min_bytes: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(WallTime::from_unix_millis(NOW_MS)));
+        let store = StateStore::open(folder.path(), clock.clone()).unwrap();
+        let parts = parts(size, free_min_bytes, &clock);
+        let history = History::start_with(&store, parts, encode).unwrap();
+        Self {
+            folder,
+            clock,
+            store,
+            history,
+        }
+    }
+
+    /// Ends the process in order, and begins another one in its directory.
+    async fn restart(self, size: u64) -> Self {
+        let Self {
+            folder,
+            clock,
+            store,
+            history,
+        } = self;
+        history.close().await;
+        store.close().await;
+        let store = StateStore::open(folder.path(), clock.clone()).unwrap();
+        let history = History::start_with(&store, parts(size, 0, &clock), encode).unwrap();
+        Self {
+            folder,
+            clock,
+            store,
+            history,
+        }
+    }
+
+    /// An event with a picture that began so long ago.
+    fn happened(&self, number: u64, ago_ms: i64, change: impl FnOnce(&mut Event)) -> TrackId {
+        let mut begun = begun(number, NOW_MS - ago_ms);
+        change(&mut begun);
+        // One frame of each camera, so that it waits once.
+        let frame = frame(begun.camera.as_str(), 1);
+        self.history.event(&begun, "a red car", Some(&frame));
+        let ended = ended(&begun);
+        self.history.event(&ended, "a red car", None);
+        begun.track
+    }
+
+    /// Waits until this is so.
+    fn until(&self, is_so: impl Fn(&Self) -> bool) {
+        for _ in 0..2000 {
+            if is_so(self) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("{:?} {:?}", self.history.status(), ids(&self.list("")));
+    }
+
+    fn until_stored(&self, events: u64) {
+        self.until(|rig| {
+            let listed = rig.list("limit=500");
+            let has_picture = |event: &Value| event["picture"].is_string();
+            let listed = listed["events"].as_array().unwrap();
+            rig.history.status().totals.events == events && listed.iter().all(has_picture)
+        });
+    }
+
+    fn list(&self, query: &str) -> Value {
+        list(self.history.reader(), query)
+    }
+
+    fn files(&self) -> Vec<String> {
+        files(self.folder.path())
+    }
+}
+
+fn files(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder.join("history")).into_iter().flatten();
+    let mut names: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+fn list(reader: &HistoryReader, query: &str) -> Value {
+    let filter = HistoryFilter::read(query).unwrap();
+    let page = reader.list(&filter, PictureLinks::Page, NOW_MS).unwrap();
+    serde_json::to_value(page).unwrap()
+}
+
+fn ids(page: &Value) -> Vec<String> {
+    let events = page["events"].as_array().unwrap();
+    events
+        .iter()
+        .map(|event| event["id"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+/// At a place that no other number has.
+fn begun(number: u64, start_ms: i64) -> Event {
+    let (x, y) = (
+        (number % 20) as f64 / 20.0,
+        (number / 20 % 20) as f64 / 20.0,
+    );
+    Event {
+        started: WallTime::from_unix_millis(start_ms),
+        last_seen: WallTime::from_unix_millis(start_ms + 100),
+        location: Location::Box(NormBox::from_corners(x, y, x + 0.05, y + 0.05)),
+        ..event("gate", number, EventStep::New)
+    }
+}
+
+fn ended(begun: &Event) -> Event {
+    let over = WallTime::from_unix_millis(begun.started.unix_millis() + 5000);
+    Event {
+        step: EventStep::End(EndReason::Left),
+        last_seen: over,
+        ended: Some(over),
+        ..begun.clone()
+    }
+}
+
+fn frame(camera: &str, number: u64) -> Frame {
+    let camera = CameraId::new(camera).unwrap();
+    let picture = Picture::from_rgb(2, 2, vec![number as u8; 12]).unwrap();
+    Frame {
+        number,
+        picture,
+        ..frame_at(&camera, Duration::from_secs(number))
+    }
+}
+
+fn bytes_with(folder: &Path, words: &[u8]) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap());
+    let with_words = entries.filter(|entry| {
+        let bytes = fs::read(entry.path()).unwrap_or_default();
+        bytes.windows(words.len()).any(|part| part == words)
+    });
+    with_words
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect()
+}
+
+#[test]
+fn stored_event_has_its_best_picture_times_zones_and_looks() {
+    let rig = Rig::new();
+    let mut event = begun(1, NOW_MS);
+    rig.history
+        .event(&event, "a red car", Some(&frame("gate", 7)));
+    rig.until_stored(1);
+    let open = &rig.list("")["events"][0];
+    assert_eq!(
+        (&open["end_ms"], &open["picture"]),
+        (&Value::Null, &json!("events/b7c1-gate-1.jpg?v=1"))
+    );
+    // A better look, whose place the row gets with its picture; a worse one in another zone.
+    event.step = EventStep::Update(UpdateReason::Better);
+    event.location = Location::Box(NormBox::from_corners(0.5, 0.5, 0.75, 0.75));
+    (event.score, event.top_score, event.looks) = (0.9, 0.9, 2);
+    rig.history.event(&event, "", Some(&frame("gate", 8)));
+    event.step = EventStep::Update(UpdateReason::Described);
+    event.entered_zones = vec![ZoneId::new("drive").unwrap(), ZoneId::new("yard").unwrap()];
+    event.description = Some("It waves.".into());
+    event.score = 0.4;
+    rig.history.event(&event, "", Some(&frame("gate", 9)));
+    rig.history.event(&ended(&event), "", None);
+    rig.until(|rig| rig.list("")["events"][0]["end_ms"].is_number());
+    let id = "b7c1-gate-1";
+    let stored = rig.history.reader().event(id, PictureLinks::Api).unwrap();
+    assert_eq!(
+        serde_json::to_value(stored).unwrap(),
+        json!({
+            "id": id, "camera": "gate", "prompt": "person", "words": "a red car", "start_ms": NOW_MS, "end_ms": NOW_MS + 5000,
+            "score": 0.9, "top_score": 0.9, "box": [0.5, 0.5, 0.75, 0.75], "size": [2560, 1440], "zones": ["drive", "yard"],
+            "description": "It waves.", "looks": 2, "picture": "/v1/events/b7c1-gate-1/picture?v=2", "mark": null, "repeats": 0, "seen": [],
+        })
+    );
+    let has_run = |boot: &str| rig.history.reader().has_run(boot).unwrap();
+    assert_eq!(
+        ["b7c1", "b7c", "b7c10", "a000"].map(has_run),
+        [true, false, false, false]
+    );
+    assert_eq!(rig.files(), ["b7c1-gate-1.2.jpg"]);
+    let picture = rig.history.reader().picture(id).unwrap().unwrap();
+    assert_eq!((picture.jpeg, picture.number), (vec![8; JPEG_BYTES], 2));
+}
+
+#[tokio::test]
+async fn killed_run_leaves_no_open_event_and_no_file_without_a_row() {
+    let rig = Rig::new();
+    rig.history
+        .event(&begun(1, NOW_MS), "car", Some(&frame("gate", 1)));
+    rig.happened(2, 0, |_| {});
+    rig.until_stored(2);
+    let folder = rig.folder.path().join("history");
+    fs::write(folder.join("b7c1-gate-3.1.jpg"), "of no row").unwrap();
+    fs::remove_file(folder.join("b7c1-gate-2.1.jpg")).unwrap();
+    let rig = rig.restart(1 << 30).await;
+    rig.until(|rig| rig.files() == ["b7c1-gate-1.1.jpg"]);
+    rig.until(|rig| rig.history.status().totals.events == 2);
+    let events = rig.list("")["events"].clone();
+    let [second, first] = [&events[0], &events[1]];
+    assert_eq!(
+        (&first["end_ms"], &second["picture"]),
+        (&json!(NOW_MS + 100), &Value::Null)
+    );
+    let bytes = rig.history.status().totals.unjudged;
+    assert!((20_000..30_000).contains(&bytes), "{bytes}");
+}
+
+#[test]
+fn events_of_a_place_are_one_row_with_a_count_for_a_day() {
+    let rig = Rig::new();
+    let place = NormBox::from_corners(0.2, 0.2, 0.4, 0.4);
+    let near = NormBox::from_corners(0.25, 0.2, 0.45, 0.4);
+    for (number, ago_h, there) in [(1, 30, place), (2, 20, near), (3, 10, place), (4, 5, near)] {
+        rig.happened(number, ago_h * HOUR_MS, |event| {
+            event.location = Location::Box(there)
+        });
+    }
+    rig.happened(5, HOUR_MS, |event| {
+        event.location = Location::Box(place);
+        event.prompt = PromptId::new("dog").unwrap();
+    });
+    rig.until_stored(5);
+    let repeats = |query: &str| {
+        let page = rig.list(query);
+        let repeats = page["events"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|event| event["repeats"].clone());
+        ids(&page)
+            .into_iter()
+            .zip(repeats.collect::<Vec<_>>())
+            .collect::<Vec<_>>()
+    };
+    let row = |number: u64, repeats: u64| (format!("b7c1-gate-{number}"), json!(repeats));
+    // The fourth is more than a day after the first one there, and begins a place of its own.
+    assert_eq!(repeats(""), [row(5, 0), row(4, 0), row(3, 2)]);
+    let to_ms = NOW_MS - 15 * HOUR_MS;
+    assert_eq!(repeats(&format!("to_ms={to_ms}")), [row(2, 1)]);
+    assert_eq!(
+        ids(&rig.list("of=b7c1-gate-3")),
+        ["b7c1-gate-2", "b7c1-gate-1"]
+    );
+    let bars = &rig.list(&format!("from_ms={}&to_ms={NOW_MS}", NOW_MS - 48 * HOUR_MS))["bars"];
+    let counted: Vec<_> = (0..24).filter(|bar| bars[bar] == 1).collect();
+    assert_eq!(counted, [9, 14, 19, 21, 23]);
+}
+
+#[test]
+fn list_is_filtered_searched_and_paged() {
+    let rig = Rig::new();
+    for number in 1..=9 {
+        rig.happened(number, number as i64 * HOUR_MS, |event| {
+            if number % 2 == 0 {
+                event.camera = CameraId::new("yard").unwrap();
+                event.track = TrackId::new("b7c1", &event.camera, number);
+            }
+            event.entered_zones =
+                vec![ZoneId::new(if number < 4 { "drive" } else { "drive2" }).unwrap()];
+            event.description = (number == 5).then(|| "Jemand trägt 100% ÄPFEL.".to_owned());
+        });
+    }
+    rig.until_stored(9);
+    let numbers = |query: &str| {
+        let ids = ids(&rig.list(query)).into_iter();
+        ids.map(|id| id.rsplit('-').next().unwrap().parse().unwrap())
+            .collect::<Vec<u64>>()
+    };
+    assert_eq!(numbers(""), (1..=9).collect::<Vec<_>>());
+    assert_eq!(numbers("camera=yard"), [2, 4, 6, 8]);
+    assert_eq!(numbers("zone=drive"), [1, 2, 3]);
+    assert_eq!(numbers("prompt=dog"), [0; 0]);
+    assert_eq!(numbers("text=100%25+%C3%A4pfel"), [5]);
+    assert_eq!(numbers("text=RED").len(), 9);
+    assert_eq!(numbers("text=%25"), [5]);
+    assert_eq!(numbers("mark=any"), [0; 0]);
+    let (from, to) = (NOW_MS - 4 * HOUR_MS, NOW_MS - 2 * HOUR_MS);
+    assert_eq!(numbers(&format!("from_ms={from}&to_ms={to}")), [3, 4]);
+    let first = rig.list("limit=4&zone=drive2");
+    let next = first["next"].as_str().unwrap();
+    assert_eq!(ids(&first).len(), 4);
+    let last = rig.list(&format!("limit=4&zone=drive2&before={next}"));
+    assert_eq!(
+        (ids(&last), &last["next"]),
+        (
+            vec!["b7c1-yard-8".into(), "b7c1-gate-9".into()].split_off(0),
+            &Value::Null
+        )
+    );
+}
+
+#[tokio::test]
+async fn deleted_events_leave_no_text_and_no_picture() {
+    let rig = Rig::new();
+    for number in 1..=4 {
+        rig.happened(number, number as i64 * HOUR_MS, |event| {
+            event.description = Some("a secret garden".into())
+        });
+    }
+    let open = begun(5, NOW_MS);
+    rig.history
+        .event(&open, "a secret garden", Some(&frame("gate", 5)));
+    rig.until_stored(5);
+    let words = b"secret garden";
+    assert!(!bytes_with(rig.folder.path(), words).is_empty());
+    let delete = async |selection| rig.history.delete(selection).await.unwrap().events;
+    let one = HistorySelection {
+        id: Some("b7c1-gate-2".into()),
+        ..HistorySelection::default()
+    };
+    assert_eq!(delete(one.clone()).await, 1);
+    assert_eq!(delete(one).await, 0);
+    let range = HistorySelection {
+        from_ms: Some(NOW_MS - 3 * HOUR_MS),
+        to_ms: Some(NOW_MS - HOUR_MS),
+        ..HistorySelection::default()
+    };
+    assert_eq!(delete(range).await, 1);
+    let camera = HistorySelection {
+        camera: Some("gate".into()),
+        ..HistorySelection::default()
+    };
+    assert_eq!(delete(camera).await, 3);
+    // It goes on, and is not stored again.
+    rig.history
+        .event(&ended(&open), "a secret garden", Some(&frame("gate", 6)));
+    rig.happened(6, 0, |_| {});
+    rig.until_stored(1);
+    assert_eq!(ids(&rig.list("")), ["b7c1-gate-6"]);
+    assert_eq!(rig.files(), ["b7c1-gate-6.1.jpg"]);
+    assert_eq!(bytes_with(rig.folder.path(), words), [""; 0]);
+    assert!(HistorySelection::default().check().is_err());
+}
+
+#[test]
+fn another_process_deletes_beside_the_daemon() {
+    let rig = Rig::new();
+    let open = begun(1, NOW_MS);
+    rig.history
+        .event(&open, "a secret garden", Some(&frame("gate", 1)));
+    for number in 2..=4 {
+        rig.happened(number, HOUR_MS, |_| {});
+    }
+    rig.until_stored(4);
+    let selection = HistorySelection {
+        from_ms: Some(NOW_MS),
+        ..HistorySelection::default()
+    };
+    let deleted = delete_beside(rig.folder.path(), &selection)
+        .unwrap()
+        .unwrap();
+    assert_eq!((deleted.events, deleted.pictures), (1, 1));
+    assert_eq!(bytes_with(rig.folder.path(), b"secret garden"), [""; 0]);
+    // The daemon finds that the row is gone, and removes the picture that came meanwhile.
+    let better = Event {
+        step: EventStep::Update(UpdateReason::Better),
+        ..open.clone()
+    };
+    rig.history.event(&better, "", Some(&frame("gate", 2)));
+    rig.happened(5, 0, |_| {});
+    rig.until(|rig| ids(&rig.list("")).len() == 4);
+    rig.until(|rig| rig.files().len() == 4);
+    assert!(
+        rig.files()
+            .iter()
+            .all(|name| !name.starts_with("b7c1-gate-1."))
+    );
+    let nothing = tempfile::tempdir().unwrap();
+    assert_eq!(delete_beside(nothing.path(), &selection).unwrap(), None);
+}
+
+// Faults: S13.
+#[test]
+fn oldest_events_make_room_under_load() {
+    let rig = Rig::with(10 * (JPEG_BYTES as u64 + 1000), 0);
+    for number in 1..=60 {
+        rig.happened(number, HOUR_MS - number as i64 * 1000, |event| {
+            event.camera = CameraId::new(&format!("cam{number}")).unwrap();
+            event.track = TrackId::new("b7c1", &event.camera, number);
+        });
+        // The encoder has room for 32 frames.
+        rig.until(|rig| {
+            let status = rig.history.status();
+            assert!(
+                status.totals.unjudged <= 10 * (JPEG_BYTES as u64 + 1000) + 5000,
+                "{status:?}"
+            );
+            number % 20 > 0
+                || rig
+                    .files()
+                    .iter()
+                    .any(|name| name.starts_with(&format!("b7c1-cam{number}-")))
+        });
+    }
+    rig.until(|rig| rig.list("")["events"][0]["picture"].is_string());
+    let listed = rig.list("");
+    assert_eq!(ids(&listed)[0], "b7c1-cam60-60");
+    assert!((5..=10).contains(&rig.files().len()), "{:?}", rig.files());
+    assert_eq!(listed["reach"]["limit"], "size");
+}
+
+#[test]
+fn events_that_are_too_old_are_removed_each_minute() {
+    let rig = Rig::new();
+    rig.happened(1, 6 * 24 * HOUR_MS, |_| {});
+    rig.happened(2, HOUR_MS, |_| {});
+    rig.until_stored(2);
+    assert_eq!(rig.list("")["reach"]["limit"], "start");
+    rig.clock.advance(Duration::from_hours(25));
+    rig.happened(3, 0, |_| {});
+    rig.until(|rig| ids(&rig.list("")) == ["b7c1-gate-3", "b7c1-gate-2"]);
+    rig.until(|rig| rig.files() == ["b7c1-gate-2.1.jpg", "b7c1-gate-3.1.jpg"]);
+}
+
+// Faults: S14.
+#[test]
+fn full_disk_stops_pictures_and_no_events() {
+    let rig = Rig::new();
+    rig.happened(1, 2000, |_| {});
+    rig.until_stored(1);
+    // A folder in the way of the next file, as a disk that cannot be written.
+    let way = rig.folder.path().join("history/b7c1-gate-2.1.jpg");
+    fs::create_dir(&way).unwrap();
+    rig.happened(2, 1000, |_| {});
+    rig.until(|rig| rig.history.status().pictures_stopped.is_some());
+    rig.happened(3, 0, |_| {});
+    rig.until(|rig| rig.history.status().pictures_dropped == 2);
+    rig.until(|rig| ids(&rig.list("")).len() == 3);
+    let reach = &rig.list("")["reach"];
+    let why = reach["pictures_stopped"].as_str().unwrap();
+    assert!(why.starts_with("cannot write to "), "{why}");
+    rig.clock.advance(Duration::from_secs(11));
+    rig.happened(4, 0, |_| {});
+    rig.until(|rig| rig.history.status().pictures_stopped.is_none());
+    assert!(rig.files().contains(&"b7c1-gate-4.1.jpg".to_owned()));
+}
+
+// Faults: S14.
+#[test]
+fn rows_wait_in_memory_while_the_database_cannot_be_written() {
+    let rig = Rig::new();
+    rig.happened(1, 2000, |_| {});
+    rig.until_stored(1);
+    rig.store
+        .execute(|it| it.execute("ALTER TABLE history RENAME TO away", []))
+        .unwrap();
+    rig.happened(2, 1000, |_| {});
+    rig.until(|rig| rig.history.status().rows_stopped.is_some());
+    rig.store
+        .execute(|it| it.execute("ALTER TABLE away RENAME TO history", []))
+        .unwrap();
+    rig.until_stored(2);
+    assert!(rig.history.status().rows_stopped.is_none());
+    assert_eq!(
+        rig.list("")["events"][0]["picture"],
+        "events/b7c1-gate-2.jpg?v=1"
+    );
+}
+
+#[test]
+fn export_has_events_and_pictures() {
+    let rig = Rig::new();
+    let place = Location::Box(NormBox::from_corners(0.2, 0.2, 0.4, 0.4));
+    for number in 1..=3 {
+        rig.happened(number, number as i64 * HOUR_MS, |event| {
+            event.location = place
+        });
+    }
+    rig.until_stored(3);
+    let mut file = Vec::new();
+    let filter = HistoryFilter::read("text=car").unwrap();
+    assert_eq!(export(rig.history.reader(), &filter, &mut file).unwrap(), 3);
+    let archive = rawzip::ZipArchive::from_slice(&file).unwrap();
+    let mut entries = archive.entries();
+    let mut found = Vec::new();
+    while let Some(entry) = entries.next_entry().unwrap() {
+        let name = String::from_utf8(entry.file_path().as_bytes().to_vec()).unwrap();
+        let entry = archive.get_entry(entry.wayfinder()).unwrap();
+        found.push((name, entry.data().to_vec()));
+    }
+    let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+    let picture = |number: u64| format!("pictures/b7c1-gate-{number}.jpg");
+    assert_eq!(
+        names,
+        ["events.json", &picture(1), &picture(2), &picture(3)]
+    );
+    let events: Value = serde_json::from_slice(&found[0].1).unwrap();
+    assert_eq!(
+        (events.as_array().unwrap().len(), &events[0]["picture"]),
+        (3, &json!(picture(1)))
+    );
+    assert_eq!(found[2].1, vec![1; JPEG_BYTES]);
+    let nothing = tempfile::tempdir().unwrap();
+    let mut file = Vec::new();
+    let reader = HistoryReader::new(nothing.path());
+    assert_eq!(
+        export(&reader, &HistoryFilter::default(), &mut file).unwrap(),
+        0
+    );
+}

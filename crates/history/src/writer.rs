@@ -1,0 +1,391 @@
+//! The thread that writes: pictures to files, rows through the thread of the database.
+
+use std::{collections::BTreeMap, io, sync::Arc};
+
+use spotter_core::{Clock, TrackId};
+use spotter_state::{StateStore, StatementsError};
+
+use crate::{
+    deletion::{self, DeletedEvents, DeletedRow, HistorySelection, SELECTED_MAX},
+    folder::{HistoryFolder, file_name},
+    limits::{HistoryLimits, RemovalCandidate, StoredTotals},
+    recorder::{EncodedPicture, EventWrite, HistoryShared, WriterTurn},
+};
+
+/// How often what is too old is looked for.
+const LOOK_EVERY_MS: i64 = 60_000;
+/// After a failure, the next picture is tried after this time.
+const RETRY_PICTURES_MS: i64 = 10_000;
+/// Of an event that comes, until its looks and picture are known.
+const NEW_ROW_BYTES: u64 = 1000;
+
+/// What a history begins with.
+#[derive(Clone)]
+pub(crate) struct WriterParts {
+    pub limits: HistoryLimits,
+    /// Of the disk.
+    pub free_min_bytes: u64,
+    pub clock: Arc<dyn Clock>,
+}
+
+pub(crate) struct HistoryWriter {
+    store: StateStore,
+    shared: Arc<HistoryShared>,
+    parts: WriterParts,
+    /// `None`: rows and files of the earlier run are not in order yet.
+    folder: Option<HistoryFolder>,
+    /// Files of pictures that better ones replace, once the rows say so.
+    replaced: Vec<String>,
+    last_look_ms: i64,
+    /// When pictures are tried again.
+    pictures_from_ms: i64,
+}
+
+impl HistoryWriter {
+    pub fn new(store: StateStore, shared: Arc<HistoryShared>, parts: WriterParts) -> Self {
+        Self {
+            store,
+            shared,
+            parts,
+            folder: None,
+            replaced: Vec::new(),
+            last_look_ms: i64::MIN,
+            pictures_from_ms: i64::MIN,
+        }
+    }
+
+    pub fn run(mut self) {
+        let mut is_failing = self.reported(|writer| writer.begin());
+        loop {
+            let WriterTurn {
+                jpegs,
+                deletions,
+                is_closing,
+            } = self.shared.next_turn(is_failing);
+            is_failing = self.reported(|writer| writer.write(jpegs));
+            for deletion in deletions {
+                let deleted = match is_failing {
+                    false => self.delete(&deletion.selection),
+                    true => Err(StatementsError::Closed),
+                };
+                let deleted = deleted.map_err(|error| format!("not deleted: {error}"));
+                // The one that asked may have left.
+                _ = deletion.reply.send(deleted);
+            }
+            if is_closing {
+                return;
+            }
+        }
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.parts.clock.wall().unix_millis()
+    }
+
+    /// True: it failed. Logs the beginning and the end of a failure.
+    fn reported(&mut self, write: impl FnOnce(&mut Self) -> Result<(), StatementsError>) -> bool {
+        let error = write(self).err().map(|error| error.to_string());
+        let mut state = self.shared.lock();
+        let before = std::mem::replace(&mut state.status.rows_stopped, error.clone());
+        drop(state);
+        match (before, &error) {
+            (None, Some(error)) => {
+                tracing::error!(
+                    error,
+                    "events of the history wait in memory until the disk works"
+                );
+            }
+            (Some(_), None) => tracing::info!("events of the history are written again"),
+            _ => {}
+        }
+        error.is_some()
+    }
+
+    /// Ends events that a killed run left open, and removes what a row or a file lacks the other of.
+    fn begin(&mut self) -> Result<(), StatementsError> {
+        let (stored, totals) = self.store.execute(|transaction| {
+            let end = "UPDATE history SET end_ms = last_seen_ms WHERE end_ms IS NULL";
+            transaction.execute(end, [])?;
+            Ok((stored_pictures(transaction)?, totals(transaction)?))
+        })?;
+        let folder = HistoryFolder::open(self.store.folder(), self.parts.free_min_bytes);
+        let opened = folder.and_then(|folder| {
+            let names = stored
+                .iter()
+                .map(|(name, (_, bytes))| (name.clone(), *bytes));
+            let lost = folder.reconcile(names.collect())?;
+            Ok((folder, lost))
+        });
+        let (folder, lost) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                self.pictures_failed(&error);
+                self.shared.lock().status.totals = totals;
+                return Ok(());
+            }
+        };
+        self.folder = Some(folder);
+        let lost: Vec<i64> = lost
+            .iter()
+            .filter_map(|name| Some(stored.get(name)?.0))
+            .collect();
+        let totals = self.store.execute(move |transaction| {
+            let sql = "UPDATE history SET bytes = bytes - picture_bytes, picture_bytes = 0 WHERE number = ?1";
+            for number in lost {
+                transaction.execute(sql, [number])?;
+            }
+            self::totals(transaction)
+        })?;
+        self.shared.lock().status.totals = totals;
+        Ok(())
+    }
+
+    /// In parts that fit beside what is stored.
+    fn write(&mut self, jpegs: Vec<EncodedPicture>) -> Result<(), StatementsError> {
+        let now_ms = self.now_ms();
+        if self.folder.is_none() && now_ms >= self.pictures_from_ms {
+            self.begin()?;
+        }
+        let part_bytes = self.parts.limits.size / 8;
+        let mut left = jpegs.into_iter().peekable();
+        loop {
+            let (mut part, mut bytes) = (Vec::new(), NEW_ROW_BYTES);
+            while let Some(picture) = left.next_if(|_| part.is_empty() || bytes < part_bytes) {
+                bytes += picture.jpeg.len() as u64;
+                part.push(picture);
+            }
+            let written = match self.make_room(bytes, now_ms) {
+                Ok(()) => {
+                    let part = std::mem::take(&mut part);
+                    part.iter()
+                        .for_each(|picture| self.write_picture(picture, now_ms));
+                    self.write_rows()
+                }
+                Err(error) => Err(error),
+            };
+            if written.is_err() {
+                let unwritten = part.into_iter().chain(left).collect();
+                self.shared.lock().return_jpegs(unwritten);
+                return written;
+            }
+            if left.peek().is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn write_rows(&mut self) -> Result<(), StatementsError> {
+        let writes = self.shared.lock().changed_events();
+        let (there, writes) = self.store.execute(move |transaction| {
+            let there = writes.iter().map(|write| write_event(transaction, write));
+            Ok((there.collect::<rusqlite::Result<Vec<_>>>()?, writes))
+        })?;
+        let mut removed = std::mem::take(&mut self.replaced);
+        let mut state = self.shared.lock();
+        for (write, is_there) in writes.iter().zip(there) {
+            if is_there {
+                state.stored(write);
+            } else {
+                // Another process deleted it.
+                state.forget(&write.row.id);
+                removed.push(file_name(write.row.id.as_str(), write.row.picture));
+            }
+        }
+        drop(state);
+        self.remove_files(&removed);
+        Ok(())
+    }
+
+    fn write_picture(&mut self, EncodedPicture { jpeg, seen }: &EncodedPicture, now_ms: i64) {
+        let track = &seen.track;
+        let Some(number) = self.shared.lock().picture_number(track) else {
+            // The event was deleted meanwhile.
+            return;
+        };
+        let name = |number| file_name(track.as_str(), number);
+        let folder = self.folder.as_ref();
+        let Some(folder) = folder.filter(|_| now_ms >= self.pictures_from_ms) else {
+            return self.shared.lock().drop_picture(track);
+        };
+        match folder.write(&name(number + 1), jpeg) {
+            Ok(()) => {
+                if number > 0 {
+                    self.replaced.push(name(number));
+                }
+                self.shared.lock().pictured(seen, jpeg.len());
+                self.pictures_work();
+            }
+            Err(error) => {
+                self.shared.lock().drop_picture(track);
+                self.pictures_failed(&error);
+            }
+        }
+    }
+
+    fn pictures_work(&self) {
+        if self.shared.lock().status.pictures_stopped.take().is_some() {
+            tracing::info!("pictures of the history are written again");
+        }
+    }
+
+    fn pictures_failed(&mut self, error: &io::Error) {
+        let path = self.store.folder().join("history");
+        let text = format!("cannot write to {}: {error}", path.display());
+        self.pictures_from_ms = self.now_ms() + RETRY_PICTURES_MS;
+        let before = self
+            .shared
+            .lock()
+            .status
+            .pictures_stopped
+            .replace(text.clone());
+        if before.is_none() {
+            tracing::error!(
+                error = text,
+                "events are stored without pictures; the next one is tried in 10 s"
+            );
+        }
+    }
+
+    /// Removes what is too old once a minute, and the oldest where the new bytes do not fit.
+    fn make_room(&mut self, incoming: u64, now_ms: i64) -> Result<(), StatementsError> {
+        let limits = self.parts.limits.clone();
+        loop {
+            let totals = self.shared.lock().status.totals;
+            let is_due =
+                now_ms.saturating_sub(self.last_look_ms).unsigned_abs() >= LOOK_EVERY_MS as u64;
+            if !is_due && !limits.is_exceeded(totals, incoming) {
+                return Ok(());
+            }
+            let removed = self.store.execute({
+                let limits = limits.clone();
+                move |transaction| {
+                    // Another process may have deleted some.
+                    let totals = self::totals(transaction)?;
+                    let oldest = oldest(transaction)?;
+                    let removed = limits.removed(&oldest, totals, incoming, now_ms);
+                    let removed = deletion::delete_rows(transaction, &removed)?;
+                    Ok((removed, self::totals(transaction)?))
+                }
+            });
+            let (removed, totals) = removed?;
+            self.shared.lock().status.totals = totals;
+            self.last_look_ms = now_ms;
+            if removed.is_empty() {
+                return Ok(());
+            }
+            self.forget(&removed);
+        }
+    }
+
+    /// What was written before is deleted too.
+    fn delete(&mut self, selection: &HistorySelection) -> Result<DeletedEvents, StatementsError> {
+        let mut deleted = DeletedEvents::default();
+        loop {
+            let selection = selection.clone();
+            let removed = self.store.execute(move |transaction| {
+                let numbers = selection.numbers(transaction)?;
+                let removed = deletion::delete_rows(transaction, &numbers)?;
+                Ok((removed, totals(transaction)?))
+            });
+            let (removed, totals) = removed?;
+            self.shared.lock().status.totals = totals;
+            self.forget(&removed);
+            deleted.add(&removed);
+            if removed.len() < SELECTED_MAX {
+                break;
+            }
+        }
+        self.store.remove_deleted()?;
+        tracing::info!(events = deleted.events, "events of the history deleted");
+        Ok(deleted)
+    }
+
+    fn forget(&self, removed: &[DeletedRow]) {
+        let mut state = self.shared.lock();
+        removed.iter().for_each(|row| state.forget(&row.id));
+        drop(state);
+        let files: Vec<String> = removed.iter().filter_map(DeletedRow::file).collect();
+        self.remove_files(&files);
+    }
+
+    fn remove_files(&self, names: &[String]) {
+        if let Some(folder) = &self.folder {
+            names.iter().for_each(|name| folder.remove(name));
+        }
+    }
+}
+
+/// False: another process deleted it.
+fn write_event(
+    transaction: &rusqlite::Transaction<'_>,
+    write: &EventWrite,
+) -> rusqlite::Result<bool> {
+    let is_there = !write.is_new || write.row.insert(transaction)?;
+    if !is_there || !write.row.write(transaction)? {
+        return Ok(false);
+    }
+    if !write.looks.is_empty() {
+        write
+            .row
+            .write_looks(transaction, write.part, &write.looks)?;
+    }
+    Ok(true)
+}
+
+/// The numbers and bytes of the rows that have pictures, by the names of their files.
+fn stored_pictures(
+    connection: &rusqlite::Connection,
+) -> rusqlite::Result<BTreeMap<String, (i64, u64)>> {
+    let sql = "SELECT number, id, picture, picture_bytes FROM history WHERE picture_bytes > 0";
+    let mut rows = connection.prepare(sql)?;
+    let rows = rows.query_map([], |row| {
+        let (id, picture): (String, i64) = (row.get(1)?, row.get(2)?);
+        let bytes: i64 = row.get(3)?;
+        Ok((file_name(&id, picture as u64), (row.get(0)?, bytes as u64)))
+    })?;
+    rows.collect()
+}
+
+fn totals(connection: &rusqlite::Connection) -> rusqlite::Result<StoredTotals> {
+    let sql = "SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(bytes) FILTER (WHERE mark IS NOT NULL), 0) FROM history";
+    connection.query_row(sql, [], |row| {
+        let [events, all, judged] = [row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?];
+        Ok(StoredTotals {
+            events: events as u64,
+            unjudged: (all - judged) as u64,
+            judged: judged as u64,
+        })
+    })
+}
+
+/// The oldest of each kind.
+fn oldest(connection: &rusqlite::Connection) -> rusqlite::Result<Vec<RemovalCandidate>> {
+    let columns = "SELECT number, last_seen_ms, bytes, mark IS NOT NULL FROM history";
+    let sql = format!(
+        "SELECT * FROM ({columns} WHERE mark IS NULL ORDER BY start_ms LIMIT 256)
+         UNION ALL SELECT * FROM ({columns} WHERE mark IS NOT NULL ORDER BY start_ms LIMIT 256)"
+    );
+    let mut rows = connection.prepare(&sql)?;
+    let rows = rows.query_map([], |row| {
+        Ok(RemovalCandidate {
+            number: row.get(0)?,
+            last_seen_ms: row.get(1)?,
+            bytes: row.get::<_, i64>(2)? as u64,
+            is_judged: row.get(3)?,
+        })
+    })?;
+    rows.collect()
+}
+
+/// The id of a row.
+pub(crate) fn track_id(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<TrackId> {
+    let text: String = row.get(column)?;
+    let wrong = |error| {
+        rusqlite::Error::FromSqlConversionFailure(
+            column,
+            rusqlite::types::Type::Text,
+            Box::new(error),
+        )
+    };
+    serde_json::from_value(text.into()).map_err(wrong)
+}
