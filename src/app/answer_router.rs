@@ -54,7 +54,7 @@ impl AnswerRouter {
             model,
             handles,
         };
-        router.publish(router.tracker.all_states());
+        router.publish(None, router.tracker.all_states());
         router
     }
 
@@ -121,7 +121,7 @@ impl AnswerRouter {
         let last = self.texts.end_all(&look.frame.id(), &look.prompts);
         self.publish_parts(last);
         let changes = self.tracker.unanswered(&look.frame, &look.prompts);
-        self.publish(changes);
+        self.publish(None, changes);
         self.tracker.look_ended(&look.frame);
     }
 
@@ -162,7 +162,7 @@ impl AnswerRouter {
         let wall = self.handles.clock.wall();
         let changes = self.tracker.suspend(camera, EndReason::Moved, wall);
         let events = changes.into_iter().flat_map(|change| change.events);
-        self.publish_events(events);
+        self.publish_events(None, events);
     }
 
     /// Events of cameras and prompts that are gone end.
@@ -191,7 +191,7 @@ impl AnswerRouter {
             Some(right) => right.clone().ask(prompts),
             None => {
                 let changes = self.tracker.unanswered(frame, &prompts);
-                self.publish(changes);
+                self.publish(None, changes);
             }
         }
     }
@@ -230,10 +230,11 @@ impl AnswerRouter {
         };
         self.handles.board.answer(&detection);
         let marks = marks(&answer.prompt, &detection);
-        self.handles
-            .publisher
-            .publish(Update::Detection(Arc::new(detection)));
-        self.publish([change]);
+        let detection = Arc::new(detection);
+        let update = Update::Detection(Arc::clone(&detection));
+        self.handles.publisher.publish(update);
+        self.publish(Some(frame), [change]);
+        self.record_looks(&detection);
         PublishedAnswer { marks, follow_ups }
     }
 
@@ -248,7 +249,7 @@ impl AnswerRouter {
             self.snapshots
                 .outlined(&change.camera, &change.prompt, outlined);
         }
-        self.publish([change]);
+        self.publish(Some(frame), [change]);
     }
 
     /// Begins the snapshots of events that are to have one, and marks these events. With `gets_outlines`, objects may get an outline on this
@@ -263,8 +264,8 @@ impl AnswerRouter {
         }
     }
 
-    /// States first, then events. Questions are asked of the next frame.
-    fn publish(&self, changes: impl IntoIterator<Item = PromptChange>) {
+    /// States first, then events, which are about `frame`. Questions are asked of the next frame.
+    fn publish(&self, frame: Option<&Frame>, changes: impl IntoIterator<Item = PromptChange>) {
         for change in changes {
             for question in change.questions {
                 self.handles.sampler.ask_once(&change.camera, question);
@@ -280,7 +281,7 @@ impl AnswerRouter {
                     state,
                 });
             }
-            self.publish_events(change.events);
+            self.publish_events(frame, change.events);
         }
     }
 
@@ -291,10 +292,30 @@ impl AnswerRouter {
         }
     }
 
-    fn publish_events(&self, events: impl IntoIterator<Item = Event>) {
-        let publisher = &self.handles.publisher;
+    /// To the history first, which stores them also while the broker is away.
+    fn publish_events(&self, frame: Option<&Frame>, events: impl IntoIterator<Item = Event>) {
+        let Handles {
+            publisher, history, ..
+        } = &self.handles;
         for event in events {
+            if let Some(history) = history {
+                let words = self.snapshots.words(&event.camera, &event.prompt);
+                history.event(&event, words, frame);
+            }
             publisher.publish(Update::Event(Box::new(event)));
+        }
+    }
+
+    /// After its events: a look is stored with the event that it began.
+    fn record_looks(&self, detection: &Detection) {
+        let objects = detection.body.objects();
+        if let Some(history) = self
+            .handles
+            .history
+            .as_ref()
+            .filter(|_| !objects.is_empty())
+        {
+            history.looks(objects);
         }
     }
 }
@@ -322,19 +343,19 @@ impl Stage for AnswerRouter {
             }
             _ => return,
         };
-        self.publish(changes);
+        self.publish(None, changes);
     }
 
     fn apply(&mut self, change: &ConfigChange, _context: &mut StageContext<'_>) {
         let changes = self.configure(change);
         self.snapshots.apply(change);
-        self.publish(changes);
+        self.publish(None, changes);
     }
 
     /// States of prompts without a look for too long become unknown, and lines are reset as configured.
     fn tick(&mut self, context: &mut StageContext<'_>) {
         let changes = self.tracker.tick(context.now, context.wall);
-        self.publish(changes);
+        self.publish(None, changes);
         self.store_line_counts();
         context.status.node.snapshots = self.snapshots.counters().by_outcome().to_vec();
     }
@@ -342,7 +363,7 @@ impl Stage for AnswerRouter {
     /// Open events end.
     fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         let ended = self.tracker.shutdown(self.handles.clock.wall());
-        self.publish_events(ended);
+        self.publish_events(None, ended);
         let last = self.texts.lose(|_| true);
         self.publish_parts(last);
         self.store_line_counts();

@@ -14,7 +14,7 @@
 //! | [`fleet_membership`], [`fleet_record`] | the node's part in a fleet: which cameras are its own, the order of a hand-over |
 //! | [`command_handler`], [`command_sender`], [`pending_questions`] | commands over MQTT and of the page, repeats, replies |
 //! | [`answer_router`], [`snapshots`], [`snapshot`] | the way of answers to the publisher; pictures of events and of the page |
-//! | [`line_counts`] | the counts at lines on the disk |
+//! | [`line_counts`], [`event_history`] | the counts at lines on the disk; stored events |
 //! | [`node_reporter`] | information, settings, configuration report, Home Assistant discovery |
 //! | [`loop_turns`] | how long each turn of the loop takes |
 //! | [`housekeeping`], [`report`], [`watchdogs`] | figures; what makes no progress |
@@ -40,6 +40,7 @@ mod engine_launch;
 pub mod engine_slot;
 mod engine_supervisor;
 mod engine_usage;
+mod event_history;
 mod fleet_membership;
 mod fleet_record;
 mod housekeeping;

@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail, ensure};
 use super::canvas::Canvas;
 use spotter_core::{Drawing, Location, ObjectOutline, Picture};
 use spotter_engine::model;
-use spotter_pictures::{RgbPixels, jpeg_file};
+use spotter_pictures::{RgbPixels, jpeg_file, jpeg_photo};
 
 /// Largest size of a snapshot (docs/mqtt.md section 4).
 pub const BYTES_MAX: usize = 256 * 1024;
@@ -27,6 +27,10 @@ const THUMBNAIL_QUALITY: u8 = 75;
 
 /// Pixels across of the picture of now at most: that of a screen.
 const NOW_WIDTH: usize = 1920;
+/// Pixels across of a stored picture at most.
+const HISTORY_WIDTH: usize = 1920;
+/// Pictures are looked at again, by people and by the model: 1920 x 1080 pixels are 150 to 400 kB.
+const HISTORY_QUALITY: u8 = 80;
 
 /// A found thing, and the words beside it; none when they are empty.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,6 +91,19 @@ pub fn picture_now(picture: &Picture) -> anyhow::Result<Vec<u8>> {
     let width = picture.width().min(NOW_WIDTH);
     let shown = scaled(picture, width).with_context(|| too_large(picture))?;
     encode(&shown, QUALITIES[0])
+}
+
+/// A JPEG of a picture for the history, without marks. Blocks for some tens of milliseconds; copies a picture from the GPU to the host first.
+pub fn history_picture(picture: &Picture) -> anyhow::Result<Vec<u8>> {
+    fetch(picture)?;
+    let width = picture.width().min(HISTORY_WIDTH);
+    let page = scaled(picture, width).context("the picture cannot be scaled")?;
+    let pixels = RgbPixels {
+        rgb: &model::rgb_from_picture(&page),
+        width: page.width(),
+        height: page.height(),
+    };
+    Ok(jpeg_photo(pixels, HISTORY_QUALITY)?)
 }
 
 fn too_large(picture: &Picture) -> String {

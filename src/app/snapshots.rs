@@ -148,6 +148,12 @@ impl Snapshots {
             .retain(|(camera, prompt), _| find(&self.prompts, camera, prompt).is_some());
     }
 
+    /// The words of a prompt.
+    pub fn words(&self, camera: &CameraId, prompt: &PromptId) -> &str {
+        let prompt = find(&self.prompts, camera, prompt);
+        prompt.map_or("", |prompt| prompt.task.text())
+    }
+
     /// Requests a snapshot of the camera's next look with all its objects.
     pub fn request(&mut self, camera: &CameraId) {
         self.wanted.insert(camera.clone());

@@ -14,6 +14,7 @@ use spotter_cameras::sampler::Sampler;
 use spotter_config::ConfigChange;
 use spotter_control::ConfigStore;
 use spotter_core::{Clock, Mono, WallTime};
+use spotter_history::History;
 use spotter_mqtt::Publisher;
 use spotter_page::{Board, Status};
 use spotter_state::StateStore;
@@ -27,6 +28,8 @@ pub struct Handles {
     pub publisher: Publisher,
     pub sampler: Arc<Sampler>,
     pub state: StateStore,
+    /// `None`: no events are stored.
+    pub history: Option<History>,
     pub board: Board,
     pub clock: Arc<dyn Clock>,
 }

@@ -18,6 +18,7 @@ use super::{
     engine_launch::{expected_looks, longest_look},
     engine_slot::OpenedEngines,
     engine_supervisor::{EngineParts, EnginePlan, EngineSupervisor, OpenEngines},
+    event_history::EventHistory,
     fleet_membership::{FleetMembership, FleetParts, FleetStart},
     housekeeping::{Housekeeping, named},
     http_servers::HttpServers,
@@ -39,6 +40,7 @@ use spotter_config::Config;
 use spotter_control::ConfigStore;
 use spotter_core::{CameraId, Clock, SystemClock};
 use spotter_engine::{model::model_config, open::ModelCard};
+use spotter_history::{History, HistoryReader};
 use spotter_mqtt::{Identity, Publisher};
 use spotter_page::{Board, PromptCosts, Readiness, TrialParts};
 use spotter_state::{OpenedEvents, StateStore};
@@ -73,6 +75,9 @@ impl ProcessContext {
     }
 }
 
+/// Names of runs that are tried: there are 65,536, and a history has some hundred.
+const IDENTITIES_MAX: usize = 100;
+
 /// See the module's documentation.
 pub struct Stages {
     pub servers: HttpServers,
@@ -86,6 +91,8 @@ pub struct Stages {
     pub onvif: OnvifEvents,
     pub broker: BrokerLink,
     pub webhooks: Webhooks,
+    /// `None`: no events are stored.
+    pub history: Option<EventHistory>,
     pub reload: Reload,
     /// `None`: detections are not printed for people.
     pub console: Option<Console>,
@@ -97,6 +104,7 @@ struct PreparedStages {
     config: ConfigStore,
     state: StateStore,
     events: OpenedEvents,
+    history: Option<History>,
     engines: EngineSupervisor,
     costs: CostBasis,
     card: ModelCard,
@@ -128,9 +136,11 @@ impl Stages {
             &mut self.onvif,
             &mut self.broker,
             &mut self.webhooks,
-            &mut self.reload,
-            &mut self.figures,
         ]);
+        if let Some(history) = &mut self.history {
+            all.push(history);
+        }
+        all.extend([&mut self.reload as &mut dyn Stage, &mut self.figures]);
         if let Some(console) = &mut self.console {
             all.push(console);
         }
@@ -171,6 +181,12 @@ impl PreparedStages {
         prompts_fit(&context.path, &file, &rule)?;
         let state = StateStore::open(&file.node.state_dir, Arc::clone(&context.clock))?;
         let events = OpenedEvents::of(&state);
+        let history = (file.history.as_ref())
+            .map(|history| {
+                let clock = Arc::clone(&context.clock);
+                History::start(&state, history, snapshot::history_picture, clock)
+            })
+            .transpose()?;
         let fleet = match &file.fleet {
             Some(fleet) => Some(FleetStart::read(fleet, &file, rule.clone(), state.clone()).await),
             None => None,
@@ -209,6 +225,7 @@ impl PreparedStages {
             config,
             state,
             events,
+            history,
             engines,
             costs,
             card,
@@ -293,6 +310,7 @@ impl PreparedStages {
             onvif: OnvifEvents::start(config.cameras(), Arc::clone(&handles.clock)),
             broker,
             webhooks,
+            history: handles.history.clone().map(EventHistory),
             console: context.console.then_some(Console),
             figures,
         };
@@ -304,11 +322,22 @@ impl PreparedStages {
     }
 
     fn identity(&self) -> Identity {
-        let identity = Identity::of_this_machine(self.config.file().node.name.clone());
+        let identity = self.unused_identity();
         match &self.fleet {
             Some(fleet) => identity.in_fleet(fleet.config.name.clone(), fleet.rights()),
             None => identity,
         }
+    }
+
+    /// Its track ids are not those of an event that is stored.
+    fn unused_identity(&self) -> Identity {
+        let new = || Identity::of_this_machine(self.config.file().node.name.clone());
+        let reader = HistoryReader::new(self.state.folder());
+        let is_used = |identity: &Identity| reader.has_run(&identity.boot).unwrap_or(false);
+        let mut found = std::iter::repeat_with(new).take(IDENTITIES_MAX);
+        found
+            .find(|identity| !is_used(identity))
+            .unwrap_or_else(new)
     }
 
     fn handles(&self, publisher: Publisher, clock: Arc<dyn Clock>) -> Handles {
@@ -318,6 +347,7 @@ impl PreparedStages {
             publisher,
             sampler: Arc::clone(self.engines.sampler()),
             state: self.state.clone(),
+            history: self.history.clone(),
             board: Board::new(
                 self.config.cameras(),
                 Arc::clone(&clock),

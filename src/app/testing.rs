@@ -49,6 +49,7 @@ pub fn handles(config: &Config, clock: &Arc<dyn Clock>) -> Handles {
         publisher: started.unwrap().0,
         sampler: Sampler::new(&config.cameras, Arc::clone(clock)),
         state: state(),
+        history: None,
         board: Board::new(
             &config.cameras,
             Arc::clone(clock),

@@ -11,7 +11,7 @@ use std::{
 use spotter_config::HistoryConfig;
 use spotter_core::{
     Clock, Event, EventKind, EventStep, Frame, LogThrottle, Picture, TrackId, TrackedObject,
-    UpdateReason, WallTime,
+    UpdateReason,
 };
 use spotter_state::StateStore;
 use tokio::sync::{oneshot, watch};
@@ -185,11 +185,11 @@ impl History {
     }
 
     /// A look saw these objects.
-    pub fn looks<'o>(&self, at: WallTime, objects: impl Iterator<Item = &'o TrackedObject>) {
+    pub fn looks(&self, objects: &[TrackedObject]) {
         let mut state = self.0.shared.lock();
         for object in objects {
             if let Some(event) = state.events.get_mut(&object.track) {
-                event.look(at, object);
+                event.look(object);
             }
         }
     }
@@ -253,9 +253,8 @@ impl RecordedEvent {
         }
     }
 
-    fn look(&mut self, at: WallTime, object: &TrackedObject) {
-        let offset_ms = at.unix_millis().saturating_sub(self.row.start_ms);
-        let offset_ms = u32::try_from(offset_ms.max(0)).unwrap_or(u32::MAX);
+    fn look(&mut self, object: &TrackedObject) {
+        let offset_ms = u32::try_from(object.age.as_millis()).unwrap_or(u32::MAX);
         if self.spacing.admit(offset_ms) {
             let look = LookRecord {
                 offset_ms,

@@ -5,7 +5,7 @@ use std::{fs, path::Path, sync::Arc, time::Duration};
 use serde_json::{Value, json};
 use spotter_core::{
     CameraId, Clock, EndReason, Event, EventStep, Frame, Location, ManualClock, NormBox, Picture,
-    PromptId, TrackId, UpdateReason, WallTime, ZoneId,
+    PromptId, TrackId, TrackedObject, UpdateReason, WallTime, ZoneId,
     testing::{event, frame_at},
 };
 use spotter_state::StateStore;
@@ -176,6 +176,21 @@ fn ended(begun: &Event) -> Event {
     }
 }
 
+/// The object of an event on a look, so long after the first one.
+fn seen(event: &Event, age_ms: u64) -> TrackedObject {
+    TrackedObject {
+        location: event.location,
+        score: event.score,
+        score_source: event.score_source,
+        sharpness: 1.0,
+        track: event.track.clone(),
+        age: Duration::from_millis(age_ms),
+        zones: Vec::new(),
+        dwell: Vec::new(),
+        outline: None,
+    }
+}
+
 fn frame(camera: &str, number: u64) -> Frame {
     let camera = CameraId::new(camera).unwrap();
     let picture = Picture::from_rgb(2, 2, vec![number as u8; 12]).unwrap();
@@ -203,6 +218,7 @@ fn stored_event_has_its_best_picture_times_zones_and_looks() {
     let mut event = begun(1, NOW_MS);
     rig.history
         .event(&event, "a red car", Some(&frame("gate", 7)));
+    rig.history.looks(&[seen(&event, 0), seen(&event, 400)]);
     rig.until_stored(1);
     let open = &rig.list("")["events"][0];
     assert_eq!(
@@ -219,6 +235,7 @@ fn stored_event_has_its_best_picture_times_zones_and_looks() {
     event.description = Some("It waves.".into());
     event.score = 0.4;
     rig.history.event(&event, "", Some(&frame("gate", 9)));
+    rig.history.looks(&[seen(&event, 900)]);
     rig.history.event(&ended(&event), "", None);
     rig.until(|rig| rig.list("")["events"][0]["end_ms"].is_number());
     let id = "b7c1-gate-1";
@@ -228,7 +245,11 @@ fn stored_event_has_its_best_picture_times_zones_and_looks() {
         json!({
             "id": id, "camera": "gate", "prompt": "person", "words": "a red car", "start_ms": NOW_MS, "end_ms": NOW_MS + 5000,
             "score": 0.9, "top_score": 0.9, "box": [0.5, 0.5, 0.75, 0.75], "size": [2560, 1440], "zones": ["drive", "yard"],
-            "description": "It waves.", "looks": 2, "picture": "/v1/events/b7c1-gate-1/picture?v=2", "mark": null, "repeats": 0, "seen": [],
+            "description": "It waves.", "looks": 2, "picture": "/v1/events/b7c1-gate-1/picture?v=2", "mark": null, "repeats": 0,
+            "seen": [
+                {"ms": 0, "score": 0.83, "box": [0.05, 0.0, 0.1, 0.05]}, {"ms": 400, "score": 0.83, "box": [0.05, 0.0, 0.1, 0.05]},
+                {"ms": 900, "score": 0.4, "box": [0.5, 0.5, 0.75, 0.75]},
+            ],
         })
     );
     let has_run = |boot: &str| rig.history.reader().has_run(boot).unwrap();

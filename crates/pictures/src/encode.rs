@@ -44,6 +44,16 @@ pub fn jpeg_file(pixels: RgbPixels<'_>, quality: u8) -> Result<Vec<u8>, EncodeEr
     Ok(file)
 }
 
+/// The same of a frame: cameras send colours at half of the size, so no more is kept.
+pub fn jpeg_photo(pixels: RgbPixels<'_>, quality: u8) -> Result<Vec<u8>, EncodeError> {
+    let (width, height) = pixels.size::<u16>()?;
+    let mut file = Vec::new();
+    let mut encoder = Encoder::new(&mut file, quality);
+    encoder.set_sampling_factor(SamplingFactor::F_2_2);
+    encoder.encode(pixels.rgb, width, height, ColorType::Rgb)?;
+    Ok(file)
+}
+
 impl RgbPixels<'_> {
     fn size<N: TryFrom<usize>>(self) -> Result<(N, N), EncodeError> {
         let (width, height) = (self.width, self.height);

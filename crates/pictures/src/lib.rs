@@ -21,6 +21,6 @@ mod open;
 mod orientation;
 mod samples;
 
-pub use encode::{EncodeError, RgbPixels, jpeg_file, png_file};
+pub use encode::{EncodeError, RgbPixels, jpeg_file, jpeg_photo, png_file};
 pub use error::{PictureFileError, RATIO_MAX, SIDE_MAX};
 pub use open::{FILE_PIXELS_MAX, decode, read};

@@ -1,0 +1,31 @@
+//! The history of events as a stage of the daemon. `AnswerRouter` hands events to it; the page and the API ask it themselves.
+
+use super::stage::{Stage, StageContext, StageFuture};
+use crate::app::notice::StageNotice;
+use spotter_history::History;
+
+pub struct EventHistory(pub History);
+
+impl Stage for EventHistory {
+    fn tick(&mut self, context: &mut StageContext<'_>) {
+        let status = self.0.status();
+        let pictures = (status.pictures_stopped)
+            .map(|why| format!("events are stored without pictures: {why}"));
+        let rows = status
+            .rows_stopped
+            .map(|why| format!("events are not stored: {why}"));
+        context
+            .status
+            .troubles
+            .extend(pictures.into_iter().chain(rows));
+    }
+
+    /// Writes the last events. Ends within some seconds.
+    fn close(&mut self, _is_restart: bool) -> StageFuture<'_, Vec<StageNotice>> {
+        let history = self.0.clone();
+        Box::pin(async {
+            history.close().await;
+            Vec::new()
+        })
+    }
+}
