@@ -1,8 +1,11 @@
 //! The history of events as a stage of the daemon. `AnswerRouter` hands events to it; the page and the API ask it themselves.
 
-use super::stage::{Stage, StageContext, StageFuture};
-use crate::app::notice::StageNotice;
+use super::{
+    notice::StageNotice,
+    stage::{Stage, StageContext, StageFuture},
+};
 use spotter_history::History;
+use spotter_page::{Trouble, TroubleKind};
 
 pub struct EventHistory(pub History);
 
@@ -14,10 +17,9 @@ impl Stage for EventHistory {
         let rows = status
             .rows_stopped
             .map(|why| format!("events are not stored: {why}"));
-        context
-            .status
-            .troubles
-            .extend(pictures.into_iter().chain(rows));
+        let stopped = pictures.into_iter().chain(rows);
+        let troubles = stopped.map(|text| Trouble::new(TroubleKind::HistoryStopped, text));
+        context.status.troubles.extend(troubles);
     }
 
     /// Writes the last events. Ends within some seconds.

@@ -45,6 +45,8 @@ pub enum TroubleKind {
     /// Cameras or looks of the fleet are missing. No failure of this node.
     FleetIncomplete,
     StateDisk,
+    /// Events are not stored, or without their pictures.
+    HistoryStopped,
     /// The previous configuration works on.
     ConfigRejected,
     /// Messages are later than `model.budget`.
@@ -161,6 +163,10 @@ impl TroubleKind {
             Self::FleetIncomplete => (
                 "Start the boxes that have no heartbeat, add one, or lower the rates of the cameras.",
                 "fleet.md#which-box-has-which-camera",
+            ),
+            Self::HistoryStopped => (
+                "Free space on the disk of `node.state_dir`, or lower `history.size`. Events are still sent, and storing them is tried again.",
+                "state.md#what-spotter-does-when-something-is-wrong",
             ),
             Self::StateDisk => (
                 "Free space on the disk of `node.state_dir` and let Spotter write there. Until then, changes and events are lost at a stop.",
