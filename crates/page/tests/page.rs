@@ -9,6 +9,8 @@
 mod devtools;
 #[path = "page/site.rs"]
 mod site;
+#[path = "page/trial.rs"]
+mod trial;
 
 use std::{
     collections::BTreeSet,

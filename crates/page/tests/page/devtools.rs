@@ -150,11 +150,27 @@ impl Browser {
         said["result"]["value"].take()
     }
 
+    /// `mousePressed`, `mouseMoved` or `mouseReleased` at a place of the screen, in pixels.
+    pub fn mouse(&mut self, kind: &str, [x, y]: [f64; 2]) {
+        let is_down = i32::from(kind != "mouseReleased");
+        let button = if kind == "mouseMoved" { "none" } else { "left" };
+        let event = json!({
+            "type": kind, "x": x, "y": y, "button": button, "buttons": is_down, "clickCount": 1,
+        });
+        self.call("Input.dispatchMouseEvent", event);
+    }
+
     /// Presses a key and lets it go.
     pub fn press(&mut self, key: &str, code: u32) {
+        self.press_with(key, code, 0);
+    }
+
+    /// The same with Control (2) and Shift (8).
+    pub fn press_with(&mut self, key: &str, code: u32, modifiers: u32) {
         for kind in ["rawKeyDown", "char", "keyUp"] {
-            let mut event =
-                json!({"type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code});
+            let mut event = json!({
+                "type": kind, "key": key, "code": key, "windowsVirtualKeyCode": code, "modifiers": modifiers,
+            });
             match (kind, key) {
                 ("char", "Enter") => event["text"] = "\r".into(),
                 ("char", _) => continue,

@@ -13,7 +13,7 @@ use spotter_street::{Street, draw};
 
 /// The street in clear daylight, with people, cars and a dog.
 const STREET: (u64, i64) = (7, 1_780_318_245_000);
-const SIZE: (u32, u32) = (640, 360);
+pub const SIZE: (u32, u32) = (640, 360);
 
 /// A `/status.json`: the first of the cameras streams, the second refuses the login, the third has no look yet, the fourth stalled, the
 /// fifth is off, the last one streams. The boxes are the people and cars of the street.
@@ -40,11 +40,16 @@ pub struct Painted {
     looks: AtomicU64,
 }
 
+/// The bytes of the street's pixels.
+pub fn street() -> Vec<u8> {
+    let street = Street::new(STREET.0).at(WallTime::from_unix_millis(STREET.1));
+    draw(&street, SIZE.0, SIZE.1)
+}
+
 impl Painted {
     pub fn new(site: Value) -> Self {
-        let street = Street::new(STREET.0).at(WallTime::from_unix_millis(STREET.1));
         let pixels = RgbPixels {
-            rgb: &draw(&street, SIZE.0, SIZE.1),
+            rgb: &street(),
             width: SIZE.0 as usize,
             height: SIZE.1 as usize,
         };
