@@ -76,6 +76,7 @@ test-full:
 test-properties: export LD_LIBRARY_PATH := $(CURDIR)/target/nvrtc/nvidia/cu13/lib$(if $(LD_LIBRARY_PATH),:$(LD_LIBRARY_PATH))
 test-properties:
 	SPOTTER_CASES_FACTOR=$${SPOTTER_CASES_FACTOR:-100} PROPTEST_CASES=25600 cargo test --locked --workspace --lib
+	SPOTTER_CASES_FACTOR=5 cargo test --locked -p spotter-quality --test street
 
 # A test that is ignored in `make test` because it takes two minutes: boxes of a fleet fail, and the street's events go on. Its
 # table shows what each take-over lost.

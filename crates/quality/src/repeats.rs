@@ -17,16 +17,19 @@ pub struct AlarmPlace {
 }
 
 impl AlarmPlace {
-    fn repeats(&self, earlier: &Self) -> bool {
-        let is_here = match (self.location, earlier.location) {
+    fn is_within_a_day_of(&self, earlier: &Self) -> bool {
+        self.at.seconds_since(earlier.at) <= REPEATS_WITHIN_S
+    }
+
+    fn is_at(&self, earlier: &Self) -> bool {
+        match (self.location, earlier.location) {
             (Location::Box(one), Location::Box(other)) => one.iou(&other) >= SAME_PLACE_IOU,
             (Location::Point(one), Location::Point(other)) => {
                 (one.x - other.x).abs() <= SAME_PLACE_DISTANCE
                     && (one.y - other.y).abs() <= SAME_PLACE_DISTANCE
             }
             _ => false,
-        };
-        is_here && self.at.seconds_since(earlier.at) <= REPEATS_WITHIN_S
+        }
     }
 }
 
@@ -39,10 +42,10 @@ pub fn groups_of_repeats(alarms: &[AlarmPlace]) -> Vec<usize> {
     let mut groups = vec![0; alarms.len()];
     for index in in_order {
         let alarm = &alarms[index];
-        let known = first_of_groups
-            .iter()
-            .rposition(|first| alarm.repeats(first));
-        groups[index] = known.unwrap_or_else(|| {
+        let newest_first = first_of_groups.iter().enumerate().rev();
+        let mut of_the_day = newest_first.take_while(|(_, first)| alarm.is_within_a_day_of(first));
+        let known = of_the_day.find(|(_, first)| alarm.is_at(first));
+        groups[index] = known.map(|(group, _)| group).unwrap_or_else(|| {
             first_of_groups.push(alarm);
             first_of_groups.len() - 1
         });
