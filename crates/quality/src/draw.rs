@@ -64,18 +64,15 @@ mod tests {
     use std::collections::BTreeSet;
 
     use proptest::prelude::*;
+    use rand::{RngExt, SeedableRng};
+    use rand_pcg::Pcg32;
 
     use super::*;
     use crate::repeats::tests::boxed;
 
-    /// Numbers that look random, always the same ones of a seed (Steele and others, SplitMix64).
-    fn random(mut seed: u64) -> impl FnMut(usize) -> usize {
-        move |below| {
-            seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((mixed ^ (mixed >> 31)) % below as u64) as usize
-        }
+    fn random(seed: u64) -> impl FnMut(usize) -> usize {
+        let mut random = Pcg32::seed_from_u64(seed);
+        move |below| random.random_range(0..below)
     }
 
     fn alarm(x0: f64, hour: i64, choice: Option<AlarmChoice>) -> DrawableAlarm {

@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use proptest::prelude::*;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg32;
 use spotter_config::{LineConfig, ZoneConfig, ZonePoint, testing};
 use spotter_core::{
     DirectionId, EndReason, Frame, LineId, NormBox, PromptRegion, ScoreSource, ZoneId,
@@ -12,34 +14,6 @@ use spotter_core::{
 
 use super::*;
 use crate::{record::RecordChunk, track::Tracker};
-
-/// Numbers that look random, always the same ones of a seed (Steele and others, SplitMix64).
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    fn share(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    fn between(&mut self, least: f64, most: f64) -> f64 {
-        least + (most - least) * self.share()
-    }
-
-    fn happens(&mut self, chance: f64) -> bool {
-        self.share() < chance
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
 
 /// What a tracker gets, in order.
 #[derive(Clone, Debug)]
@@ -68,36 +42,47 @@ struct Walker {
 }
 
 impl Walker {
-    fn new(chance: &mut Chance, looks: u64) -> Self {
-        let from = chance.below(looks);
-        let speed = match chance.happens(0.4) {
+    fn new(random: &mut Pcg32, looks: u64) -> Self {
+        let from = random.random_range(0..looks);
+        let speed = match random.random_bool(0.4) {
             true => [0.0; 2],
-            false => [chance.between(-0.05, 0.05), chance.between(-0.02, 0.02)],
+            false => [
+                random.random_range(-0.05..0.05),
+                random.random_range(-0.02..0.02),
+            ],
         };
-        let (width, height) = (chance.between(0.05, 0.2), chance.between(0.1, 0.3));
-        let place = [chance.share() * 0.8, chance.share() * 0.7, width, height];
+        let (width, height) = (
+            random.random_range(0.05..0.2),
+            random.random_range(0.1..0.3),
+        );
+        let place = [
+            random.random::<f64>() * 0.8,
+            random.random::<f64>() * 0.7,
+            width,
+            height,
+        ];
         Self {
             from,
-            until: from + 1 + chance.below(25),
+            until: from + 1 + random.random_range(0..25),
             place,
             speed,
-            score: chance.between(0.2, 0.9),
+            score: random.random_range(0.2..0.9),
         }
     }
 
-    fn at(&self, look: u64, chance: &mut Chance) -> Option<FoundObject<NormBox>> {
-        if !(self.from..self.until).contains(&look) || chance.happens(0.2) {
+    fn at(&self, look: u64, random: &mut Pcg32) -> Option<FoundObject<NormBox>> {
+        if !(self.from..self.until).contains(&look) || random.random_bool(0.2) {
             return None;
         }
         let done = (look - self.from) as f64;
         let [x, y, width, height] = self.place;
         let (x, y) = (x + self.speed[0] * done, y + self.speed[1] * done);
-        let mut near = |value: f64| value + chance.between(-0.01, 0.01);
+        let mut near = |value: f64| value + random.random_range(-0.01..0.01);
         let (x0, y0, x1, y1) = (near(x), near(y), near(x + width), near(y + height));
         let place = NormBox::from_corners(x0, y0, x1, y1);
         Some(found(
             place,
-            (self.score + chance.between(-0.2, 0.2)).clamp(0.0, 1.0),
+            (self.score + random.random_range(-0.2..0.2)).clamp(0.0, 1.0),
         ))
     }
 }
@@ -112,52 +97,52 @@ fn found(place: NormBox, score: f64) -> FoundObject<NormBox> {
 }
 
 /// What the model finds in one look.
-fn found_in(walkers: &[Walker], look: u64, chance: &mut Chance) -> Vec<FoundObject<NormBox>> {
-    let seen = walkers.iter().filter_map(|walker| walker.at(look, chance));
+fn found_in(walkers: &[Walker], look: u64, random: &mut Pcg32) -> Vec<FoundObject<NormBox>> {
+    let seen = walkers.iter().filter_map(|walker| walker.at(look, random));
     let mut all = Vec::from_iter(seen);
-    if chance.happens(0.1) {
-        let walker = Walker::new(chance, 1);
-        all.extend(walker.at(0, chance));
+    if random.random_bool(0.1) {
+        let walker = Walker::new(random, 1);
+        all.extend(walker.at(0, random));
     }
-    if chance.happens(0.1)
+    if random.random_bool(0.1)
         && let Some(first) = all.first().copied()
     {
         let NormBox { x0, y0, x1, y1 } = first.place;
         let twice = NormBox::from_corners(x0 + 0.001, y0, x1, y1);
-        all.push(found(twice, chance.share()));
+        all.push(found(twice, random.random::<f64>()));
     }
     all
 }
 
-fn inputs(chance: &mut Chance, follows_motion: bool) -> Vec<Input> {
-    let looks = 20 + chance.below(120);
-    let walkers = 1 + chance.below(1 + looks / 12);
-    let walkers = Vec::from_iter((0..walkers).map(|_| Walker::new(chance, looks)));
+fn inputs(random: &mut Pcg32, follows_motion: bool) -> Vec<Input> {
+    let looks = 20 + random.random_range(0..120);
+    let walkers = 1 + random.random_range(0..1 + looks / 12);
+    let walkers = Vec::from_iter((0..walkers).map(|_| Walker::new(random, looks)));
     let (mut inputs, mut at) = (Vec::new(), Duration::from_secs(1));
     for look in 0..looks {
-        let step_ms = match chance.below(40) {
-            0 => 31_000 + chance.below(60_000),
+        let step_ms = match random.random_range(0..40) {
+            0 => 31_000 + random.random_range(0..60_000),
             1..=3 => 5_000,
-            _ => 200 + chance.below(1300),
+            _ => 200 + random.random_range(0..1300),
         };
-        if chance.happens(0.3) {
+        if random.random_bool(0.3) {
             inputs.push(Input::Tick(at + Duration::from_millis(step_ms * 9 / 10)));
         }
-        at += Duration::from_millis(step_ms) + Duration::from_nanos(chance.below(1000));
-        let part = (follows_motion && chance.happens(0.5)).then(|| {
-            let x0 = chance.between(0.0, 0.5);
+        at += Duration::from_millis(step_ms) + Duration::from_nanos(random.random_range(0..1000));
+        let part = (follows_motion && random.random_bool(0.5)).then(|| {
+            let x0 = random.random_range(0.0..0.5);
             NormBox::from_corners(x0, 0.0, x0 + 0.5, 1.0)
         });
-        let mut found = found_in(&walkers, look, chance);
+        let mut found = found_in(&walkers, look, random);
         found.retain(|object| part.is_none_or(|part| part.contains(object.place.centre())));
         inputs.push(Input::Look { at, found, part });
-        if chance.happens(0.3) {
+        if random.random_bool(0.3) {
             let answers = [Some("Yes"), Some("Yes"), Some("No"), Some("perhaps"), None];
-            let answer = answers[chance.below(5) as usize];
-            let at = at + Duration::from_millis(chance.below(300));
+            let answer = answers[random.random_range(0..5) as usize];
+            let at = at + Duration::from_millis(random.random_range(0..300));
             inputs.push(Input::Verify { at, answer });
         }
-        if chance.happens(0.005) {
+        if random.random_bool(0.005) {
             inputs.push(Input::EngineLost(at));
         }
     }
@@ -165,15 +150,17 @@ fn inputs(chance: &mut Chance, follows_motion: bool) -> Vec<Input> {
 }
 
 /// A camera with two zones and a line, and its prompt.
-fn site(chance: &mut Chance) -> CameraConfig {
+fn site(random: &mut Pcg32) -> CameraConfig {
     let mut prompt = testing::prompt("person");
-    let n = 1 + chance.below(6) as u32;
-    prompt.events.confirm = (1 + chance.below(u64::from(n)) as u32, n);
-    prompt.events.end_after = Duration::from_millis(chance.below(6000));
-    prompt.events.still_after = Duration::from_millis(1000 + chance.below(9000));
-    prompt.min_score = share(chance.between(0.0, 0.4));
-    prompt.verify = chance.happens(0.3).then(|| "Is it a person?".to_owned());
-    if chance.happens(0.3) {
+    let n = 1 + random.random_range(0..6) as u32;
+    prompt.events.confirm = (1 + random.random_range(0..u64::from(n)) as u32, n);
+    prompt.events.end_after = Duration::from_millis(random.random_range(0..6000));
+    prompt.events.still_after = Duration::from_millis(1000 + random.random_range(0..9000));
+    prompt.min_score = share(random.random_range(0.0..0.4));
+    prompt.verify = random
+        .random_bool(0.3)
+        .then(|| "Is it a person?".to_owned());
+    if random.random_bool(0.3) {
         prompt.region = PromptRegion::Motion;
     }
     let zone = |id, x0: f64| ZoneConfig {
@@ -190,9 +177,9 @@ fn site(chance: &mut Chance) -> CameraConfig {
         point: ZonePoint::Centre,
         reset: None,
     }];
-    if chance.happens(0.5) {
+    if random.random_bool(0.5) {
         prompt.lines = vec![camera.lines[0].id.clone()];
-        let time = Duration::from_secs(chance.below(5));
+        let time = Duration::from_secs(random.random_range(0..5));
         prompt.dwell = [(camera.zones[0].id.clone(), time)].into();
     }
     camera.prompts = vec![prompt];
@@ -200,12 +187,12 @@ fn site(chance: &mut Chance) -> CameraConfig {
 }
 
 /// Some of the objects that passed do not pass any more.
-fn stricter(camera: &CameraConfig, chance: &mut Chance) -> CameraConfig {
+fn stricter(camera: &CameraConfig, random: &mut Pcg32) -> CameraConfig {
     let mut camera = camera.clone();
     let prompt = &mut camera.prompts[0];
-    let min_score = prompt.min_score.get() + chance.between(0.0, 0.4);
+    let min_score = prompt.min_score.get() + random.random_range(0.0..0.4);
     prompt.min_score = share(min_score);
-    match chance.below(4) {
+    match random.random_range(0..4) {
         0 => prompt.zones = vec![camera.zones[0].id.clone()],
         1 => prompt.min_area = 0.02,
         _ => {}
@@ -350,10 +337,10 @@ fn messages_of(events: &[ReplayedEvent]) -> Vec<Vec<Event>> {
 
 /// What one seed has shown: events live, events with stricter rules, records.
 fn check(seed: u64) -> (usize, usize, usize) {
-    let mut chance = Chance(seed);
-    let camera = site(&mut chance);
+    let mut random = Pcg32::seed_from_u64(seed);
+    let camera = site(&mut random);
     let follows_motion = camera.prompts[0].region == PromptRegion::Motion;
-    let inputs = inputs(&mut chance, follows_motion);
+    let inputs = inputs(&mut random, follows_motion);
     let live = LiveRun::of(&camera, &inputs);
     let same = live.replay(&camera);
     assert_eq!(messages_of(&same), live.messages(), "seed {seed}");
@@ -362,7 +349,7 @@ fn check(seed: u64) -> (usize, usize, usize) {
     if camera.prompts[0].verify.is_some() {
         return (same.len(), 0, records);
     }
-    let strict = stricter(&camera, &mut chance);
+    let strict = stricter(&camera, &mut random);
     let second = LiveRun::of(&strict, &inputs);
     let replayed = live.replay(&strict);
     assert_eq!(messages_of(&replayed), second.messages(), "seed {seed}");
@@ -436,8 +423,8 @@ fn added_mask_removes_what_it_covers() {
 #[test]
 fn stay_of_hours_is_cut_into_chunks_that_replay_in_order() {
     let camera = testing::camera("gate", vec![testing::prompt("person")]);
-    let mut chance = Chance(1);
-    let scores = Vec::from_iter((0..4000).map(|_| chance.between(0.3, 0.9)));
+    let mut random = Pcg32::seed_from_u64(1);
+    let scores = Vec::from_iter((0..4000).map(|_| random.random_range(0.3..0.9)));
     let live = LiveRun::of(&camera, &stay(&scores, 10));
     assert!(
         live.chunks.len() > 2
@@ -505,9 +492,9 @@ proptest! {
         seed: u64, changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6), end: prop::sample::Index,
         noise in prop::collection::vec(any::<u8>(), 0..200),
     ) {
-        let mut chance = Chance(seed);
-        let camera = site(&mut chance);
-        let inputs = inputs(&mut chance, false);
+        let mut random = Pcg32::seed_from_u64(seed);
+        let camera = site(&mut random);
+        let inputs = inputs(&mut random, false);
         for chunk in LiveRun::of(&camera, &inputs).chunks {
             let mut bytes = chunk.bytes;
             for (place, byte) in &changes {
