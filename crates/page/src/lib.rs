@@ -19,6 +19,7 @@ mod commands;
 mod guard;
 mod metrics;
 mod minute;
+mod packed_file;
 mod readiness;
 mod serve;
 mod status;

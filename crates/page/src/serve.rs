@@ -18,8 +18,10 @@ use crate::{
     commands::{self, COMMAND_MAX_BYTES, PageCommand, PageReply, UnansweredCommand},
     guard::{self, Guard},
     metrics,
+    packed_file::PackedFile,
     trial::{ShownAreas, TRIAL_MAX_BYTES, TrialParts, TrialRefusal, Trials},
 };
+use anyhow::Context as _;
 use axum::{
     Extension, Router,
     body::Body,
@@ -98,7 +100,7 @@ impl ServedPage {
             source: OnceLock::new(),
         });
         let listener =
-            ServedListener::serve(bound, router(&state, guard, config.base_path()), clock)?;
+            ServedListener::serve(bound, router(&state, guard, config.base_path())?, clock)?;
         tracing::debug!(address = %listener.address(), "status page");
         Ok(Some(Self {
             listener,
@@ -187,6 +189,16 @@ const DOCS: &[(&str, &str)] = &[
     ("webhooks.md", include_str!("../../../docs/webhooks.md")),
 ];
 
+/// Each with its name.
+fn packed_files() -> anyhow::Result<Vec<(&'static str, Arc<PackedFile>)>> {
+    let pack = |&(name, text): &(&'static str, &'static str)| {
+        let file = PackedFile::new(media_type(name), text);
+        let file = file.with_context(|| format!("cannot compress {name} of the page"))?;
+        Ok((name, Arc::new(file)))
+    };
+    FILES.iter().map(pack).collect()
+}
+
 /// Where a file of the page is.
 fn file_path(name: &str) -> String {
     match name {
@@ -245,8 +257,9 @@ const ROUTES: &[(&str, Shows, PageMethod)] = &[
 ];
 
 /// With `base`, a path that a proxy may leave in requests, also all routes below it.
-fn router(state: &Arc<PageState>, guard: Guard, base: &str) -> Router {
+fn router(state: &Arc<PageState>, guard: Guard, base: &str) -> anyhow::Result<Router> {
     let mut router = Router::new();
+    let files = packed_files()?;
     let mut bases = vec![""];
     let is_own = FILES.iter().any(|(name, _)| file_path(name) == base)
         || ROUTES.iter().any(|(path, ..)| *path == base);
@@ -257,8 +270,9 @@ fn router(state: &Arc<PageState>, guard: Guard, base: &str) -> Router {
         router = router.route(base, get(async move || Redirect::permanent(&place)));
     }
     for base in bases {
-        for (name, text) in FILES {
-            let answer = get(async || ([(header::CONTENT_TYPE, media_type(name))], *text));
+        for (name, file) in &files {
+            let file = Arc::clone(file);
+            let answer = get(async move |headers: HeaderMap| file.answer(&headers));
             router = router.route(&format!("{base}{}", file_path(name)), answer);
         }
         for &(path, shows, answer) in ROUTES {
@@ -273,7 +287,7 @@ fn router(state: &Arc<PageState>, guard: Guard, base: &str) -> Router {
         }
     }
     let guarded = middleware::from_fn_with_state(Arc::new(guard), guard::guard);
-    router.with_state(Arc::clone(state)).layer(guarded)
+    Ok(router.with_state(Arc::clone(state)).layer(guarded))
 }
 
 /// Passes a request on with its [`Visitor`], or refuses a wrong token, and visitors who do not get the answer.

@@ -55,8 +55,32 @@ fn send(address: SocketAddr, request: &str, headers: &str, body: &str) -> String
 /// A phone behind a slow line loads the page in a moment.
 #[test]
 fn all_files_of_the_page_are_at_most_150_kilobytes() {
-    let bytes: usize = FILES.iter().map(|(_, text)| text.len()).sum();
+    let files = packed_files().unwrap();
+    let bytes: usize = files.iter().map(|(_, file)| file.packed_len()).sum();
     assert!(bytes <= 150_000, "{bytes} bytes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_compressed_for_clients_that_read_that() {
+    let page = served(None).await;
+    let ask = |headers: &str| ask(page.address(), "/main.js", headers);
+    for headers in [
+        "Accept-Encoding: br, gzip, deflate\r\n",
+        "accept-encoding: GZIP\r\n",
+    ] {
+        let packed = ask(headers);
+        assert!(packed.contains("content-encoding: gzip\r\n"), "{packed}");
+        assert!(!packed.contains("import "), "{packed}");
+    }
+    for headers in [
+        "",
+        "Accept-Encoding: gzip;q=0\r\n",
+        "Accept-Encoding: br\r\n",
+    ] {
+        let plain = ask(headers);
+        assert!(!plain.contains("content-encoding"), "{plain}");
+        assert!(plain.contains("import "), "{plain}");
+    }
 }
 
 /// A page whose visitors have this token; none without one.
