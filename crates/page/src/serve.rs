@@ -153,7 +153,9 @@ const FILES: &[(&str, &str)] = &[
     ("page.css", include_str!("assets/page.css")),
     ("icon.svg", include_str!("assets/icon.svg")),
     ("access.js", include_str!("assets/access.js")),
+    ("canvas.js", include_str!("assets/canvas.js")),
     ("dom.js", include_str!("assets/dom.js")),
+    ("draw.js", include_str!("assets/draw.js")),
     ("help.js", include_str!("assets/help.js")),
     ("format.js", include_str!("assets/format.js")),
     ("main.js", include_str!("assets/main.js")),
@@ -162,6 +164,7 @@ const FILES: &[(&str, &str)] = &[
     ("plots.js", include_str!("assets/plots.js")),
     ("region.js", include_str!("assets/region.js")),
     ("server.js", include_str!("assets/server.js")),
+    ("shapes.js", include_str!("assets/shapes.js")),
     ("try.js", include_str!("assets/try.js")),
     ("verdict.js", include_str!("assets/verdict.js")),
 ];

@@ -7,6 +7,8 @@
 
 #[path = "page/devtools.rs"]
 mod devtools;
+#[path = "page/draw.rs"]
+mod draw;
 #[path = "page/site.rs"]
 mod site;
 #[path = "page/trial.rs"]
@@ -287,7 +289,7 @@ fn page_shows_each_counter_of_a_stream() {
 }
 
 /// Modules of the page whose functions are tested by themselves.
-const MODULES: [&str; 4] = ["dom", "format", "overlay", "plots"];
+const MODULES: [&str; 5] = ["dom", "format", "overlay", "plots", "shapes"];
 
 /// What to do about each kind of trouble is in the documentation that the program contains, under the heading that the page links.
 #[test]

@@ -4,10 +4,12 @@
 // A view is { id, title, needs: "figures" | "pictures" | "login", render(status, argument, redraw) } and is shown at the address
 // #ID or #ID/ARGUMENT. `render` returns the elements of the page, which the shown ones follow, so listeners of theirs would be lost:
 // a view hears by its functions click, input, change, submit and key, which are called with the event; key returns true if the
-// view has used the key. With `isUnlisted`, links alone lead there. `open(argument, redraw)` and `close()` are called before and after it is shown.
+// view has used the key. With `isUnlisted`, links alone lead there. `open(argument, redraw)` and `close()` are called before and after it is shown;
+// `stays(event)` returns true if another address shall not be followed, because something is not saved.
 
 import { access, may, refusal, submitAccess } from "./access.js";
 import { follow, h } from "./dom.js";
+import { draw as drawView } from "./draw.js";
 import { clockTime, machineTime } from "./format.js";
 import { help } from "./help.js";
 import { now } from "./now.js";
@@ -15,7 +17,7 @@ import { ANSWER_LIMIT_MS } from "./server.js";
 import { tryWords } from "./try.js";
 import { troubles, verdict } from "./verdict.js";
 
-const VIEWS = [now, tryWords, help];
+const VIEWS = [now, tryWords, drawView, help];
 
 // Pictures that change all the time are motion.
 const IS_CALM = matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -78,7 +80,8 @@ const navigation = (current) =>
     listed(current).map((view) => h("a", { href: `#${view.id}`, "aria-current": view === current && "page" }, view.title)));
 
 // A camera's address may have led from another view, which did not have its card.
-function navigate() {
+function navigate(event) {
+  if (shown.isOpen && shown.view.stays?.(event)) return;
   draw();
   document.getElementById(location.hash.slice(1))?.scrollIntoView();
 }

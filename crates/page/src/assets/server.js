@@ -21,7 +21,7 @@ export async function request(path, body, limitMs = ANSWER_LIMIT_MS) {
   if (got.ok) return text === "" ? null : JSON.parse(text);
   const answer = parsed(text);
   const { status } = got;
-  throw Object.assign(new Error(answer?.error ?? refusalOf(status)), { status, answer });
+  throw Object.assign(new Error(answer?.error?.text ?? answer?.error ?? refusalOf(status)), { status, answer });
 }
 
 const refusalOf = (status) => REFUSALS[status] ?? `Spotter, or a proxy before it, answered with HTTP ${status}`;

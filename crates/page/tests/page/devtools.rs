@@ -150,6 +150,13 @@ impl Browser {
         said["result"]["value"].take()
     }
 
+    /// Runs a script before those of each page that is opened from now on.
+    pub fn before_each_page(&mut self, script: &str) {
+        self.call("Page.enable", json!({}));
+        let source = json!({"source": script});
+        self.call("Page.addScriptToEvaluateOnNewDocument", source);
+    }
+
     /// `mousePressed`, `mouseMoved` or `mouseReleased` at a place of the screen, in pixels.
     pub fn mouse(&mut self, kind: &str, [x, y]: [f64; 2]) {
         let is_down = i32::from(kind != "mouseReleased");
@@ -158,6 +165,16 @@ impl Browser {
             "type": kind, "x": x, "y": y, "button": button, "buttons": is_down, "clickCount": 1,
         });
         self.call("Input.dispatchMouseEvent", event);
+    }
+
+    /// `touchStart`, `touchMove` or `touchEnd` with fingers at these places of the screen, in pixels.
+    pub fn touch(&mut self, kind: &str, fingers: &[[f64; 2]]) {
+        let points = fingers.iter().enumerate();
+        let points: Vec<_> = points
+            .map(|(id, [x, y])| json!({"x": x, "y": y, "id": id}))
+            .collect();
+        let event = json!({"type": kind, "touchPoints": points});
+        self.call("Input.dispatchTouchEvent", event);
     }
 
     /// Presses a key and lets it go.
