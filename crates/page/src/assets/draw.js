@@ -4,7 +4,7 @@
 import { ShapeCanvas, pointFigure, pointWords, titleOf } from "./canvas.js";
 import { UNREAD, classes, follow, h, quiet, s } from "./dom.js";
 import { counted } from "./format.js";
-import { request } from "./server.js";
+import { picture, request } from "./server.js";
 import {
   ShapeSteps, boxAround, canRemovePoint, complete, differences, errorKey, freeName, isSame, listOf, nameProblem, pathProblem, renamed, round, withMiddle,
   withNew, withPoint, withPoints, withUser, withValues, without, withoutPoint,
@@ -12,6 +12,8 @@ import {
 
 // A mask is painted into stored pictures before it is saved.
 const SAVE_LIMIT_MS = 60_000;
+// The daemon waits 10 s for a camera's next frame.
+const PICTURE_LIMIT_MS = 15_000;
 const PREVIEW_PAUSE_MS = 400;
 // Shares of the picture that an arrow key moves by, alone and with Shift.
 const STEP = 0.001;
@@ -87,16 +89,11 @@ class ShapeEditor {
   // Without the mask for those who may change it. Kept in memory while the editor is shown.
   async loadPicture() {
     const name = this.status.visitor === "logged_in" ? "unmasked" : "now";
-    let url = null;
-    let trouble = null;
     try {
-      const answer = await fetch(`camera/${this.camera}/${name}.jpg`, { cache: "no-store" });
-      if (answer.ok) url = URL.createObjectURL(await answer.blob());
-      else trouble = answer.status === 404 ? "The camera has no picture yet." : `No picture: ${(await answer.text()).trim()}`;
-    } catch {
-      trouble = "No picture: no answer from Spotter.";
+      this.setPicture({ url: await picture(`camera/${this.camera}/${name}.jpg`, PICTURE_LIMIT_MS), trouble: null });
+    } catch (error) {
+      this.setPicture({ url: null, trouble: `No picture: ${error.message}` });
     }
-    this.setPicture({ url, trouble });
   }
 
   dropPicture() {
@@ -134,12 +131,20 @@ class ShapeEditor {
       this.saving = { is: "idle" };
       this.say("Saved. It applies now, and after a restart.");
     } catch (error) {
-      const { answer } = error;
-      if (answer?.now) this.saving = { is: "conflict", now: complete(answer.now), version: answer.version };
-      else this.saving = { is: "refused", errors: answer?.errors ?? [error.message] };
-      [this.selected, this.point] = answer?.now ? [null, null] : [this.selected, this.point];
+      this.refused(error);
     }
     this.update();
+  }
+
+  refused({ message, answer }) {
+    const { now, version, errors = [message] } = answer?.error ?? {};
+    if (!now) {
+      this.saving = { is: "refused", errors };
+      return;
+    }
+    this.saving = { is: "conflict", now: complete(now), version };
+    // What differs is marked.
+    [this.selected, this.point] = [null, null];
   }
 
   keepMine() {
@@ -530,12 +535,12 @@ class ShapeEditor {
   }
 
   noteParts() {
-    const { loaded, picture } = this;
+    const { loaded, picture: { trouble } } = this;
     return [
       this.trouble && h("p", { class: "reason", role: "alert" }, `The shapes of this camera cannot be shown: ${this.trouble}`),
       loaded && this.readOnly(),
       loaded && aspectNote(loaded),
-      picture.trouble && quiet(picture.trouble),
+      trouble && quiet(trouble),
       this.saving.is === "conflict" && this.conflictPart(),
     ];
   }

@@ -33,6 +33,14 @@ export async function read(path) {
   throw new Error(text || refusalOf(got.status));
 }
 
+// The picture at an address, as an address of the browser's own, which the caller revokes.
+export async function picture(path, limitMs) {
+  const got = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(limitMs) }).catch(() => null);
+  if (got === null) throw new Error("No answer from Spotter");
+  if (got.ok) return URL.createObjectURL(await got.blob());
+  throw new Error(parsed(await got.text())?.error ?? refusalOf(got.status));
+}
+
 async function exchange(path, sent) {
   try {
     const got = await fetch(path, sent);

@@ -247,11 +247,11 @@ export function differences(mine, theirs) {
     .map((key) => ({ key, mine: own.get(key) ?? null, theirs: other.get(key) ?? null }));
 }
 
-// The shape that one of the server's messages is about: "camera.gate.zone.drive.polygon: edges cross".
+// The shape that one of the server's messages is about: "zone.drive.polygon: edges cross".
 export function errorKey(error) {
-  const [, kind, name] = /(?:^|\.)(zone|line)\.([a-z0-9_-]+)\b/.exec(error) ?? [];
+  const [, kind, name] = /^(zone|line)\.([a-z0-9_-]+)/.exec(error) ?? [];
   if (kind) return `${kind}:${name}`;
-  const region = /(?:^|\.)prompt\.([a-z0-9_-]+)\.region\b/.exec(error);
+  const region = /^prompt\.([a-z0-9_-]+)\.region/.exec(error);
   return region ? `region:${region[1]}` : null;
 }
 

@@ -33,7 +33,9 @@ impl Editor {
 
     fn start(config: HttpConfig, statements: &str) -> Self {
         let served = starting_with(config);
-        served.page.open(Arc::new(Painted::new(site(2))));
+        let mut site = site(2);
+        site["history"] = json!({});
+        served.page.open(Arc::new(Painted::new(site)));
         let mut browser = Browser::start();
         browser.before_each_page(&format!("{SCRIPTED_DAEMON}\n{statements}"));
         Self {
@@ -217,7 +219,7 @@ fn shapes_change_with_what_names_them() {
             json!(["line:l", "line:m"]),
         ),
         (
-            "['camera.gate.zone.drive.polygon: edges cross', 'camera.gate.prompt.person.region: x', 'camera.gate.mask: x'].map(page.errorKey)",
+            "['zone.drive.polygon: edges cross', 'prompt.person.region: x', 'mask: x'].map(page.errorKey)",
             json!(["zone:drive", "region:person", null]),
         ),
     ] {
@@ -479,7 +481,7 @@ fn editor_shows_both_versions_of_a_conflict() {
     let mut editor = Editor::open(
         DESKTOP,
         "const theirs = structuredClone(daemon.answer.now); theirs.zone.drive.polygon = [[0.1, 0.7], [0.5, 0.7], [0.5, 1]]; \
-         const conflict = () => daemon.refusals.push([409, { ok: false, error: { code: 'conflict', text: 'other shapes' }, now: theirs, version: '7' }]);",
+         const conflict = () => daemon.refusals.push([409, { ok: false, error: { code: 'conflict', text: 'other shapes', now: theirs, version: '7' } }]);",
     );
     let colours = "['selected', 'theirs'].map((one) => getComputedStyle(document.querySelector(`.shape.${one} .stroke`)).stroke)";
     for keep in [false, true] {
@@ -524,7 +526,7 @@ fn editor_shows_both_versions_of_a_conflict() {
 fn refusals_are_shown_beside_their_shapes() {
     let mut editor = Editor::open(
         DESKTOP,
-        "daemon.refusals.push([422, { ok: false, errors: ['camera.gate.line.kerb.reset: no time', 'camera.gate.mask: too many'] }]);",
+        "daemon.refusals.push([422, { ok: false, error: { code: 'bad_value', text: 'two mistakes', errors: ['line.kerb.reset: no time', 'mask: too many'] } }]);",
     );
     editor.select("line:kerb");
     editor.fill("reset", "noon", "change");
@@ -536,13 +538,46 @@ fn refusals_are_shown_beside_their_shapes() {
         editor
             .browser
             .says("document.getElementById('row-line:kerb').querySelector('.wrong').textContent"),
-        "camera.gate.line.kerb.reset: no time"
+        "line.kerb.reset: no time"
     );
     assert_eq!(
         editor.text(".editor-foot [role=alert]"),
-        "Not saved.camera.gate.mask: too many"
+        "Not saved.mask: too many"
     );
     assert_eq!(editor.text(".state"), "Not saved yet");
+}
+
+#[test]
+fn effect_on_stored_events_is_shown_before_saving() {
+    let mut editor = Editor::open(
+        PHONE,
+        "daemon.preview = { events: 31, counted: 14, days: 7 };",
+    );
+    assert_eq!(editor.text(".preview"), json!(null));
+    let narrow = |editor: &mut Editor| {
+        editor.select("zone:drive");
+        editor.drag(&[[0.6, 0.55], [0.5, 0.6]]);
+    };
+    narrow(&mut editor);
+    let until = |editor: &mut Editor, words: &str| {
+        editor.browser.until(&format!(
+            "document.querySelector('.preview')?.textContent === {words:?}"
+        ));
+    };
+    until(
+        &mut editor,
+        "Of 31 events of the last 7 days, 14 would have counted.",
+    );
+    editor
+        .browser
+        .says("daemon.preview = { reason: 'Only narrower shapes can be previewed.' }");
+    editor.act("add-point");
+    until(&mut editor, "Only narrower shapes can be previewed.");
+    editor.browser.says("daemon.preview = null");
+    editor.act("undo");
+    editor
+        .browser
+        .until("document.querySelector('.preview') === null");
 }
 
 #[test]
