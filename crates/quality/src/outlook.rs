@@ -211,7 +211,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn without_a_proposal_more_marks_are_asked_for_or_none_help() {
+    fn more_marks_are_asked_for_unless_none_help() {
         for (found, expected) in [
             (&[][..], Outlook::TooFew { more: 20 }),
             (&[(0.42, 27, 4)], Outlook::TooFew { more: 40 }),

@@ -23,23 +23,13 @@ pub struct RecordChunk {
     pub bytes: Vec<u8>,
 }
 
-/// When no track can be left: from the rules of the prompt's events.
+/// When no track can be left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QuietRule {
-    /// Looks in a row that found nothing.
+    /// Looks in a row that found nothing: the `n` of "`m` of the last `n` looks confirm a track".
     pub looks: u32,
-    /// Time without an object.
+    /// Time without an object: `end_after`.
     pub time: Duration,
-}
-
-impl QuietRule {
-    /// `m` of the last `n` looks confirm a track, `m <= n`.
-    pub fn new((_, n): (u32, u32), end_after: Duration) -> Self {
-        Self {
-            looks: n,
-            time: end_after,
-        }
-    }
 }
 
 /// Records the looks of one prompt.

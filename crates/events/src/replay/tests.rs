@@ -421,7 +421,7 @@ fn added_mask_removes_what_it_covers() {
 }
 
 #[test]
-fn stay_of_hours_is_cut_into_chunks_that_replay_in_order() {
+fn stay_of_hours_is_cut_into_chunks_that_replay() {
     let camera = testing::camera("gate", vec![testing::prompt("person")]);
     let mut random = Pcg32::seed_from_u64(1);
     let scores = Vec::from_iter((0..4000).map(|_| random.random_range(0.3..0.9)));

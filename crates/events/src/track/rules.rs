@@ -49,7 +49,11 @@ impl PromptRules {
 
     /// When no track can be left.
     pub fn quiet_rule(&self) -> QuietRule {
-        QuietRule::new(self.hysteresis.confirm, self.hysteresis.end_after)
+        let (_, looks) = self.hysteresis.confirm;
+        QuietRule {
+            looks,
+            time: self.hysteresis.end_after,
+        }
     }
 }
 
