@@ -6,7 +6,7 @@ use super::{
     encoding::ChunkWriter,
     entry::{RecordEntry, RecordedLook, RecordedVerification},
 };
-use spotter_core::{CameraId, EndReason, Mono, PromptId, WallTime};
+use spotter_core::{CameraId, EndReason, Mono, PromptId, TrackId, WallTime};
 
 /// A part of a record. A replay needs all parts of its record from the first on.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +19,8 @@ pub struct RecordChunk {
     pub number: u32,
     /// The last look of this part.
     pub until: WallTime,
+    /// The tracks whose events started, in their order: a replay of the record with the same rules has the same events in this order.
+    pub started: Vec<TrackId>,
     /// At most 64 KiB.
     pub bytes: Vec<u8>,
 }
@@ -77,6 +79,8 @@ struct OpenRecord {
     record: WallTime,
     number: u32,
     last_look: (Mono, WallTime),
+    /// Since the last chunk.
+    started: Vec<TrackId>,
     writer: ChunkWriter,
 }
 
@@ -113,6 +117,7 @@ impl LookRecorder {
                     record: look.wall,
                     number: 0,
                     last_look: (now, look.wall),
+                    started: Vec::new(),
                     writer: ChunkWriter::new(0, now, look.wall),
                 });
             }
@@ -123,6 +128,13 @@ impl LookRecorder {
             && !waits;
         if is_quiet {
             self.finish(RecordStage::Quiet);
+        }
+    }
+
+    /// An event started with the last look, or with an answer after it.
+    pub fn started(&mut self, track: &TrackId) {
+        if let RecordStage::Recording(open) = &mut self.stage {
+            open.started.push(track.clone());
         }
     }
 
@@ -172,7 +184,7 @@ impl LookRecorder {
     }
 
     fn finish(&mut self, next: RecordStage) {
-        if let RecordStage::Recording(open) = mem::replace(&mut self.stage, next) {
+        if let RecordStage::Recording(mut open) = mem::replace(&mut self.stage, next) {
             let chunk = open.chunk(open.writer.clone(), &self.camera, &self.prompt);
             self.finished.push(chunk);
         }
@@ -180,13 +192,14 @@ impl LookRecorder {
 }
 
 impl OpenRecord {
-    fn chunk(&self, written: ChunkWriter, camera: &CameraId, prompt: &PromptId) -> RecordChunk {
+    fn chunk(&mut self, written: ChunkWriter, camera: &CameraId, prompt: &PromptId) -> RecordChunk {
         RecordChunk {
             camera: camera.clone(),
             prompt: prompt.clone(),
             record: self.record,
             number: self.number,
             until: self.last_look.1,
+            started: mem::take(&mut self.started),
             bytes: written.into_bytes(),
         }
     }

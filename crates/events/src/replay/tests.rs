@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
 use spotter_config::{LineConfig, ZoneConfig, ZonePoint, testing};
 use spotter_core::{
-    DirectionId, EndReason, Frame, LineId, NormBox, PromptRegion, ScoreSource, ZoneId,
+    DirectionId, EndReason, EventStep, Frame, LineId, NormBox, PromptRegion, ScoreSource, ZoneId,
     testing::{answer_to, cases, frame_at, share},
 };
 
@@ -344,6 +344,9 @@ fn check(seed: u64) -> (usize, usize, usize) {
     let live = LiveRun::of(&camera, &inputs);
     let same = live.replay(&camera);
     assert_eq!(messages_of(&same), live.messages(), "seed {seed}");
+    let recorded = live.chunks.iter().flat_map(|chunk| &chunk.started);
+    let starts = live.events.iter().filter(|e| e.step == EventStep::New);
+    assert!(recorded.eq(starts.map(|event| &event.track)), "seed {seed}");
     let firsts = live.chunks.iter().filter(|chunk| chunk.number == 0);
     let records = firsts.count();
     if camera.prompts[0].verify.is_some() {

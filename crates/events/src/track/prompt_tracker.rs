@@ -20,9 +20,9 @@ use super::{
 use crate::record::{FoundLocations, LookRecorder, RecordChunk, RecordedLook};
 use spotter_config::{CameraConfig, LineConfig, PromptConfig};
 use spotter_core::{
-    Answer, AnswerBody, CameraId, DetectionBody, EndReason, Event, FrameInfo, LineId, Location,
-    Mono, NormBox, Presence, Prompt, PromptId, PromptState, PromptView, Task, TrackId, WallTime,
-    ZoneId,
+    Answer, AnswerBody, CameraId, DetectionBody, EndReason, Event, EventStep, FrameInfo, LineId,
+    Location, Mono, NormBox, Presence, Prompt, PromptId, PromptState, PromptView, Task, TrackId,
+    WallTime, ZoneId,
 };
 
 /// What changed about a prompt.
@@ -166,6 +166,7 @@ impl PromptTracker {
         let question = self.verify(now, wall, ids);
         let body = body?;
         self.record(frame, answer, body.objects().len(), question.is_some());
+        self.record_starts(&change.events);
         change.questions.extend(question);
         change.questions.extend(self.describe(now, ids));
         let follow_ups = self.ask_outlines(answer, &body, now, ids);
@@ -200,6 +201,14 @@ impl PromptTracker {
             has_question,
         };
         recorder.look(look, candidates, self.verifications.count() > 0);
+    }
+
+    fn record_starts(&mut self, events: &[Event]) {
+        let Some(recorder) = &mut self.recorder else {
+            return;
+        };
+        let started = events.iter().filter(|event| event.step == EventStep::New);
+        started.for_each(|event| recorder.started(&event.track));
     }
 
     /// What an answer shows, and the events that follow.
@@ -285,6 +294,7 @@ impl PromptTracker {
         if let (SettledTracks::Outline(tracks), Some(answer)) = (&settled, answer) {
             change.outlines = self.outlined(tracks, question, answer, frame);
         }
+        self.record_starts(&change.events);
         change.questions = self.describe(at, ids);
         Some(change)
     }
