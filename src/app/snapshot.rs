@@ -20,8 +20,6 @@ pub const BYTES_MAX: usize = 256 * 1024;
 /// noise of any aspect that a camera has.
 const WIDTHS: [usize; 5] = [1280, 960, 640, 480, 320];
 const QUALITIES: [u8; 4] = [85, 70, 55, 40];
-/// Pixels across of a thumbnail at most: enough for a phone, and for a card on a wide screen.
-const THUMBNAIL_WIDTH: usize = 640;
 /// Faces are recognised, and 640 x 360 pixels are about 40 kB.
 const THUMBNAIL_QUALITY: u8 = 75;
 
@@ -77,12 +75,11 @@ pub fn small_copy(picture: &Picture) -> Option<Picture> {
     Picture::from_rgb(width, height, model::rgb_from_picture(&scaled)).ok()
 }
 
-/// A small JPEG of a picture for the status page, without marks. Blocks for some milliseconds; copies a picture from the GPU to
-/// the host first.
-pub fn thumbnail(picture: &Picture) -> anyhow::Result<Vec<u8>> {
+/// A JPEG of a picture for the status page, at most this wide, without marks. Blocks for some milliseconds; copies a picture from
+/// the GPU to the host first.
+pub fn thumbnail(picture: &Picture, width: usize) -> anyhow::Result<Vec<u8>> {
     fetch(picture)?;
-    let width = picture.width().min(THUMBNAIL_WIDTH);
-    let small = scaled(picture, width).with_context(|| too_large(picture))?;
+    let small = scaled(picture, picture.width().min(width)).with_context(|| too_large(picture))?;
     encode(&small, THUMBNAIL_QUALITY)
 }
 

@@ -1,14 +1,12 @@
 //! What the page shows at this moment: the daemon's figures of this second, with the looks and latencies of each camera until now.
 //!
 //! Most of the time no browser shows the page, so a look costs little. JSON is made on request. A thumbnail is made at most once
-//! a second and camera while a browser shows the page, else every half minute, so that the page has a picture at once.
+//! a second for a camera whose pictures are asked for, which are those in view, else every half minute, so that the page has a
+//! picture at once.
 
 mod camera;
 
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::body::Bytes;
 use tokio::task::spawn_blocking;
@@ -21,12 +19,15 @@ use crate::{
 };
 use spotter_config::{CameraConfig, ConfigChange};
 use spotter_core::{
-    CameraId, Clock, Detection, Frame, Latency, Mono, ObjectOutline, Picture, PromptId,
-    PromptState, STAGES, TrackId,
+    CameraId, Clock, Detection, Frame, Latency, ObjectOutline, Picture, PromptId, PromptState,
+    STAGES, TrackId,
 };
 
-/// A browser that asked for the page's figures within this time still shows it.
-const WATCHED_FOR: Duration = Duration::from_secs(10);
+/// With more cameras than these, a card of the page is never wider than [`NARROW`], but on a phone; with one it may be.
+const WIDE_CAMERAS_MAX: usize = 4;
+/// Pixels across of a thumbnail at most, with a few cameras and with many.
+const WIDE: usize = 640;
+const NARROW: usize = 320;
 
 /// A small picture of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub struct Thumbnail {
 /// A request for `/status.json`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StatusRequest {
-    /// The looks that have a thumbnail, which are made more often for some seconds.
+    /// The looks that have a thumbnail.
     pub pictured: bool,
     pub visitor: Visitor,
     /// The page has tokens.
@@ -57,26 +58,27 @@ pub trait StatusSource: Send + Sync {
     fn troubles(&self) -> Vec<String>;
 
     /// The picture of the last look with one, or of the frame `look` if the one before is of it; `None` before the camera's first
-    /// look.
+    /// look. The next ones are made more often for some seconds.
     fn thumbnail(&self, camera: &str, look: Option<u64>) -> Option<Arc<Thumbnail>>;
 }
 
 /// The cost of each enabled prompt of a camera with frames of this size.
 pub type PromptCosts = Arc<dyn Fn(&CameraConfig, (usize, usize)) -> Vec<PromptCost> + Send + Sync>;
 
+/// Makes a JPEG of at most this width. Blocks for some milliseconds.
+pub type DrawThumbnail = fn(&Picture, usize) -> anyhow::Result<Vec<u8>>;
+
 /// Clones share the state; no call blocks for longer than a lock.
 #[derive(Clone)]
 pub struct Board {
     state: Arc<Mutex<BoardState>>,
     clock: Arc<dyn Clock>,
-    /// Makes a small JPEG. Blocks for some milliseconds.
-    draw: fn(&Picture) -> anyhow::Result<Vec<u8>>,
+    draw: DrawThumbnail,
     /// `None`: unknown.
     costs: Option<PromptCosts>,
 }
 
 struct BoardState {
-    page_asked: Option<Mono>,
     /// The cameras that report, without their looks.
     status: Status,
     cameras: Vec<CameraBoard>,
@@ -87,11 +89,10 @@ impl Board {
     pub fn new(
         cameras: &[CameraConfig],
         clock: Arc<dyn Clock>,
-        draw: fn(&Picture) -> anyhow::Result<Vec<u8>>,
+        draw: DrawThumbnail,
         costs: Option<PromptCosts>,
     ) -> Self {
         let state = BoardState {
-            page_asked: None,
             status: Status::default(),
             cameras: cameras.iter().map(CameraBoard::new).collect(),
             latencies: LatencyHistograms::default(),
@@ -137,14 +138,15 @@ impl Board {
     pub fn look(&self, frame: &Frame) {
         let now = self.clock.now();
         let mut state = self.lock();
-        let is_watched = state
-            .page_asked
-            .is_some_and(|at| now.since(at) < WATCHED_FOR);
+        let width = match state.cameras.len() {
+            ..=WIDE_CAMERAS_MAX => WIDE,
+            _ => NARROW,
+        };
         let camera = state.camera(&frame.camera);
-        let is_wanted = camera.is_some_and(|camera| camera.look(frame, now, is_watched));
+        let is_wanted = camera.is_some_and(|camera| camera.look(frame, now));
         drop(state);
         if is_wanted {
-            self.make_thumbnail(frame.clone());
+            self.make_thumbnail(frame.clone(), width);
         }
     }
 
@@ -184,9 +186,6 @@ impl Board {
         let pictured = request.pictured && sees_pictures;
         let (now, wall) = (self.clock.now(), self.clock.wall());
         let mut state = self.lock();
-        if pictured {
-            state.page_asked = Some(now);
-        }
         let BoardState {
             status, cameras, ..
         } = &mut *state;
@@ -214,11 +213,11 @@ impl Board {
     }
 
     /// On a blocking thread: looks do not wait for it, and the decoder gets its frame back after some milliseconds.
-    fn make_thumbnail(&self, frame: Frame) {
+    fn make_thumbnail(&self, frame: Frame, width: usize) {
         let board = self.clone();
         spawn_blocking(move || {
             let camera = &frame.camera;
-            let thumbnail = (board.draw)(&frame.picture)
+            let thumbnail = (board.draw)(&frame.picture, width)
                 .inspect_err(
                     |error| tracing::warn!(%camera, "no thumbnail for the status page: {error:#}"),
                 )
@@ -258,11 +257,12 @@ impl StatusSource for Board {
     }
 
     fn thumbnail(&self, camera: &str, look: Option<u64>) -> Option<Arc<Thumbnail>> {
-        let state = self.lock();
-        let mut cameras = state.cameras.iter();
+        let now = self.clock.now();
+        let mut state = self.lock();
+        let mut cameras = state.cameras.iter_mut();
         cameras
             .find(|board| board.id().as_str() == camera)?
-            .thumbnail(look)
+            .thumbnail(look, now)
     }
 }
 

@@ -29,7 +29,7 @@ mod trial;
 mod trouble;
 
 pub use access::Visitor;
-pub use board::{Board, PromptCosts, StatusRequest, StatusSource, Thumbnail};
+pub use board::{Board, DrawThumbnail, PromptCosts, StatusRequest, StatusSource, Thumbnail};
 pub use commands::{PageCommand, PageReply};
 pub use readiness::{NotReady, Readiness};
 pub use serve::ServedPage;

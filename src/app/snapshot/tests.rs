@@ -113,7 +113,7 @@ fn noise_of_any_size_keeps_the_bound() {
 #[test]
 fn thumbnail_is_small_and_unmarked_and_never_enlarged() {
     for (size, shown) in [((1920, 1080), (640, 360)), ((320, 240), (320, 240))] {
-        let image = decoded(&thumbnail(&grey(size.0, size.1)).unwrap());
+        let image = decoded(&thumbnail(&grey(size.0, size.1), 640).unwrap());
         assert_eq!(image.size(), shown);
         assert!(drawn_at(&image, shown.0 / 2, shown.1 / 2) < 12);
     }

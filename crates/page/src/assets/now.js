@@ -38,17 +38,24 @@ function card(camera, status) {
       details(camera, status)));
 }
 
+// The address of the last picture that was in view.
+const pictureOf = new Map();
+
 const noPicture = (visitor) =>
   visitor === "stranger" ? "Pictures are hidden" : "No picture yet; one follows within a second of the next look";
 
 function picture(camera, visitor) {
   const { id, look } = camera;
   const isOld = look.age_ms > OLD_MS;
+  if (look.pictured && inView.has(id)) pictureOf.set(id, `camera/${id}.jpg?look=${look.frame}`);
   const image = () => {
+    if (!pictureOf.has(id)) return s("svg", { class: "space", viewBox: `0 0 ${look.size[0]} ${look.size[1]}`, ...UNREAD });
     const found = camera.prompts.map((prompt, i) => [look.found.filter((mark) => mark.prompt === i).length, prompt.id]);
     const words = found.filter(([count]) => count > 0).map(([count, name]) => `${count} ${name}`).join(", ") || "nothing found";
+    // An image that is not in the document does not load before it is followed.
     return h("img", {
-      src: `camera/${id}.jpg?look=${look.frame}`,
+      loading: "lazy",
+      src: pictureOf.get(id),
       alt: `Camera ${id} at ${clockTime(look.time_ms)} UTC: ${words}`,
       width: look.size[0],
       height: look.size[1],
@@ -56,7 +63,7 @@ function picture(camera, visitor) {
     });
   };
   return h("figure", {},
-    h("div", { class: classes("still", !look.pictured && "empty", isOld && "old") },
+    h("div", { class: classes("still", !look.pictured && "empty", isOld && "old"), "data-camera": id },
       look.pictured ? [image(), overlay(camera)] : h("p", {}, noPicture(visitor))),
     h("figcaption", {},
       isOld && [h("strong", {}, "Old:"), " "],
@@ -155,9 +162,34 @@ function clock({ trusted, offset_ms, drift_ppm, note }) {
 
 // ---- The view
 
-export const now = { id: "now", title: "Now", needs: "figures", render };
+export const now = { id: "now", title: "Now", needs: "figures", open, close, render };
+
+// Pictures of cameras out of view are not asked for, so that they are not made either.
+let inView = new Set();
+let watch = null;
+
+function open(_, redraw) {
+  watch = new IntersectionObserver((changed) => {
+    for (const { target, isIntersecting } of changed) {
+      if (isIntersecting) inView.add(target.dataset.camera);
+      else inView.delete(target.dataset.camera);
+    }
+    redraw();
+  });
+}
+
+function close() {
+  watch.disconnect();
+  inView = new Set();
+}
+
+// What is shown after this drawing.
+function watchPictures() {
+  for (const still of document.querySelectorAll(".still[data-camera]")) watch?.observe(still);
+}
 
 function render(status) {
+  queueMicrotask(watchPictures);
   const { node, cameras, engines, broker, config, webhooks = [], api, fleet, troubles = [] } = status;
   return [
     tiles(node, engines),

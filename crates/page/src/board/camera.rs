@@ -13,10 +13,13 @@ use spotter_core::{
     TrackId,
 };
 
-/// The shortest time between thumbnails while a browser shows the page.
+/// A browser that asked for a thumbnail within this time still shows the camera.
+pub const WATCHED_FOR: Duration = Duration::from_secs(10);
+/// The shortest time between thumbnails while a browser shows the camera.
 const THUMBNAIL_WATCHED: Duration = Duration::from_secs(1);
 /// The shortest time between thumbnails else: a first visitor sees a picture, and it costs next to nothing.
 pub const THUMBNAIL_UNWATCHED: Duration = Duration::from_secs(30);
+
 /// Memory: the marks of at most three looks, two JPEGs of some 40 kB, and the latencies of a minute.
 pub struct CameraBoard {
     pub minute: Minute,
@@ -31,6 +34,9 @@ pub struct CameraBoard {
     /// Its thumbnail is being made.
     pending: Option<LookStatus>,
     thumbnail_at: Option<Mono>,
+    asked_at: Option<Mono>,
+    /// Also of a camera that is seldom looked at, the next thumbnail is made then.
+    is_last_asked: bool,
 }
 
 fn enabled(camera: &CameraConfig) -> impl Iterator<Item = &PromptConfig> {
@@ -55,6 +61,8 @@ impl CameraBoard {
             previous: None,
             pending: None,
             thumbnail_at: None,
+            asked_at: None,
+            is_last_asked: false,
         }
     }
 
@@ -82,7 +90,7 @@ impl CameraBoard {
 
     /// A prompt of a look at `frame` was answered. True when the caller is to make its thumbnail and hand it to
     /// [`Self::set_thumbnail`]. A text may come after answers to later frames.
-    pub fn look(&mut self, frame: &Frame, now: Mono, is_watched: bool) -> bool {
+    pub fn look(&mut self, frame: &Frame, now: Mono) -> bool {
         let received = frame.times.received;
         let last = self.last.as_ref();
         if last.is_some_and(|last| received <= last.received) {
@@ -95,7 +103,8 @@ impl CameraBoard {
             received,
             ..LookStatus::default()
         };
-        let pause = match is_watched {
+        let is_watched = self.asked_at.is_some_and(|at| now.since(at) < WATCHED_FOR);
+        let pause = match is_watched || self.is_last_asked {
             true => THUMBNAIL_WATCHED,
             false => THUMBNAIL_UNWATCHED,
         };
@@ -159,15 +168,18 @@ impl CameraBoard {
         let Some((look, thumbnail)) = self.pending.take().zip(thumbnail) else {
             return;
         };
+        self.is_last_asked = false;
         let before = self.pictured.replace((look, Arc::new(thumbnail)));
         self.previous = before.map(|(_, thumbnail)| thumbnail);
     }
 
     /// The one of this look if it is the last or the previous one, else the last one.
-    pub fn thumbnail(&self, look: Option<u64>) -> Option<Arc<Thumbnail>> {
+    pub fn thumbnail(&mut self, look: Option<u64>, now: Mono) -> Option<Arc<Thumbnail>> {
+        self.asked_at = Some(now);
         let (_, last) = self.pictured.as_ref()?;
         let previous = self.previous.as_ref();
         let previous = previous.filter(|previous| Some(previous.frame) == look);
+        self.is_last_asked |= previous.is_none();
         Some(Arc::clone(previous.unwrap_or(last)))
     }
 

@@ -87,6 +87,9 @@ impl Browser {
     pub fn open(&mut self, url: &str, width: u32, height: u32) {
         self.load(url, width, height);
         self.until("document.querySelector('footer') && [...document.images].every((image) => image.complete)");
+        // Pictures in view come a moment later.
+        self.until("![...document.querySelectorAll('.space')].some((space) => space.getBoundingClientRect().top < innerHeight)");
+        self.until("[...document.images].every((image) => image.complete)");
     }
 
     /// The same with what the server sends alone.
@@ -107,8 +110,10 @@ impl Browser {
         assert_eq!(self.says(&waited), true);
     }
 
-    /// Waits until the page shows the next look.
+    /// Waits until the page shows the next look of its first camera, which has to be in view for that.
     pub fn follow(&mut self) {
+        self.says("document.querySelector('.still').scrollIntoView({ block: 'nearest' })");
+        self.until("document.querySelector('.still img')");
         let shown = self.says("document.querySelector('.still img').src");
         self.until(&format!(
             "document.querySelector('.still img').src !== {shown}"

@@ -29,6 +29,19 @@ pub fn site(cameras: usize) -> Value {
     site
 }
 
+/// A site whose cameras all stream, with so many of them.
+pub fn streaming_site(cameras: usize) -> Value {
+    let mut site = site(1);
+    let camera = site["cameras"][0].clone();
+    let all = (0..cameras).map(|number| {
+        let mut camera = camera.clone();
+        camera["id"] = format!("camera{number}").into();
+        camera
+    });
+    site["cameras"] = all.collect();
+    site
+}
+
 /// As long as a name can be.
 pub const LONG_NAME: &str = "entrance-of-the-north-east-wing0";
 
