@@ -42,7 +42,7 @@ use spotter_core::{CameraId, Clock, SystemClock};
 use spotter_engine::{model::model_config, open::ModelCard};
 use spotter_history::{History, HistoryReader};
 use spotter_mqtt::{Identity, Publisher};
-use spotter_page::{Board, PromptCosts, Readiness, TrialParts};
+use spotter_page::{Board, EventAnswers, PromptCosts, Readiness, TrialParts};
 use spotter_state::{OpenedEvents, StateStore};
 use spotter_webhook::Webhooks;
 
@@ -180,7 +180,11 @@ impl PreparedStages {
         let rule = read_prompt_rule(&file.model).await?;
         prompts_fit(&context.path, &file, &rule)?;
         let state = StateStore::open(&file.node.state_dir, Arc::clone(&context.clock))?;
-        let events = OpenedEvents::of(&state);
+        let mut events = OpenedEvents::of(&state);
+        if let (Some(_), Some(page)) = (&file.history, &file.http.url) {
+            let page = page.as_str().trim_end_matches('/');
+            events.log.link(&format!("{page}/"));
+        }
         let history = (file.history.as_ref())
             .map(|history| {
                 let clock = Arc::clone(&context.clock);
@@ -293,6 +297,8 @@ impl PreparedStages {
             rule: config.prompt_rule().clone(),
             costs,
         };
+        let events = EventAnswers::new(handles.history.clone(), Arc::clone(&handles.clock));
+        open_events(servers, events);
         serve(servers, trials, file, &card);
         let stages = Stages {
             servers: std::mem::take(servers),
@@ -356,6 +362,16 @@ impl PreparedStages {
             ),
             clock,
         }
+    }
+}
+
+/// Page and API show stored events, once they are open.
+fn open_events(servers: &HttpServers, events: EventAnswers) {
+    if let Some(api) = &servers.api {
+        api.open_events(events.clone());
+    }
+    if let Some(page) = &servers.page {
+        page.open_events(events);
     }
 }
 

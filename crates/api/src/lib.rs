@@ -10,6 +10,7 @@
 //! | [`serve`] | the routes, and the way of a request through them |
 //! | [`skills`], [`chat`] | requests to tasks, answers to JSON. Pure |
 //! | [`events`] | answers as server-sent events, while they are written |
+//! | [`history`] | which stored events a request deletes |
 //! | [`trigger_call`] | calls that trigger a camera |
 //! | [`counters`] | what became of requests |
 //!
@@ -19,6 +20,7 @@ mod chat;
 mod counters;
 mod error;
 mod events;
+mod history;
 mod serve;
 mod skills;
 mod trigger_call;

@@ -10,7 +10,7 @@ use std::{
 use axum::{
     Router,
     extract::{Path, Request, State},
-    http::{HeaderMap, Method, StatusCode, header},
+    http::{HeaderMap, Method, StatusCode, Uri, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::{get, post},
@@ -27,16 +27,18 @@ use super::{
     counters::{ApiCounters, CountedRequest},
     error::{ApiError, json_body},
     events::{self, AnsweredRequest, ReplyShape},
+    history::selection,
     skills::{AdapterName, ApiQuestion, ApiSkill, SkillReply, SkillRequest},
     trigger_call::{self, TriggerRequest},
 };
 use spotter_config::ApiConfig;
 use spotter_core::{AdapterId, Clock, LogThrottle, Look, Picture, plain_line};
+use spotter_history::PictureLinks;
 use spotter_http::{
     AccessTokens, BodyError, BodyMemory, ClientAddress, ClientNetwork, HeldBody, HostNames,
     RequestRates, ServedListener, TokenClient, bearer_token, bind, is_loopback_name, read_body,
 };
-use spotter_page::ApiLine;
+use spotter_page::{ApiLine, EventAnswers};
 use spotter_requests::{RequestQueue, UnansweredRequest, data_url};
 
 /// Pictures that are decoded at the same time.
@@ -68,6 +70,8 @@ struct ApiState {
     counters: ApiCounters,
     /// Known once an engine runs.
     model: OnceLock<Arc<str>>,
+    /// Known then too.
+    events: OnceLock<EventAnswers>,
     /// Those that requests may name.
     adapters: Mutex<Arc<[AdapterId]>>,
     clock: Arc<dyn Clock>,
@@ -101,6 +105,7 @@ impl ServedApi {
             triggers: caller,
             counters: ApiCounters::default(),
             model: OnceLock::new(),
+            events: OnceLock::new(),
             adapters: Mutex::default(),
             clock: Arc::clone(clock),
             limits: config.clone(),
@@ -118,6 +123,12 @@ impl ServedApi {
     pub fn open(&self, model: &str) {
         // Opened once.
         let _ = self.state.model.set(model.into());
+    }
+
+    /// From now on stored events are shown.
+    pub fn open_events(&self, events: EventAnswers) {
+        // Opened once.
+        _ = self.state.events.set(events);
     }
 
     /// From now on requests may name these adapters.
@@ -166,6 +177,10 @@ fn routes(state: &Arc<ApiState>) -> Router {
         .route("/v1/chat/completions", post(chat))
         .route("/v1/models", get(models))
         .route("/v1/cameras/{camera}/trigger/{trigger}", post(trigger))
+        .route("/v1/events", get(list_events).delete(delete_events))
+        .route("/v1/events.zip", get(export_events))
+        .route("/v1/events/{id}", get(show_event).delete(delete_event))
+        .route("/v1/events/{id}/picture", get(show_event_picture))
         .route("/health", get(health))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
@@ -184,6 +199,7 @@ fn endpoint(path: &str) -> &'static str {
         "/v1/chat/completions" => "chat",
         "/v1/models" => "models",
         path if path.starts_with("/v1/cameras/") => "trigger",
+        path if path.starts_with("/v1/events") => "events",
         "/health" => "health",
         _ => "other",
     }
@@ -477,6 +493,55 @@ async fn trigger(
     Ok(StatusCode::NO_CONTENT)
 }
 
+impl ApiState {
+    fn events(&self) -> Result<&EventAnswers, ApiError> {
+        self.events.get().ok_or(UnansweredRequest::Opening.into())
+    }
+
+    /// Where no token is set, every program on this machine could.
+    async fn delete(&self, query: Option<&str>, id: Option<String>) -> Result<Response, ApiError> {
+        if self.tokens.count() == 0 {
+            let text = "set api.tokens to delete events over HTTP, or use `spotter history delete`";
+            return Err(ApiError::new(StatusCode::FORBIDDEN, text));
+        }
+        Ok(self.events()?.delete(selection(query, id)?).await?)
+    }
+}
+
+type ApiShared = State<Arc<ApiState>>;
+
+async fn list_events(State(state): ApiShared, uri: Uri) -> Result<Response, ApiError> {
+    Ok(state.events()?.list(uri.query(), PictureLinks::Api).await?)
+}
+
+async fn export_events(State(state): ApiShared, uri: Uri) -> Result<Response, ApiError> {
+    Ok(state.events()?.export(uri.query()).await?)
+}
+
+async fn show_event(State(state): ApiShared, Path(id): Path<String>) -> Result<Response, ApiError> {
+    Ok(state.events()?.event(&id, PictureLinks::Api).await?)
+}
+
+async fn show_event_picture(
+    State(state): ApiShared,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    Ok(state.events()?.picture(&id, uri.query()).await?)
+}
+
+async fn delete_event(
+    State(state): ApiShared,
+    Path(id): Path<String>,
+    uri: Uri,
+) -> Result<Response, ApiError> {
+    state.delete(uri.query(), Some(id)).await
+}
+
+async fn delete_events(State(state): ApiShared, uri: Uri) -> Result<Response, ApiError> {
+    state.delete(uri.query(), None).await
+}
+
 async fn health(State(state): State<Arc<ApiState>>) -> Response {
     let is_open = state.model.get().is_some() && !state.queue.is_closed();
     let (status, word) = match is_open {
@@ -488,7 +553,7 @@ async fn health(State(state): State<Arc<ApiState>>) -> Response {
 }
 
 async fn unknown_path() -> ApiError {
-    let text = "no such path; this API has /v1/caption, /v1/query, /v1/detect, /v1/point, /v1/segment, /v1/chat/completions, /v1/models, /v1/cameras/NAME/trigger/NAME and /health";
+    let text = "no such path; this API has /v1/caption, /v1/query, /v1/detect, /v1/point, /v1/segment, /v1/chat/completions, /v1/models, /v1/cameras/NAME/trigger/NAME, /v1/events, /v1/events.zip and /health";
     ApiError::new(StatusCode::NOT_FOUND, text)
 }
 

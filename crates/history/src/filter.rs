@@ -75,7 +75,8 @@ impl HistoryFilter {
         Ok(filter)
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
+    /// Sets a condition by the key of a query.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let time = || {
             value
                 .parse()

@@ -22,6 +22,9 @@ mod looks;
 mod reader;
 mod recorder;
 mod row;
+#[cfg(any(test, feature = "testing"))]
+#[allow(clippy::unwrap_used, reason = "test helpers panic with what is wrong")]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod time_zone;

@@ -262,6 +262,7 @@ fn stored_event_has_its_best_picture_times_zones_and_looks() {
     assert_eq!((picture.jpeg, picture.number), (vec![8; JPEG_BYTES], 2));
 }
 
+// Faults: S15.
 #[tokio::test]
 async fn killed_run_leaves_no_open_event_and_no_file_without_a_row() {
     let rig = Rig::new();

@@ -16,6 +16,7 @@
 mod access;
 mod board;
 mod commands;
+mod events;
 mod guard;
 mod metrics;
 mod minute;
@@ -31,6 +32,7 @@ mod trouble;
 pub use access::Visitor;
 pub use board::{Board, DrawThumbnail, PromptCosts, StatusRequest, StatusSource, Thumbnail};
 pub use commands::{PageCommand, PageReply};
+pub use events::{EventAnswers, EventRefusal};
 pub use readiness::{NotReady, Readiness};
 pub use serve::ServedPage;
 pub use status::{

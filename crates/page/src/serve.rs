@@ -16,6 +16,7 @@ use crate::{
     access::{AccessRefusal, PageAccess},
     board::StatusSource,
     commands::{self, COMMAND_MAX_BYTES, PageCommand, PageReply, UnansweredCommand},
+    events::{self, EventAnswers, EventRefusal},
     guard::{self, Guard},
     metrics,
     packed_file::PackedFile,
@@ -36,6 +37,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use spotter_config::HttpConfig;
 use spotter_core::Clock;
+use spotter_history::PictureLinks;
 use spotter_http::{BodyMemory, RequestSender, ServedListener, bind, read_body};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore, mpsc},
@@ -71,6 +73,7 @@ struct PageState {
     has_logged_hidden: AtomicBool,
     /// Set once the daemon runs.
     source: OnceLock<Arc<dyn StatusSource>>,
+    events: OnceLock<EventAnswers>,
 }
 
 impl ServedPage {
@@ -98,6 +101,7 @@ impl ServedPage {
             trials: Trials::default(),
             has_logged_hidden: AtomicBool::new(false),
             source: OnceLock::new(),
+            events: OnceLock::new(),
         });
         let listener =
             ServedListener::serve(bound, router(&state, guard, config.base_path())?, clock)?;
@@ -118,6 +122,12 @@ impl ServedPage {
     /// From now on the frames of cameras are shown, and words can be tried.
     pub fn open_trials(&self, parts: TrialParts) {
         self.state.trials.open(parts);
+    }
+
+    /// From now on stored events are shown.
+    pub fn open_events(&self, events: EventAnswers) {
+        // Opened once.
+        _ = self.state.events.set(events);
     }
 
     /// The bound address; of use when port 0 was asked for.
@@ -248,6 +258,10 @@ const ROUTES: &[(&str, Shows, PageMethod)] = &[
         get(show_unmasked)
     }),
     ("/try", Shows::Pictures, || post(try_words)),
+    ("/events.json", Shows::Pictures, || get(list_events)),
+    ("/events.zip", Shows::Pictures, || get(export_events)),
+    ("/events/{event}", Shows::Pictures, || get(show_event)),
+    ("/events/delete", Shows::Change, || post(delete_events)),
     ("/status.json", Shows::Status, || get(show_status)),
     ("/status.events", Shows::Status, || get(stream_status)),
     ("/metrics", Shows::Figures, || get(show_metrics)),
@@ -529,6 +543,46 @@ async fn show_picture(
     let thumbnail = thumbnail.ok_or((StatusCode::NOT_FOUND, "no picture\n"))?;
     let kind = [(header::CONTENT_TYPE, "image/jpeg")];
     Ok((kind, thumbnail.jpeg.clone()))
+}
+
+/// Before the daemon runs, as [`source`].
+fn events(state: &PageState) -> Result<&EventAnswers, Response> {
+    let opened = source(state).map(|_| state.events.get());
+    let opened = opened.map_err(IntoResponse::into_response)?;
+    opened.ok_or_else(|| EventRefusal::Off.into_response())
+}
+
+async fn list_events(State(state): PageShared, uri: Uri) -> Result<Response, Response> {
+    let listed = events(&state)?.list(uri.query(), PictureLinks::Page).await;
+    listed.map_err(IntoResponse::into_response)
+}
+
+async fn export_events(State(state): PageShared, uri: Uri) -> Result<Response, Response> {
+    let exported = events(&state)?.export(uri.query()).await;
+    exported.map_err(IntoResponse::into_response)
+}
+
+/// `ID.jpg` or `ID.json`.
+async fn show_event(
+    State(state): PageShared,
+    Path(name): Path<String>,
+    uri: Uri,
+) -> Result<Response, Response> {
+    let events = events(&state)?;
+    let shown = match name.rsplit_once('.') {
+        Some((id, "jpg")) => events.picture(id, uri.query()).await,
+        Some((id, "json")) => events.event(id, PictureLinks::Page).await,
+        _ => Err(EventRefusal::Unknown),
+    };
+    shown.map_err(IntoResponse::into_response)
+}
+
+async fn delete_events(State(state): PageShared, request: Request) -> Result<Response, Response> {
+    let change = state.change(request, LOGIN_MAX_BYTES).await;
+    let change = change.map_err(IntoResponse::into_response)?;
+    let events = events(&state)?;
+    let deleted = async { events.delete(events::selection(change.body)?).await };
+    deleted.await.map_err(IntoResponse::into_response)
 }
 
 async fn show_documentation(Path(page): Path<String>) -> PageAnswer<impl IntoResponse> {

@@ -10,10 +10,12 @@ use tokio::{
 };
 
 use super::*;
+use spotter_config::Secret;
 use spotter_core::{
     Answer, AnswerBody, AnswerPiece, GroundedSpan, ManualClock, NormBox, NormPoint, Outline,
-    Reasoning, StageTimes, Task, TokenCounts,
+    Reasoning, StageTimes, SystemClock, Task, TokenCounts,
 };
+use spotter_history::testing::{EVENT_ID, stored_event};
 use spotter_pictures::{RgbPixels, png_file};
 use spotter_requests::{BegunRequest, RequestNews};
 
@@ -26,9 +28,18 @@ async fn within<T>(work: impl Future<Output = T>) -> T {
 
 /// An API with room for one request and a model called `md3` with these adapters.
 async fn served(adapters: &[&str]) -> ServedApi {
+    let api = served_to(&[]).await;
+    let adapters = adapters.iter().map(|name| AdapterId::new(name).unwrap());
+    api.set_adapters(adapters.collect::<Vec<_>>().iter());
+    api
+}
+
+/// The same for clients with these tokens.
+async fn served_to(tokens: &[&str]) -> ServedApi {
+    let tokens = tokens.iter().map(|token| Secret::new((*token).into()));
     let config = ApiConfig {
         listen: "127.0.0.1:0".parse().unwrap(),
-        tokens: Vec::new(),
+        tokens: tokens.collect(),
         rate_hz: 1000.0,
         max_body_mb: 1,
         requests: 1,
@@ -38,9 +49,45 @@ async fn served(adapters: &[&str]) -> ServedApi {
     let api = ServedApi::start(Some(&config), HostNames::default(), &Arc::default(), &clock).await;
     let api = api.unwrap().expect("an API");
     api.open("md3");
-    let adapters = adapters.iter().map(|name| AdapterId::new(name).unwrap());
-    api.set_adapters(adapters.collect::<Vec<_>>().iter());
     api
+}
+
+/// The API shows an event with a picture.
+fn open_events(api: &ServedApi) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let history = stored_event(folder.path());
+    api.open_events(EventAnswers::new(
+        Some(history),
+        Arc::new(SystemClock::new()),
+    ));
+    folder
+}
+
+#[tokio::test]
+async fn stored_events_are_for_clients_with_a_token_and_deleted_only_by_these() {
+    let token = "a-token-of-the-api-for-tests";
+    let (open, closed) = (served(&[]).await, served_to(&[token]).await);
+    let _folders = [&open, &closed].map(open_events);
+    let event = format!("/v1/events/{EVENT_ID}");
+    let (status, list) = call(&open, "GET", "/v1/events?limit=1", &Value::Null).await;
+    assert_eq!((status, &list["events"][0]["id"]), (200, &json!(EVENT_ID)));
+    let picture = list["events"][0]["picture"].as_str().unwrap().to_owned();
+    assert_eq!(picture, format!("{event}/picture?v=1"));
+    for (api, method, path, expected) in [
+        (&open, "GET", &*event, 200),
+        (&open, "GET", "/v1/events?order=1", 422),
+        (&open, "GET", "/v1/events/none", 404),
+        (&open, "DELETE", &event, 403),
+        (&closed, "GET", "/v1/events", 401),
+        (&closed, "GET", "/v1/events.zip", 401),
+        (&closed, "GET", &event, 401),
+        (&closed, "GET", &picture, 401),
+        (&closed, "DELETE", &event, 401),
+        (&closed, "DELETE", "/v1/events?camera=gate", 401),
+    ] {
+        let (status, body) = call(api, method, path, &Value::Null).await;
+        assert_eq!(status, expected, "{method} {path}: {body}");
+    }
 }
 
 /// A client that reads as the answer comes.

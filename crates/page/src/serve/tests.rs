@@ -6,6 +6,7 @@ use std::{
 
 use spotter_config::Secret;
 use spotter_core::SystemClock;
+use spotter_history::testing::{EVENT_ID, stored_event};
 
 use super::*;
 use crate::{Thumbnail, trial::tests::trial_parts};
@@ -103,6 +104,7 @@ async fn no_route_shows_pictures_without_a_token() {
         let page = served(has_tokens.then_some(token)).await;
         page.open(Arc::new(Source));
         page.open_trials(trial_parts());
+        let folder = open_events(&page);
         let address = page.address();
         let asked = tokio::task::spawn_blocking(move || {
             // A stream does not end by itself.
@@ -112,7 +114,8 @@ async fn no_route_shows_pictures_without_a_token() {
                 let path = path
                     .replace("{picture}", "gate.jpg")
                     .replace("{page}", "page.md")
-                    .replace("{camera}", "gate");
+                    .replace("{camera}", "gate")
+                    .replace("{event}", &format!("{EVENT_ID}.jpg"));
                 let answer = ask(address, &path, "");
                 assert!(
                     !answer.contains("picture\0") && !answer.ends_with("picture"),
@@ -148,7 +151,102 @@ async fn no_route_shows_pictures_without_a_token() {
         });
         asked.await.unwrap();
         page.close().await;
+        drop(folder);
     }
+}
+
+/// The page shows an event with a picture.
+fn open_events(page: &ServedPage) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let history = stored_event(folder.path());
+    let clock = Arc::new(SystemClock::new());
+    page.open_events(EventAnswers::new(Some(history), clock));
+    folder
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stored_events_are_listed_shown_exported_and_deleted() {
+    let page = served(Some(TOKEN)).await;
+    page.open(Arc::new(Source));
+    let _folder = open_events(&page);
+    let address = page.address();
+    let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
+    let asked = tokio::task::spawn_blocking(move || {
+        let get = |path: &str| ask(address, path, &bearer);
+        let list = get("/events.json?text=RED&from_ms=0");
+        let picture = format!("events/{EVENT_ID}.jpg?v=1");
+        assert!(
+            list.contains(&format!("\"picture\":\"{picture}\"")),
+            "{list}"
+        );
+        let kept = get(&format!("/{picture}"));
+        let may_be_kept = "cache-control: private, max-age=86400, immutable";
+        assert!(
+            kept.contains(may_be_kept) && kept.ends_with("picture"),
+            "{kept}"
+        );
+        for other in ["", "?v=2", "?v=1&v=2"] {
+            let shown = get(&format!("/events/{EVENT_ID}.jpg{other}"));
+            assert!(
+                shown.contains("cache-control: private, no-cache"),
+                "{shown}"
+            );
+        }
+        assert!(get(&format!("/events/{EVENT_ID}.json")).contains("\"seen\":[]"));
+        let zip = get("/events.zip?camera=gate");
+        assert!(
+            zip.contains("application/zip") && zip.contains("events.json"),
+            "{zip}"
+        );
+        for (path, status) in [
+            ("/events.json?camera=x'y", "422"),
+            ("/events.zip?limit=x", "422"),
+            ("/events/..%2fstate.jpg", "404"),
+            ("/events/none.json", "404"),
+            ("/events/none", "404"),
+        ] {
+            let answer = get(path);
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status}")),
+                "{path}: {answer}"
+            );
+        }
+        let head = format!("{bearer}Content-Type: application/json\r\n");
+        let delete = |body: &str| send(address, "POST /events/delete", &head, body);
+        for nothing in ["{}", "{\"cam\":\"gate\"}", "[]"] {
+            assert!(delete(nothing).starts_with("HTTP/1.1 422"), "{nothing}");
+        }
+        let deleted = delete("{\"camera\":\"gate\"}");
+        assert!(
+            deleted.contains("{\"events\":1,\"pictures\":1,"),
+            "{deleted}"
+        );
+        assert!(get(&format!("/{picture}")).starts_with("HTTP/1.1 404"));
+    });
+    asked.await.unwrap();
+    page.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn page_without_a_history_says_how_to_switch_it_on() {
+    let page = served(Some(TOKEN)).await;
+    page.open(Arc::new(Source));
+    page.open_events(EventAnswers::new(None, Arc::new(SystemClock::new())));
+    let (address, bearer) = (page.address(), format!("Authorization: Bearer {TOKEN}\r\n"));
+    let asked = tokio::task::spawn_blocking(move || {
+        let list = ask(address, "/events.json", &bearer);
+        assert!(
+            list.contains("\"is_on\":false,\"toml\":\"[history]\\nkeep = "),
+            "{list}"
+        );
+        let zip = ask(address, "/events.zip", &bearer);
+        assert!(
+            zip.starts_with("HTTP/1.1 404") && zip.contains("add [history]"),
+            "{zip}"
+        );
+    });
+    asked.await.unwrap();
+    page.close().await;
 }
 
 // Faults: H18, H24.

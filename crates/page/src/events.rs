@@ -1,0 +1,250 @@
+//! Stored events over HTTP, for the page and for the API: both ask here, and each refuses in its own shape.
+//!
+//! A query runs on a thread that may block. Those at the same time are bounded: a disk that is slow holds up no other answer.
+
+use std::{
+    io::{self, Write},
+    sync::Arc,
+    time::Duration,
+};
+
+use axum::{
+    body::{Body, Bytes},
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use futures_util::stream;
+use serde_json::{Value, json};
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
+    task::spawn_blocking,
+    time::timeout,
+};
+
+use spotter_core::Clock;
+use spotter_history::{
+    History, HistoryError, HistoryFilter, HistoryReader, HistorySelection, PictureLinks, export,
+};
+
+/// Queries at the same time, of page and API together.
+const READS_MAX: usize = 4;
+/// Exports at the same time: each reads all pictures.
+const EXPORTS_MAX: usize = 2;
+const READ_WITHIN: Duration = Duration::from_secs(10);
+/// Parts of an export that wait for the client.
+const PARTS_MAX: usize = 4;
+const PART_BYTES: usize = 64 << 10;
+/// What switches the history on.
+const TOML: &str = "[history]\nkeep = \"7d\"\nsize = \"1GiB\"\n";
+
+/// Answers about the history. Clones share their bounds.
+#[derive(Clone)]
+pub struct EventAnswers {
+    /// `None`: no events are stored.
+    history: Option<History>,
+    reads: Arc<Semaphore>,
+    exports: Arc<Semaphore>,
+    clock: Arc<dyn Clock>,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum EventRefusal {
+    #[error("no events are stored; add [history] to the configuration")]
+    Off,
+    #[error("{0}")]
+    Wrong(String),
+    #[error("there is no such event, or it was removed")]
+    Unknown,
+    #[error("other queries of the history are in progress; ask again in a moment")]
+    Busy,
+    #[error("the history cannot be read: {0}")]
+    Failed(#[from] HistoryError),
+    #[error("{0}")]
+    NotDeleted(String),
+    #[error("the query ended abnormally; see the log of Spotter")]
+    Panicked,
+}
+
+impl EventRefusal {
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Off | Self::Unknown => StatusCode::NOT_FOUND,
+            Self::Wrong(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Busy => StatusCode::TOO_MANY_REQUESTS,
+            Self::Failed(_) | Self::NotDeleted(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    /// When to ask again.
+    pub fn pause(&self) -> Option<Duration> {
+        let seconds = match self {
+            Self::Busy => 1,
+            Self::Failed(_) | Self::NotDeleted(_) => 5,
+            _ => return None,
+        };
+        Some(Duration::from_secs(seconds))
+    }
+}
+
+/// As the page reads it.
+impl IntoResponse for EventRefusal {
+    fn into_response(self) -> Response {
+        let body = json(&json!({"error": self.to_string()}));
+        let mut answer = (self.status(), body).into_response();
+        if let Some(pause) = self.pause() {
+            let headers = answer.headers_mut();
+            headers.insert(header::RETRY_AFTER, pause.as_secs().into());
+        }
+        answer
+    }
+}
+
+type EventAnswer<T = Response> = Result<T, EventRefusal>;
+
+impl EventAnswers {
+    pub fn new(history: Option<History>, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            history,
+            reads: Arc::new(Semaphore::new(READS_MAX)),
+            exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
+            clock,
+        }
+    }
+
+    fn history(&self) -> EventAnswer<&History> {
+        self.history.as_ref().ok_or(EventRefusal::Off)
+    }
+
+    /// A page of events. `query`: that of the URL.
+    pub async fn list(&self, query: Option<&str>, links: PictureLinks) -> EventAnswer {
+        if self.history.is_none() {
+            return Ok(json(&json!({"is_on": false, "toml": TOML})));
+        }
+        let (filter, now_ms) = (filter(query)?, self.clock.wall().unix_millis());
+        let page = self.read(move |reader| reader.list(&filter, links, now_ms));
+        Ok(json(&page.await?))
+    }
+
+    /// An event with its looks.
+    pub async fn event(&self, id: &str, links: PictureLinks) -> EventAnswer {
+        let id = id.to_owned();
+        let event = self.read(move |reader| reader.event(&id, links)).await?;
+        let event = event.ok_or(EventRefusal::Unknown)?;
+        Ok(json(&event))
+    }
+
+    /// The picture of an event. With its number in the query, as in lists, a browser may keep it.
+    pub async fn picture(&self, id: &str, query: Option<&str>) -> EventAnswer {
+        let id = id.to_owned();
+        let picture = self.read(move |reader| reader.picture(&id)).await?;
+        let picture = picture.ok_or(EventRefusal::Unknown)?;
+        let is_named = query == Some(&*format!("v={}", picture.number));
+        let caching = match is_named {
+            true => "private, max-age=86400, immutable",
+            false => "private, no-cache",
+        };
+        let head = [
+            (header::CONTENT_TYPE, "image/jpeg"),
+            (header::CACHE_CONTROL, caching),
+        ];
+        Ok((head, picture.jpeg).into_response())
+    }
+
+    /// The events of a filter with their pictures, as a ZIP file that is made while it is sent.
+    pub async fn export(&self, query: Option<&str>) -> EventAnswer {
+        let filter = filter(query)?;
+        let reader = self.history()?.reader().clone();
+        let place = Arc::clone(&self.exports).try_acquire_owned();
+        let place = place.map_err(|_| EventRefusal::Busy)?;
+        let (sender, parts) = mpsc::channel(PARTS_MAX);
+        spawn_blocking(move || send_export(&reader, &filter, sender, place));
+        let body = stream::unfold(parts, |mut parts| async {
+            parts.recv().await.map(|part| (part, parts))
+        });
+        let head = [
+            (header::CONTENT_TYPE, "application/zip"),
+            (
+                header::CONTENT_DISPOSITION,
+                "attachment; filename=\"spotter-events.zip\"",
+            ),
+        ];
+        Ok((head, Body::from_stream(body)).into_response())
+    }
+
+    /// Deletes events, and says how many.
+    pub async fn delete(&self, selection: HistorySelection) -> EventAnswer {
+        let history = self.history()?;
+        let wrong = |text: &str| EventRefusal::Wrong(text.to_owned());
+        selection.check().map_err(wrong)?;
+        let deleted = history.delete(selection).await;
+        let deleted = deleted.map_err(EventRefusal::NotDeleted)?;
+        Ok(json(&deleted))
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        query: impl FnOnce(&HistoryReader) -> Result<T, HistoryError> + Send + 'static,
+    ) -> EventAnswer<T> {
+        let reader = self.history()?.reader().clone();
+        let place = timeout(READ_WITHIN, Arc::clone(&self.reads).acquire_owned()).await;
+        let Ok(Ok(place)) = place else {
+            return Err(EventRefusal::Busy);
+        };
+        let answered = spawn_blocking(move || {
+            // Held also when the client disconnects meanwhile.
+            let _place = place;
+            query(&reader)
+        });
+        Ok(answered.await.map_err(|_| EventRefusal::Panicked)??)
+    }
+}
+
+/// The selection of a change of the page.
+pub(crate) fn selection(body: Value) -> EventAnswer<HistorySelection> {
+    serde_json::from_value(body).map_err(|error| EventRefusal::Wrong(error.to_string()))
+}
+
+fn filter(query: Option<&str>) -> EventAnswer<HistoryFilter> {
+    HistoryFilter::read(query.unwrap_or_default()).map_err(EventRefusal::Wrong)
+}
+
+fn json(body: &impl serde::Serialize) -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    (kind, serde_json::to_vec(body).unwrap_or_default()).into_response()
+}
+
+type ExportPart = Result<Bytes, io::Error>;
+
+/// An error ends the body early, so that the client sees that its file is not whole.
+fn send_export(
+    reader: &HistoryReader,
+    filter: &HistoryFilter,
+    sender: mpsc::Sender<ExportPart>,
+    _place: OwnedSemaphorePermit,
+) {
+    let parts = ExportParts(sender.clone());
+    let parts = io::BufWriter::with_capacity(PART_BYTES, parts);
+    if let Err(error) = export(reader, filter, parts) {
+        tracing::debug!(%error, "an export of events was not finished");
+        // The client may have left.
+        _ = sender.blocking_send(Err(error));
+    }
+}
+
+/// Waits for the client.
+struct ExportParts(mpsc::Sender<ExportPart>);
+
+impl Write for ExportParts {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let part = Bytes::copy_from_slice(bytes);
+        let sent = self.0.blocking_send(Ok(part));
+        sent.map_err(|_| io::Error::other("the client has disconnected"))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
