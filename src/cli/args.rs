@@ -83,6 +83,9 @@ pub enum CliCommand {
     /// Copy what survives a restart: settings, counts, lists
     #[command(subcommand)]
     State(StateCommand),
+    /// List, delete and export stored events, also while the service runs
+    #[command(subcommand)]
+    History(HistoryCommand),
     /// Measure how right a model is about your own labelled pictures, and calibrate its scores
     Eval(EvalPicturesArgs),
     /// The earlier name of `eval --against bf16`
@@ -257,9 +260,93 @@ pub enum StateCommand {
         #[arg(value_name = "FILE")]
         target: PathBuf,
         /// `node.state_dir` of the configuration; the default is the service's
-        #[arg(long, value_name = "DIR", default_value = "/var/lib/spotter")]
+        #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
         state_dir: PathBuf,
     },
+}
+
+/// Where the state of the service is.
+const STATE_DIR: &str = "/var/lib/spotter";
+
+#[derive(Debug, Subcommand)]
+pub enum HistoryCommand {
+    /// Print stored events, the newest first
+    List(HistoryListArgs),
+    /// Delete events with their pictures; all that is given must fit
+    Delete(HistoryDeleteArgs),
+    /// Write events and their pictures to a new ZIP file
+    Export {
+        /// The new file; a file that exists is not replaced
+        #[arg(value_name = "FILE")]
+        target: PathBuf,
+        #[command(flatten)]
+        filter: EventFilterArgs,
+        /// `node.state_dir` of the configuration; the default is the service's
+        #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+        state_dir: PathBuf,
+    },
+}
+
+/// Which events `spotter history list|export` prints
+#[derive(Debug, Args)]
+pub struct EventFilterArgs {
+    /// Only events of this camera
+    #[arg(long, value_name = "NAME")]
+    pub camera: Option<String>,
+    /// Only events of prompts with this name
+    #[arg(long, value_name = "NAME")]
+    pub prompt: Option<String>,
+    /// Only events that were in this zone
+    #[arg(long, value_name = "NAME")]
+    pub zone: Option<String>,
+    /// Only events with this text in their words or description
+    #[arg(long, value_name = "TEXT")]
+    pub text: Option<String>,
+    /// Only events that began at this time or later, like 2026-11-28 or 2026-11-28T18:30
+    #[arg(long, value_name = "TIME", value_parser = super::history::time)]
+    pub from: Option<i64>,
+    /// Only events that began before this time
+    #[arg(long, value_name = "TIME", value_parser = super::history::time)]
+    pub to: Option<i64>,
+}
+
+/// `spotter history list`
+#[derive(Debug, Args)]
+pub struct HistoryListArgs {
+    #[command(flatten)]
+    pub filter: EventFilterArgs,
+    /// The most events, up to 500
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub limit: u16,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// `node.state_dir` of the configuration; the default is the service's
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    pub state_dir: PathBuf,
+}
+
+/// `spotter history delete`
+#[derive(Debug, Args)]
+pub struct HistoryDeleteArgs {
+    /// The event, as `list` prints it
+    #[arg(long, value_name = "ID")]
+    pub id: Option<String>,
+    /// With all events at the place of --id
+    #[arg(long, requires = "id")]
+    pub repeats: bool,
+    /// Events of this camera
+    #[arg(long, value_name = "NAME")]
+    pub camera: Option<String>,
+    /// Events that began at this time or later, like 2026-11-28 or 2026-11-28T18:30
+    #[arg(long, value_name = "TIME", value_parser = super::history::time)]
+    pub from: Option<i64>,
+    /// Events that began before this time
+    #[arg(long, value_name = "TIME", value_parser = super::history::time)]
+    pub to: Option<i64>,
+    /// `node.state_dir` of the configuration; the default is the service's
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    pub state_dir: PathBuf,
 }
 
 #[derive(Clone, Debug, Args)]

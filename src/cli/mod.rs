@@ -7,6 +7,7 @@ mod ask;
 mod check;
 mod discover;
 mod fleet;
+mod history;
 mod licence;
 mod model;
 mod model_remove;
@@ -54,6 +55,7 @@ pub fn main() -> ExitCode {
         CliCommand::Bench(bench) => tools::bench(&bench),
         CliCommand::Fleet(fleet) => fleet::fleet(&fleet),
         CliCommand::State(state) => state::state(&state),
+        CliCommand::History(history) => history::history(&history),
         CliCommand::Eval(args) => tools::eval(&args),
         CliCommand::Compare(args) => {
             out::remark(
