@@ -22,6 +22,8 @@ use crate::{
 #[derive(Clone, Debug, Default)]
 pub struct EventLog {
     pub(crate) shared: Arc<StoreShared>,
+    /// The address of the page that shows events.
+    page: Option<Arc<str>>,
     /// Its thread writes as long as there is a log.
     _store: Option<StateStore>,
 }
@@ -38,6 +40,7 @@ impl OpenedEvents {
     pub fn of(store: &StateStore) -> Self {
         let log = EventLog {
             shared: Arc::clone(store.shared()),
+            page: None,
             _store: Some(store.clone()),
         };
         let found = store.take_found();
@@ -46,6 +49,15 @@ impl OpenedEvents {
 }
 
 impl EventLog {
+    /// Events from now on link this page, which ends with a slash.
+    pub fn link(&mut self, page: &str) {
+        self.page = Some(page.into());
+    }
+
+    pub fn page(&self) -> Option<&str> {
+        self.page.as_deref()
+    }
+
     /// Gives events from now on to these webhooks, and keeps none for others.
     pub fn set_webhooks(&self, webhooks: BTreeMap<EventReceiver, OfferEvent>) {
         self.shared

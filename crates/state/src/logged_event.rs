@@ -73,6 +73,17 @@ impl LoggedEvent {
         }
     }
 
+    /// With the address at which people see the event, below that of the page. A crossing has none: it is a part of an event.
+    pub fn linked(mut self, page: Option<&str>) -> Self {
+        if let Some(page) = page.filter(|_| self.kind != EventKind::Crossing)
+            && let Some(open) = self.json.strip_suffix('}')
+        {
+            let url = json!(format!("{page}#events/{}", self.track));
+            self.json = format!("{open},\"url\":{url}}}");
+        }
+        self
+    }
+
     /// `None`: it is not the payload of an event.
     pub(crate) fn read(json: &str) -> Option<Self> {
         let event: Self = serde_json::from_str(json).ok()?;
@@ -253,6 +264,23 @@ mod tests {
         let jpeg: &[u8] = &[0xff, 0xd8, 7];
         assert_eq!(payload(on_a_point, true, Some(jpeg)), of_a_point);
         assert_eq!(payload(crossing("gate", 37), false, None), of_a_crossing);
+    }
+
+    #[test]
+    fn event_links_its_page_also_after_a_restart() {
+        let new = detailed_event("gate", 37, EventStep::New);
+        let page = Some("https://spotter.example/");
+        let logged = LoggedEvent::new("01K37Q".into(), &new, None).linked(page);
+        let end = logged.ended_by_restart("01K37R".into(), None, WallTime::from_unix_millis(1));
+        for event in [logged, end.unwrap()] {
+            let payload: Value = serde_json::from_slice(&event.payload(false, None)).unwrap();
+            assert_eq!(
+                payload["url"],
+                "https://spotter.example/#events/b7c1-gate-37"
+            );
+        }
+        let crossing = LoggedEvent::new("01K37Q".into(), &crossing("gate", 37), None);
+        assert_eq!(crossing.clone().linked(page), crossing);
     }
 
     /// The next run sends the stored text, and ends a track whose last event it is.

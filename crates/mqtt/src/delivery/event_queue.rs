@@ -123,7 +123,8 @@ impl EventQueue {
     /// `epoch`: of a fleet's camera.
     pub(crate) fn push(&mut self, topic: &str, event: &Event, epoch: Option<Epoch>, now: Mono) {
         let id = self.next_id(event.ended.unwrap_or(event.last_seen));
-        self.log(topic, LoggedEvent::new(id, event, epoch), now);
+        let logged = LoggedEvent::new(id, event, epoch).linked(self.log.page());
+        self.log(topic, logged, now);
     }
 
     /// For an event of this time.

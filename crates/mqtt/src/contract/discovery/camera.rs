@@ -19,7 +19,7 @@ const EVENT_TEMPLATE: &str = "{{ {'event_type': value_json.type, 'reason': value
      'zones': value_json.zones, 'entered_zones': value_json.entered_zones, 'dwell_s': value_json.dwell_s, \
      'dwelling': value_json.dwelling, 'score': value_json.score, \
      'delayed': value_json.delayed, 'start_ms': value_json.start_ms, 'last_seen_ms': value_json.last_seen_ms, \
-     'description': value_json.description | default(none)} | tojson }}";
+     'description': value_json.description | default(none), 'url': value_json.url | default(none)} | tojson }}";
 
 /// The value template of a crossing: its direction, and the attributes for automations.
 const CROSSING_TEMPLATE: &str = "{{ {'event_type': value_json.direction, 'event': value_json.event, 'at_ms': value_json.at_ms, \
