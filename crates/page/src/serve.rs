@@ -166,6 +166,7 @@ const FILES: &[(&str, &str)] = &[
     ("canvas.js", include_str!("assets/canvas.js")),
     ("dom.js", include_str!("assets/dom.js")),
     ("draw.js", include_str!("assets/draw.js")),
+    ("draw_parts.js", include_str!("assets/draw_parts.js")),
     ("help.js", include_str!("assets/help.js")),
     ("format.js", include_str!("assets/format.js")),
     ("main.js", include_str!("assets/main.js")),

@@ -8,7 +8,7 @@
 import { UNREAD, classes, follow, h, s } from "./dom.js";
 import { two } from "./format.js";
 import { bothSides, lineSpot } from "./overlay.js";
-import { distanceTo, edgesOf, grabSpot, isBox, moved, pathProblem, shapesAt, withMiddle, withPoint } from "./shapes.js";
+import { distanceTo, edgesOf, grabSpot, isBox, moved, pathProblem, shapesAt, titleOf, withMiddle, withPoint } from "./shapes.js";
 
 // Pixels. A target of 44 pixels is what a finger hits.
 const REACH = 22;
@@ -39,8 +39,6 @@ export function pointWords(shape, index) {
   const [x, y] = shares(shape.points[index]);
   return `Point ${index + 1} of ${shape.points.length} of ${titleOf(shape)}: ${x} from the left, ${y} from the top`;
 }
-
-export const titleOf = ({ kind, name }) => ({ mask: name, region: `the region of ${name}` })[kind] ?? `${kind} ${name}`;
 
 export class ShapeCanvas {
   constructor(host) {
@@ -360,7 +358,8 @@ export class ShapeCanvas {
       const width = text.length * LETTERS.across + (point ? 18 : 0);
       const left = { start: x, middle: x - width / 2, end: x - width }[anchor];
       const box = { x: Math.min(Math.max(left, 4), this.size[0] - width - 4), y: Math.min(Math.max(y, 16), this.size[1] - 6), width };
-      for (let tries = 0; tries < 12 && taken.some((other) => covers(box, other)); tries += 1) box.y += box.y + 2 * LETTERS.height > this.size[1] ? -LETTERS.height : LETTERS.height;
+      const isLow = box.y + 8 * LETTERS.height > this.size[1];
+      for (let tries = 0; tries < 8 && taken.some((other) => covers(box, other)); tries += 1) box.y += isLow ? -LETTERS.height : LETTERS.height;
       taken.push(box);
       return s("g", { class: classes("label", state), transform: `translate(${two(box.x)},${two(box.y)})` },
         point && pointFigure(point), s("text", { x: point ? 18 : 0 }, text));
@@ -406,7 +405,10 @@ export class ShapeCanvas {
       stroked(isClosed ? "polygon" : "polyline", { points: path(points) }),
       !isClosed && x && y && s("polyline", { class: "next", points: path([points.at(-1), y]) }),
       !isClosed && points.length > 2 && this.crossing(points, false),
-      points.map(([cx, cy], i) => s("circle", { class: classes("dot", i === 0 && kind !== "line" && "first"), cx: two(cx), cy: two(cy), r: i === 0 ? DOT + 2 : DOT })));
+      points.map(([cx, cy], i) => {
+        const isFirst = i === 0 && kind !== "line";
+        return s("circle", { class: classes("dot", isFirst && "first"), cx: two(cx), cy: two(cy), r: isFirst ? DOT + 2 : DOT });
+      }));
   }
 }
 

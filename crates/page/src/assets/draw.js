@@ -1,13 +1,13 @@
 // The view "Draw": zones, lines, masks and regions of a camera, drawn over its picture of now. What is changed is kept here step by
 // step until it is saved as a whole; a version that was saved elsewhere meanwhile is shown beside it.
 
-import { ShapeCanvas, pointFigure, pointWords, titleOf } from "./canvas.js";
-import { UNREAD, classes, follow, h, quiet, s } from "./dom.js";
-import { counted } from "./format.js";
+import { ShapeCanvas, pointWords } from "./canvas.js";
+import { follow, h, quiet } from "./dom.js";
+import { HINTS, dialogParts, footParts, headParts, noteParts, sideParts, toolParts } from "./draw_parts.js";
 import { picture, request } from "./server.js";
 import {
-  ShapeSteps, boxAround, canRemovePoint, complete, differences, errorKey, freeName, isSame, listOf, nameProblem, pathProblem, renamed, round, withMiddle,
-  withNew, withPoint, withPoints, withUser, withValues, without, withoutPoint,
+  POINTS_MIN, ShapeSteps, boxAround, canRemovePoint, capital, complete, cornersOf, differences, freeName, isSame, listOf, nameProblem, pathProblem,
+  renamed, round, titleOf, withMiddle, withNew, withPoint, withPoints, withUser, withValues, without, withoutPoint,
 } from "./shapes.js";
 
 // A mask is painted into stored pictures before it is saved.
@@ -19,35 +19,10 @@ const PREVIEW_PAUSE_MS = 400;
 const STEP = 0.001;
 const LARGE_STEP = 0.01;
 const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
-// Share by which the aspect ratio of the stream may differ from that of the drawing.
-const ASPECT_TOLERANCE = 0.02;
 // Only objects have places: questions about the whole picture have none.
 const OBJECT_KINDS = ["detect", "point", "segment"];
 
-const WISHES = [
-  ["zone", "Only alarms here", "A zone. Prompts that have it report only what is in it."],
-  ["mask", "Hide this place from every picture", "A mask. It is painted black before the model or anyone else sees the picture."],
-  ["region", "Look closer here", "A region of one prompt. The model sees this part alone, in more detail."],
-  ["line", "Count who passes", "A line. Objects that cross it are counted in two directions."],
-];
-const ICONS = {
-  zone: "M2 5 9 2 14 7 11 14 3 12z",
-  line: "M2 13 14 3M5 4 11 11",
-  mask: "M2 3H14V13H2zM2 9 8 3M4 13 14 4M10 13 14 9",
-  region: "M7 2a5 5 0 1 1 0 10 5 5 0 1 1 0-10M10.5 10.5 14 14",
-};
-const HINTS = {
-  zone: "Click the corners in order. The first one, or Enter, ends it.",
-  mask: "Click the corners in order. The first one, or Enter, ends it.",
-  line: "Click where it begins, bends and ends. The last point again, or Enter, ends it.",
-  region: "Drag a rectangle, or click two of its corners.",
-};
 const MIDDLE = { line: [[0.3, 0.6], [0.7, 0.6]], other: [[0.35, 0.35], [0.65, 0.35], [0.65, 0.65], [0.35, 0.65]] };
-const POINTS = [["bottom", "Its feet", "the middle of the lower edge"], ["centre", "Its middle", "the centre of the box"]];
-
-const icon = (kind) => s("svg", { class: "icon", viewBox: "0 0 16 16", ...UNREAD }, s("path", { d: ICONS[kind] }));
-const button = (action, words, more = {}) => h("button", { type: "button", "data-do": action, ...more }, words);
-const capital = (words) => words[0].toUpperCase() + words.slice(1);
 
 class ShapeEditor {
   constructor(camera, status) {
@@ -315,8 +290,7 @@ class ShapeEditor {
 
   finish() {
     const { kind, prompt, points } = this.mode;
-    const isArea = kind === "zone" || kind === "mask";
-    if (points.length < (isArea ? 3 : 2)) return this.say(`A ${kind} needs ${isArea ? "three" : "two"} points at least`);
+    if (points.length < POINTS_MIN[kind]) return this.say(`A ${kind} needs at least ${POINTS_MIN[kind]} points`);
     this.add(kind, prompt, points);
   }
 
@@ -327,7 +301,7 @@ class ShapeEditor {
   }
 
   add(kind, prompt, points) {
-    const given = kind === "region" ? regionPoints(points) : points;
+    const given = kind === "region" ? cornersOf(boxAround(points)) : points;
     const name = kind === "region" ? prompt : kind === "mask" ? null : freeName(this.steps.now, kind);
     const { key, shapes } = withNew(this.steps.now, kind, name, given);
     const users = this.users(kind);
@@ -474,7 +448,8 @@ class ShapeEditor {
       if (!this.dialog.open && ["asking", "choosing", "leaving", "copying"].includes(this.mode.is)) this.cancel();
     });
     const board = h("div", { class: "board" }, this.canvas.stage, this.tools);
-    this.root = h("section", { ...PLACE(this.camera), class: "editor" }, this.head, this.notes, board, this.side, this.foot, this.spoken, this.dialog);
+    this.root = h("section", { ...PLACE(this.camera), class: "editor" },
+      this.head, this.notes, board, this.side, this.foot, this.spoken, this.dialog);
   }
 
   show(status) {
@@ -485,13 +460,13 @@ class ShapeEditor {
   }
 
   update() {
-    const put = (place, ...children) => follow(place, h(place.tagName, Object.fromEntries([...place.attributes].map(({ name, value }) => [name, value])), children));
-    put(this.head, this.headParts());
-    put(this.notes, this.noteParts());
-    put(this.tools, this.toolParts());
-    put(this.side, this.sideParts());
-    put(this.foot, this.footParts());
-    follow(this.dialog, h("dialog", { "aria-labelledby": "dialog-title" }, this.dialogParts()));
+    const put = (place, parts) => follow(place, h("div", { class: place.className }, parts));
+    put(this.head, headParts(this));
+    put(this.notes, noteParts(this));
+    put(this.tools, toolParts(this));
+    put(this.side, sideParts(this));
+    put(this.foot, footParts(this));
+    follow(this.dialog, h("dialog", { "aria-labelledby": "dialog-title" }, dialogParts(this)));
     this.settle();
     this.canvas.show(this.scene());
   }
@@ -523,243 +498,6 @@ class ShapeEditor {
       isEditable: this.isEditable,
     };
   }
-
-  headParts() {
-    const others = this.status.cameras.map(({ id }) => id);
-    return [
-      h("h2", { id: "h-draw" }, "Draw"),
-      others.length > 1
-        ? h("label", { class: "which" }, "Camera ", h("select", { name: "camera" }, others.map((id) => h("option", { value: id, selected: id === this.camera && "" }, id))))
-        : h("p", { class: "which" }, `Camera ${this.camera}`),
-    ];
-  }
-
-  noteParts() {
-    const { loaded, picture: { trouble } } = this;
-    return [
-      this.trouble && h("p", { class: "reason", role: "alert" }, `The shapes of this camera cannot be shown: ${this.trouble}`),
-      loaded && this.readOnly(),
-      loaded && aspectNote(loaded),
-      trouble && quiet(trouble),
-      this.saving.is === "conflict" && this.conflictPart(),
-    ];
-  }
-
-  // Why nothing can be changed here, and what to do.
-  readOnly() {
-    const { owner } = this.loaded;
-    const { visitor, has_login: hasLogin } = this.status;
-    const note = (...words) => h("p", { class: "reason calm" }, words);
-    if (owner)
-      return note(`The box ${owner.name} watches this camera: its shapes are changed there. `, /^https?:/.test(owner.url ?? "") && h("a", { href: owner.url }, `Open ${owner.name}`));
-    if (visitor === "logged_in") return null;
-    if (hasLogin) return note("Log in to change shapes.");
-    return note("Shapes can be looked at here, and not changed, because this page has no login. Set ", h("code", {}, "http.tokens"), " in the configuration, and log in with one of them.");
-  }
-
-  conflictPart() {
-    const what = ({ key, mine, theirs }) => {
-      const title = capital(titleOf(mine ?? theirs));
-      return h("li", { id: `differs-${key}` }, !theirs ? `${title}: only in yours` : !mine ? `${title}: only in the saved ones` : `${title}: not the same`);
-    };
-    return h("div", { class: "conflict", role: "alert" },
-      h("p", {}, h("strong", {}, "Other shapes were saved meanwhile."), " Nothing of yours is saved yet. ",
-        h("span", { class: "mine" }, "Yours"), " and ", h("span", { class: "their" }, "the saved ones"), " are in the picture."),
-      h("ul", {}, differences(this.steps.now, this.saving.now).map(what)),
-      h("p", { class: "buttons" }, button("keep", "Keep mine"), button("take", "Take the saved ones")));
-  }
-
-  toolParts() {
-    const { mode, isEditable } = this;
-    const isDrawing = mode.is === "drawing";
-    const { points = [], kind } = mode;
-    const least = kind === "zone" || kind === "mask" ? 3 : 2;
-    const open = isDrawing && points.length > 2 && kind !== "region" ? pathProblem(points, false) : null;
-    return [
-      h("p", { id: "draw-hint", class: "hint" }, open ? h("span", { class: "wrong" }, capital(open.text)) : this.hint()),
-      isDrawing
-        ? h("p", { class: "buttons", id: "tools-drawing" },
-          points.length === 0 && button("middle", "Put one in the middle"),
-          points.length > 0 && button("undo", "Undo point"),
-          points.length >= least && button("finish", "Done", { class: "main" }),
-          button("cancel", "Cancel"))
-        : h("p", { class: "buttons", id: "tools-looking" },
-          isEditable && [
-            button("undo", "Undo", { "aria-disabled": this.steps.past.length === 0 && "true" }),
-            button("redo", "Redo", { "aria-disabled": this.steps.future.length === 0 && "true" })],
-          button("zoom-out", "−", { "aria-label": "Zoom out" }), button("zoom-in", "+", { "aria-label": "Zoom in" }),
-          button("picture", "Refresh", { "aria-label": "Refresh the picture" })),
-    ];
-  }
-
-  hint() {
-    if (this.mode.is === "drawing") return HINTS[this.mode.kind];
-    if (!this.isEditable) return "Two fingers, or Ctrl and the wheel, zoom.";
-    const shape = this.shape();
-    if (!shape) return "Click a place in the picture to draw there, or a shape to change it.";
-    if (shape.isFixed) return "This mask is in the file and changes there alone.";
-    if (!shape.points) return "This region follows something else.";
-    const keys = "Drag points, or go to them with Tab: arrow keys move by 0.1 %, with Shift by 1 %.";
-    return shape.kind === "region" ? keys : `${keys} Insert adds a point, Delete removes it.`;
-  }
-
-  sideParts() {
-    const shapes = this.shapes();
-    return [
-      this.isEditable && this.mode.is !== "drawing" && button("add", "Draw something", { class: "wide", "aria-haspopup": "dialog" }),
-      shapes.length === 0 && this.loaded
-        ? quiet("Nothing is drawn on this camera: every prompt sees the whole picture, and everything in it counts.")
-        : h("ul", { class: "shape-list", "aria-label": "Shapes" }, shapes.map((shape) => this.row(shape))),
-    ];
-  }
-
-  row(shape) {
-    const isSelected = shape.key === this.selected;
-    return h("li", { id: `row-${shape.key}`, class: classes("shape-row", isSelected && "selected") },
-      button("select", [icon(shape.kind), h("span", {}, h("b", {}, rowTitle(shape)), h("small", {}, rowWords(shape)))],
-        { "data-key": shape.key, "aria-expanded": isSelected ? "true" : "false" }),
-      this.problems(shape).map((text) => h("p", { class: "wrong" }, text)),
-      isSelected && h("div", { class: "inspector" }, this.inspector(shape)));
-  }
-
-  // What the file's rules, or the daemon, say against it.
-  problems(shape) {
-    const own = shape.points && pathProblem(shape.points, shape.isClosed);
-    const said = this.saving.is === "refused" ? this.saving.errors.filter((error) => errorKey(error) === shape.key) : [];
-    return [own && `${capital(own.text)}.`, ...said].filter(Boolean);
-  }
-
-  inspector(shape) {
-    const { kind, isFixed } = shape;
-    if (isFixed) return quiet("From the configuration file. It is removed or changed there; further masks can be drawn here.");
-    if (!this.isEditable) return kind === "zone" || kind === "line" ? this.pointPart(shape) : null;
-    const parts = {
-      zone: () => [this.namePart(shape), this.usersPart(shape, "Only alarms here for"), this.pointPart(shape)],
-      line: () => [this.namePart(shape), this.usersPart(shape, "Counts"), this.waysPart(shape), this.pointPart(shape), this.resetPart(shape)],
-      mask: () => quiet("Hidden from the model and from every picture. It can be enlarged here, and deleted again. Masks of the file are removed in the file alone."),
-      region: () => quiet(shape.points ? `The model sees this part alone for ${shape.name}.` : `${shape.name} ${regionWords(shape)}. Delete the region, and it sees the whole picture.`),
-    };
-    return [parts[kind](), this.buttons(shape)];
-  }
-
-  namePart({ name, kind }) {
-    return [
-      h("label", {}, "Name", h("input", {
-        name: "name", value: name, maxlength: 32, autocomplete: "off", autocapitalize: "off", spellcheck: "false",
-        "aria-invalid": this.nameError && "true", "aria-describedby": this.nameError && "name-error",
-      })),
-      this.nameError && h("p", { id: "name-error", class: "wrong", role: "alert" }, this.nameError),
-    ];
-  }
-
-  usersPart({ kind, users }, legend) {
-    const able = this.users(kind);
-    if (able.length === 0) return quiet(`This camera has no prompt that finds objects, so nothing uses the ${kind}.`);
-    return h("fieldset", {}, h("legend", {}, legend),
-      able.map(({ id, words }) => h("label", { class: "tick" },
-        h("input", { type: "checkbox", name: `user ${id}`, checked: users.includes(id) && "" }), id, words && words !== id && h("small", {}, words))),
-      users.length === 0 && h("p", { class: "wrong" }, "No prompt uses it yet: choose one."));
-  }
-
-  pointPart({ point, kind }) {
-    return h("fieldset", { class: "which-point" }, h("legend", {}, kind === "zone" ? "An object is in it with" : "An object crosses it with"),
-      POINTS.map(([value, title, words]) => h("label", { class: classes("tick", "card-tick") },
-        h("input", { type: "radio", name: "point", value, checked: value === point && "", disabled: !this.isEditable && "" }),
-        s("svg", { class: "box-figure", viewBox: "-1 -13 15 19", ...UNREAD }, pointFigure(value)),
-        h("span", {}, title, h("small", {}, words)))));
-  }
-
-  waysPart({ directions }) {
-    const field = (index, words) => h("label", {}, words, h("input", { name: `way ${index}`, value: directions[index], maxlength: 32, autocomplete: "off", autocapitalize: "off", spellcheck: "false" }));
-    return h("div", { class: "ways" }, field(0, "To the right of the line"), button("swap", "Swap"), field(1, "To its left"));
-  }
-
-  resetPart({ reset }) {
-    return h("label", {}, "Counts return to 0 at", h("input", { name: "reset", value: reset ?? "", placeholder: "00:00 Europe/Berlin", autocomplete: "off", spellcheck: "false" }), h("small", {}, "Empty: by a command only."));
-  }
-
-  buttons(shape) {
-    const canAdd = shape.points && shape.kind !== "region" && !(this.point !== null && this.isLastOfLine());
-    return h("p", { class: "buttons" },
-      this.point !== null && canRemovePoint(shape) && button("remove-point", `Remove point ${this.point + 1}`),
-      canAdd && button("add-point", this.point === null ? "Add a point" : `Add a point after ${this.point + 1}`),
-      button("remove", shape.kind === "region" ? "Delete the region" : `Delete ${titleOf(shape)}`, { class: "danger" }));
-  }
-
-  footParts() {
-    if (!this.loaded) return null;
-    const { saving, isDirty } = this;
-    const general = saving.is === "refused" ? saving.errors.filter((error) => !this.shapes().some(({ key }) => key === errorKey(error))) : [];
-    return [
-      saving.is === "refused" && h("div", { role: "alert" }, h("p", { class: "wrong" }, "Not saved."), general.map((error) => h("p", { class: "wrong" }, error))),
-      this.preview && h("p", { class: "preview" }, previewWords(this.preview)),
-      h("p", { class: "buttons" },
-        this.status.visitor === "logged_in" && !this.loaded.owner && [
-          button("save", saving.is === "saving" ? "Saving …" : "Save", { class: "main", "aria-disabled": (!isDirty || saving.is === "saving") && "true" }),
-          h("span", { class: "quiet state" }, isDirty ? "Not saved yet" : "All saved")],
-        button("copy", "Copy TOML", { "aria-haspopup": "dialog" })),
-    ];
-  }
-
-  dialogParts() {
-    const close = (words) => button("cancel", words);
-    const title = (words) => h("h2", { id: "dialog-title" }, words);
-    const { mode } = this;
-    switch (mode.is) {
-      case "asking":
-        return [title("What do you want here?"),
-          h("ul", { class: "wishes" }, WISHES.filter(([kind]) => kind !== "region" || this.loaded.prompts.length > 0).map(([kind, words, more]) =>
-            h("li", {}, button("wish", [icon(kind), h("span", {}, h("b", {}, words), h("small", {}, more))], { "data-kind": kind })))),
-          h("p", { class: "buttons" }, close("Cancel"))];
-      case "choosing":
-        return [title("Which prompt looks closer?"),
-          h("ul", { class: "wishes" }, this.loaded.prompts.map(({ id, words }) =>
-            h("li", {}, button("region", h("span", {}, h("b", {}, id), h("small", {}, words)), { "data-prompt": id })))),
-          h("p", { class: "buttons" }, close("Cancel"))];
-      case "copying":
-        return [title("Lines for the configuration file"),
-          quiet(this.isDirty ? "Of what is saved; your last changes are not in them." : "With them in the file, nothing is lost when the overrides are reset."),
-          h("textarea", { readonly: "", rows: 12, spellcheck: "false", "aria-label": "TOML" }, this.loaded.toml),
-          h("p", { class: "buttons" }, close("Close"))];
-      case "leaving":
-        return [title("Leave without saving?"),
-          h("p", {}, `The changes to the shapes of ${this.camera} are not saved.`),
-          h("p", { class: "buttons" }, button("cancel", "Stay here", { class: "main" }), button("leave", "Leave, and lose them", { class: "danger" }))];
-      default:
-        return [];
-    }
-  }
-}
-
-// Two corners or all four of them.
-const regionPoints = (points) => {
-  const [x0, y0, x1, y1] = boxAround(points);
-  return [[x0, y0], [x1, y0], [x1, y1], [x0, y1]];
-};
-
-const rowTitle = ({ kind, name }) => ({ mask: capital(name), region: `${name}, closer` })[kind] ?? name;
-
-const regionWords = ({ around }) => (around === "motion" ? "looks where something moves" : `looks at the zone ${around}`);
-
-function rowWords(shape) {
-  const { kind, users, isFixed } = shape;
-  if (kind === "mask") return isFixed ? "hidden, from the file" : "hidden from every picture";
-  if (kind === "region") return shape.points ? "region of a prompt" : regionWords(shape);
-  return users.length === 0 ? `${kind}, no prompt uses it` : `${kind} of ${users.join(", ")}`;
-}
-
-function previewWords({ events, counted: count, days, reason }) {
-  if (reason != null) return reason;
-  return `Of ${counted(events, "event")} of the last ${counted(days, "day")}, ${count} would have counted.`;
-}
-
-// Positions are shares, so another aspect ratio moves them in the scene.
-function aspectNote({ size, drawn_size: drawn }) {
-  if (!size || !drawn) return null;
-  const [now, before] = [size, drawn].map(([width, height]) => width / height);
-  if (Math.abs(now / before - 1) <= ASPECT_TOLERANCE) return null;
-  return h("p", { class: "reason" },
-    `The stream is ${size.join(" × ")} now; the shapes were drawn on ${drawn.join(" × ")}, which is of another form. Nothing was moved: look whether each shape is still in its place.`);
 }
 
 // ---- The view
@@ -771,7 +509,8 @@ let isShown = false;
 
 function render(status, argument) {
   const camera = argument ?? status.cameras[0]?.id;
-  if (!status.cameras.some(({ id }) => id === camera)) return quiet(camera === undefined ? "There is no camera to draw on." : `There is no camera ${camera}.`);
+  if (camera === undefined) return quiet("There is no camera to draw on.");
+  if (!status.cameras.some(({ id }) => id === camera)) return quiet(`There is no camera ${camera}.`);
   if (editor?.camera !== camera) {
     editor?.dropPicture();
     editor = new ShapeEditor(camera, status);

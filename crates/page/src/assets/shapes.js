@@ -1,7 +1,7 @@
 // Zones, lines, masks and regions of a camera, and what the editor does to them: values in, values out, no document.
 // Positions are shares of the picture with 4 digits, as in the file. A shape's key is its kind and name: "zone:drive", "mask:0".
 
-const POINTS_MIN = { zone: 3, mask: 3, line: 2 };
+export const POINTS_MIN = { zone: 3, mask: 3, line: 2, region: 2 };
 const REGION_MIN = 0.01;
 const NAME = /^[a-z0-9_-]{1,32}$/;
 
@@ -23,7 +23,7 @@ export const edgesOf = (points, isClosed) =>
 
 // The rule and the words of the file for a path. `edges` are the two that cross.
 export function pathProblem(points, isClosed) {
-  const least = isClosed ? 3 : 2;
+  const least = isClosed ? POINTS_MIN.zone : POINTS_MIN.line;
   if (points.length < least) return { text: `needs at least ${least} points, has ${points.length}`, edges: [] };
   const edges = edgesOf(points, isClosed);
   for (let first = 0; first < edges.length; first += 1) {
@@ -46,7 +46,7 @@ export function pathProblem(points, isClosed) {
 
 const areaOf = (points) => Math.abs(edgesOf(points, true).reduce((area, [[x0, y0], [x1, y1]]) => area + x0 * y1 - y0 * x1, 0));
 
-export function isInside(points, [x, y]) {
+function isInside(points, [x, y]) {
   const crossed = edgesOf(points, true).filter(([[x0, y0], [x1, y1]]) => y0 <= y !== y1 <= y && x0 + ((y - y0) / (y1 - y0)) * (x1 - x0) > x);
   return crossed.length % 2 === 1;
 }
@@ -105,8 +105,11 @@ export function withMiddle(points, edge) {
 
 export const withoutPoint = (points, index) => points.toSpliced(index, 1);
 
-const cornersOf = ([x0, y0, x1, y1]) => [[x0, y0], [x1, y0], [x1, y1], [x0, y1]];
-export const boxAround = (points) => [0, 1].map((end) => [0, 1].map((axis) => Math[end ? "max" : "min"](...points.map((point) => point[axis])))).flat();
+export const cornersOf = ([x0, y0, x1, y1]) => [[x0, y0], [x1, y0], [x1, y1], [x0, y1]];
+export function boxAround(points) {
+  const [xs, ys] = [0, 1].map((axis) => points.map((point) => point[axis]));
+  return [Math.min(...xs), Math.min(...ys), Math.max(...xs), Math.max(...ys)];
+}
 
 // ---- All shapes of a camera
 
@@ -150,6 +153,9 @@ export function listOf(shapes, fileMask = []) {
   }));
   return [...zones, ...lines, ...masks, ...regions];
 }
+
+export const capital = (words) => words[0].toUpperCase() + words.slice(1);
+export const titleOf = ({ kind, name }) => ({ mask: name, region: `the region of ${name}` })[kind] ?? `${kind} ${name}`;
 
 const nameIn = (key) => key.slice(key.indexOf(":") + 1);
 const kindIn = (key) => key.slice(0, key.indexOf(":"));
