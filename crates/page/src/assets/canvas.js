@@ -372,7 +372,9 @@ export class ShapeCanvas {
       if (kind !== "line") return write(kind === "region" ? `${name}, closer` : name, [left + 6, top + 18], { point, state });
       const places = bothSides(lineSpot({ points }, 1, ARROW_AT), ARROW_PX);
       const ways = shape.directions.map((way, i) => write(way, [places[i].x + places[i].dx, places[i].y + places[i].dy], { anchor: places[i].anchor, state }));
-      return [ways, write(name, [points[0][0], points[0][1] - 8], { point, state })];
+      // Before its first point.
+      const [[x, y], [nextX]] = points;
+      return [ways, write(name, nextX > x ? [x - 12, y + 5] : [x + 12, y + 5], { anchor: nextX > x ? "end" : "start", point, state })];
     });
   }
 
