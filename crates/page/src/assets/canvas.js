@@ -55,6 +55,8 @@ export class ShapeCanvas {
     this.element.addEventListener("wheel", (event) => this.wheel(event), { passive: false });
     // Else a click follows at the same place, which may be a button by then.
     this.element.addEventListener("touchend", (event) => event.cancelable && event.preventDefault());
+    // A finger may rest before it moves a point.
+    this.element.addEventListener("contextmenu", (event) => event.pointerType === "touch" && event.preventDefault());
     // A drawing that listens itself would be reached by Tab.
     this.stage.addEventListener("focusin", ({ target }) => this.focus(target));
     new ResizeObserver(() => this.fit()).observe(this.stage);

@@ -475,6 +475,20 @@ fn fingers_move_a_corner_zoom_and_remove_a_point() {
     assert_eq!(editor.text(".state"), "Not saved yet");
 }
 
+#[test]
+fn escape_ends_a_drag_where_it_began() {
+    let mut editor = Editor::open(DESKTOP, "");
+    editor.select("zone:drive");
+    let [from, to] = [editor.spot(0.05, 0.55), editor.spot(0.2, 0.4)];
+    editor.browser.mouse("mousePressed", from);
+    editor.browser.mouse("mouseMoved", to);
+    assert_eq!(editor.text(".state"), "Not saved yet");
+    editor.browser.press("Escape", 27);
+    assert_eq!(editor.text(".state"), "All saved");
+    editor.browser.mouse("mouseReleased", to);
+    assert_eq!(editor.text(".state"), "All saved");
+}
+
 /// Another browser has saved meanwhile: both versions are shown, and either is kept.
 #[test]
 fn editor_shows_both_versions_of_a_conflict() {
