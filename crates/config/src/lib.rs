@@ -36,7 +36,9 @@ pub use forms::{
     text::topic_level,
     time::{duration, memory_size},
 };
-pub use load::{advice, broker_access::*, camera_list::*, file::*, prompt_keys::*, reference::*};
+pub use load::{
+    advice, broker_access::*, camera_list::*, file::*, prompt_keys::*, reference::*, shapes::*,
+};
 pub use read::problem::*;
 pub use tables::{
     adapter::*, api::*, area::*, camera::*, fleet::*, history::*, http::*, mode::*, model::*,

@@ -17,6 +17,7 @@ mod mistakes;
 mod prompt_keys;
 mod secrets;
 mod services;
+mod shapes;
 mod values;
 
 /// An environment with the given variables and nothing else.

@@ -7,6 +7,7 @@
 mod anchor;
 mod answer;
 mod backoff;
+mod camera_shapes;
 mod clock;
 mod detection;
 mod epoch;
@@ -51,8 +52,8 @@ mod view;
 mod window;
 
 pub use {
-    answer::*, backoff::*, clock::*, detection::*, epoch::*, event::*, file::*, follow_up::*,
-    frame::*, frame_counters::*, geometry::*, gpu_precision::*, ids::*, latency::*,
+    answer::*, backoff::*, camera_shapes::*, clock::*, detection::*, epoch::*, event::*, file::*,
+    follow_up::*, frame::*, frame_counters::*, geometry::*, gpu_precision::*, ids::*, latency::*,
     log_throttle::*, look_token::*, model_record::*, nearest::*, phase::*, plain_line::*,
     polygon::*, polygon_rules::*, prompt::*, prompt_state::*, region::*, rings::*, schedule::*,
     score_map::*, setting::*, stream_counters::*, strip::*, text_part::*, time::*, trigger::*,

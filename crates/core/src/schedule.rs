@@ -107,6 +107,17 @@ impl WeeklyTime {
         })
     }
 
+    /// As it is read: all days, or those of a list.
+    pub fn text(&self) -> String {
+        let days = DAYS.iter().zip(self.days).filter(|(_, is_one)| *is_one);
+        let days: Vec<&str> = days.map(|(day, _)| *day).collect();
+        let (hour, minute, zone) = (self.minute / 60, self.minute % 60, &self.zone);
+        match days.len() == DAYS.len() {
+            true => format!("{hour:02}:{minute:02} {zone}"),
+            false => format!("{} {hour:02}:{minute:02} {zone}", days.join(",")),
+        }
+    }
+
     /// The last such moment until `now`. Where the clocks skip the time, it is so much later; where they show it twice, the first counts.
     pub fn last_until(&self, now: WallTime) -> Option<WallTime> {
         let zone = tz::db().get(&self.zone).ok()?;

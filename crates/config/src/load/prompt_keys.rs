@@ -38,24 +38,34 @@ pub(super) fn read_keys<T>(
     keys: &toml::Table,
     read: impl FnOnce(Reader<'_>) -> Option<T>,
 ) -> Result<T, String> {
+    read_table(name, keys, read).map_err(|wrong| {
+        let shown = wrong[..wrong.len().min(MISTAKES_MAX)].join("; ");
+        match wrong.len().saturating_sub(MISTAKES_MAX) {
+            0 => shown,
+            more => format!("{shown}; and {more} more"),
+        }
+    })
+}
+
+/// Reads a table that is called `name` in messages. The error has all mistakes.
+pub(super) fn read_table<T>(
+    name: &str,
+    keys: &toml::Table,
+    read: impl FnOnce(Reader<'_>) -> Option<T>,
+) -> Result<T, Vec<String>> {
     // A reader notes places in a text.
-    let text = toml::to_string(keys).map_err(|error| format!("{name}: {error}"))?;
+    let text = toml::to_string(keys).map_err(|error| vec![format!("{name}: {error}")])?;
     let notes = Notes::new("", &text);
     let found = syntax::parse(&notes, &text).and_then(|document| {
         let table = Reader::new(&notes, name, 0..0, Some(document.get_ref()));
         read(table)
     });
-    let wrong = match notes.into_result() {
-        Ok(_) => Vec::new(),
-        Err(problems) => problems
-            .iter()
-            .map(|wrong| format!("{}: {}", wrong.key, wrong.text))
-            .collect(),
-    };
-    let shown = wrong[..wrong.len().min(MISTAKES_MAX)].join("; ");
-    match (found, wrong.len().saturating_sub(MISTAKES_MAX)) {
-        (Some(found), _) if wrong.is_empty() => Ok(found),
-        (_, 0) => Err(shown),
-        (_, more) => Err(format!("{shown}; and {more} more")),
+    match (found, notes.into_result()) {
+        (Some(found), Ok(_)) => Ok(found),
+        (None, Ok(_)) => Err(Vec::new()),
+        (_, Err(problems)) => {
+            let wrong = |problem: &ConfigProblem| format!("{}: {}", problem.key, problem.text);
+            Err(problems.iter().map(wrong).collect())
+        }
     }
 }

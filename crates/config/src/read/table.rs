@@ -130,6 +130,15 @@ impl<'a> Reader<'a> {
         names.map(|(name, _)| name.get_ref().as_ref()).collect()
     }
 
+    /// The values of some keys, as they are written.
+    pub(crate) fn written(&self, is_wanted: impl Fn(&str) -> bool) -> toml::Table {
+        let entries = self.entries().into_iter();
+        let wanted = entries.filter(|(name, _)| is_wanted(name.get_ref()));
+        wanted
+            .filter_map(|(name, value)| Some((name.get_ref().to_string(), value.written()?)))
+            .collect()
+    }
+
     /// Notes an error about the whole table.
     pub(crate) fn error(&self, text: impl Into<String>) {
         self.notes.error(&self.span, &self.path, text);

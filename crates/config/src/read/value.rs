@@ -3,7 +3,10 @@
 
 use std::ops::Range;
 
-use toml::{Spanned, de::DeValue};
+use toml::{
+    Spanned,
+    de::{DeString, DeValue},
+};
 
 use super::problem::{Notes, Severity};
 use spotter_core::IdError;
@@ -119,6 +122,11 @@ impl<'a> ConfigValue<'a> {
         Some(array.iter().map(element).collect())
     }
 
+    /// The value as it is written; `None` of a number that does not exist, which is noted where it is read.
+    pub(super) fn written(&self) -> Option<toml::Value> {
+        written(self.item.get_ref())
+    }
+
     /// The value, when there is one; else what is wrong is noted.
     pub(crate) fn checked<T, E: Into<String>>(&self, result: Result<T, E>) -> Option<T> {
         result.map_err(|text| self.error(text)).ok()
@@ -132,4 +140,26 @@ impl<'a> ConfigValue<'a> {
         }
         value
     }
+}
+
+fn written(value: &DeValue<'_>) -> Option<toml::Value> {
+    Some(match value {
+        DeValue::String(text) => text.to_string().into(),
+        DeValue::Integer(whole) => i64::from_str_radix(whole.as_str(), whole.radix())
+            .ok()?
+            .into(),
+        DeValue::Float(float) => float.as_str().parse::<f64>().ok()?.into(),
+        DeValue::Boolean(flag) => (*flag).into(),
+        DeValue::Datetime(time) => (*time).into(),
+        DeValue::Array(values) => {
+            let values = values.iter().map(|value| written(value.get_ref()));
+            toml::Value::Array(values.collect::<Option<_>>()?)
+        }
+        DeValue::Table(table) => {
+            let entry = |(name, value): (&Spanned<DeString<'_>>, &Spanned<DeValue<'_>>)| {
+                Some((name.get_ref().to_string(), written(value.get_ref())?))
+            };
+            toml::Value::Table(table.iter().map(entry).collect::<Option<_>>()?)
+        }
+    })
 }

@@ -55,18 +55,54 @@ pub enum ZonePoint {
     Centre,
 }
 
+impl ZonePoint {
+    /// As the file has it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Bottom => "bottom",
+            Self::Centre => "centre",
+        }
+    }
+}
+
+/// Areas and lines of a camera.
+pub(crate) struct DrawnAreas {
+    pub(crate) mask: Vec<Vec<(f64, f64)>>,
+    pub(crate) zones: Vec<ZoneConfig>,
+    pub(crate) lines: Vec<LineConfig>,
+}
+
+/// Reads what is drawn on a camera.
+pub(crate) fn areas(table: &mut Reader<'_>) -> DrawnAreas {
+    keys! { table;
+        /// Areas that are blacked out before the model receives the picture.
+        mask = polygons().or_as("none", Vec::new()), "mask = [[[0, 0], [1, 0], [1, 0.2], [0, 0.2]]]";
+        /// Named areas of the picture.
+        zone = tables(ZoneId::new, "zone", "none"), "[camera.gate.zone.drive]";
+        /// Named lines in the picture, at which objects are counted in two directions.
+        line = tables(LineId::new, "line", "none"), "[camera.gate.line.door]";
+    }
+    let zones = zone.into_iter().map(|(id, table)| self::zone(id, table));
+    let lines = line.into_iter().map(|(id, table)| self::line(id, table));
+    DrawnAreas {
+        mask,
+        zones: zones.collect(),
+        lines: lines.collect(),
+    }
+}
+
 fn box_points() -> Form<'static, ZonePoint> {
     words(&[("bottom", ZonePoint::Bottom), ("centre", ZonePoint::Centre)])
 }
 
 /// Areas of the mask.
-pub(crate) fn polygons() -> Form<'static, Vec<Vec<(f64, f64)>>> {
+fn polygons() -> Form<'static, Vec<Vec<(f64, f64)>>> {
     let text = "list of polygons, `[[[x, y], ...], ...]`, shares 0 to 1, origin top left";
     Form::new(text, |value| list(corners()).read(value))
 }
 
 /// A zone; with a wrong polygon it is still one, so that prompts may name it.
-pub(crate) fn zone(id: ZoneId, mut table: Reader<'_>) -> ZoneConfig {
+fn zone(id: ZoneId, mut table: Reader<'_>) -> ZoneConfig {
     keys! { table in "`[camera.NAME.zone.NAME]`", "A named area of the camera's picture.", "[camera.gate.zone.drive]\npolygon = [[0.05, 0.55], [0.95, 0.55], [0.95, 1.0], [0.05, 1.0]]";
         /// Corners in order around the area. Edges must not cross.
         polygon = corners().required("no polygon; add polygon = [[x, y], …], shares of the picture"), "polygon = [[0, 0.5], [1, 0.5], [1, 1], [0, 1]]";
@@ -79,7 +115,7 @@ pub(crate) fn zone(id: ZoneId, mut table: Reader<'_>) -> ZoneConfig {
 }
 
 /// A line; with wrong points it is still one, so that prompts may name it.
-pub(crate) fn line(id: LineId, mut table: Reader<'_>) -> LineConfig {
+fn line(id: LineId, mut table: Reader<'_>) -> LineConfig {
     keys! { table in "`[camera.NAME.line.NAME]`", "A named line in the camera's picture. The objects of the prompts that name it in `lines` are counted when they cross it. Draw it where objects are seen well on both sides, at least a quarter of their size.",
             "[camera.gate.line.door]\npoints = [[0.3, 0.8], [0.7, 0.8]]\ndirections = [\"in\", \"out\"]\nreset = \"00:00 Europe/Berlin\"";
         /// The line from its first point to its last. It must not cross itself.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{
-    area::{LineConfig, ZoneConfig, line, polygons, zone},
+    area::{DrawnAreas, LineConfig, ZoneConfig, areas},
     prompt::{EventConfig, PromptConfig, PromptScope, crops, events, kinds_in_words, prompt},
     source::{SourceConfig, Transport, source, transports},
     trigger::{TriggerConfig, trigger},
@@ -313,22 +313,13 @@ pub(crate) fn camera(
     let mut defaults = base.clone();
     defaults.read(&mut table);
     let (source, onvif_url) = source(scope, &mut table, defaults.transport);
+    let DrawnAreas { mask, zones, lines } = areas(&mut table);
     keys! { table;
-        /// Areas that are blacked out before the model receives the picture.
-        mask = polygons().or_as("none", Vec::new()), "mask = [[[0, 0], [1, 0], [1, 0.2], [0, 0.2]]]";
-        /// Named areas of the picture.
-        zone = tables(ZoneId::new, "zone", "none"), "[camera.gate.zone.drive]";
-        /// Named lines in the picture, at which objects are counted in two directions.
-        line = tables(LineId::new, "line", "none"), "[camera.gate.line.door]";
         /// What the model looks for.
         prompt = tables(PromptId::new, "prompt", "required"), "[camera.gate.prompt.person]";
         /// What starts the looks. A camera with triggers is looked at only while one of them is active: see [Triggers](mqtt.md#triggers).
         trigger = tables(TriggerId::new, "trigger", "always looked at"), "[camera.gate.trigger.bell]";
     }
-    let zones = zone.into_iter().map(|(id, table)| self::zone(id, table));
-    let zones: Vec<ZoneConfig> = zones.collect();
-    let lines = line.into_iter().map(|(id, table)| self::line(id, table));
-    let lines: Vec<LineConfig> = lines.collect();
     let has_host =
         table.given("onvif_url").is_some() || matches!(source, None | Some(SourceConfig::Rtsp(_)));
     let read = |(id, table)| self::trigger(scope, id, table, has_host);

@@ -74,7 +74,14 @@ pub struct PromptConfig {
     pub strip: Option<StripShape>,
     /// Life cycle of events, presence.
     pub events: EventConfig,
+    /// The keys of its table that depend on what is drawn on the camera, as written: they are read again when that changes.
+    pub place_keys: Arc<toml::Table>,
 }
+
+/// Keys that depend on zones and lines, besides those of the kinds.
+const PLACE_KEYS: [&str; 7] = [
+    "refs", "dwell", "zones", "lines", "region", "frames", "describe",
+];
 
 impl PromptConfig {
     /// It is enabled, and the model can answer it.
@@ -139,6 +146,7 @@ pub(crate) fn prompt(
     let strip = (frames > 1).then_some(StripShape { frames, over });
     table.requires("over", "frames");
     check_question(&table, task, region, strip);
+    let place_keys = table.written(|key| PLACE_KEYS.contains(&key) || kinds::is_kind(key));
     table.finish();
     let TaskConfig { task, outlines_max } = asked?;
     Some(PromptConfig {
@@ -163,6 +171,7 @@ pub(crate) fn prompt(
         describe: describe.map(String::from),
         strip,
         events,
+        place_keys: Arc::new(place_keys),
     })
 }
 

@@ -22,6 +22,11 @@ const KINDS: &[PromptKind] = &[
 /// Keys that have an effect on the question of `describe`, for all kinds.
 const DESCRIBE_KEYS: &[&str] = &["frames", "stream"];
 
+/// The key makes a prompt one of a kind.
+pub(super) fn is_kind(key: &str) -> bool {
+    KINDS.iter().any(|kind| kind.key == key)
+}
+
 /// The keys of all kinds, as in "a, b or c".
 pub(crate) fn kinds_in_words() -> String {
     alternatives(KINDS.iter().map(|kind| kind.key))
