@@ -107,10 +107,11 @@ impl Board {
 
     /// Looks of a camera that stays are kept; a new one is shown after the others.
     pub fn apply(&self, change: &ConfigChange) {
+        let now = self.clock.now();
         let mut state = self.lock();
         for (id, change) in change.cameras() {
             match (change.camera(), state.camera(id)) {
-                (Some(camera), Some(board)) => board.configure(camera),
+                (Some(camera), Some(board)) => board.configure(camera, now),
                 (Some(camera), None) => state.cameras.push(CameraBoard::new(camera)),
                 (None, _) => state.cameras.retain(|board| board.id() != id),
             }
@@ -123,6 +124,16 @@ impl Board {
         let mut cameras = state.cameras.iter();
         let board = cameras.find(|board| board.id().as_str() == camera)?;
         Some(board.config().clone())
+    }
+
+    /// Width and height of a camera's stream; `None`: not known yet.
+    pub fn stream_size(&self, camera: &CameraId) -> Option<(u32, u32)> {
+        let state = self.lock();
+        let mut cameras = state.status.cameras.iter();
+        cameras
+            .find(|known| known.id == camera.as_str())?
+            .stream
+            .size
     }
 
     /// Once a second: the daemon's figures. The order of their cameras does not matter.

@@ -37,6 +37,8 @@ pub struct CameraBoard {
     asked_at: Option<Mono>,
     /// Also of a camera that is seldom looked at, the next thumbnail is made then.
     is_last_asked: bool,
+    /// The mask is this one since then: pictures of frames before are not shown.
+    masked_at: Option<Mono>,
 }
 
 fn enabled(camera: &CameraConfig) -> impl Iterator<Item = &PromptConfig> {
@@ -63,6 +65,7 @@ impl CameraBoard {
             thumbnail_at: None,
             asked_at: None,
             is_last_asked: false,
+            masked_at: None,
         }
     }
 
@@ -74,8 +77,12 @@ impl CameraBoard {
         &self.config
     }
 
-    /// Replaces prompts, zones and lines. The answer to a prompt with the same id and words is kept.
-    pub fn configure(&mut self, camera: &CameraConfig) {
+    /// Replaces prompts, zones and lines. The answer to a prompt with the same id and words is kept. With another mask, pictures are not.
+    pub fn configure(&mut self, camera: &CameraConfig, now: Mono) {
+        if camera.mask != self.config.mask {
+            (self.pictured, self.previous, self.pending) = (None, None, None);
+            (self.thumbnail_at, self.masked_at) = (None, Some(now));
+        }
         self.config = camera.clone();
         let has_line = |line: &LineId| camera.lines.iter().any(|known| known.id == *line);
         self.line_counts.retain(|(_, line, _), _| has_line(line));
@@ -109,7 +116,8 @@ impl CameraBoard {
             false => THUMBNAIL_UNWATCHED,
         };
         let is_due = self.thumbnail_at.is_none_or(|at| now.since(at) >= pause);
-        let is_wanted = is_due && self.pending.is_none();
+        let is_masked = self.masked_at.is_none_or(|at| received > at);
+        let is_wanted = is_due && is_masked && self.pending.is_none();
         if is_wanted {
             self.thumbnail_at = Some(now);
             self.pending = Some(look.clone());
@@ -165,7 +173,10 @@ impl CameraBoard {
 
     /// The thumbnail of the look that [`Self::look`] asked for; `None` when its picture cannot be read.
     pub fn set_thumbnail(&mut self, thumbnail: Option<Thumbnail>) {
-        let Some((look, thumbnail)) = self.pending.take().zip(thumbnail) else {
+        let made = self.pending.take().zip(thumbnail);
+        // One that was begun before the mask changed is of another frame.
+        let made = made.filter(|(look, thumbnail)| look.frame == thumbnail.frame);
+        let Some((look, thumbnail)) = made else {
             return;
         };
         self.is_last_asked = false;

@@ -140,6 +140,29 @@ async fn thumbnail_is_of_the_shown_look_and_frequent_while_asked_for() {
     made(&board, 6).await;
 }
 
+// Faults: H25.
+#[tokio::test]
+async fn another_mask_ends_the_pictures_of_frames_before() {
+    let (board, clock, gate) = board();
+    look(&board, &gate, 1, 0.1);
+    thumbnail(&board, 1).await;
+    clock.advance(Duration::from_millis(1));
+    let mut masked = cameras();
+    masked[0]
+        .mask
+        .push(vec![(0.0, 0.0), (1.0, 0.0), (1.0, 1.0)]);
+    board.apply(&ConfigChange::between(&cameras(), &masked));
+    assert!(board.thumbnail("gate", None).is_none());
+    assert!(board.thumbnail("gate", Some(1)).is_none());
+    // Its look began with the mask before.
+    look(&board, &gate, 2, 0.2);
+    assert_eq!(shown(&board, true), (2, 0.2, false));
+    clock.advance(Duration::from_millis(1));
+    look(&board, &gate, 3, 0.3);
+    thumbnail(&board, 3).await;
+    assert_eq!(shown(&board, true), (3, 0.3, true));
+}
+
 #[test]
 fn camera_has_its_reported_figures_or_is_connecting() {
     let (board, clock, _) = board();
