@@ -16,9 +16,9 @@ use serde_json::{Value, json};
 use spotter_core::SystemClock;
 use spotter_state::{Document, StateStore};
 use support::{
-    DONE, Program,
+    DONE, Program, ask_page,
     broker::{Consumer, broker, publish, retained},
-    command_of_page, file, free_address, get, until,
+    command_of_page, file, free_address, get, spotter, until,
 };
 
 /// Two cameras with GStreamer's ball, and a third that is added later.
@@ -292,6 +292,104 @@ fn page_executes_commands_as_over_mqtt() {
             "{command}: {reply}"
         );
     }
+    program.terminate().expect(DONE);
+}
+
+/// Masks, regions and zones take effect at the next look, on the same connection, and stay over a restart.
+#[test]
+fn shapes_of_the_page_apply_while_the_camera_streams() {
+    let mut site = Site::new();
+    site.more = format!("allow_plain_secrets = true\nhttp.tokens = [\"{TOKEN}\"]\n");
+    let camera = "[camera.gate]\nurl = \"test://\"\nrate = 4\nmask = [[[0, 0], [0.1, 0], [0, 0.1]]]\n\
+                  prompt.ball = { detect = \"white ball\", region = [0, 0, 1, 1] }\n";
+    let program = site.start(&[camera]);
+    let send = |command: Value| command_of_page(site.page, TOKEN, &command);
+    let shapes = || {
+        let (status, shapes) = ask_page(site.page, TOKEN, "GET /camera/gate/shapes.json", "");
+        assert_eq!(status, 200, "{shapes}");
+        shapes
+    };
+    let from = site.consumer.now();
+    site.detection(from, "gate/det/ball", |json| json["region"][2] == 1.0);
+    let connected = site.health("gate")["since_ms"].clone();
+    let before = until("the size of the stream", || {
+        Some(shapes()).filter(|shapes| !shapes["size"].is_null())
+    });
+    assert_eq!(
+        (&before["file"], &before["drawn_size"]),
+        (&before["now"], &json!(null))
+    );
+    assert_eq!(before["prompts"][0]["words"], "white ball");
+
+    let masks = json!([[[0, 0], [0.1, 0], [0, 0.1]], [[0.9, 0.9], [1, 0.9], [1, 1]]]);
+    let everywhere = json!({"polygon": [[0, 0], [1, 0], [1, 1], [0, 1]], "point": "centre"});
+    let drawn = json!({"mask": masks, "zone": {"all": everywhere}, "prompt": {"ball": {"zones": ["all"], "region": [0, 0, 0.5, 0.5]}}});
+    let set =
+        json!({"op": "shapes_set", "cam": "gate", "seen": before["version"], "shapes": drawn});
+    let from = site.consumer.now();
+    let (status, saved) = send(set.clone());
+    assert_eq!((status, &saved["ok"]), (200, &json!(true)), "{saved}");
+    let is_new = |json: &Value| json["region"] == json!([0.0, 0.0, 0.5, 0.5]);
+    site.detection(from, "gate/det/ball", is_new);
+    site.consumer
+        .wait_after(from, "gate/zone/all/ball", |_| true);
+    assert_eq!(
+        site.health("gate")["since_ms"],
+        connected,
+        "the same connection"
+    );
+    let after = shapes();
+    assert_eq!(
+        (&after["version"], &after["drawn_size"]),
+        (&saved["version"], &before["size"])
+    );
+    assert_eq!(after["file"], before["file"]);
+    let lines = after["toml"].as_str().expect("a text");
+    assert!(
+        lines.contains("[camera.gate.zone.all]") && lines.contains("region = [0.0, 0.0, 0.5, 0.5]"),
+        "{lines}"
+    );
+
+    // Somebody else, who has seen the shapes before, and shapes with two mistakes.
+    let (status, late) = send(set);
+    assert_eq!(
+        (status, &late["error"]["code"]),
+        (409, &json!("conflict")),
+        "{late}"
+    );
+    assert_eq!(late["error"]["now"], after["now"]);
+    let wrong = json!({"zone": {"all": {"polygon": [[0, 0], [1, 1], [1, 0], [0, 1]]}}, "prompt": {"ball": {"zones": ["gone"]}}});
+    let (status, wrong) =
+        send(json!({"op": "shapes_set", "cam": "gate", "seen": saved["version"], "shapes": wrong}));
+    assert_eq!(
+        (status, wrong["error"]["errors"].as_array().map(Vec::len)),
+        (422, Some(2)),
+        "{wrong}"
+    );
+
+    program.terminate().expect(DONE);
+    let from = site.consumer.now();
+    let program = site.start(&[camera]);
+    site.detection(from, "gate/det/ball", is_new);
+    assert_eq!(shapes()["now"], after["now"]);
+    let overrides = site.ask(json!({"op": "get", "what": "overrides"}));
+    assert_eq!(overrides["value"][0]["field"], "shapes", "{overrides}");
+    // Beside the daemon that uses the database.
+    let file = site.directory.path().join("site.toml");
+    let checked = spotter(["check", "--effective", file.to_str().expect("UTF-8")]).expect(DONE);
+    let shown = checked.stdout;
+    assert!(
+        shown.contains("1 change by commands") && shown.contains("[camera.gate.zone.all]"),
+        "{shown}"
+    );
+
+    // The file's own shapes are newer.
+    let edited = camera.replace("[0, 0.1]]]", "[0, 0.2]]]");
+    site.write(&[&edited]);
+    let reloaded = site.ask(json!({"op": "reload"}));
+    assert_eq!(reloaded["ok"], true, "{reloaded}");
+    program.stderr.wait_for("run-time override discarded");
+    assert_eq!(shapes()["now"], shapes()["file"]);
     program.terminate().expect(DONE);
 }
 

@@ -15,25 +15,28 @@ use std::{collections::VecDeque, future::pending, time::Duration};
 use tokio::time::{Instant, timeout_at};
 
 use super::{
-    command_sender::CommandSender,
+    command_sender::{CommandSender, page_reply},
     config_store::store_overrides,
     logging::Logging,
     node_reporter::NodeReporter,
     notice::{FoundFile, ReadFile, StageNotice},
     pending_questions::{PendingQuestions, SettledQuestion},
     request_history::{RequestHistory, RequestStatus},
+    shapes::shapes_answer,
     stage::{Handles, Stage, StageContext, StageFuture},
     status,
 };
 use spotter_config::{CameraConfig, ConfigChange, question_of_keys};
-use spotter_control::{Command, ConfigStore, LogLevel, Refusal, RefusalCode, RequestedInfo};
+use spotter_control::{
+    ChangeResult, Command, ConfigStore, LogLevel, Refusal, RefusalCode, RequestedInfo,
+};
 use spotter_core::{CameraId, LineId, LogThrottle, Mono};
 use spotter_mqtt as publish;
 use spotter_mqtt::{
     CommandRequest, Inbound, InboundKind, Reply, ReplyValue, RequestHead, RequestScope,
     discovery::birth_topic,
 };
-use spotter_page::PageCommand;
+use spotter_page::{PageQuestion, PageRequest};
 use spotter_state::PendingWrite;
 
 /// Topics that are logged per minute at most.
@@ -121,15 +124,26 @@ impl CommandHandler {
         }
     }
 
-    /// A command of the page, unless its client has given up.
-    fn receive_of_page(&mut self, command: PageCommand, context: &mut StageContext<'_>) {
-        let PageCommand { request, reply } = command;
+    /// A client of the page, unless it has given up.
+    fn receive_of_page(&mut self, request: PageRequest, context: &mut StageContext<'_>) {
+        let PageRequest { asked, reply } = request;
         if reply.is_closed() {
             return;
         }
-        let mut head = RequestHead::default();
-        let command = publish::parse_page_request(request, &mut head);
-        self.execute(command, CommandSender::Page { head, reply }, context);
+        match asked {
+            PageQuestion::Command(request) => {
+                let mut head = RequestHead::default();
+                let command = publish::parse_page_request(request, &mut head);
+                self.execute(command, CommandSender::Page { head, reply }, context);
+            }
+            PageQuestion::Shapes(camera) => {
+                let size = self.handles.board.stream_size(&camera);
+                let shapes = context.config.shapes(&camera);
+                let answer = shapes.map(|report| shapes_answer(report, size));
+                // The client may have disconnected.
+                _ = reply.try_send(page_reply(answer));
+            }
+        }
     }
 
     fn execute(
@@ -200,7 +214,7 @@ impl CommandHandler {
                 let config = &*context.config;
                 return Ok(Some(match what {
                     RequestedInfo::Info => ReplyValue::Info(Box::new(self.reporter.info().clone())),
-                    RequestedInfo::Settings => ReplyValue::Settings(config.settings()),
+                    RequestedInfo::Settings => ReplyValue::Settings(config.all_settings()),
                     RequestedInfo::Overrides => {
                         ReplyValue::Overrides(config.overrides().cloned().collect())
                     }
@@ -208,7 +222,11 @@ impl CommandHandler {
             }
             Command::LogLevel { level, lasting } => self.set_log_level(level, lasting)?,
             // When the change is applied and stored.
-            of_cameras => {
+            mut of_cameras => {
+                if let Command::SetShapes { camera, size, .. } = &mut of_cameras {
+                    let stream = self.handles.board.stream_size(camera);
+                    *size = size.or(stream.map(|(width, height)| [width, height]));
+                }
                 self.change_cameras(&of_cameras, sender, context)?;
                 return Ok(None);
             }
@@ -226,7 +244,11 @@ impl CommandHandler {
         let changed = context.config.execute(command, now, wall);
         // Also a value that remains: the sender shows the one that it set.
         self.reporter.confirm(context.config, sender.head());
-        let value = changed?.map_or(ReplyValue::Done, ReplyValue::Revision);
+        let value = match changed? {
+            ChangeResult::Done => ReplyValue::Done,
+            ChangeResult::Revision(revision) => ReplyValue::Revision(revision),
+            ChangeResult::ShapesVersion(version) => ReplyValue::ShapesVersion(version),
+        };
         context.cameras_changed();
         if let Command::Look {
             camera, lasting, ..
@@ -339,9 +361,9 @@ impl Stage for CommandHandler {
         let reporter = &mut self.reporter;
         match notice {
             StageNotice::Received(message) => self.receive(message, context),
-            StageNotice::PageCommanded(command) => {
-                if let Some(command) = command.take() {
-                    self.receive_of_page(command, context);
+            StageNotice::PageAsked(request) => {
+                if let Some(request) = request.take() {
+                    self.receive_of_page(request, context);
                 }
             }
             StageNotice::Looks(news) => {

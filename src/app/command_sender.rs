@@ -1,8 +1,10 @@
 //! Who sent a command, and where its reply goes: over MQTT, or to a client of the page.
 
+use serde::Serialize;
+use serde_json::json;
 use tokio::sync::mpsc;
 
-use spotter_control::RefusalCode;
+use spotter_control::{Refusal, RefusalCode};
 use spotter_mqtt::{Publisher, Reply, RequestHead, Requester, Update};
 use spotter_page::PageReply;
 
@@ -37,6 +39,18 @@ impl CommandSender {
                 _ = client.try_send(PageReply { status, json });
             }
         }
+    }
+}
+
+/// The answer to a question of the page.
+pub fn page_reply(answer: Result<impl Serialize, Refusal>) -> PageReply {
+    let (status, json) = match answer {
+        Ok(answer) => (200, json!(answer)),
+        Err(refusal) => (status(refusal.code), json!({"ok": false, "error": refusal})),
+    };
+    PageReply {
+        status,
+        json: json.to_string().into_bytes(),
     }
 }
 

@@ -33,7 +33,7 @@ use spotter_config::{
     Config, ConfigChange, ConfigProblems, Environment, FleetConfig, ListReader, SharedCamera,
     SharedCameraList, camera_list,
 };
-use spotter_control::{ConfigStore, PromptRule, ReadOverrides, RefusedPrompt};
+use spotter_control::{ConfigStore, FleetOwner, PromptRule, ReadOverrides, RefusedPrompt};
 use spotter_core::{
     AdapterId, CameraId, CameraRights, Epoch, LogThrottle, Mono, NodeId, plain_line,
 };
@@ -79,6 +79,8 @@ pub struct FleetStart {
     rule: PromptRule,
     /// Calls can trigger this node's cameras.
     has_api: bool,
+    /// Where people open this node's page.
+    page_url: Option<String>,
     /// That prompts of the list may name.
     adapters: Vec<AdapterId>,
 }
@@ -157,6 +159,7 @@ impl FleetStart {
             list,
             rule,
             has_api: config.api.is_some(),
+            page_url: config.http.url.as_ref().map(|url| url.to_string()),
             adapters: config.adapters.ids().cloned().collect(),
         }
     }
@@ -208,6 +211,7 @@ impl FleetMembership {
             machine: parts.identity.machine().to_owned(),
             labels: start.config.labels.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            url: start.page_url.clone(),
             resumed: start.record.kept().own.clone(),
             rights: Arc::clone(&start.rights),
         };
@@ -290,7 +294,10 @@ impl FleetMembership {
                 tracing::warn!(%camera, "another node has the camera now");
                 self.on_lost(&camera, context);
             }
-            MemberEvent::View(summary) => self.summary = summary,
+            MemberEvent::View(summary) => {
+                self.summary = summary;
+                context.config.set_owners(self.other_owners());
+            }
             MemberEvent::Trouble(trouble) => {
                 match &trouble {
                     None => tracing::info!("connected to the fleet's store"),
@@ -499,6 +506,22 @@ impl FleetMembership {
                 camera: camera.clone(),
             },
         })
+    }
+
+    /// The cameras that other living nodes watch.
+    fn other_owners(&self) -> BTreeMap<CameraId, FleetOwner> {
+        let nodes = self.summary.nodes.iter().filter(|node| node.is_living);
+        let of = |(camera, owner): (&CameraId, &NodeId)| {
+            let node = nodes.clone().find(|node| node.node == *owner)?;
+            let owner = FleetOwner {
+                node: owner.clone(),
+                url: node.heartbeat.url.clone(),
+            };
+            Some((camera.clone(), owner))
+        };
+        let mut owners: BTreeMap<_, _> = self.summary.owners.iter().filter_map(of).collect();
+        owners.retain(|camera, _| !self.own.contains_key(camera));
+        owners
     }
 
     /// Also when this node cannot watch it.

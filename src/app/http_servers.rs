@@ -61,9 +61,9 @@ impl Stage for HttpServers {
     fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         let (page, api) = (&mut self.page, &mut self.api);
         Box::pin(async move {
-            let command = async {
+            let request = async {
                 match page {
-                    Some(page) => page.next_command().await,
+                    Some(page) => page.next_request().await,
                     None => pending().await,
                 }
             };
@@ -74,7 +74,7 @@ impl Stage for HttpServers {
                 }
             };
             tokio::select! {
-                command = command => vec![StageNotice::PageCommanded(Some(command))],
+                request = request => vec![StageNotice::PageAsked(Some(request))],
                 call = call => vec![StageNotice::TriggerCalled(Some(call))],
             }
         })
@@ -95,7 +95,7 @@ impl Stage for HttpServers {
     fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         self.queue.close();
         if let Some(page) = &mut self.page {
-            page.refuse_commands();
+            page.refuse();
         }
         Box::pin(async { Vec::new() })
     }

@@ -15,6 +15,7 @@
 //! | [`command_handler`], [`command_sender`], [`pending_questions`] | commands over MQTT and of the page, repeats, replies |
 //! | [`answer_router`], [`snapshots`], [`snapshot`] | the way of answers to the publisher; pictures of events and of the page |
 //! | [`line_counts`], [`event_history`] | the counts at lines on the disk; stored events |
+//! | [`shapes`] | what the page shows of the shapes on a camera |
 //! | [`node_reporter`] | information, settings, configuration report, Home Assistant discovery |
 //! | [`loop_turns`] | how long each turn of the loop takes |
 //! | [`housekeeping`], [`report`], [`watchdogs`] | figures; what makes no progress |
@@ -60,6 +61,7 @@ mod report;
 mod request_history;
 mod request_turns;
 mod run;
+mod shapes;
 mod snapshot;
 mod snapshots;
 mod stage;

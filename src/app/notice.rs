@@ -7,7 +7,7 @@ use spotter_api::TriggerRequest;
 use spotter_config::LoadedConfig;
 use spotter_core::{CameraId, LineId, LookNews, TrackId, TriggerId, TriggerSignal, TriggeredLooks};
 use spotter_mqtt::{Inbound, SentDetection};
-use spotter_page::PageCommand;
+use spotter_page::PageRequest;
 
 /// What a stage says; the comments name who says it, and who acts on it.
 pub enum StageNotice {
@@ -27,8 +27,8 @@ pub enum StageNotice {
     Received(Inbound),
     /// HTTP API: a call for a trigger, until a stage takes it. Fleet, triggers.
     TriggerCalled(Option<TriggerRequest>),
-    /// Page: a command of a client that may change something. Commands.
-    PageCommanded(Option<PageCommand>),
+    /// Page: a client waits for an answer. Commands.
+    PageAsked(Option<PageRequest>),
     /// ONVIF events: the source of a trigger says something. Triggers.
     Signalled(TriggerCall),
     /// Triggers: a camera is looked at from now on, or not. Cameras.

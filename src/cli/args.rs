@@ -143,6 +143,9 @@ pub struct CheckArgs {
     /// Also connect to every camera and to the broker; print codec, size, fps, keyframe interval, clock offset
     #[arg(long)]
     pub probe: bool,
+    /// Also list what commands and the page changed, which the daemon has in force instead of the file's values
+    #[arg(long)]
+    pub effective: bool,
 }
 
 /// `spotter discover`

@@ -15,9 +15,11 @@ use crate::app::{
 };
 use spotter_cameras::ingest::{self, ProbeReport};
 use spotter_config::{self as config, AdapterConfig, CameraConfig, Environment, ModelSource};
-use spotter_core::{Clock, SystemClock};
+use spotter_control::{ConfigStore, ReadOverrides};
+use spotter_core::{Clock, Setting, SystemClock};
 use spotter_engine::model::{ModelConfig, model_config};
 use spotter_mqtt::TopicReader;
+use spotter_state::{Document, stored_text};
 
 /// Prints warnings, then one line about the configuration. Fails with all its errors.
 pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
@@ -42,9 +44,70 @@ pub fn check(args: &CheckArgs) -> anyhow::Result<()> {
         costs(config)?;
         prompts_fit(&args.config, config, &prompt_rule(&config.model))?;
     }
+    if args.effective {
+        effective(config)?;
+    }
     match args.probe {
         true => probe(&args.config, config, &broker),
         false => Ok(()),
+    }
+}
+
+/// The values that the daemon of this machine has in force instead of the file's, a line each; of shapes the lines for the file.
+fn effective(config: &config::Config) -> anyhow::Result<()> {
+    if config.fleet.is_some() {
+        return say(
+            "what commands changed at cameras of a fleet is in its store: send {\"op\": \"get\", \"what\": \"overrides\"} to a node",
+        );
+    }
+    let state_dir = &config.node.state_dir;
+    let Some(text) = stored_text(state_dir, Document::Overrides) else {
+        let place = state_dir.display();
+        return say(format_args!(
+            "no changes by commands are stored in {place}, or they cannot be read here"
+        ));
+    };
+    let read = ReadOverrides::of_json(text.as_bytes())?;
+    let clock = SystemClock::new();
+    let mut store = ConfigStore::new(config.clone(), read.stored, clock.now(), clock.wall());
+    store.set_prompt_rule(prompt_rule(&config.model), clock.now());
+    if let Some(mode) = store.mode() {
+        say(format_args!("mode {mode} is active"))?;
+    }
+    for change in store.overrides() {
+        let camera = &change.camera;
+        if let Setting::Shapes(_) = change.now {
+            let shapes = store.shapes(camera)?;
+            let lines = config::shapes_toml(&shapes.now, &shapes.file);
+            say(format_args!(
+                "camera {camera}: shapes are set; in the file:\n{lines}"
+            ))?;
+            continue;
+        }
+        let prompt = change.now.prompt();
+        let prompt = prompt.map_or_else(String::new, |prompt| format!(", prompt {prompt}"));
+        let (field, now, file) = (change.now.field(), shown(&change.now), shown(&change.file));
+        say(format_args!(
+            "camera {camera}{prompt}: {field} is {now}, in the file {file}"
+        ))?;
+    }
+    let count = store.overrides().count();
+    say(format_args!(
+        "{} by commands and the page",
+        counted(count, "change")
+    ))
+}
+
+/// As the file has it; shapes are lines of their own.
+fn shown(setting: &Setting) -> String {
+    match setting {
+        Setting::Enabled(on) | Setting::MotionGate(on) | Setting::PromptEnabled(_, on) => {
+            on.to_string()
+        }
+        Setting::Rate(rate) => rate.to_string(),
+        Setting::MinScore(_, score) => score.to_string(),
+        Setting::Text(_, text) => format!("{:?}", text.as_str()),
+        Setting::Shapes(_) => String::new(),
     }
 }
 

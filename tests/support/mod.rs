@@ -263,14 +263,18 @@ pub fn get(address: SocketAddr, path: &str) -> Option<String> {
 
 /// Status and JSON of the answer to a command that the page's token sends.
 pub fn command_of_page(page: SocketAddr, token: &str, command: &Value) -> (u16, Value) {
-    let body = command.to_string();
+    ask_page(page, token, "POST /command", &command.to_string())
+}
+
+/// Status and JSON of the page's answer to a client with a token.
+pub fn ask_page(page: SocketAddr, token: &str, request: &str, body: &str) -> (u16, Value) {
     let mut stream = TcpStream::connect(page).expect("the page");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     let head = format!(
         "Host: {page}\r\nConnection: close\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\nContent-Length: {}",
         body.len()
     );
-    write!(stream, "POST /command HTTP/1.1\r\n{head}\r\n\r\n{body}").expect("the page");
+    write!(stream, "{request} HTTP/1.1\r\n{head}\r\n\r\n{body}").expect("the page");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a body");

@@ -7,7 +7,8 @@ use serde_json::{Map, Value, json};
 
 use crate::refusal::{Refusal, RefusalCode, shown};
 use spotter_core::{
-    CameraId, LineId, LookRate, ModeId, PromptId, Setting, duration_from_secs, plain_line,
+    CameraId, CameraShapes, LineId, LookRate, ModeId, PromptId, Setting, duration_from_secs,
+    plain_line,
 };
 
 /// The longest time of a higher rate.
@@ -81,6 +82,18 @@ pub enum Command {
         #[serde(rename = "cam")]
         camera: CameraId,
         prompt: PromptId,
+    },
+    /// Replace all that is drawn on a camera.
+    #[serde(rename = "shapes_set")]
+    SetShapes {
+        #[serde(rename = "cam")]
+        camera: CameraId,
+        /// The version of the shapes that the sender has seen.
+        seen: String,
+        #[serde(deserialize_with = "shapes")]
+        shapes: CameraShapes,
+        /// Width and height of the picture that they were drawn on; `None` = unknown.
+        size: Option<[u32; 2]>,
     },
     /// Take back what was changed at run time.
     ResetOverrides {
@@ -188,6 +201,10 @@ fn toml_table(mut keys: Map<String, Value>) -> Result<toml::Table, Refusal> {
     keys.retain(|_, value| !value.is_null());
     serde_json::from_value(Value::Object(keys))
         .map_err(|error| Refusal::new(RefusalCode::BadRequest, error.to_string()))
+}
+
+fn shapes<'de, D: Deserializer<'de>>(input: D) -> Result<CameraShapes, D::Error> {
+    checked(input, |shapes| toml_table(shapes).map(CameraShapes))
 }
 
 fn usual_look_time() -> Duration {

@@ -21,8 +21,51 @@ use crate::{
     stored_overrides::StoredOverrides,
     temporary::{AddedPrompt, RateBoost},
 };
-use spotter_config::{CameraConfig, Config, ConfigChange, OverridePersistence, PromptConfig};
-use spotter_core::{AdapterId, CameraId, ModeId, Mono, NO_MODE, PromptId, Setting, WallTime};
+use spotter_config::{
+    CameraConfig, Config, ConfigChange, OverridePersistence, PromptConfig, shapes_of,
+    shapes_version, with_shapes,
+};
+use spotter_core::{
+    AdapterId, CameraId, CameraShapes, ModeId, Mono, NO_MODE, NodeId, PromptId, Setting, WallTime,
+};
+
+/// What an executed command has to report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeResult {
+    Done,
+    /// That of the prompt whose text it set.
+    Revision(u32),
+    /// That of the shapes which it set.
+    ShapesVersion(String),
+}
+
+/// Another node of the fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetOwner {
+    pub node: NodeId,
+    /// Of its page.
+    pub url: Option<String>,
+}
+
+/// A camera with its shapes.
+#[derive(Clone, Debug)]
+pub struct ShapesReport {
+    /// Another node watches it.
+    pub owner: Option<FleetOwner>,
+    /// With the file's shapes.
+    pub file: CameraConfig,
+    /// With those in force, and the other overrides that are stored.
+    pub now: CameraConfig,
+    /// Width and height of the picture on which those in force were drawn; `None`: unknown, or they are the file's.
+    pub drawn_size: Option<[u32; 2]>,
+}
+
+impl ShapesReport {
+    /// Of the shapes in force: a command names it.
+    pub fn version(&self) -> String {
+        shapes_version(&shapes_of(&self.now))
+    }
+}
 
 /// The file, the overrides over it and the cameras that result from both.
 #[derive(Debug)]
@@ -45,6 +88,8 @@ pub struct ConfigStore {
     cameras: Vec<CameraConfig>,
     /// As the stages have them.
     applied: Vec<CameraConfig>,
+    /// Who watches the cameras that are not this node's, as far as it is known.
+    owners: BTreeMap<CameraId, FleetOwner>,
     /// Cameras whose overrides the fleet's store does not have as they are now.
     unstored: BTreeSet<CameraId>,
 }
@@ -68,6 +113,7 @@ impl ConfigStore {
             own,
             cameras: Vec::new(),
             applied: Vec::new(),
+            owners: BTreeMap::new(),
             unstored: BTreeSet::new(),
         };
         store.change_base(is_switched, now);
@@ -99,8 +145,28 @@ impl ConfigStore {
         &self.cameras
     }
 
+    /// A camera that this node watches. The refusal names the node that does.
     pub fn camera(&self, id: &CameraId) -> Result<&CameraConfig, Refusal> {
-        find(&self.cameras, id)
+        let other = |_| match (find(&self.base, id), self.owners.get(id)) {
+            (Ok(_), Some(FleetOwner { node, url })) => {
+                let at = url
+                    .as_ref()
+                    .map_or(String::new(), |url| format!(" ({url})"));
+                let text = format!("camera {id} is watched by node {node}{at}; change it there");
+                Refusal::new(RefusalCode::UnknownCamera, text)
+            }
+            (Ok(_), None) => {
+                let text = format!("no node of the fleet watches camera {id} now; try again later");
+                Refusal::new(RefusalCode::UnknownCamera, text)
+            }
+            (Err(refusal), _) => refusal,
+        };
+        find(&self.cameras, id).map_err(other)
+    }
+
+    /// Sets which other nodes of the fleet watch cameras.
+    pub fn set_owners(&mut self, owners: BTreeMap<CameraId, FleetOwner>) {
+        self.owners = owners;
     }
 
     /// The node's cameras with the overrides that are stored, and without those that end by themselves.
@@ -127,7 +193,36 @@ impl ConfigStore {
         all.filter(|change| self.is_own(&change.camera))
     }
 
-    /// The values of each camera that a command may change. Prompts that end by themselves are not among them.
+    /// What is drawn on a camera of the file or the list, also on one of another node.
+    pub fn shapes(&self, camera: &CameraId) -> Result<ShapesReport, Refusal> {
+        let file = find(&self.base, camera)?.clone();
+        let all = self.overridden();
+        let now = find(&all, camera)?;
+        let mut overrides = self.overrides.as_slice().iter();
+        let drawn = overrides
+            .find(|change| change.camera == *camera && matches!(change.now, Setting::Shapes(_)));
+        Ok(ShapesReport {
+            owner: (!self.is_own(camera))
+                .then(|| self.owners.get(camera).cloned())
+                .flatten(),
+            drawn_size: drawn.and_then(|change| change.drawn_size),
+            now: now.clone(),
+            file,
+        })
+    }
+
+    /// The values of each camera that a command may change, also those without a topic.
+    pub fn all_settings(&self) -> Vec<(CameraId, Vec<Setting>)> {
+        let cameras = self.stored_cameras().into_iter();
+        let of = |camera: CameraConfig| {
+            let mut settings = camera.changeable_settings();
+            settings.push(Setting::Shapes(shapes_of(&camera)));
+            (camera.id, settings)
+        };
+        cameras.map(of).collect()
+    }
+
+    /// The values of each camera that a command may change and that have a topic. Prompts that end by themselves are not among them.
     pub fn settings(&self) -> Vec<(CameraId, Vec<Setting>)> {
         let settings = |camera: &CameraConfig| (camera.id.clone(), camera.changeable_settings());
         self.stored_cameras().iter().map(settings).collect()
@@ -221,13 +316,13 @@ impl ConfigStore {
         is_news
     }
 
-    /// Executes a command that changes cameras; a refusal changes nothing. Returns the revision of a prompt whose text it set.
+    /// Executes a command that changes cameras; a refusal changes nothing.
     pub fn execute(
         &mut self,
         command: &Command,
         now: Mono,
         wall: WallTime,
-    ) -> Result<Option<u32>, Refusal> {
+    ) -> Result<ChangeResult, Refusal> {
         match command {
             Command::SetMode { mode } => {
                 let is_switched = self.modes.choose(mode.as_ref(), wall)?;
@@ -236,6 +331,12 @@ impl ConfigStore {
                 }
             }
             Command::Set { camera, setting } => self.set(camera, setting)?,
+            Command::SetShapes {
+                camera,
+                seen,
+                shapes,
+                size,
+            } => self.set_shapes(camera, seen, shapes, *size)?,
             Command::ResetOverrides { camera } => {
                 camera.as_ref().map(|id| self.camera(id)).transpose()?;
                 let cameras = self.cameras.iter().map(|own| own.id.clone());
@@ -282,7 +383,7 @@ impl ConfigStore {
             _ => {}
         }
         self.update(now);
-        Ok(self.revision(command))
+        Ok(self.change_result(command))
     }
 
     fn set(&mut self, id: &CameraId, setting: &Setting) -> Result<(), Refusal> {
@@ -292,7 +393,7 @@ impl ConfigStore {
             if let Some(reason) = self.rule.unfit_setting(camera, setting) {
                 return Err(Refusal::bad_value(reason));
             }
-            self.overrides.set(camera, setting.clone());
+            self.overrides.set(camera, setting.clone(), None);
             self.unstored.insert(id.clone());
             return Ok(());
         }
@@ -312,6 +413,35 @@ impl ConfigStore {
         Err(Refusal::no_prompt(id, prompt))
     }
 
+    fn set_shapes(
+        &mut self,
+        id: &CameraId,
+        seen: &str,
+        shapes: &CameraShapes,
+        size: Option<[u32; 2]>,
+    ) -> Result<(), Refusal> {
+        self.camera(id)?;
+        let now = shapes_of(find(&self.overridden(), id)?);
+        let version = shapes_version(&now);
+        if seen != version {
+            let text = format!("the shapes of camera {id} were changed meanwhile; look at both");
+            let refusal = Refusal::new(RefusalCode::Conflict, text);
+            return Err(refusal.with(RefusalDetails::Shapes { now, version }));
+        }
+        let camera = find(&self.base, id)?;
+        let mistaken = |errors: Vec<String>| {
+            let refusal = Refusal::bad_value(errors.join("; "));
+            refusal.with(RefusalDetails::Mistakes { errors })
+        };
+        let drawn = shapes_of(&with_shapes(camera, shapes).map_err(mistaken)?);
+        // Two points may be one in the digits that are stored.
+        with_shapes(camera, &drawn).map_err(mistaken)?;
+        self.overrides.set(camera, Setting::Shapes(drawn), size);
+        self.unstored.insert(id.clone());
+        self.drop_added();
+        Ok(())
+    }
+
     /// Refuses a prompt that the model cannot answer.
     fn require_fit(&self, camera: &CameraConfig, prompt: &PromptConfig) -> Result<(), Refusal> {
         match self.rule.unfit_keys(camera, prompt).into_iter().next() {
@@ -320,16 +450,25 @@ impl ConfigStore {
         }
     }
 
-    fn revision(&self, command: &Command) -> Option<u32> {
-        let Command::Set {
-            camera,
-            setting: Setting::Text(id, _),
-        } = command
-        else {
-            return None;
+    fn change_result(&self, command: &Command) -> ChangeResult {
+        let result = match command {
+            Command::Set {
+                camera,
+                setting: Setting::Text(id, _),
+            } => {
+                let prompts = self
+                    .camera(camera)
+                    .map_or(&[][..], |camera| &camera.prompts);
+                let prompt = prompts.iter().find(|prompt| prompt.id == *id);
+                prompt.map(|prompt| ChangeResult::Revision(prompt.revision))
+            }
+            Command::SetShapes { camera, .. } => {
+                let report = self.shapes(camera).ok();
+                report.map(|report| ChangeResult::ShapesVersion(report.version()))
+            }
+            _ => None,
         };
-        let mut prompts = self.camera(camera).ok()?.prompts.iter();
-        Some(prompts.find(|prompt| prompt.id == *id)?.revision)
+        result.unwrap_or(ChangeResult::Done)
     }
 
     /// True when an override has ended, or a schedule has switched the mode or ended a choice.
@@ -391,16 +530,21 @@ impl ConfigStore {
         }
         self.base = self.modes.cameras(&self.file.cameras);
         self.overrides.rebase(&self.base, &self.rule);
-        let (base, adapters) = (&self.base, self.adapter_ids());
-        // It stays if its camera stays, with what it names and no prompt of the same name.
-        self.added.retain(|added| {
-            find(base, &added.camera).is_ok_and(|camera| {
-                !added.is_in(camera) && added.in_camera(camera, &adapters).is_some()
-            })
-        });
+        self.drop_added();
+        let base = &self.base;
         self.boosts
             .retain(|boost| find(base, &boost.camera).is_ok());
         self.update(now);
+    }
+
+    /// An added prompt stays if its camera stays, with what it names and no prompt of the same name.
+    fn drop_added(&mut self) {
+        let (cameras, adapters) = (self.overridden(), self.adapter_ids());
+        self.added.retain(|added| {
+            find(&cameras, &added.camera).is_ok_and(|camera| {
+                !added.is_in(camera) && added.in_camera(camera, &adapters).is_some()
+            })
+        });
     }
 }
 

@@ -34,8 +34,8 @@ mod stored_overrides;
 mod temporary;
 
 pub use command::{Command, LogLevel, NewPrompt, RequestedInfo, camera_id, prompt_id};
-pub use config_store::ConfigStore;
+pub use config_store::{ChangeResult, ConfigStore, FleetOwner, ShapesReport};
 pub use override_set::Override;
 pub use prompt_rule::{PromptRule, RefusedPrompt};
-pub use refusal::{Refusal, RefusalCode, shown};
+pub use refusal::{Refusal, RefusalCode, RefusalDetails, shown};
 pub use stored_overrides::{ReadOverrides, StoredOverrides};

@@ -8,7 +8,7 @@ use super::{
     prompt_rule::PromptRule,
     settings::{current_setting, put},
 };
-use spotter_config::{CameraConfig, ModeSetting};
+use spotter_config::{CameraConfig, ModeSetting, with_shapes};
 use spotter_core::{CameraId, PromptId, Setting};
 
 /// At most one override for each value of each camera.
@@ -22,6 +22,9 @@ pub struct Override {
     pub file: Setting,
     /// The value that replaces it.
     pub now: Setting,
+    /// Width and height of the picture that shapes were drawn on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drawn_size: Option<[u32; 2]>,
 }
 
 impl OverrideSet {
@@ -43,11 +46,15 @@ impl OverrideSet {
     }
 
     /// Overrides a value of `camera`, which is as in the file. The file's own value removes the override.
-    pub fn set(&mut self, camera: &CameraConfig, now: Setting) {
+    pub fn set(&mut self, camera: &CameraConfig, now: Setting, drawn_size: Option<[u32; 2]>) {
         self.remove(&camera.id, &now);
         if let Some(file) = current_setting(camera, &now).filter(|file| *file != now) {
-            let camera = camera.id.clone();
-            self.0.push(Override { camera, file, now });
+            self.0.push(Override {
+                camera: camera.id.clone(),
+                file,
+                now,
+                drawn_size,
+            });
         }
     }
 
@@ -61,7 +68,7 @@ impl OverrideSet {
         }
     }
 
-    /// Discards the overrides whose value in the file changed, and texts that the model cannot answer.
+    /// Discards the overrides whose value in the file changed, texts that the model cannot answer, and shapes that the camera cannot have.
     pub fn rebase(&mut self, cameras: &[CameraConfig], rule: &PromptRule) {
         self.0.retain(|change| {
             let camera = cameras.iter().find(|camera| camera.id == change.camera);
@@ -71,7 +78,10 @@ impl OverrideSet {
                 log_discarded(change, file.as_ref(), "configuration changed");
                 return false;
             }
-            let reason = camera.and_then(|camera| rule.unfit_setting(camera, &change.now));
+            let reason = camera.and_then(|camera| match &change.now {
+                Setting::Shapes(shapes) => Some(with_shapes(camera, shapes).err()?.join("; ")),
+                setting => rule.unfit_setting(camera, setting),
+            });
             if let Some(reason) = &reason {
                 log_discarded(change, file.as_ref(), reason);
             }
@@ -117,7 +127,13 @@ impl OverrideSet {
 
 /// `file`: the value that is below; `None`: the camera or prompt was removed.
 fn log_discarded(was: &Override, file: Option<&Setting>, reason: &str) {
-    let (camera, discarded) = (&was.camera, &was.now);
-    let prompt = discarded.prompt().map(PromptId::as_str);
-    tracing::warn!(%camera, prompt, field = discarded.field(), ?discarded, ?file, "{reason}; run-time override discarded");
+    let (camera, field) = (&was.camera, was.now.field());
+    let prompt = was.now.prompt().map(PromptId::as_str);
+    // Shapes are long.
+    let shown = |setting: &Setting| match setting {
+        Setting::Shapes(_) => "shapes".to_owned(),
+        value => format!("{value:?}"),
+    };
+    let (discarded, file) = (shown(&was.now), file.map(shown));
+    tracing::warn!(%camera, prompt, field, discarded, file, "{reason}; run-time override discarded");
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use spotter_core::{CameraId, PromptId, ValueError};
+use spotter_core::{CameraId, CameraShapes, PromptId, ValueError};
 
 /// The kind of a refusal: its word in a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,12 +29,25 @@ pub enum RefusalCode {
 }
 
 /// Why something that was asked is not done.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, thiserror::Error)]
 #[error("{text}")]
 pub struct Refusal {
     pub code: RefusalCode,
     /// For people: what is wrong and what is allowed.
     pub text: String,
+    /// For programs.
+    #[serde(flatten, skip_deserializing)]
+    pub details: Option<Box<RefusalDetails>>,
+}
+
+/// What else a refusal says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum RefusalDetails {
+    /// All mistakes of a value.
+    Mistakes { errors: Vec<String> },
+    /// The shapes are others than the sender has seen.
+    Shapes { now: CameraShapes, version: String },
 }
 
 impl Refusal {
@@ -43,6 +56,14 @@ impl Refusal {
         Self {
             code,
             text: text.into(),
+            details: None,
+        }
+    }
+
+    pub(crate) fn with(self, details: RefusalDetails) -> Self {
+        Self {
+            details: Some(Box::new(details)),
+            ..self
         }
     }
 

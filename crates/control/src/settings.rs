@@ -1,15 +1,18 @@
 //! The values of a camera that a command may change.
 
-use spotter_config::{CameraConfig, PromptConfig};
+use spotter_config::{CameraConfig, PromptConfig, shapes_of, with_shapes};
 use spotter_core::{PromptId, Setting, Task};
 
 /// The camera's value under the key of `like`; `None` when the camera has no such prompt.
 pub fn current_setting(camera: &CameraConfig, like: &Setting) -> Option<Setting> {
+    if let Setting::Shapes(_) = like {
+        return Some(Setting::Shapes(shapes_of(camera)));
+    }
     let mut settings = camera.changeable_settings().into_iter();
     settings.find(|own| own.is_same_key(like))
 }
 
-/// Sets a value; nothing happens when the camera does not have its prompt.
+/// Sets a value; nothing happens when the camera does not have its prompt, or cannot have these shapes.
 ///
 /// A change of the camera's rate changes the prompts that have the same rate.
 pub(super) fn put(camera: &mut CameraConfig, setting: &Setting) {
@@ -31,6 +34,11 @@ pub(super) fn put(camera: &mut CameraConfig, setting: &Setting) {
         }
         Setting::PromptEnabled(id, on) => with_prompt(camera, id, |prompt| prompt.enabled = *on),
         Setting::MinScore(id, score) => with_prompt(camera, id, |prompt| prompt.min_score = *score),
+        Setting::Shapes(shapes) => {
+            if let Ok(drawn) = with_shapes(camera, shapes) {
+                *camera = drawn;
+            }
+        }
     }
 }
 

@@ -237,6 +237,8 @@ mod tests {
             value().prop_map(|value| json!({"text": ["person", value]})),
             value().prop_map(|value| json!({"min_score": ["person", value]})),
             value().prop_map(|value| json!({"enabled": value})),
+            value().prop_map(|value| json!({"shapes": value})),
+            value().prop_map(|value| json!({"shapes": {"mask": [], "zone": {}, "line": {}, "prompt": {"person": value}}})),
         ]
     }
 
@@ -268,6 +270,8 @@ mod tests {
                         Setting::Rate(rate) => prop_assert!(LookRate::RANGE.contains(&rate.hz())),
                         Setting::MinScore(_, score) => prop_assert!(Share::RANGE.contains(&score.get())),
                         Setting::Text(_, text) => prop_assert!(text.as_str().chars().count() <= PROMPT_TEXT_MAX_CHARS),
+                        // Checked with the camera.
+                        Setting::Shapes(_) => {}
                         Setting::Enabled(_) | Setting::MotionGate(_) | Setting::PromptEnabled(..) => {}
                     }
                 }

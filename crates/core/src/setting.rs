@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{LookRate, PromptId, PromptText, Share};
+use super::{CameraShapes, LookRate, PromptId, PromptText, Share};
 
 /// One value of a camera that may be changed while Spotter runs, with the wanted value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,20 +21,22 @@ pub enum Setting {
     PromptEnabled(PromptId, bool),
     /// Found things with a lower score are not reported.
     MinScore(PromptId, Share),
+    /// All that is drawn on the camera. It has no topic.
+    Shapes(CameraShapes),
 }
 
 impl Setting {
     /// The prompt that it belongs to; `None`: it is the camera's own.
     pub fn prompt(&self) -> Option<&PromptId> {
         match self {
-            Self::Enabled(_) | Self::Rate(_) | Self::MotionGate(_) => None,
+            Self::Enabled(_) | Self::Rate(_) | Self::MotionGate(_) | Self::Shapes(_) => None,
             Self::Text(prompt, _) | Self::PromptEnabled(prompt, _) | Self::MinScore(prompt, _) => {
                 Some(prompt)
             }
         }
     }
 
-    /// The last level of its topic.
+    /// The last level of its topic, if it has one.
     pub fn field(&self) -> &'static str {
         match self {
             Self::Enabled(_) | Self::PromptEnabled(..) => "enabled",
@@ -42,6 +44,7 @@ impl Setting {
             Self::MotionGate(_) => "motion_gate",
             Self::Text(..) => "text",
             Self::MinScore(..) => "min_score",
+            Self::Shapes(_) => "shapes",
         }
     }
 

@@ -37,7 +37,13 @@ pub struct Heartbeat {
     /// It stops: its cameras are for others.
     #[serde(default)]
     pub is_leaving: bool,
+    /// Where people open its page.
+    #[serde(default, deserialize_with = "page_url")]
+    pub url: Option<String>,
 }
+
+/// The address of a page.
+const URL_MAX_BYTES: usize = 1024;
 
 /// Loads are work divided by capacity: outside of this range, they would not be numbers that can be compared.
 pub const CAPACITY_HZ_RANGE: RangeInclusive<f64> = 1e-3..=1e6;
@@ -52,6 +58,16 @@ fn capacity<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
 
 fn plain<'de, D: Deserializer<'de>>(from: D) -> Result<String, D::Error> {
     Ok(plain_line(&String::deserialize(from)?))
+}
+
+/// A page links it. Anything else in its place is none.
+fn page_url<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    let url = Option::<String>::deserialize(from)?;
+    let is_plain = |url: &String| {
+        let is_web = url.starts_with("https://") || url.starts_with("http://");
+        is_web && url.len() <= URL_MAX_BYTES && url.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    Ok(url.filter(is_plain))
 }
 
 /// Those that a configuration file can have.
@@ -175,6 +191,7 @@ mod tests {
                     prop_assert!(text.chars().count() <= PLAIN_LINE_MAX_CHARS);
                     prop_assert!(!text.chars().any(char::is_control));
                 }
+                prop_assert!(heartbeat.url.is_none_or(|url| url.starts_with("http")));
                 prop_assert!(heartbeat.labels.iter().all(|label| NodeId::new(label).is_ok()));
             }
         }

@@ -125,6 +125,8 @@ pub struct MemberSettings {
     pub machine: String,
     pub labels: BTreeSet<String>,
     pub version: String,
+    /// Where people open its page.
+    pub url: Option<String>,
     /// What this node may publish, as the membership knows it.
     pub rights: Arc<PublishRights>,
     /// Cameras that an earlier run of this node owned: they are its own again if the store does not answer within [`RESUME_AFTER`].
@@ -186,6 +188,7 @@ impl Member {
                 version: settings.version,
                 machine: plain_line(&settings.machine),
                 labels: settings.labels,
+                url: settings.url,
                 ..Heartbeat::default()
             },
             list_revision: None,

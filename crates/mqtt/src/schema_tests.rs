@@ -19,10 +19,10 @@ use crate::{
         camera, camera_status, event, health_of, identity, info, prompt, state, text_part, topics,
     },
 };
-use spotter_control::{Command, Override, Refusal, RefusalCode};
+use spotter_control::{Command, Override, Refusal, RefusalCode, RefusalDetails};
 use spotter_core::{
-    AdapterId, DirectionId, EndReason, Epoch, Event, EventStep, GroundedSpan, LineId, Location,
-    NormBox, NormPoint, ObjectOutline, Phase, Presence, PromptState, Reasoning, Setting,
+    AdapterId, CameraShapes, DirectionId, EndReason, Epoch, Event, EventStep, GroundedSpan, LineId,
+    Location, NormBox, NormPoint, ObjectOutline, Phase, Presence, PromptState, Reasoning, Setting,
     TextSubject, TrackId, UpdateReason, WallTime, ZoneId,
     testing::{crossing, prompt_text, rate},
 };
@@ -155,16 +155,34 @@ fn replies() -> Vec<Vec<u8>> {
         area: 0.125,
         score: 0.75,
     };
-    let settings = vec![Setting::Rate(rate(2.0)), text("person")];
     let changed = Override {
         camera: camera("gate"),
         file: text("person"),
         now: text("red car"),
+        drawn_size: None,
     };
+    let shapes = Setting::Shapes(CameraShapes::default());
+    let settings = vec![Setting::Rate(rate(2.0)), text("person"), shapes];
     let refusal = Refusal::new(RefusalCode::TooLong, "240 characters, limit 200");
+    let details = [
+        RefusalDetails::Mistakes {
+            errors: vec!["mask: needs an array".into()],
+        },
+        RefusalDetails::Shapes {
+            now: CameraShapes::default(),
+            version: "0123456789ab".into(),
+        },
+    ];
+    let [mistaken, outdated] = details.map(|details| Refusal {
+        details: Some(Box::new(details)),
+        ..refusal.clone()
+    });
     let all = [
         Ok(ReplyValue::Done),
         Ok(ReplyValue::Revision(3)),
+        Ok(ReplyValue::ShapesVersion("0123456789ab".into())),
+        Err(mistaken),
+        Err(outdated),
         Ok(answer),
         Ok(thought),
         Ok(ReplyValue::Outline(Some(outline))),
@@ -446,6 +464,11 @@ fn requests_are_parsed_as_their_schema_defines() {
             Command::Ask { question, .. } => {
                 let read = spotter_config::question_of_keys(&question, &site.cameras[0], &plates);
                 read.map(|_| ()).map_err(Refusal::bad_value)
+            }
+            Command::SetShapes { shapes, .. } => {
+                let read = spotter_config::with_shapes(&site.cameras[0], &shapes);
+                read.map(|_| ())
+                    .map_err(|wrong| Refusal::bad_value(wrong.join("; ")))
             }
             _ => Ok(()),
         });

@@ -1,4 +1,5 @@
-//! Commands of the page: the route waits for the reply of the daemon's loop, with bounds on how many wait and for how long.
+//! What clients of the page ask of the daemon's loop, commands above all: a route waits for the reply, with bounds on how many wait and for
+//! how long.
 //!
 //! Faults: H24.
 
@@ -8,7 +9,9 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
+use serde::Serialize;
 use serde_json::{Value, json};
+use spotter_core::{CameraId, CameraShapes, NodeId, PromptId};
 use tokio::{
     sync::mpsc::{self, error::TrySendError},
     time::timeout,
@@ -16,21 +19,67 @@ use tokio::{
 
 /// Bytes of a command.
 pub(crate) const COMMAND_MAX_BYTES: usize = 64_000;
-/// Commands that wait for the daemon's loop.
+/// Clients that wait for the daemon's loop.
 const WAITING_MAX: usize = 16;
 /// A question is answered or refused within half a minute.
 const REPLY_LIMIT: Duration = Duration::from_secs(45);
 
-/// A command that waits for the daemon.
+/// A client that waits for the daemon.
 #[derive(Debug)]
-pub struct PageCommand {
-    /// As on the topic `cmd`.
-    pub request: Value,
+pub struct PageRequest {
+    pub asked: PageQuestion,
     /// For one reply. Closed when the client has disconnected.
     pub reply: mpsc::Sender<PageReply>,
 }
 
-/// The daemon's reply to a command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PageQuestion {
+    /// A request as on the topic `cmd`, of a client that may change something.
+    Command(Value),
+    /// What is drawn on a camera: [`ShapesAnswer`].
+    Shapes(CameraId),
+}
+
+/// The JSON of `/camera/NAME/shapes.json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ShapesAnswer {
+    pub camera: CameraId,
+    /// Of the shapes in force; `shapes_set` names it.
+    pub version: String,
+    pub file: CameraShapes,
+    /// Those in force.
+    pub now: CameraShapes,
+    /// The areas of the file's mask, which have to stay.
+    pub file_mask: toml::Value,
+    /// Width and height of the stream; `None`: not known yet.
+    pub size: Option<(u32, u32)>,
+    /// Those of the picture on which the shapes in force were drawn; `None`: unknown, or the shapes are the file's.
+    pub drawn_size: Option<[u32; 2]>,
+    pub prompts: Vec<ShapesPrompt>,
+    /// In a fleet: the node that watches the camera, if it is another one.
+    pub owner: Option<ShapesOwner>,
+    /// The lines of the file that make the shapes in force its own.
+    pub toml: String,
+}
+
+/// A prompt of a camera on which shapes are drawn.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ShapesPrompt {
+    pub id: PromptId,
+    pub kind: &'static str,
+    pub words: String,
+    pub rate_hz: f64,
+}
+
+/// Where a camera's shapes can be changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ShapesOwner {
+    pub name: NodeId,
+    /// Of its page.
+    pub url: Option<String>,
+}
+
+/// The daemon's reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PageReply {
     /// Of HTTP.
@@ -38,12 +87,12 @@ pub struct PageReply {
     pub json: Vec<u8>,
 }
 
-/// Why the daemon does not reply to a command.
+/// Why the daemon does not reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum UnansweredCommand {
     #[error("Spotter is starting: the model is being opened; send it again in a minute")]
     Starting,
-    #[error("{WAITING_MAX} commands wait already; send it again")]
+    #[error("{WAITING_MAX} requests wait already; send it again")]
     NoRoom,
     #[error(
         "Spotter is stopping or restarting; look whether the command was executed, or send it again in a minute"
@@ -54,17 +103,17 @@ pub(crate) enum UnansweredCommand {
 }
 
 /// The queue between the route and the daemon.
-pub(crate) fn command_queue() -> (mpsc::Sender<PageCommand>, mpsc::Receiver<PageCommand>) {
+pub(crate) fn request_queue() -> (mpsc::Sender<PageRequest>, mpsc::Receiver<PageRequest>) {
     mpsc::channel(WAITING_MAX)
 }
 
 /// Waits for the daemon's reply.
-pub(crate) async fn execute(
-    daemon: &mpsc::Sender<PageCommand>,
-    request: Value,
+pub(crate) async fn ask(
+    daemon: &mpsc::Sender<PageRequest>,
+    asked: PageQuestion,
 ) -> Result<PageReply, UnansweredCommand> {
     let (reply, mut replied) = mpsc::channel(1);
-    let sent = daemon.try_send(PageCommand { request, reply });
+    let sent = daemon.try_send(PageRequest { asked, reply });
     sent.map_err(|error| match error {
         TrySendError::Full(_) => UnansweredCommand::NoRoom,
         TrySendError::Closed(_) => UnansweredCommand::Stopping,
@@ -105,10 +154,14 @@ impl IntoResponse for UnansweredCommand {
 mod tests {
     use super::*;
 
+    fn reload() -> PageQuestion {
+        PageQuestion::Command(json!({"op": "reload"}))
+    }
+
     // Faults: H24.
     #[tokio::test(start_paused = true)]
     async fn command_is_answered_once_or_refused_with_the_reason() {
-        let (daemon, mut commands) = command_queue();
+        let (daemon, mut commands) = request_queue();
         let reply = PageReply {
             status: 409,
             json: b"{}".into(),
@@ -117,22 +170,22 @@ mod tests {
             let command = commands.recv().await.unwrap();
             command.reply.try_send(reply.clone()).unwrap();
         };
-        let (answered, ()) = tokio::join!(execute(&daemon, json!({"op": "reload"})), answer);
+        let (answered, ()) = tokio::join!(ask(&daemon, reload()), answer);
         assert_eq!(answered, Ok(reply));
         // The daemon's loop does not turn: those that gave up leave their places when it does.
-        let waiting = (0..WAITING_MAX).map(|_| execute(&daemon, json!({})));
+        let waiting = (0..WAITING_MAX).map(|_| ask(&daemon, reload()));
         let late = futures_util::future::join_all(waiting).await;
         assert_eq!(late, [const { Err(UnansweredCommand::Late) }; WAITING_MAX]);
-        let beyond = execute(&daemon, json!({})).await;
+        let beyond = ask(&daemon, reload()).await;
         assert_eq!(beyond, Err(UnansweredCommand::NoRoom));
         while let Ok(command) = commands.try_recv() {
             assert!(command.reply.is_closed());
         }
         let unanswered = async { drop(commands.recv().await) };
-        let (dropped, ()) = tokio::join!(execute(&daemon, json!({})), unanswered);
+        let (dropped, ()) = tokio::join!(ask(&daemon, reload()), unanswered);
         assert_eq!(dropped, Err(UnansweredCommand::Stopping));
         drop(commands);
-        let closed = execute(&daemon, json!({})).await;
+        let closed = ask(&daemon, reload()).await;
         assert_eq!(closed, Err(UnansweredCommand::Stopping));
     }
 }

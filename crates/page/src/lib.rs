@@ -31,7 +31,7 @@ mod trouble;
 
 pub use access::Visitor;
 pub use board::{Board, DrawThumbnail, PromptCosts, StatusRequest, StatusSource, Thumbnail};
-pub use commands::{PageCommand, PageReply};
+pub use commands::{PageQuestion, PageReply, PageRequest, ShapesAnswer, ShapesOwner, ShapesPrompt};
 pub use events::{EventAnswers, EventRefusal};
 pub use readiness::{NotReady, Readiness};
 pub use serve::ServedPage;

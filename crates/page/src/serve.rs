@@ -15,7 +15,7 @@ use crate::{
     Readiness, StatusRequest, Visitor,
     access::{AccessRefusal, PageAccess},
     board::StatusSource,
-    commands::{self, COMMAND_MAX_BYTES, PageCommand, PageReply, UnansweredCommand},
+    commands::{self, COMMAND_MAX_BYTES, PageQuestion, PageReply, PageRequest, UnansweredCommand},
     events::{self, EventAnswers, EventRefusal},
     guard::{self, Guard},
     metrics,
@@ -36,7 +36,7 @@ use futures_util::stream;
 use serde::Deserialize;
 use serde_json::Value;
 use spotter_config::HttpConfig;
-use spotter_core::Clock;
+use spotter_core::{CameraId, Clock};
 use spotter_history::PictureLinks;
 use spotter_http::{BodyMemory, RequestSender, ServedListener, bind, read_body};
 use tokio::{
@@ -59,7 +59,7 @@ const STREAM_EVENTS: u32 = 300;
 pub struct ServedPage {
     listener: ServedListener,
     state: Arc<PageState>,
-    commands: mpsc::Receiver<PageCommand>,
+    requests: mpsc::Receiver<PageRequest>,
 }
 
 struct PageState {
@@ -67,7 +67,7 @@ struct PageState {
     access: Arc<PageAccess>,
     bodies: BodyMemory,
     streams: Arc<Semaphore>,
-    commands: mpsc::Sender<PageCommand>,
+    requests: mpsc::Sender<PageRequest>,
     trials: Trials,
     /// The log has said that pictures are hidden.
     has_logged_hidden: AtomicBool,
@@ -91,13 +91,13 @@ impl ServedPage {
         let bound = bind("http.listen", address).await?;
         let access = Arc::new(PageAccess::new(config, clock));
         let guard = Guard::new(&access, &config.frames);
-        let (caller, commands) = commands::command_queue();
+        let (caller, requests) = commands::request_queue();
         let state = Arc::new(PageState {
             readiness,
             access,
             bodies: BodyMemory::new(BODY_MEMORY_BYTES),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
-            commands: caller,
+            requests: caller,
             trials: Trials::default(),
             has_logged_hidden: AtomicBool::new(false),
             source: OnceLock::new(),
@@ -109,7 +109,7 @@ impl ServedPage {
         Ok(Some(Self {
             listener,
             state,
-            commands,
+            requests,
         }))
     }
 
@@ -135,24 +135,24 @@ impl ServedPage {
         self.listener.address()
     }
 
-    /// The next command of a client that may change something, for the daemon to reply to. Dropping the future loses nothing.
-    pub async fn next_command(&mut self) -> PageCommand {
-        match self.commands.recv().await {
-            Some(command) => command,
+    /// The next request for the daemon to reply to. Dropping the future loses nothing.
+    pub async fn next_request(&mut self) -> PageRequest {
+        match self.requests.recv().await {
+            Some(request) => request,
             // Refused from now on.
             None => pending().await,
         }
     }
 
-    /// Refuses commands from now on, also those that wait.
-    pub fn refuse_commands(&mut self) {
-        self.commands.close();
-        while self.commands.try_recv().is_ok() {}
+    /// Refuses requests to the daemon from now on, also those that wait.
+    pub fn refuse(&mut self) {
+        self.requests.close();
+        while self.requests.try_recv().is_ok() {}
     }
 
     /// Frees the address at once; open connections end with their answer.
     pub async fn close(self) {
-        drop(self.commands);
+        drop(self.requests);
         self.listener.close().await;
     }
 }
@@ -249,6 +249,9 @@ type PageMethod = fn() -> MethodRouter<Arc<PageState>>;
 /// Path, what the answer shows, and the answer, of all but the [`FILES`], which show nothing of this machine.
 const ROUTES: &[(&str, Shows, PageMethod)] = &[
     ("/camera/{picture}", Shows::Pictures, || get(show_picture)),
+    ("/camera/{camera}/shapes.json", Shows::Pictures, || {
+        get(show_shapes)
+    }),
     ("/camera/{camera}/now.jpg", Shows::Pictures, || {
         get(show_now)
     }),
@@ -464,10 +467,15 @@ async fn command(
     request: Request,
 ) -> Result<Result<PageReply, UnansweredCommand>, AccessRefusal> {
     let change = state.change(request, COMMAND_MAX_BYTES).await?;
-    if state.source.get().is_none() {
-        return Ok(Err(UnansweredCommand::Starting));
-    }
-    Ok(commands::execute(&state.commands, change.body).await)
+    Ok(state.ask(PageQuestion::Command(change.body)).await)
+}
+
+async fn show_shapes(
+    State(state): PageShared,
+    Path(camera): Path<String>,
+) -> Result<Result<PageReply, UnansweredCommand>, (StatusCode, &'static str)> {
+    let camera = CameraId::new(&camera).map_err(|_| (StatusCode::NOT_FOUND, "no camera\n"))?;
+    Ok(state.ask(PageQuestion::Shapes(camera)).await)
 }
 
 /// A request to change something that comes from this page, or from a program.
@@ -508,6 +516,14 @@ impl PageState {
         let kind = kind.and_then(|kind| kind.split(';').next());
         let is_json = kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"));
         is_json.then_some(()).ok_or(AccessRefusal::WrongBody(most))
+    }
+
+    /// Waits for the daemon's reply.
+    async fn ask(&self, asked: PageQuestion) -> Result<PageReply, UnansweredCommand> {
+        if self.source.get().is_none() {
+            return Err(UnansweredCommand::Starting);
+        }
+        commands::ask(&self.requests, asked).await
     }
 
     /// Reads a change of at most `most` bytes. It is JSON, which a form of another web page cannot send.

@@ -15,7 +15,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags};
 use spotter_core::{FileReaders, OpenFolder, WallTime};
 
 use crate::{
-    document::{self, Documents},
+    document::{self, Document, Documents},
     file_system::is_network,
     former_events, schema,
 };
@@ -188,6 +188,11 @@ pub(crate) fn read_only(state_dir: &Path) -> Documents {
         schema::version(&connection).ok().map(|_| connection)
     });
     readable.map_or_else(Documents::new, |connection| document::read_all(&connection))
+}
+
+/// A document as it is stored, also while a daemon uses the database; `None` without one, or where it cannot be read. Blocks on the disk.
+pub fn stored_text(state_dir: &Path, document: Document) -> Option<String> {
+    read_only(state_dir).remove(&document)
 }
 
 /// What was moved into the database stays for a return to the earlier version.

@@ -29,7 +29,7 @@ mod store;
 pub mod testing;
 
 pub use backup::{BackupError, back_up};
-pub use database::{OpenError, open_reader};
+pub use database::{OpenError, open_reader, stored_text};
 pub use document::Document;
 pub use event_log::{EventLog, OpenedEvents};
 pub use event_table::{EventReceiver, FoundEvent, FoundEvents, OfferEvent};

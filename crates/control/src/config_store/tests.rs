@@ -229,3 +229,59 @@ fn broken_adapter_disables_the_prompts_that_name_it() {
     assert!(store.set_adapter_faults(BTreeMap::new(), Mono::default()));
     assert_eq!(states(&store), [(true, true), (true, true)]);
 }
+
+#[test]
+fn shapes_survive_a_restart_with_the_size_of_their_picture() {
+    let mut store = fresh();
+    let version = |store: &ConfigStore| store.shapes(&gate()).unwrap().version();
+    let seen = version(&store);
+    let set = |seen: &str| {
+        let shapes = r#"{"mask": [[[0, 0], [0.12344, 0], [1, 1]]], "prompt": {"dog": {"region": "motion"}}}"#;
+        let request = format!(
+            r#"{{"op": "shapes_set", "cam": "gate", "seen": "{seen}", "shapes": {shapes}, "size": [1920, 1080]}}"#
+        );
+        Command::of_request(serde_json::from_str(&request).unwrap()).unwrap()
+    };
+    let result = store.execute(&set(&seen), at(0), WALL).unwrap();
+    assert_eq!(result, ChangeResult::ShapesVersion(version(&store)));
+    let refusal = store.execute(&set(&seen), at(0), WALL).unwrap_err();
+    let details = RefusalDetails::Shapes {
+        now: shapes_of(&store.cameras()[0]),
+        version: version(&store),
+    };
+    assert_eq!(refusal.details.as_deref(), Some(&details));
+    let stored = store.stored().unwrap().to_json().unwrap();
+    let read = ReadOverrides::of_json(stored.as_bytes()).unwrap();
+    let again = restarted(site(), read.stored);
+    assert_eq!(again.cameras(), store.cameras());
+    assert_eq!(
+        again.cameras()[0].mask,
+        [[(0.0, 0.0), (0.1234, 0.0), (1.0, 1.0)]]
+    );
+    assert_eq!(again.cameras()[0].prompts[1].region, PromptRegion::Motion);
+    let report = again.shapes(&gate()).unwrap();
+    assert_eq!(report.drawn_size, Some([1920, 1080]));
+    assert_eq!(report.version(), version(&store));
+    assert!(report.file.mask.is_empty());
+}
+
+/// Who watches a camera of the list is known from the fleet.
+#[test]
+fn camera_of_another_node_is_refused_with_its_node() {
+    let mut store = fresh();
+    store.set_own(["yard"].map(|id| CameraId::new(id).unwrap()).into(), at(0));
+    let refused = |store: &ConfigStore| store.camera(&gate()).unwrap_err().text;
+    assert!(refused(&store).contains("no node of the fleet"));
+    let owner = FleetOwner {
+        node: NodeId::new("edge2").unwrap(),
+        url: Some("https://edge2.example".into()),
+    };
+    store.set_owners([(gate(), owner.clone())].into());
+    let text = "camera gate is watched by node edge2 (https://edge2.example); change it there";
+    assert_eq!(refused(&store), text);
+    assert_eq!(store.shapes(&gate()).unwrap().owner, Some(owner));
+    assert_eq!(
+        store.shapes(&CameraId::new("yard").unwrap()).unwrap().owner,
+        None
+    );
+}

@@ -28,6 +28,7 @@ fn settings(name: &str, resumed: &BTreeMap<CameraId, Epoch>) -> MemberSettings {
         machine: format!("machine of {name}"),
         labels: BTreeSet::new(),
         version: "test".into(),
+        url: None,
         resumed: resumed.clone(),
         rights: Arc::default(),
     }

@@ -67,6 +67,7 @@ pub async fn fleet_box(args: &FleetBoxArgs) -> anyhow::Result<()> {
         resumed: read_own(&kept),
         rights: Arc::clone(&rights),
         version: env!("CARGO_PKG_VERSION").into(),
+        url: None,
     };
     let store = Arc::new(store(args)?);
     let identity = Identity::of_this_machine(node.clone());

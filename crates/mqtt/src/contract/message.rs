@@ -369,6 +369,7 @@ fn setting_text(setting: &Setting) -> String {
         Setting::Rate(rate) => rate.to_string(),
         Setting::MinScore(_, score) => score.to_string(),
         Setting::Text(_, text) => text.as_str().to_owned(),
+        Setting::Shapes(shapes) => serde_json::json!(shapes).to_string(),
     }
 }
 

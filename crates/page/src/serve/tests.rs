@@ -101,12 +101,12 @@ async fn served(token: Option<&str>) -> ServedPage {
 async fn no_route_shows_pictures_without_a_token() {
     let token = TOKEN;
     for has_tokens in [false, true] {
-        let page = served(has_tokens.then_some(token)).await;
+        let mut page = served(has_tokens.then_some(token)).await;
         page.open(Arc::new(Source));
         page.open_trials(trial_parts());
         let folder = open_events(&page);
         let address = page.address();
-        let asked = tokio::task::spawn_blocking(move || {
+        let mut asked = tokio::task::spawn_blocking(move || {
             // A stream does not end by itself.
             let routes = ROUTES.iter().copied();
             let routes = routes.filter(|(path, ..)| *path != "/status.events");
@@ -149,7 +149,16 @@ async fn no_route_shows_pictures_without_a_token() {
             let status = ask(address, "/status.json", "");
             assert!(status.contains("stranger"), "{status}");
         });
-        asked.await.unwrap();
+        // The daemon answers with a picture too.
+        loop {
+            tokio::select! {
+                done = &mut asked => break done.unwrap(),
+                request = page.next_request() => {
+                    let json = b"picture".into();
+                    request.reply.try_send(PageReply { status: 200, json }).unwrap();
+                }
+            }
+        }
         page.close().await;
         drop(folder);
     }
@@ -279,7 +288,7 @@ async fn commands_of_strangers_and_foreign_pages_never_reach_the_daemon() {
         let head = format!("HTTP/1.1 {status}");
         assert!(answer.starts_with(&head), "{status}: {answer}");
         assert!(answer.contains("\"error\":"), "{answer}");
-        assert!(page.commands.try_recv().is_err(), "{status}");
+        assert!(page.requests.try_recv().is_err(), "{status}");
         page.close().await;
     }
 }
@@ -291,12 +300,13 @@ async fn command_of_a_token_is_answered_by_the_daemon() {
     let address = page.address();
     let headers = format!("Authorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n");
     let sent = move || send(address, "POST /command", &headers, r#"{"op":"reload"}"#);
-    let asked = tokio::task::spawn_blocking(sent);
-    let PageCommand { request, reply } = page.next_command().await;
-    assert_eq!(request, serde_json::json!({"op": "reload"}));
+    let answer = tokio::task::spawn_blocking(sent);
+    let PageRequest { asked, reply } = page.next_request().await;
+    let reload = serde_json::json!({"op": "reload"});
+    assert_eq!(asked, PageQuestion::Command(reload));
     let (status, json) = (409, b"{\"ok\":false}".to_vec());
     reply.try_send(PageReply { status, json }).unwrap();
-    let answer = asked.await.unwrap();
+    let answer = answer.await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 409"), "{answer}");
     assert!(answer.ends_with("{\"ok\":false}"), "{answer}");
     page.close().await;

@@ -11,7 +11,8 @@ use spotter_core::{
     ScoreSource, StageTimes, Task, testing::answer_to,
 };
 use spotter_page::{
-    CameraPicture, NextPicture, PageReply, PromptCost, ShownAreas, TrialParts, TrialSource,
+    CameraPicture, NextPicture, PageQuestion, PageReply, PromptCost, ShownAreas, TrialParts,
+    TrialSource,
 };
 use spotter_pictures::{RgbPixels, jpeg_file};
 use spotter_requests::{BegunRequest, RequestNews, RequestQueue};
@@ -208,13 +209,16 @@ impl Visitor {
     /// The command that the page sends, which is executed.
     fn command(&mut self) -> Value {
         let Served { page, _runtime, .. } = &mut self.served;
-        let command = _runtime.block_on(page.next_command());
+        let request = _runtime.block_on(page.next_request());
+        let PageQuestion::Command(command) = request.asked else {
+            panic!("no command: {:?}", request.asked);
+        };
         let reply = PageReply {
             status: 200,
             json: b"{\"ok\":true}".to_vec(),
         };
-        command.reply.try_send(reply).expect("the page waits");
-        command.request
+        request.reply.try_send(reply).expect("the page waits");
+        command
     }
 
     fn expect_no_complaints(&self) {

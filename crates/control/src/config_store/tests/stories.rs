@@ -18,6 +18,12 @@ fn camera_text(camera: &CameraConfig) -> String {
     let switch = |is_on: bool| if is_on { "on" } else { "off" };
     let (enabled, gate) = (switch(camera.enabled), switch(camera.motion.on));
     let mut text = format!("{} {enabled}, rate {}, gate {gate}", camera.id, camera.rate);
+    for zone in &camera.zones {
+        _ = write!(text, ", zone {}", zone.id);
+    }
+    if !camera.mask.is_empty() {
+        _ = write!(text, ", masked {}", camera.mask.len());
+    }
     for prompt in &camera.prompts {
         let (id, words, revision) = (&prompt.id, prompt.task.text(), prompt.revision);
         let enabled = switch(prompt.enabled);
@@ -26,6 +32,12 @@ fn camera_text(camera: &CameraConfig) -> String {
             "; {id} {enabled}, rate {}, {words:?} {revision}",
             prompt.rate
         );
+        for zone in prompt.dwell.keys() {
+            _ = write!(text, ", dwells in {zone}");
+        }
+        for zone in &prompt.zones {
+            _ = write!(text, ", of {zone}");
+        }
         if let PromptRegion::Fixed(region) = prompt.region {
             let NormBox { x0, y0, x1, y1 } = region.norm_box();
             _ = write!(text, ", in {x0} {y0} {x1} {y1}");
@@ -68,6 +80,22 @@ impl Story {
                 let setting = serde_json::from_str(setting).unwrap();
                 Ok(Command::Set { camera, setting })
             }
+            "draws" | "overdraws" => {
+                let (camera, shapes) = rest.split_once(' ').unwrap();
+                let id = CameraId::new(camera).unwrap();
+                let version = store.shapes(&id).map(|shapes| shapes.version());
+                let seen = match verb {
+                    "draws" => version.unwrap_or_default(),
+                    _ => "another".to_owned(),
+                };
+                let shapes: serde_json::Value = serde_json::from_str(shapes).unwrap();
+                let request = serde_json::json!({"op": "shapes_set", "cam": camera, "seen": seen, "shapes": shapes});
+                Command::of_request(request.as_object().unwrap().clone())
+            }
+            "edits" => {
+                store.replace_file(site_of(&lines), now, WALL);
+                return self.show(true);
+            }
             "does" => Command::of_request(serde_json::from_str(rest).unwrap()),
             "lists" => {
                 store.replace_list(site_of(&lines).cameras, now);
@@ -80,7 +108,7 @@ impl Story {
             other => panic!("{other}"),
         };
         let executed = command.and_then(|command| store.execute(&command, now, WALL));
-        if let Err(Refusal { code, text }) = executed {
+        if let Err(Refusal { code, text, .. }) = executed {
             _ = writeln!(self.told, "> {code:?}: {text}");
         }
         self.show(true);

@@ -16,6 +16,8 @@ pub enum ReplyValue {
     Done,
     /// The revision of the prompt whose text was set.
     Revision(u32),
+    /// The version of the shapes that were set.
+    ShapesVersion(String),
     /// The answer to a question.
     Answer {
         text: String,
@@ -51,6 +53,7 @@ impl Reply {
         match &self.result {
             Err(_) | Ok(ReplyValue::Done) => {}
             Ok(ReplyValue::Revision(revision)) => message["rev"] = json!(revision),
+            Ok(ReplyValue::ShapesVersion(version)) => message["version"] = json!(version),
             Ok(ReplyValue::Answer {
                 text,
                 score,
@@ -73,7 +76,9 @@ impl Reply {
                 message["value"] = json!(cameras);
             }
             Ok(ReplyValue::Overrides(changed)) => {
-                let entry = |Override { camera, file, now }: &Override| {
+                let entry = |Override {
+                                 camera, file, now, ..
+                             }: &Override| {
                     json!({
                         "cam": camera,
                         "prompt": now.prompt(),
@@ -108,5 +113,6 @@ fn value(setting: &Setting) -> serde_json::Value {
         Setting::Rate(rate) => json!(rate),
         Setting::MinScore(_, score) => json!(score),
         Setting::Text(_, text) => json!(text),
+        Setting::Shapes(shapes) => json!(shapes),
     }
 }

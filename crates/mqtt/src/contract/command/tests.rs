@@ -326,6 +326,7 @@ fn replies_repeat_the_request() {
         camera: gate(),
         file: Setting::Rate(rate(1.0)),
         now: Setting::Rate(rate(2.0)),
+        drawn_size: None,
     }];
     let published = reply(RequestHead::default(), Ok(ReplyValue::Overrides(changed)));
     let expected =

@@ -158,6 +158,7 @@ impl CameraEntities<'_> {
                 }
                 // An answer as text is published with any score.
                 Setting::MinScore(..) if !prompt.is_some_and(finds_objects) => continue,
+                Setting::Shapes(_) => continue,
                 Setting::MinScore(..) => ("min_score", number("min score", Share::RANGE)),
             };
             let key = match setting.prompt() {
