@@ -15,6 +15,7 @@ mod outlines;
 mod restart;
 mod soak;
 mod texts;
+mod trial;
 mod triggers;
 mod verify;
 

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use serde_json::json;
 use spotter_engine::{
     model::{CalibrationState, random_weights, without_ends},
     open::{ModelDevice, ModelToPlace},
@@ -82,6 +83,7 @@ async fn scenario() {
         testbed.scene.show("gate", true);
         let has_outline = |message: &Value| the_object(message)["outline"].is_object();
         received.one(&testbed, MESSAGES, has_outline).await;
+        tried_words_have_outlines(&testbed).await;
         let has_left = |message: &Value| {
             the_object(message)["zones"]
                 .as_array()
@@ -97,6 +99,16 @@ async fn scenario() {
     let (report, received) = testbed.run_with(machine_clock(), engines, looking).await;
     assert!(report.balanced(), "{report}");
     check(&received);
+}
+
+async fn tried_words_have_outlines(testbed: &Testbed) {
+    testbed.scene.show(CameraId::of_still().as_str(), true);
+    let asks = json!([{"kind": "segment", "words": "thing"}]);
+    let (_, answer) = trial::try_words(testbed, json!({"cam": "gate", "asks": asks})).await;
+    let found = &answer["answers"][0]["objects"][0];
+    assert!(found["box"].is_array(), "{answer}");
+    let corners = found["polygons"][0].as_array().map(Vec::len);
+    assert!(corners.is_some_and(|corners| corners > 2), "{answer}");
 }
 
 fn check(received: &ReceivedJson) {
