@@ -38,7 +38,7 @@ use spotter_http::{
     AccessTokens, BodyError, BodyMemory, ClientAddress, ClientNetwork, HeldBody, HostNames,
     RequestRates, ServedListener, TokenClient, bearer_token, bind, is_loopback_name, read_body,
 };
-use spotter_page::{ApiLine, EventAnswers};
+use spotter_page::{ApiLine, EventAnswers, EventRefusal};
 use spotter_requests::{RequestQueue, UnansweredRequest, data_url};
 
 /// Pictures that are decoded at the same time.
@@ -494,8 +494,8 @@ async fn trigger(
 }
 
 impl ApiState {
-    fn events(&self) -> Result<&EventAnswers, ApiError> {
-        self.events.get().ok_or(UnansweredRequest::Opening.into())
+    fn events(&self) -> Result<&EventAnswers, EventRefusal> {
+        self.events.get().ok_or(EventRefusal::Starting)
     }
 
     /// Where no token is set, every program on this machine could.

@@ -50,6 +50,8 @@ pub struct EventAnswers {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum EventRefusal {
+    #[error("Spotter is starting: the model is being opened")]
+    Starting,
     #[error("no events are stored; add [history] to the configuration")]
     Off,
     #[error("{0}")]
@@ -72,7 +74,9 @@ impl EventRefusal {
             Self::Off | Self::Unknown => StatusCode::NOT_FOUND,
             Self::Wrong(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Busy => StatusCode::TOO_MANY_REQUESTS,
-            Self::Failed(_) | Self::NotDeleted(_) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Starting | Self::Failed(_) | Self::NotDeleted(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             Self::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
@@ -81,6 +85,7 @@ impl EventRefusal {
     pub fn pause(&self) -> Option<Duration> {
         let seconds = match self {
             Self::Busy => 1,
+            Self::Starting => 10,
             Self::Failed(_) | Self::NotDeleted(_) => 5,
             _ => return None,
         };

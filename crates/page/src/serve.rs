@@ -562,21 +562,16 @@ async fn show_picture(
     Ok((kind, thumbnail.jpeg.clone()))
 }
 
-/// Before the daemon runs, as [`source`].
-fn events(state: &PageState) -> Result<&EventAnswers, Response> {
-    let opened = source(state).map(|_| state.events.get());
-    let opened = opened.map_err(IntoResponse::into_response)?;
-    opened.ok_or_else(|| EventRefusal::Off.into_response())
+fn events(state: &PageState) -> Result<&EventAnswers, EventRefusal> {
+    state.events.get().ok_or(EventRefusal::Starting)
 }
 
-async fn list_events(State(state): PageShared, uri: Uri) -> Result<Response, Response> {
-    let listed = events(&state)?.list(uri.query(), PictureLinks::Page).await;
-    listed.map_err(IntoResponse::into_response)
+async fn list_events(State(state): PageShared, uri: Uri) -> Result<Response, EventRefusal> {
+    events(&state)?.list(uri.query(), PictureLinks::Page).await
 }
 
-async fn export_events(State(state): PageShared, uri: Uri) -> Result<Response, Response> {
-    let exported = events(&state)?.export(uri.query()).await;
-    exported.map_err(IntoResponse::into_response)
+async fn export_events(State(state): PageShared, uri: Uri) -> Result<Response, EventRefusal> {
+    events(&state)?.export(uri.query()).await
 }
 
 /// `ID.jpg` or `ID.json`.
@@ -584,22 +579,26 @@ async fn show_event(
     State(state): PageShared,
     Path(name): Path<String>,
     uri: Uri,
-) -> Result<Response, Response> {
+) -> Result<Response, EventRefusal> {
     let events = events(&state)?;
-    let shown = match name.rsplit_once('.') {
+    match name.rsplit_once('.') {
         Some((id, "jpg")) => events.picture(id, uri.query()).await,
         Some((id, "json")) => events.event(id, PictureLinks::Page).await,
         _ => Err(EventRefusal::Unknown),
-    };
-    shown.map_err(IntoResponse::into_response)
+    }
 }
 
-async fn delete_events(State(state): PageShared, request: Request) -> Result<Response, Response> {
-    let change = state.change(request, LOGIN_MAX_BYTES).await;
-    let change = change.map_err(IntoResponse::into_response)?;
-    let events = events(&state)?;
-    let deleted = async { events.delete(events::selection(change.body)?).await };
-    deleted.await.map_err(IntoResponse::into_response)
+async fn delete_events(
+    State(state): PageShared,
+    request: Request,
+) -> Result<Result<Response, EventRefusal>, AccessRefusal> {
+    let change = state.change(request, LOGIN_MAX_BYTES).await?;
+    let deleted = async {
+        events(&state)?
+            .delete(events::selection(change.body)?)
+            .await
+    };
+    Ok(deleted.await)
 }
 
 async fn show_documentation(Path(page): Path<String>) -> PageAnswer<impl IntoResponse> {
