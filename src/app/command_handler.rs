@@ -283,7 +283,15 @@ impl CommandHandler {
         let Some(oldest) = self.unsent.front_mut() else {
             return pending().await;
         };
-        _ = timeout_at(oldest.deadline, oldest.write.finished()).await;
+        let history = self.handles.history.as_ref();
+        let stored = async {
+            oldest.write.finished().await;
+            // A mask that grew is saved when no stored picture shows what it hides.
+            if let Some(history) = history {
+                history.removed().await;
+            }
+        };
+        _ = timeout_at(oldest.deadline, stored).await;
         if let Some(oldest) = self.unsent.pop_front() {
             self.reply(oldest.sender, Ok(oldest.value));
         }

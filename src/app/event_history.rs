@@ -1,17 +1,53 @@
 //! The history of events as a stage of the daemon. `AnswerRouter` hands events to it; the page and the API ask it themselves.
 
+use std::collections::HashMap;
+
 use super::{
     notice::StageNotice,
     stage::{Stage, StageContext, StageFuture},
 };
+use spotter_config::{CameraConfig, ConfigChange};
+use spotter_core::CameraId;
 use spotter_history::History;
 use spotter_page::{Trouble, TroubleKind};
 
-pub struct EventHistory(pub History);
+type Mask = Vec<Vec<(f64, f64)>>;
+
+pub struct EventHistory {
+    history: History,
+    masks: HashMap<CameraId, Mask>,
+}
+
+impl EventHistory {
+    pub fn new(history: History, cameras: &[CameraConfig]) -> Self {
+        let masks = cameras
+            .iter()
+            .map(|camera| (camera.id.clone(), camera.mask.clone()));
+        Self {
+            history,
+            masks: masks.collect(),
+        }
+    }
+}
+
+/// A polygon is new or another one.
+fn is_larger(after: &Mask, before: &Mask) -> bool {
+    after.iter().any(|polygon| !before.contains(polygon))
+}
 
 impl Stage for EventHistory {
+    /// What is masked now must not be seen in pictures from before.
+    fn apply(&mut self, change: &ConfigChange, context: &mut StageContext<'_>) {
+        for camera in change.configured() {
+            let before = self.masks.insert(camera.id.clone(), camera.mask.clone());
+            if before.is_some_and(|before| is_larger(&camera.mask, &before)) {
+                self.history.remove_pictures(&camera.id, context.now);
+            }
+        }
+    }
+
     fn tick(&mut self, context: &mut StageContext<'_>) {
-        let status = self.0.status();
+        let status = self.history.status();
         let pictures = (status.pictures_stopped)
             .map(|why| format!("events are stored without pictures: {why}"));
         let rows = status
@@ -24,7 +60,7 @@ impl Stage for EventHistory {
 
     /// Writes the last events. Ends within some seconds.
     fn close(&mut self, _is_restart: bool) -> StageFuture<'_, Vec<StageNotice>> {
-        let history = self.0.clone();
+        let history = self.history.clone();
         Box::pin(async {
             history.close().await;
             Vec::new()

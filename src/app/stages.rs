@@ -316,7 +316,8 @@ impl PreparedStages {
             onvif: OnvifEvents::start(config.cameras(), Arc::clone(&handles.clock)),
             broker,
             webhooks,
-            history: handles.history.clone().map(EventHistory),
+            history: (handles.history.clone())
+                .map(|history| EventHistory::new(history, config.cameras())),
             console: context.console.then_some(Console),
             figures,
         };

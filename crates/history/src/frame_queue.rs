@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use spotter_core::{CameraId, Frame, Location, Picture, TrackId};
+use spotter_core::{CameraId, Frame, Location, Mono, Picture, TrackId};
 
 /// Frames of a camera that wait: they may be buffers of its decoder, which has few.
 const OF_CAMERA_MAX: usize = 2;
@@ -20,8 +20,9 @@ pub(crate) struct SeenTrack {
 /// A frame that becomes the picture of these events.
 #[derive(Debug)]
 pub(crate) struct FrameOrder {
-    camera: CameraId,
+    pub camera: CameraId,
     number: u64,
+    pub received: Mono,
     pub picture: Picture,
     pub tracks: Vec<SeenTrack>,
 }
@@ -57,10 +58,21 @@ impl FrameQueue {
         self.0.push_back(FrameOrder {
             camera: frame.camera.clone(),
             number: frame.number,
+            received: frame.times.received,
             picture: frame.picture.clone(),
             tracks: vec![seen],
         });
         unmade
+    }
+
+    /// Removes the orders of a camera, and returns their tracks.
+    pub fn remove(&mut self, camera: &CameraId) -> Vec<TrackId> {
+        let (removed, left): (VecDeque<_>, _) = std::mem::take(&mut self.0)
+            .into_iter()
+            .partition(|order| order.camera == *camera);
+        self.0 = left;
+        let tracks = removed.into_iter().flat_map(|order| order.tracks);
+        tracks.map(|seen| seen.track).collect()
     }
 
     pub fn pop(&mut self) -> Option<FrameOrder> {

@@ -10,8 +10,8 @@ use std::{
 
 use spotter_config::HistoryConfig;
 use spotter_core::{
-    Clock, Event, EventKind, EventStep, Frame, LogThrottle, Picture, TrackId, TrackedObject,
-    UpdateReason,
+    CameraId, Clock, Event, EventKind, EventStep, Frame, LogThrottle, Mono, Picture, TrackId,
+    TrackedObject, UpdateReason,
 };
 use spotter_state::StateStore;
 use tokio::sync::{oneshot, watch};
@@ -58,6 +58,8 @@ struct HistoryHandle {
 pub(crate) struct HistoryShared {
     state: Mutex<RecorderState>,
     changed: Condvar,
+    /// How many removals are asked for and not done.
+    unremoved: watch::Sender<usize>,
 }
 
 /// What is known of the disk.
@@ -80,6 +82,10 @@ pub(crate) struct RecorderState {
     frames: FrameQueue,
     jpegs: Vec<EncodedPicture>,
     deletions: Vec<QueuedDeletion>,
+    /// Cameras whose pictures are to be removed.
+    removals: Vec<CameraId>,
+    /// Pictures of frames before this have less painted over than they should.
+    masked_from: HashMap<CameraId, Mono>,
     pub status: HistoryStatus,
     is_closing: bool,
     has_encoder: bool,
@@ -129,6 +135,7 @@ pub(crate) struct EventWrite {
 pub(crate) struct WriterTurn {
     pub jpegs: Vec<EncodedPicture>,
     pub deletions: Vec<QueuedDeletion>,
+    pub removals: Vec<CameraId>,
     pub is_closing: bool,
 }
 
@@ -201,6 +208,20 @@ impl History {
         self.0.shared.change(|state| state.deletions.push(deletion));
         let ended = || Err("Spotter is stopping; try again".to_owned());
         replied.await.unwrap_or_else(|_| ended())
+    }
+
+    /// Removes the pictures of a camera and keeps its events, because more of the camera is masked from `now` on. Frames from before become no
+    /// pictures either. Does not wait: [`removed`](Self::removed) does.
+    pub fn remove_pictures(&self, camera: &CameraId, now: Mono) {
+        self.0.shared.unremoved.send_modify(|count| *count += 1);
+        self.0.shared.change(|state| state.mask(camera, now));
+    }
+
+    /// Returns when no file has a picture that is to be removed.
+    pub async fn removed(&self) {
+        let mut unremoved = self.0.shared.unremoved.subscribe();
+        // The sender lives as long as the history.
+        _ = unremoved.wait_for(|count| *count == 0).await;
     }
 
     pub fn status(&self) -> HistoryStatus {
@@ -311,7 +332,49 @@ impl RecorderState {
         }
     }
 
+    fn mask(&mut self, camera: &CameraId, now: Mono) {
+        self.masked_from.insert(camera.clone(), now);
+        self.removals.push(camera.clone());
+        let mut dropped = self.frames.remove(camera);
+        let events = &self.events;
+        let is_of_camera = |picture: &mut EncodedPicture| {
+            let event = events.get(&picture.seen.track);
+            event.is_none_or(|event| event.row.camera == *camera)
+        };
+        let jpegs = self.jpegs.extract_if(.., is_of_camera);
+        dropped.extend(jpegs.map(|picture| picture.seen.track));
+        dropped.iter().for_each(|track| self.drop_picture(track));
+    }
+
+    fn shows_masked(&self, camera: &CameraId, received: Mono) -> bool {
+        let from = self.masked_from.get(camera);
+        from.is_some_and(|from| received < *from)
+    }
+
+    /// Rows have no pictures of the camera any more. Returns the events in memory that had one, with its number.
+    pub fn unpictured(&mut self, camera: &CameraId) -> Vec<(TrackId, u64)> {
+        let events = self.events.values_mut();
+        let pictured = events
+            .filter(|event| event.row.camera == *camera && event.row.picture_bytes > 0)
+            .map(|event| {
+                let bytes = mem::take(&mut event.row.picture_bytes);
+                event.stored_bytes = event.stored_bytes.saturating_sub(bytes);
+                event.version += 1;
+                (event.row.id.clone(), event.row.picture)
+            });
+        pictured.collect()
+    }
+
+    /// The disk failed.
+    pub fn return_removals(&mut self, removals: Vec<CameraId>) {
+        self.removals.extend(removals);
+    }
+
     fn order_picture(&mut self, frame: &Frame, event: &Event) {
+        if self.shows_masked(&frame.camera, frame.times.received) {
+            self.status.pictures_dropped += 1;
+            return;
+        }
         let seen = SeenTrack {
             track: event.track.clone(),
             location: event.location,
@@ -425,7 +488,7 @@ impl RecorderState {
     }
 
     fn is_urgent(&self) -> bool {
-        !self.deletions.is_empty() || self.is_ending()
+        !self.deletions.is_empty() || !self.removals.is_empty() || self.is_ending()
     }
 
     /// The last pictures are encoded.
@@ -437,6 +500,12 @@ impl RecorderState {
 impl HistoryShared {
     pub fn lock(&self) -> MutexGuard<'_, RecorderState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Removals are done.
+    pub fn removed(&self, count: usize) {
+        self.unremoved
+            .send_modify(|unremoved| *unremoved = unremoved.saturating_sub(count));
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut RecorderState) -> T) -> T {
@@ -471,6 +540,7 @@ impl HistoryShared {
         WriterTurn {
             jpegs: mem::take(&mut state.jpegs),
             deletions: mem::take(&mut state.deletions),
+            removals: mem::take(&mut state.removals),
             is_closing: state.is_ending(),
         }
     }
@@ -484,9 +554,14 @@ impl HistoryShared {
                     tracing::warn!(suppressed, "no picture for the history: {error:#}");
                 }
             });
-            let tracks = order.tracks;
+            let FrameOrder {
+                camera,
+                received,
+                tracks,
+                ..
+            } = order;
             self.change(|state| match jpeg {
-                Ok(jpeg) => {
+                Ok(jpeg) if !state.shows_masked(&camera, received) => {
                     let jpeg: Arc<[u8]> = jpeg.into();
                     let jpegs = tracks.into_iter().map(|seen| EncodedPicture {
                         jpeg: Arc::clone(&jpeg),
@@ -495,7 +570,7 @@ impl HistoryShared {
                     state.jpegs.extend(jpegs);
                     state.bound_jpegs();
                 }
-                Err(_) => tracks
+                _ => tracks
                     .iter()
                     .for_each(|seen| state.drop_picture(&seen.track)),
             });

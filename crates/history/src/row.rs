@@ -20,7 +20,7 @@ const DESCRIPTION_MAX_CHARS: usize = 4000;
 /// Of a row without its texts, with its entries in the indexes, in pages that are partly free. Measured: docs/page.md.
 const ROW_BYTES: u64 = 700;
 /// What a transaction writes to the disk for a row, with the log and its checkpoints. Measured: docs/page.md.
-const WRITE_BYTES: u64 = 14_000;
+const WRITE_BYTES: u64 = 7_000;
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct HistoryRow {

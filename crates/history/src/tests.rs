@@ -1,5 +1,7 @@
 //! The whole way: events to files, and back through queries.
 
+mod measurement;
+
 use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use serde_json::{Value, json};
@@ -411,6 +413,39 @@ async fn deleted_events_leave_no_text_and_no_picture() {
     assert_eq!(rig.files(), ["b7c1-gate-6.1.jpg"]);
     assert_eq!(bytes_with(rig.folder.path(), words), [""; 0]);
     assert!(HistorySelection::default().check().is_err());
+}
+
+#[tokio::test]
+async fn pictures_of_a_camera_are_removed_when_more_of_it_is_masked() {
+    let rig = Rig::new();
+    let open = begun(1, NOW_MS);
+    rig.history.event(&open, "car", Some(&frame("gate", 1)));
+    rig.happened(2, HOUR_MS, |event| {
+        event.camera = CameraId::new("yard").unwrap();
+        event.track = TrackId::new("b7c1", &event.camera, 2);
+    });
+    rig.until_stored(2);
+    let gate = CameraId::new("gate").unwrap();
+    let now = frame("gate", 100).times.received;
+    rig.history.remove_pictures(&gate, now);
+    rig.history.removed().await;
+    assert_eq!(rig.files(), ["b7c1-yard-2.1.jpg"]);
+    // A look that was under way has a frame from before.
+    for number in [99, 100] {
+        let mut better = open.clone();
+        better.step = EventStep::Update(UpdateReason::Better);
+        rig.history.event(&better, "", Some(&frame("gate", number)));
+    }
+    rig.until(|rig| rig.files() == ["b7c1-gate-1.2.jpg", "b7c1-yard-2.1.jpg"]);
+    rig.until_stored(2);
+    let picture = rig
+        .history
+        .reader()
+        .picture("b7c1-gate-1")
+        .unwrap()
+        .unwrap();
+    assert_eq!(picture.jpeg[0], 100);
+    assert_eq!(rig.history.status().pictures_dropped, 1);
 }
 
 #[test]

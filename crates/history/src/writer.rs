@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
-use spotter_core::{Clock, TrackId};
+use spotter_core::{CameraId, Clock, TrackId};
 use spotter_state::{StateStore, StatementsError};
 
 use crate::{
@@ -60,15 +60,24 @@ impl HistoryWriter {
             let WriterTurn {
                 jpegs,
                 deletions,
+                removals,
                 is_closing,
             } = self.shared.next_turn(is_failing);
-            is_failing = self.reported(|writer| writer.write(jpegs));
+            is_failing = self.reported(|writer| {
+                writer.remove_pictures(removals)?;
+                writer.write(jpegs)
+            });
             for deletion in deletions {
-                let deleted = match is_failing {
-                    false => self.delete(&deletion.selection),
-                    true => Err(StatementsError::Closed),
+                let stopped = self.shared.lock().status.rows_stopped.clone();
+                let deleted = match stopped {
+                    None => self
+                        .delete(&deletion.selection)
+                        .map_err(|error| match error {
+                            StatementsError::Read => format!("deleted, but {error}"),
+                            error => format!("not deleted: {error}"),
+                        }),
+                    Some(why) => Err(format!("not deleted: {why}")),
                 };
-                let deleted = deleted.map_err(|error| format!("not deleted: {error}"));
                 // The one that asked may have left.
                 _ = deletion.reply.send(deleted);
             }
@@ -300,6 +309,39 @@ impl HistoryWriter {
         Ok(deleted)
     }
 
+    /// Of these cameras. Without a folder, none is written.
+    fn remove_pictures(&self, cameras: Vec<CameraId>) -> Result<(), StatementsError> {
+        let count = cameras.len();
+        for camera in &cameras {
+            loop {
+                let id = camera.as_str().to_owned();
+                let removed = self.store.execute(move |transaction| {
+                    Ok((clear_pictures(transaction, &id)?, totals(transaction)?))
+                });
+                let (files, totals) = match removed {
+                    Ok(removed) => removed,
+                    Err(error) => {
+                        self.shared.lock().return_removals(cameras);
+                        return Err(error);
+                    }
+                };
+                self.remove_files(&files);
+                self.shared.lock().status.totals = totals;
+                if files.is_empty() {
+                    break;
+                }
+            }
+            // Of those, a file may be written and its row not.
+            let open = self.shared.lock().unpictured(camera);
+            let files = open
+                .iter()
+                .map(|(id, picture)| file_name(id.as_str(), *picture));
+            self.remove_files(&files.collect::<Vec<_>>());
+        }
+        self.shared.removed(count);
+        Ok(())
+    }
+
     fn forget(&self, removed: &[DeletedRow]) {
         let mut state = self.shared.lock();
         removed.iter().for_each(|row| state.forget(&row.id));
@@ -342,6 +384,21 @@ fn stored_pictures(
         let (id, picture): (String, i64) = (row.get(1)?, row.get(2)?);
         let bytes: i64 = row.get(3)?;
         Ok((file_name(&id, picture as u64), (row.get(0)?, bytes as u64)))
+    })?;
+    rows.collect()
+}
+
+/// The files of some of the camera's pictures, which its rows do not have any more.
+fn clear_pictures(
+    connection: &rusqlite::Connection,
+    camera: &str,
+) -> rusqlite::Result<Vec<String>> {
+    let sql = "UPDATE history SET bytes = bytes - picture_bytes, picture_bytes = 0
+        WHERE number IN (SELECT number FROM history WHERE camera = ?1 AND picture_bytes > 0 LIMIT 500) RETURNING id, picture";
+    let mut rows = connection.prepare(sql)?;
+    let rows = rows.query_map([camera], |row| {
+        let (id, picture): (String, i64) = (row.get(0)?, row.get(1)?);
+        Ok(file_name(&id, picture as u64))
     })?;
     rows.collect()
 }
