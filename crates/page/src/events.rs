@@ -140,6 +140,13 @@ impl EventAnswers {
         Ok(json(&event))
     }
 
+    /// The file of an event's picture.
+    pub(crate) async fn picture_file(&self, id: &str) -> EventAnswer<Vec<u8>> {
+        let id = id.to_owned();
+        let picture = self.read(move |reader| reader.picture(&id)).await?;
+        Ok(picture.ok_or(EventRefusal::Unknown)?.jpeg)
+    }
+
     /// The picture of an event. With its number in the query, as in lists, a browser may keep it.
     pub async fn picture(&self, id: &str, query: Option<&str>) -> EventAnswer {
         let id = id.to_owned();

@@ -176,6 +176,7 @@ const FILES: &[(&str, &str)] = &[
     ("region.js", include_str!("assets/region.js")),
     ("server.js", include_str!("assets/server.js")),
     ("shapes.js", include_str!("assets/shapes.js")),
+    ("sheet.js", include_str!("assets/sheet.js")),
     ("try.js", include_str!("assets/try.js")),
     ("verdict.js", include_str!("assets/verdict.js")),
 ];
@@ -656,7 +657,7 @@ async fn try_words(
     state.check_json(&sender, request.headers(), TRIAL_MAX_BYTES)?;
     let answered = async {
         let body = state.trials.read(request.into_body()).await?;
-        let answers = state.trials.answer(body).await?;
+        let answers = state.trials.answer(body, state.events.get()).await?;
         Ok((
             [(header::CONTENT_TYPE, "application/json")],
             answers.to_string(),

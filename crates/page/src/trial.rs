@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   GET camera/NAME/now.jpg ─▶ next frame of the camera, masked ─▶ JPEG
-//!   POST try ─▶ the same, or the picture of the request ─▶ each ask, one after the other: RequestQueue ─▶ objects, text, cost
+//!   POST try ─▶ the same, a stored picture, or one in the request ─▶ each ask, one after the other: RequestQueue ─▶ objects, text, cost
 //! ```
 //!
 //! An ask is read as a prompt of the camera's file, so the model sees what it would see for that prompt. Nothing is stored.
@@ -31,7 +31,10 @@ use tokio::{
 };
 
 use self::answer::{AnswerCost, answer_json};
-use crate::status::PromptCost;
+use crate::{
+    events::{EventAnswers, EventRefusal},
+    status::PromptCost,
+};
 use spotter_config::{CameraConfig, PromptConfig, SourceConfig, prompt_of_keys};
 use spotter_core::{CameraId, Look, Picture, PromptId, PromptRegion};
 use spotter_http::{BodyError, BodyMemory, HeldBody, read_body};
@@ -118,6 +121,8 @@ pub(crate) enum TrialRefusal {
     #[error("{0}")]
     Wrong(String),
     #[error(transparent)]
+    Event(#[from] EventRefusal),
+    #[error(transparent)]
     Unanswered(#[from] UnansweredRequest),
     #[error("the picture could not be made: {0}; see the log of Spotter")]
     Failed(String),
@@ -133,6 +138,7 @@ impl IntoResponse for TrialRefusal {
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, None),
             Self::Wrong(_) => (StatusCode::UNPROCESSABLE_ENTITY, None),
             Self::Unanswered(UnansweredRequest::NoRoom) => (StatusCode::TOO_MANY_REQUESTS, Some(5)),
+            Self::Event(why) => (why.status(), why.pause().map(|pause| pause.as_secs())),
             Self::Unanswered(_) => (StatusCode::SERVICE_UNAVAILABLE, Some(10)),
             Self::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, None),
         };
@@ -153,6 +159,8 @@ struct TrialRequest {
     #[serde(rename = "cam")]
     camera: Option<String>,
     image: Option<String>,
+    /// Of the camera: its stored picture instead of a frame.
+    event: Option<String>,
     asks: Vec<TrialAsk>,
 }
 
@@ -187,12 +195,12 @@ impl AskKind {
     }
 }
 
-/// What is asked of: a frame of a camera, or a picture of the client with the settings of a camera without any.
+/// What is asked of: a picture of a camera, or one of the client with the settings of a camera without any.
 struct TriedPicture {
     camera: CameraConfig,
     picture: Picture,
     camera_size: (u32, u32),
-    /// Of the camera's frame.
+    /// Of a frame, which the client does not have.
     jpeg: Option<Vec<u8>>,
 }
 
@@ -257,19 +265,24 @@ impl Trials {
     }
 
     /// The answers to a request, one for each ask. All of them are about the same picture.
-    pub async fn answer(&self, body: HeldBody) -> Result<Value, TrialRefusal> {
+    pub async fn answer(
+        &self,
+        body: HeldBody,
+        events: Option<&EventAnswers>,
+    ) -> Result<Value, TrialRefusal> {
         let parts = self.parts()?;
         let place = self.place()?;
-        let request: TrialRequest = serde_json::from_slice(&body.bytes)
+        let mut request: TrialRequest = serde_json::from_slice(&body.bytes)
             .map_err(|error| TrialRefusal::Wrong(format!("not what a trial is: {error}")))?;
         drop(body);
         if !(1..=ASKS_MAX).contains(&request.asks.len()) {
             let text = format!("asks: needs 1 to {ASKS_MAX} of them");
             return Err(TrialRefusal::Wrong(text));
         }
-        let (tried, place) = tried_picture(parts, request.camera, request.image, place).await?;
+        let asks = std::mem::take(&mut request.asks);
+        let (tried, place) = tried_picture(parts, request, events, place).await?;
         let mut answers = Vec::new();
-        for ask in &request.asks {
+        for ask in &asks {
             answers.push(match prompt(ask, &tried.camera) {
                 Ok(prompt) => answered(parts, &tried, prompt).await?,
                 Err(error) => json!({"error": error}),
@@ -316,46 +329,65 @@ async fn jpeg(parts: &TrialParts, picture: &Picture) -> Result<Vec<u8>, TrialRef
     made.map_err(|error| TrialRefusal::Failed(format!("{error:#}")))
 }
 
-/// The place is held also when the client disconnects while its picture is decoded.
 async fn tried_picture(
     parts: &TrialParts,
-    camera: Option<String>,
-    image: Option<String>,
+    request: TrialRequest,
+    events: Option<&EventAnswers>,
     place: OwnedSemaphorePermit,
 ) -> Result<(TriedPicture, OwnedSemaphorePermit), TrialRefusal> {
-    let tried = match (camera, image) {
-        (Some(camera), None) => {
+    let TrialRequest {
+        camera,
+        image,
+        event,
+        ..
+    } = request;
+    match (camera, image, event) {
+        (Some(camera), None, None) => {
             let camera = known(parts, &camera)?;
             let next = next_picture(parts, &camera.id, ShownAreas::Masked).await?;
-            TriedPicture {
+            let tried = TriedPicture {
                 camera,
                 jpeg: Some(jpeg(parts, &next.picture).await?),
                 picture: next.picture,
                 camera_size: next.camera_size,
-            }
-        }
-        (None, Some(image)) => {
-            if image.len() > URL_MAX_BYTES {
-                return Err(TrialRefusal::TooLarge);
-            }
-            let decoding = spawn_blocking(move || (data_url::picture(&image), place));
-            let decoded = decoding.await;
-            let (picture, place) =
-                decoded.map_err(|error| TrialRefusal::Failed(error.to_string()))?;
-            let picture = picture.map_err(TrialRefusal::Wrong)?;
-            let (width, height) = picture.size();
-            let tried = TriedPicture {
-                camera: CameraConfig::new(CameraId::of_still(), SourceConfig::Test),
-                jpeg: None,
-                picture,
-                camera_size: (width as u32, height as u32),
             };
-            return Ok((tried, place));
+            Ok((tried, place))
+        }
+        (Some(camera), None, Some(event)) => {
+            let camera = known(parts, &camera)?;
+            let file = events
+                .ok_or(EventRefusal::Off)?
+                .picture_file(&event)
+                .await?;
+            decoded(camera, place, move || data_url::picture_of_file(&file)).await
+        }
+        (None, Some(image), None) if image.len() > URL_MAX_BYTES => Err(TrialRefusal::TooLarge),
+        (None, Some(image), None) => {
+            let camera = CameraConfig::new(CameraId::of_still(), SourceConfig::Test);
+            decoded(camera, place, move || data_url::picture(&image)).await
         }
         _ => {
-            let text = "give exactly one of cam, image";
-            return Err(TrialRefusal::Wrong(text.to_owned()));
+            let text = "give exactly one of cam, image; event only with cam";
+            Err(TrialRefusal::Wrong(text.to_owned()))
         }
+    }
+}
+
+/// The place is held also when the client disconnects while its picture is decoded.
+async fn decoded(
+    camera: CameraConfig,
+    place: OwnedSemaphorePermit,
+    decode: impl FnOnce() -> Result<Picture, String> + Send + 'static,
+) -> Result<(TriedPicture, OwnedSemaphorePermit), TrialRefusal> {
+    let decoding = spawn_blocking(move || (decode(), place)).await;
+    let (picture, place) = decoding.map_err(|error| TrialRefusal::Failed(error.to_string()))?;
+    let picture = picture.map_err(TrialRefusal::Wrong)?;
+    let (width, height) = picture.size();
+    let tried = TriedPicture {
+        camera,
+        picture,
+        camera_size: (width as u32, height as u32),
+        jpeg: None,
     };
     Ok((tried, place))
 }
@@ -415,7 +447,7 @@ async fn answered(
     let cost = parts.source.cost(&camera, tried.picture.size());
     let cost = cost.map(|cost| AnswerCost {
         // A picture of the client comes at no rate.
-        has_rate: tried.jpeg.is_some(),
+        has_rate: !tried.camera.id.is_of_still(),
         cost,
     });
     Ok(answer_json(&answer, &outlines, cost))

@@ -20,7 +20,12 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 /// The picture in a URL, or what is wrong with it. Takes up to half a second.
 pub fn picture(url: &str) -> Result<Picture, String> {
-    decode(&bytes(url)?, PIXELS_MAX).map_err(|error| error.to_string())
+    picture_of_file(&bytes(url)?)
+}
+
+/// The same of a file's bytes.
+pub fn picture_of_file(file: &[u8]) -> Result<Picture, String> {
+    decode(file, PIXELS_MAX).map_err(|error| error.to_string())
 }
 
 fn bytes(url: &str) -> Result<Vec<u8>, String> {

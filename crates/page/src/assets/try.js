@@ -6,6 +6,7 @@ import { counted, millis, two } from "./format.js";
 import { overlay, short } from "./overlay.js";
 import { RegionBox } from "./region.js";
 import { request } from "./server.js";
+import { ContactSheet, LAST_EVENTS } from "./sheet.js";
 
 const KINDS = {
   detect: ["Boxes", "person"],
@@ -47,6 +48,8 @@ const region = new RegionBox((box) => {
   setField("try-beside", state.beside);
   redraw();
 });
+
+const sheet = new ContactSheet(() => redraw());
 
 const field = (id) => document.getElementById(id);
 // What a visitor has typed is not replaced by an attribute.
@@ -333,6 +336,21 @@ function keep(status) {
       : status.has_login ? "Log in above to add it here." : ["To add it here, set ", h("code", {}, "http.tokens"), " and log in."]));
 }
 
+// The stored pictures of the camera's events.
+function events() {
+  if (state.image || !state.asks[0].words.trim()) return null;
+  const prompt = chosen();
+  return panel("events", "On stored events", null,
+    quiet("Asks for the words above on the pictures that Spotter has stored, one after the other."),
+    h("div", { class: "buttons" },
+      h("button", { type: "button", id: "try-events", "aria-disabled": sheet.isRunning && "true" }, `Last ${LAST_EVENTS} of ${state.camera}`),
+      prompt && h("button", { type: "button", id: "try-judged", "aria-disabled": sheet.isRunning && "true" }, `Judged ones of ${prompt.id}`),
+      h("button", { type: "button", id: "try-stop", hidden: sheet.isRunning ? null : "" }, "Stop")),
+    h("div", { id: "sheet" }, sheet.render(state.minScore, timeOf)));
+}
+
+const timeOf = (ms) => `${new Date(ms).toISOString().slice(0, 16).replace("T", " ")} UTC`;
+
 // Said before the words change.
 const lossOf = ({ id, words }) =>
   h("div", { class: "loss", role: "alert" },
@@ -352,7 +370,7 @@ function render(status) {
       h("div", { role: "alert" }, state.error && h("p", { class: "wrong" }, state.error)),
       h("div", { class: hasSecond ? "pair" : "single" }, figure(0, true), hasSecond && figure(1, false)),
       h("div", {}, sizeNote())),
-    h("div", { class: "try wide" }, keep(status), h("p", { role: "status" }, state.saved)),
+    h("div", { class: "try wide" }, keep(status), h("p", { role: "status" }, state.saved), events()),
   ];
 }
 
@@ -382,6 +400,7 @@ function chooseCamera(id) {
 
 function openCamera(id) {
   forgetResult();
+  sheet.clear();
   Object.assign(state, { camera: id, prompts: [], prompt: "", isPreviewLost: false, preview: state.preview + 1 });
   if (id !== null) readPrompts();
 }
@@ -408,6 +427,9 @@ const BUTTONS = {
   "try-change": () => (state.confirms = true),
   "try-confirm": changeWords,
   "try-leave": () => (state.confirms = false),
+  "try-events": () => !sheet.isRunning && sheet.start(state.camera, asks()[0]),
+  "try-judged": () => !sheet.isRunning && sheet.start(state.camera, asks()[0], state.prompt),
+  "try-stop": () => sheet.stop(),
 };
 
 const pasted = ({ clipboardData }) => showImage([...(clipboardData?.files ?? [])].find(({ type }) => type.startsWith("image/")));
@@ -434,6 +456,7 @@ export const tryWords = {
     openCamera(argument ?? state.camera);
   },
   close() {
+    sheet.stop();
     for (const [kind, listener] of LISTENERS) document.removeEventListener(kind, listener, true);
   },
   render(status) {

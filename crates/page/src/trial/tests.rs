@@ -4,13 +4,14 @@ use std::future::{pending, ready};
 
 use spotter_core::{
     Answer, AnswerBody, FoundObject, Mono, NormBox, NormPoint, Outline, RegionBox, ScoreSource,
-    SpatialReference, StageTimes, Task,
+    SpatialReference, StageTimes, SystemClock, Task,
     testing::{answer_to, asked},
 };
 use spotter_pictures::{RgbPixels, png_file};
 use tokio::task::JoinHandle;
 
 use super::*;
+use spotter_history::testing::{EVENT_ID, stored_event};
 use spotter_requests::BegunRequest;
 
 /// A camera `gate`, and `dock`, which sends no frame.
@@ -83,7 +84,7 @@ fn trials() -> (Arc<Trials>, Arc<RequestQueue>) {
 
 async fn ask(trials: &Trials, body: &Value) -> Result<Value, TrialRefusal> {
     let body = trials.read(body.to_string().into()).await?;
-    trials.answer(body).await
+    trials.answer(body, None).await
 }
 
 fn asking(trials: &Arc<Trials>, body: Value) -> JoinHandle<Result<Value, TrialRefusal>> {
@@ -243,6 +244,16 @@ async fn wrong_requests_are_refused_with_what_is_wrong() {
             422,
             "1 to 2",
         ),
+        (
+            json!({"image": "", "event": "a", "asks": detect}),
+            422,
+            "event only with cam",
+        ),
+        (
+            json!({"cam": "gate", "event": "a", "asks": detect}),
+            404,
+            "no events are stored",
+        ),
         (json!({"cam": "roof", "asks": detect}), 404, "\"roof\""),
         (
             json!({"cam": "dock", "asks": detect}),
@@ -349,6 +360,26 @@ async fn ask_without_room_is_refused_and_gives_its_place_back() {
     assert_eq!(stopping.status(), StatusCode::SERVICE_UNAVAILABLE);
     let starting = Trials::default().prompts("gate").unwrap_err();
     assert!(matches!(starting, TrialRefusal::Starting));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stored_picture_of_an_event_is_asked_about() {
+    let folder = tempfile::tempdir().unwrap();
+    let history = stored_event(folder.path());
+    let events = EventAnswers::new(Some(history), Arc::new(SystemClock::new()));
+    let (trials, _) = trials();
+    let asks = json!([{"kind": "detect", "words": "person"}]);
+    for (event, status, part) in [
+        // Its picture is no file of a camera.
+        (EVENT_ID, 422, "neither JPEG nor PNG"),
+        ("unknown", 404, "no such event"),
+    ] {
+        let body = json!({"cam": "gate", "event": event, "asks": asks});
+        let body = trials.read(body.to_string().into()).await.unwrap();
+        let refused = trials.answer(body, Some(&events)).await.unwrap_err();
+        assert!(refused.to_string().contains(part), "{refused}");
+        assert_eq!(refused.into_response().status(), status);
+    }
 }
 
 #[tokio::test]

@@ -145,7 +145,12 @@ struct Visitor {
 }
 
 impl Visitor {
-    fn open((width, height): (u32, u32)) -> Self {
+    fn open(size: (u32, u32)) -> Self {
+        Self::open_with(size, "")
+    }
+
+    /// With a script before those of the page.
+    fn open_with((width, height): (u32, u32), script: &str) -> Self {
         let served = starting_with(with_login());
         served.page.open(Arc::new(Painted::new(site(1))));
         let (queue, asked) = (Arc::<RequestQueue>::default(), Asked::default());
@@ -156,6 +161,7 @@ impl Visitor {
         let engine: &Handle = served._runtime.handle();
         engine.spawn(answer_all(queue, Arc::clone(&asked)));
         let mut browser = Browser::start();
+        browser.before_each_page(script);
         let page = format!("http://{}/#try/gate", served.address);
         browser.load(&page, width, height);
         browser.until("document.getElementById('token') !== null");
@@ -422,4 +428,61 @@ fn own_picture_is_tried_and_refusals_are_words() {
         &mut visitor,
         "4 other requests with pictures are in progress; try again in a moment. Try again in 1 second.",
     );
+}
+
+/// A history of three events, of which one has no picture, and what the model says of the others: the cameras need the engine at first.
+const EVENTS: &str = r#"
+const eventOf = (id, mark, box, picture) => ({ id, mark, box, picture, prompt: "car", start_ms: 1.78e12, size: [640, 360] });
+const stored = [
+  eventOf("a", "right", [0.1, 0.1, 0.3, 0.3], "camera/gate/now.jpg?a"),
+  eventOf("b", "wrong", [0.5, 0.5, 0.7, 0.7], "camera/gate/now.jpg?b"),
+  eventOf("c", null, [0.5, 0.5, 0.7, 0.7], null),
+];
+const found = { a: [{ box: [0.1, 0.1, 0.3, 0.28], score: 0.9 }], b: [{ box: [0.1, 0.1, 0.3, 0.3], score: 0.9 }, { box: [0.5, 0.5, 0.7, 0.7], score: 0.4 }] };
+const asked = [];
+const answer = (body, status) => Promise.resolve(new Response(JSON.stringify(body), { status }));
+const real = fetch;
+fetch = (path, options) => {
+  if (path.startsWith("events.json")) {
+    asked.push(path);
+    return answer(asked.length > 1 ? { is_on: false, toml: "[history]" } : { is_on: true, events: stored }, 200);
+  }
+  const body = path === "try" ? JSON.parse(options.body) : {};
+  if (!body.event) return real(path, options);
+  asked.push(body);
+  if (asked.length === 2) return answer({ error: "no room", retry_after_s: 0.01 }, 429);
+  return answer({ size: [640, 360], answers: [{ objects: found[body.event] }] }, 200);
+};
+"#;
+
+#[test]
+fn words_are_tried_on_judged_events_and_keep_verdicts() {
+    let mut visitor = Visitor::open_with(PHONE, EVENTS);
+    visitor.fill("try-prompt", "car");
+    visitor.press_button("try-judged");
+    let summary =
+        "Something found in 2 of 2 pictures. 1 of 1 right ones found, 1 of 1 wrong ones gone.";
+    visitor.browser.until(&format!(
+        "document.querySelector('#sheet [role=status]').textContent === '{summary}'"
+    ));
+    let ask = json!({"kind": "detect", "words": "car"});
+    let of = |event: &str| json!({"cam": "gate", "event": event, "asks": [ask]});
+    let list = json!("events.json?camera=gate&prompt=car&mark=any&limit=100");
+    let asked = json!([list, of("a"), of("a"), of("b")]);
+    assert_eq!(visitor.browser.says("asked"), asked);
+    // With a lower min_score, the wrong one would come.
+    visitor.press_button("try-events");
+    visitor
+        .browser
+        .until("document.querySelector('#sheet pre')?.textContent === '[history]'");
+    let verdicts = |score: f64| {
+        format!(
+            "import('/sheet.js').then(({{ verdicts }}) => verdicts(stored, new Map(Object.entries(found).map(([id, objects]) => [id, {{ objects }}])), {score}))"
+        )
+    };
+    for (score, kept, gone) in [(0.3, 1, 0), (0.5, 1, 1), (0.95, 0, 1)] {
+        let expected = json!({"right": 1, "kept": kept, "wrong": 1, "gone": gone});
+        assert_eq!(visitor.browser.says(&verdicts(score)), expected, "{score}");
+    }
+    visitor.expect_no_complaints();
 }

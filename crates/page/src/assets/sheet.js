@@ -1,0 +1,141 @@
+// Words tried on stored pictures of events, one after the other; and which verdicts they would keep.
+
+import { h, quiet } from "./dom.js";
+import { counted, two } from "./format.js";
+import { overlay } from "./overlay.js";
+import { request } from "./server.js";
+
+export const LAST_EVENTS = 20;
+const JUDGED_MAX = 100;
+// While the cameras need the engine, a picture is asked about again.
+const TRIES = 6;
+const OVERLAP_MIN = 0.5;
+
+const pause = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
+
+const area = ([x0, y0, x1, y1]) => Math.max(x1 - x0, 0) * Math.max(y1 - y0, 0);
+const common = (a, b) => [Math.max(a[0], b[0]), Math.max(a[1], b[1]), Math.min(a[2], b[2]), Math.min(a[3], b[3])];
+// The share of both boxes together that is in both.
+function overlapOf(a, b) {
+  const shared = area(common(a, b));
+  return shared / (area(a) + area(b) - shared || 1);
+}
+const isIn = ([x, y], [x0, y0, x1, y1]) => x0 <= x && x <= x1 && y0 <= y && y <= y1;
+
+// Whether an object of an answer, with this score at least, is the object of the event.
+export function isFound({ box }, { objects = [] }, minScore) {
+  const counted = objects.filter(({ score }) => score >= minScore);
+  const isSame = (object) => !box || (object.box ? overlapOf(object.box, box) >= OVERLAP_MIN : !object.point || isIn(object.point, box));
+  return counted.some(isSame);
+}
+
+// Of judged events with answers, those that stay right and those wrong ones that would not have come; null without any.
+export function verdicts(events, answers, minScore) {
+  const judged = events.filter(({ id, mark }) => mark && answers.get(id) && !answers.get(id).error);
+  if (judged.length === 0) return null;
+  const [right, wrong] = [true, false].map((isRight) => judged.filter(({ mark }) => (mark !== "wrong") === isRight));
+  const found = (of) => of.filter((event) => isFound(event, answers.get(event.id), minScore)).length;
+  return { right: right.length, kept: found(right), wrong: wrong.length, gone: wrong.length - found(wrong) };
+}
+
+export class ContactSheet {
+  constructor(changed) {
+    this.changed = changed;
+    this.clear();
+  }
+
+  clear() {
+    // What runs for an earlier sheet ends with its picture.
+    Object.assign(this, { run: null, events: [], answers: new Map(), note: null, toml: null, asked: null });
+  }
+
+  // `prompt`: the judged events of this prompt; without it, the last events of the camera.
+  async start(camera, ask, prompt) {
+    this.clear();
+    const run = {};
+    Object.assign(this, { run, asked: ask });
+    this.changed();
+    try {
+      const query = new URLSearchParams({ camera, ...(prompt ? { prompt, mark: "any", limit: JUDGED_MAX } : { limit: LAST_EVENTS }) });
+      const listed = await request(`events.json?${query}`);
+      if (run !== this.run) return;
+      if (!listed.is_on) this.toml = listed.toml;
+      else await this.askAll(run, camera, ask, listed.events.filter(({ picture }) => picture));
+    } catch (error) {
+      if (run === this.run) this.note = `${error.message}.`;
+    }
+    if (run !== this.run) return;
+    this.run = null;
+    this.changed();
+  }
+
+  async askAll(run, camera, ask, events) {
+    this.events = events;
+    if (events.length === 0) this.note = "No such events are stored with their pictures.";
+    for (const { id } of events) {
+      const answer = await this.ask(run, { cam: camera, event: id, asks: [ask] });
+      if (run !== this.run) return;
+      this.answers.set(id, answer);
+      this.changed();
+    }
+  }
+
+  async ask(run, body) {
+    for (let left = TRIES; ; left -= 1) {
+      try {
+        const { answers, size } = await request("try", body, 10 * 60_000);
+        return { ...answers[0], size };
+      } catch ({ message, answer }) {
+        if (left === 0 || run !== this.run || !answer?.retry_after_s) return { error: message };
+        this.note = "The cameras need the engine; waiting for room.";
+        this.changed();
+        await pause(answer.retry_after_s);
+        this.note = null;
+      }
+    }
+  }
+
+  stop() {
+    this.run = null;
+    this.changed();
+  }
+
+  get isRunning() {
+    return this.run !== null;
+  }
+
+  summary(minScore) {
+    const done = this.events.filter(({ id }) => this.answers.has(id));
+    if (done.length === 0) return null;
+    const found = done.filter((event) => isFound({}, this.answers.get(event.id), minScore)).length;
+    const judged = verdicts(this.events, this.answers, minScore);
+    const kept = judged && ` ${judged.kept} of ${judged.right} right ones found, ${judged.gone} of ${judged.wrong} wrong ones gone.`;
+    return `${this.isRunning ? `${done.length} of ${this.events.length} asked. ` : ""}Something found in ${found} of ${counted(done.length, "picture")}.${kept ?? ""}`;
+  }
+
+  render(minScore, timeOf) {
+    return [
+      h("p", { role: "status" }, this.isRunning && this.events.length === 0 ? "Reading the events…" : this.summary(minScore)),
+      this.note && quiet(this.note),
+      this.toml && [quiet("No events are stored. With these lines in the file, Spotter keeps them with their pictures:"), h("pre", {}, this.toml)],
+      h("ul", { class: "sheet" }, this.events.map((event) => this.tile(event, minScore, timeOf))),
+    ];
+  }
+
+  tile(event, minScore, timeOf) {
+    const answer = this.answers.get(event.id);
+    const { id, picture, prompt, start_ms: start, mark, size } = event;
+    const marks = (answer?.objects ?? []).map(({ box, point, polygons, score }) => ({
+      prompt: 0, score, polygon: polygons?.length ? polygons : undefined, place: box ? { box } : { point },
+    }));
+    const best = answer?.objects?.[0];
+    const words = !answer ? "…" : answer.error ?? answer.text ?? (best ? `${counted(answer.objects.length, "object")}, best ${two(best.score).toFixed(2)}` : "nothing found");
+    const isLow = answer?.objects && !isFound({}, answer, minScore);
+    return h("li", { id: `sheet-${id}` },
+      h("div", { class: "still" },
+        h("img", { src: picture, alt: `Event of ${prompt}, ${timeOf(start)}`, width: size[0], height: size[1], loading: "lazy" }),
+        h("div", { class: "layer" }, answer && overlay({ prompts: [{ id: this.asked.words, lines: {} }], look: { size, found: marks } }))),
+      h("p", {}, h("b", { class: isLow && "quiet" }, words)),
+      h("p", { class: "quiet" }, `${prompt} · ${timeOf(start)}${mark ? ` · ${mark}` : ""}`));
+  }
+}
