@@ -9,7 +9,7 @@ use spotter_core::SystemClock;
 use spotter_history::testing::{EVENT_ID, stored_event};
 
 use super::*;
-use crate::{Thumbnail, trial::tests::trial_parts};
+use crate::{StatusRequest, Thumbnail, commands::COMMAND_MAX_BYTES, trial::tests::trial_parts};
 
 const TOKEN: &str = "a-token-of-the-page-for-tests";
 
@@ -56,7 +56,7 @@ fn send(address: SocketAddr, request: &str, headers: &str, body: &str) -> String
 /// A phone behind a slow line loads the page in a moment.
 #[test]
 fn all_files_of_the_page_are_at_most_150_kilobytes() {
-    let files = packed_files().unwrap();
+    let files = files::packed_files().unwrap();
     let bytes: usize = files.iter().map(|(_, file)| file.packed_len()).sum();
     assert!(bytes <= 150_000, "{bytes} bytes");
 }
@@ -108,7 +108,7 @@ async fn no_route_shows_pictures_without_a_token() {
         let address = page.address();
         let mut asked = tokio::task::spawn_blocking(move || {
             // A stream does not end by itself.
-            let routes = ROUTES.iter().copied();
+            let routes = routes();
             let routes = routes.filter(|(path, ..)| *path != "/status.events");
             for (path, shows, _) in routes {
                 let path = path

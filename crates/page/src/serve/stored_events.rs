@@ -1,0 +1,61 @@
+//! The history of events.
+
+use axum::{
+    extract::{Path, Request, State},
+    http::Uri,
+    response::Response,
+    routing::{get, post},
+};
+
+use super::{LOGIN_MAX_BYTES, PageRoute, PageShared, PageState, Shows};
+use crate::{
+    access::AccessRefusal,
+    events::{self, EventAnswers, EventRefusal},
+};
+use spotter_history::PictureLinks;
+
+pub const ROUTES: &[PageRoute] = &[
+    ("/events.json", Shows::Pictures, || get(list_events)),
+    ("/events.zip", Shows::Pictures, || get(export_events)),
+    ("/events/{event}", Shows::Pictures, || get(show_event)),
+    ("/events/delete", Shows::Change, || post(delete_events)),
+];
+
+fn events(state: &PageState) -> Result<&EventAnswers, EventRefusal> {
+    state.events.get().ok_or(EventRefusal::Starting)
+}
+
+async fn list_events(State(state): PageShared, uri: Uri) -> Result<Response, EventRefusal> {
+    events(&state)?.list(uri.query(), PictureLinks::Page).await
+}
+
+async fn export_events(State(state): PageShared, uri: Uri) -> Result<Response, EventRefusal> {
+    events(&state)?.export(uri.query()).await
+}
+
+/// `ID.jpg` or `ID.json`.
+async fn show_event(
+    State(state): PageShared,
+    Path(name): Path<String>,
+    uri: Uri,
+) -> Result<Response, EventRefusal> {
+    let events = events(&state)?;
+    match name.rsplit_once('.') {
+        Some((id, "jpg")) => events.picture(id, uri.query()).await,
+        Some((id, "json")) => events.event(id, PictureLinks::Page).await,
+        _ => Err(EventRefusal::Unknown),
+    }
+}
+
+async fn delete_events(
+    State(state): PageShared,
+    request: Request,
+) -> Result<Result<Response, EventRefusal>, AccessRefusal> {
+    let change = state.change(request, LOGIN_MAX_BYTES).await?;
+    let deleted = async {
+        events(&state)?
+            .delete(events::selection(change.body)?)
+            .await
+    };
+    Ok(deleted.await)
+}
