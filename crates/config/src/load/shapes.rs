@@ -152,10 +152,11 @@ pub fn with_shapes(
             }
         }
         table.finish();
+        wrong.extend(keep_mask(camera, &mut drawn.mask));
         Some(drawn)
     });
     match read {
-        Ok(drawn) if wrong.is_empty() => keep_masks(camera, drawn).map_err(|text| vec![text]),
+        Ok(drawn) if wrong.is_empty() => Ok(drawn),
         Ok(_) => Err(wrong),
         Err(mistakes) => {
             wrong.extend(mistakes.iter().map(|text| shortened(text)));
@@ -256,19 +257,19 @@ fn beyond_limits(shapes: &Table) -> Vec<String> {
     wrong
 }
 
-/// The areas of the file's mask must be among the new ones. They stay as exact as in the file.
-fn keep_masks(file: &CameraConfig, mut drawn: CameraConfig) -> Result<CameraConfig, String> {
+/// The areas of the file's mask must be among the new ones, which are made as exact as in the file. Returns what is wrong.
+fn keep_mask(file: &CameraConfig, mask: &mut [Vec<(f64, f64)>]) -> Option<String> {
     for (index, area) in file.mask.iter().enumerate() {
-        let same = drawn.mask.iter_mut().find(|new| path(new) == path(area));
+        let same = mask.iter_mut().find(|new| path(new) == path(area));
         let Some(same) = same else {
             let number = index + 1;
-            return Err(format!(
+            return Some(format!(
                 "mask: area {number} of the file is missing or has other points; further areas can be added, and those of the file are changed in the file"
             ));
         };
         same.clone_from(area);
     }
-    Ok(drawn)
+    None
 }
 
 fn shortened(text: &str) -> String {
