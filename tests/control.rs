@@ -350,7 +350,7 @@ fn shapes_of_the_page_apply_while_the_camera_streams() {
         "{lines}"
     );
 
-    // Somebody else, who has seen the shapes before, and shapes with two mistakes.
+    // A client that has seen the shapes before, and shapes with two mistakes.
     let (status, late) = send(set);
     assert_eq!(
         (status, &late["error"]["code"]),

@@ -102,7 +102,7 @@ fn number(value: &Value) -> Option<f64> {
         .or(value.as_integer().map(|whole| whole as f64))
 }
 
-/// Tells two states of a camera's shapes apart.
+/// Of two different states of shapes, two different texts.
 pub fn shapes_version(shapes: &CameraShapes) -> String {
     // A table of texts and numbers is always written.
     let text = toml::to_string(shapes).unwrap_or_default();

@@ -137,7 +137,7 @@ pub(crate) fn mqtt(scope: &Scope<'_>, mut table: Reader<'_>) -> Option<MqttConfi
         commands = words(&[("off", Commands::Off), ("basic", Commands::Basic), ("all", Commands::All)]).or(Commands::Basic), r#"commands = "all""#;
         /// A command's response topic (MQTT 5) may be one of these topics or below one of them. Topics below `base` that are not Spotter's own are always allowed. The reply to a command with any other response topic goes to the topic `reply`.
         reply_topics = list(text("topics, without wildcards", topic)).or_as("none", Vec::new()), r#"reply_topics = ["desk/answers"]"#;
-        /// Whether values that were changed over MQTT survive a restart.
+        /// Whether values that were changed over MQTT or by the page survive a restart.
         overrides = words(&[("keep", OverridePersistence::Keep), ("forget", OverridePersistence::Forget)]).or(OverridePersistence::Keep), r#"overrides = "forget""#;
         /// Publishes snapshots of events as retained messages, so that a client that subscribes later receives the last one.
         retain_snapshots = flag().or(false), "retain_snapshots = true";

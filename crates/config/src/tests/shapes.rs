@@ -1,4 +1,4 @@
-//! Shapes that are changed while Spotter runs: `shapes.txt`, which explains them, and whatever else a client may send.
+//! Shapes that are changed while Spotter runs: `shapes.txt`, which explains them, and hostile ones.
 
 use toml::{Table, Value};
 
@@ -81,13 +81,13 @@ fn step((): &mut (), line: &str) -> String {
 }
 
 #[test]
-fn shapes_are_checked_as_those_of_the_file_and_can_be_copied_into_it() {
+fn shapes_are_checked_and_written_as_those_of_the_file() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/shapes.txt");
     check_stories(path, step);
 }
 
 #[test]
-fn too_many_shapes_and_points_are_refused_before_they_are_compared() {
+fn too_many_shapes_or_points_are_refused() {
     let gate = gate(SITE);
     let circle = |points: usize| {
         let angle = |n: usize| n as f64 / points as f64 * std::f64::consts::TAU;
@@ -180,7 +180,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(cases(256)))]
 
     #[test]
-    fn no_shapes_panic_and_accepted_ones_obey_the_rules_of_the_file(
+    fn accepted_shapes_obey_the_rules_of_the_file(
         changed in proptest::collection::btree_map("zone|line|mask|prompt", value(), 0..4),
         whole in any::<bool>(),
     ) {
