@@ -46,7 +46,7 @@ export class ContactSheet {
 
   clear() {
     // What runs for an earlier sheet ends with its picture.
-    Object.assign(this, { run: null, events: [], answers: new Map(), note: null, toml: null, asked: null });
+    Object.assign(this, { run: null, events: [], answers: new Map(), note: null, toml: null, asked: null, zone: null });
   }
 
   // `prompt`: the judged events of this prompt; without it, the last events of the camera.
@@ -59,6 +59,7 @@ export class ContactSheet {
       const query = new URLSearchParams({ camera, ...(prompt ? { prompt, mark: "any", limit: JUDGED_MAX } : { limit: LAST_EVENTS }) });
       const listed = await request(`events.json?${query}`);
       if (run !== this.run) return;
+      this.zone = { name: listed.time_zone, offset_min: listed.offset_min };
       if (!listed.is_on) this.toml = listed.toml;
       else await this.askAll(run, camera, ask, listed.events.filter(({ picture }) => picture));
     } catch (error) {
@@ -113,16 +114,22 @@ export class ContactSheet {
     return `${this.isRunning ? `${done.length} of ${this.events.length} asked. ` : ""}Something found in ${found} of ${counted(done.length, "picture")}.${kept ?? ""}`;
   }
 
-  render(minScore, timeOf) {
+  // In the zone of the box.
+  timeOf(ms) {
+    const { name = "UTC", offset_min: offset = 0 } = this.zone ?? {};
+    return `${new Date(ms + offset * 60_000).toISOString().slice(0, 16).replace("T", " ")} ${name}`;
+  }
+
+  render(minScore) {
     return [
       h("p", { role: "status" }, this.isRunning && this.events.length === 0 ? "Reading the events…" : this.summary(minScore)),
       this.note && quiet(this.note),
       this.toml && [quiet("No events are stored. With these lines in the file, Spotter keeps them with their pictures:"), h("pre", {}, this.toml)],
-      h("ul", { class: "sheet" }, this.events.map((event) => this.tile(event, minScore, timeOf))),
+      h("ul", { class: "sheet" }, this.events.map((event) => this.tile(event, minScore))),
     ];
   }
 
-  tile(event, minScore, timeOf) {
+  tile(event, minScore) {
     const answer = this.answers.get(event.id);
     const { id, picture, prompt, start_ms: start, mark, size } = event;
     const marks = (answer?.objects ?? []).map(({ box, point, polygons, score }) => ({
@@ -133,9 +140,9 @@ export class ContactSheet {
     const isLow = answer?.objects && !isFound({}, answer, minScore);
     return h("li", { id: `sheet-${id}` },
       h("div", { class: "still" },
-        h("img", { src: picture, alt: `Event of ${prompt}, ${timeOf(start)}`, width: size[0], height: size[1], loading: "lazy" }),
+        h("img", { src: picture, alt: `Event of ${prompt}, ${this.timeOf(start)}`, width: size[0], height: size[1], loading: "lazy" }),
         h("div", { class: "layer" }, answer && overlay({ prompts: [{ id: this.asked.words, lines: {} }], look: { size, found: marks } }))),
       h("p", {}, h("b", { class: isLow && "quiet" }, words)),
-      h("p", { class: "quiet" }, `${prompt} · ${timeOf(start)}${mark ? ` · ${mark}` : ""}`));
+      h("p", { class: "quiet" }, `${prompt} · ${this.timeOf(start)}${mark ? ` · ${mark}` : ""}`));
   }
 }

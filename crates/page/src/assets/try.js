@@ -346,10 +346,8 @@ function events() {
       h("button", { type: "button", id: "try-events", "aria-disabled": sheet.isRunning && "true" }, `Last ${LAST_EVENTS} of ${state.camera}`),
       prompt && h("button", { type: "button", id: "try-judged", "aria-disabled": sheet.isRunning && "true" }, `Judged ones of ${prompt.id}`),
       h("button", { type: "button", id: "try-stop", hidden: sheet.isRunning ? null : "" }, "Stop")),
-    h("div", { id: "sheet" }, sheet.render(state.minScore, timeOf)));
+    h("div", { id: "sheet" }, sheet.render(state.minScore)));
 }
-
-const timeOf = (ms) => `${new Date(ms).toISOString().slice(0, 16).replace("T", " ")} UTC`;
 
 // Said before the words change.
 const lossOf = ({ id, words }) =>

@@ -445,7 +445,7 @@ const real = fetch;
 fetch = (path, options) => {
   if (path.startsWith("events.json")) {
     asked.push(path);
-    return answer(asked.length > 1 ? { is_on: false, toml: "[history]" } : { is_on: true, events: stored }, 200);
+    return answer(asked.length > 1 ? { is_on: false, toml: "[history]" } : { is_on: true, time_zone: "Asia/Kolkata", offset_min: 330, events: stored }, 200);
   }
   const body = path === "try" ? JSON.parse(options.body) : {};
   if (!body.event) return real(path, options);
@@ -465,6 +465,8 @@ fn words_are_tried_on_judged_events_and_keep_verdicts() {
     visitor.browser.until(&format!(
         "document.querySelector('#sheet [role=status]').textContent === '{summary}'"
     ));
+    let caption = visitor.text("#sheet-a p:last-child");
+    assert_eq!(caption, "car · 2026-05-29 01:56 Asia/Kolkata · right");
     let ask = json!({"kind": "detect", "words": "car"});
     let of = |event: &str| json!({"cam": "gate", "event": event, "asks": [ask]});
     let list = json!("events.json?camera=gate&prompt=car&mark=any&limit=100");
