@@ -11,11 +11,11 @@ use spotter_core::CameraId;
 use spotter_history::History;
 use spotter_page::{Trouble, TroubleKind};
 
-type Mask = Vec<Vec<(f64, f64)>>;
+type MaskAreas = Vec<Vec<(f64, f64)>>;
 
 pub struct EventHistory {
     history: History,
-    masks: HashMap<CameraId, Mask>,
+    masks: HashMap<CameraId, MaskAreas>,
 }
 
 impl EventHistory {
@@ -31,7 +31,7 @@ impl EventHistory {
 }
 
 /// A polygon is new or another one.
-fn is_larger(after: &Mask, before: &Mask) -> bool {
+fn is_larger(after: &MaskAreas, before: &MaskAreas) -> bool {
     after.iter().any(|polygon| !before.contains(polygon))
 }
 

@@ -306,10 +306,10 @@ pub struct EventFilterArgs {
     #[arg(long, value_name = "TEXT")]
     pub text: Option<String>,
     /// Only events that began at this time or later, like 2026-11-28 or 2026-11-28T18:30
-    #[arg(long, value_name = "TIME", value_parser = super::history::time)]
+    #[arg(long, value_name = "TIME", value_parser = super::times::time)]
     pub from: Option<i64>,
     /// Only events that began before this time
-    #[arg(long, value_name = "TIME", value_parser = super::history::time)]
+    #[arg(long, value_name = "TIME", value_parser = super::times::time)]
     pub to: Option<i64>,
 }
 
@@ -342,10 +342,10 @@ pub struct HistoryDeleteArgs {
     #[arg(long, value_name = "NAME")]
     pub camera: Option<String>,
     /// Events that began at this time or later, like 2026-11-28 or 2026-11-28T18:30
-    #[arg(long, value_name = "TIME", value_parser = super::history::time)]
+    #[arg(long, value_name = "TIME", value_parser = super::times::time)]
     pub from: Option<i64>,
     /// Events that began before this time
-    #[arg(long, value_name = "TIME", value_parser = super::history::time)]
+    #[arg(long, value_name = "TIME", value_parser = super::times::time)]
     pub to: Option<i64>,
     /// `node.state_dir` of the configuration; the default is the service's
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]

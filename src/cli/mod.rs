@@ -16,6 +16,7 @@ mod proxy;
 mod self_test;
 mod state;
 pub mod table;
+mod times;
 mod tools;
 
 use std::process::ExitCode;

@@ -9,7 +9,7 @@ use spotter_state::{StatementsError, execute_beside};
 
 use crate::{
     folder::{file_name, picture_path},
-    writer::track_id,
+    row::track_id,
 };
 
 /// Rows of a transaction: its log stays short.
@@ -21,7 +21,7 @@ pub(crate) const SELECTED_MAX: usize = 500;
 pub struct HistorySelection {
     #[serde(default)]
     pub id: Option<String>,
-    /// With the events that the one with this `id` stands for.
+    /// With the events that the one with this `id` has as repeats.
     #[serde(default)]
     pub repeats: bool,
     #[serde(default)]

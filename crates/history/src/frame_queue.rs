@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn frame_is_encoded_once_and_the_newest_of_a_track_counts() {
+    fn frame_is_encoded_once_for_the_newest_of_a_track() {
         let mut queue = FrameQueue::default();
         for number in [1, 2, 3] {
             assert_eq!(push(&mut queue, "gate", 1, number), []);

@@ -20,6 +20,7 @@ mod frame_queue;
 mod limits;
 mod looks;
 mod reader;
+mod recorded;
 mod recorder;
 mod row;
 #[cfg(any(test, feature = "testing"))]
@@ -34,4 +35,5 @@ pub use deletion::{DeletedEvents, HistorySelection, delete_beside};
 pub use export::export;
 pub use filter::HistoryFilter;
 pub use reader::{EventJson, EventsPage, HistoryError, HistoryReader, PictureLinks, StoredPicture};
-pub use recorder::{EncodePicture, History, HistoryStatus};
+pub use recorded::{EncodePicture, HistoryStatus};
+pub use recorder::History;

@@ -14,7 +14,7 @@ const SPACING: u32 = 200;
 
 /// A look that saw the object.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct LookRecord {
+pub(crate) struct StoredLook {
     pub offset_ms: u32,
     pub score: f32,
     pub location: Location,
@@ -39,7 +39,7 @@ impl LookSpacing {
     }
 }
 
-impl LookRecord {
+impl StoredLook {
     pub fn append_to(&self, bytes: &mut Vec<u8>) {
         let corners = match self.location {
             Location::Box(place) => [place.x0, place.y0, place.x1, place.y1],
@@ -73,9 +73,9 @@ impl LookRecord {
 }
 
 /// The records of a row. A rest that is none is left out.
-pub(crate) fn read_looks(body: &[u8]) -> impl Iterator<Item = LookRecord> {
+pub(crate) fn read_looks(body: &[u8]) -> impl Iterator<Item = StoredLook> {
     let records = body.chunks_exact(RECORD_BYTES);
-    records.filter_map(|record| Some(LookRecord::read(record.try_into().ok()?)))
+    records.filter_map(|record| Some(StoredLook::read(record.try_into().ok()?)))
 }
 
 /// A look in an answer.
@@ -87,8 +87,8 @@ pub(crate) struct LookJson {
     pub location: LocationJson,
 }
 
-impl From<LookRecord> for LookJson {
-    fn from(look: LookRecord) -> Self {
+impl From<StoredLook> for LookJson {
+    fn from(look: StoredLook) -> Self {
         Self {
             ms: look.offset_ms,
             score: rounded(look.score.into(), 3),
@@ -143,7 +143,7 @@ mod tests {
         let of_point = Location::Point(NormPoint::new(0.5, 0.125));
         let mut body = Vec::new();
         let looks = [(0, 0.5, of_box), (86_400_000, 0.75, of_point)];
-        let looks = looks.map(|(offset_ms, score, location)| LookRecord {
+        let looks = looks.map(|(offset_ms, score, location)| StoredLook {
             offset_ms,
             score,
             location,

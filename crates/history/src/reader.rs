@@ -17,10 +17,9 @@ use crate::{
     folder::picture_path,
     limits::{HistoryEnd, HistoryLimits, millis},
     looks::{LocationJson, LookJson, read_location, read_looks},
-    recorder::{HistoryShared, HistoryStatus},
+    recorded::{HistoryShared, HistoryStatus, WriterParts},
     row,
     time_zone::{hour_end, time_zone},
-    writer::WriterParts,
 };
 
 const BARS: usize = 24;

@@ -1,46 +1,23 @@
-//! The handle of the daemon, and what it has not written yet.
+//! The handle of the daemon.
 
-use std::{
-    collections::HashMap,
-    io, mem,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    thread,
-    time::Duration,
-};
+use std::{io, sync::Arc, thread, time::Duration};
 
 use spotter_config::HistoryConfig;
-use spotter_core::{
-    CameraId, Clock, Event, EventKind, EventStep, Frame, LogThrottle, Mono, Picture, TrackId,
-    TrackedObject, UpdateReason,
-};
+use spotter_core::{CameraId, Clock, Event, Frame, Mono, TrackedObject};
 use spotter_state::StateStore;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 use crate::{
     HistorySelection,
     deletion::DeletedEvents,
     folder::FREE_MIN_BYTES,
-    frame_queue::{FrameOrder, FrameQueue, SeenTrack},
-    limits::{HistoryLimits, StoredTotals},
-    looks::{LookRecord, LookSpacing},
+    limits::HistoryLimits,
     reader::HistoryReader,
-    row::HistoryRow,
-    writer::{HistoryWriter, WriterParts},
+    recorded::{EncodePicture, HistoryShared, HistoryStatus, WriterParts},
+    writer::HistoryWriter,
 };
 
-/// Of pictures that are encoded and not written.
-const JPEGS_MAX_BYTES: usize = 16 << 20;
-/// Events in memory: those that are open, and while the disk fails those that ended. Beyond, the oldest that ended are dropped.
-const EVENTS_MAX: usize = 5000;
-/// Changes that follow a write within this time are written together.
-const GROUP_WITHIN: Duration = Duration::from_secs(1);
-/// How often the age of events is looked at.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
-const RETRY_AFTER: Duration = Duration::from_secs(5);
 const CLOSE_WITHIN: Duration = Duration::from_secs(3);
-
-/// Makes a JPEG of a picture; blocks.
-pub type EncodePicture = fn(&Picture) -> anyhow::Result<Vec<u8>>;
 
 /// See the crate's documentation. Clones share one history; with the last one its threads end.
 #[derive(Clone, Debug)]
@@ -52,91 +29,6 @@ struct HistoryHandle {
     reader: HistoryReader,
     /// Closed when the writer has ended.
     ended: watch::Receiver<()>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct HistoryShared {
-    state: Mutex<RecorderState>,
-    changed: Condvar,
-    /// How many removals are asked for and not done.
-    unremoved: watch::Sender<usize>,
-}
-
-/// What is known of the disk.
-#[derive(Clone, Debug, Default)]
-pub struct HistoryStatus {
-    /// Why pictures are not written.
-    pub pictures_stopped: Option<String>,
-    /// Why rows are not written; they wait in memory.
-    pub rows_stopped: Option<String>,
-    /// Pictures of events that were not stored: no encoder was free, or the disk was full.
-    pub pictures_dropped: u64,
-    /// Events that were not stored.
-    pub events_dropped: u64,
-    pub(crate) totals: StoredTotals,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct RecorderState {
-    events: HashMap<TrackId, RecordedEvent>,
-    frames: FrameQueue,
-    jpegs: Vec<EncodedPicture>,
-    deletions: Vec<QueuedDeletion>,
-    /// Cameras whose pictures are to be removed.
-    removals: Vec<CameraId>,
-    /// Pictures of frames before this have less painted over than they should.
-    masked_from: HashMap<CameraId, Mono>,
-    pub status: HistoryStatus,
-    is_closing: bool,
-    has_encoder: bool,
-}
-
-/// The picture of an event. Events of one frame share the JPEG.
-#[derive(Debug)]
-pub(crate) struct EncodedPicture {
-    pub jpeg: Arc<[u8]>,
-    pub seen: SeenTrack,
-}
-
-#[derive(Debug)]
-pub(crate) struct QueuedDeletion {
-    pub selection: HistorySelection,
-    pub reply: oneshot::Sender<Result<DeletedEvents, String>>,
-}
-
-/// An event that is open, or not written as it is.
-#[derive(Debug)]
-struct RecordedEvent {
-    row: HistoryRow,
-    /// Rises with each change.
-    version: u64,
-    stored_version: u64,
-    is_stored: bool,
-    stored_bytes: u64,
-    spacing: LookSpacing,
-    unwritten_looks: Vec<u8>,
-    next_part: u32,
-    /// Pictures that wait or are encoded.
-    pending_pictures: u32,
-}
-
-/// A row on its way to the disk.
-#[derive(Debug)]
-pub(crate) struct EventWrite {
-    pub row: HistoryRow,
-    pub is_new: bool,
-    pub looks: Vec<u8>,
-    pub part: u32,
-    version: u64,
-}
-
-/// What the writer has to do.
-#[derive(Debug)]
-pub(crate) struct WriterTurn {
-    pub jpegs: Vec<EncodedPicture>,
-    pub deletions: Vec<QueuedDeletion>,
-    pub removals: Vec<CameraId>,
-    pub is_closing: bool,
 }
 
 impl History {
@@ -160,8 +52,7 @@ impl History {
         parts: WriterParts,
         encode: EncodePicture,
     ) -> io::Result<Self> {
-        let shared = Arc::new(HistoryShared::default());
-        shared.lock().has_encoder = true;
+        let shared = Arc::new(HistoryShared::with_encoder());
         let reader = HistoryReader::new(store.folder());
         let reader = reader.of_daemon(Arc::clone(&shared), &parts);
         let (end, ended) = watch::channel(());
@@ -182,30 +73,17 @@ impl History {
 
     /// A message of an event. `words`: of its prompt. `frame`: the one that the message is about, where there is one.
     pub fn event(&self, event: &Event, words: &str, frame: Option<&Frame>) {
-        self.0.shared.change(|state| {
-            if state.record(event, words)
-                && let Some(frame) = frame.filter(|_| is_pictured(event.step))
-            {
-                state.order_picture(frame, event);
-            }
-        });
+        self.0.shared.event(event, words, frame);
     }
 
     /// A look saw these objects.
     pub fn looks(&self, objects: &[TrackedObject]) {
-        let mut state = self.0.shared.lock();
-        for object in objects {
-            if let Some(event) = state.events.get_mut(&object.track) {
-                event.look(object);
-            }
-        }
+        self.0.shared.looks(objects);
     }
 
     /// Deletes events with their pictures. Returns when they are in no file any more, or why they may still be.
     pub async fn delete(&self, selection: HistorySelection) -> Result<DeletedEvents, String> {
-        let (reply, replied) = oneshot::channel();
-        let deletion = QueuedDeletion { selection, reply };
-        self.0.shared.change(|state| state.deletions.push(deletion));
+        let replied = self.0.shared.delete(selection);
         let ended = || Err("Spotter is stopping; try again".to_owned());
         replied.await.unwrap_or_else(|_| ended())
     }
@@ -213,15 +91,12 @@ impl History {
     /// Removes the pictures of a camera and keeps its events, because more of the camera is masked from `now` on. Frames from before become no
     /// pictures either. Does not wait: [`removed`](Self::removed) does.
     pub fn remove_pictures(&self, camera: &CameraId, now: Mono) {
-        self.0.shared.unremoved.send_modify(|count| *count += 1);
-        self.0.shared.change(|state| state.mask(camera, now));
+        self.0.shared.remove_pictures(camera, now);
     }
 
     /// Returns when no file has a picture that is to be removed.
     pub async fn removed(&self) {
-        let mut unremoved = self.0.shared.unremoved.subscribe();
-        // The sender lives as long as the history.
-        _ = unremoved.wait_for(|count| *count == 0).await;
+        self.0.shared.all_removed().await;
     }
 
     pub fn status(&self) -> HistoryStatus {
@@ -234,7 +109,7 @@ impl History {
 
     /// Writes what is new, within three seconds.
     pub async fn close(self) {
-        self.0.shared.change(|state| state.is_closing = true);
+        self.0.shared.close();
         let mut ended = self.0.ended.clone();
         let ended = async { while ended.changed().await.is_ok() {} };
         if tokio::time::timeout(CLOSE_WITHIN, ended).await.is_err() {
@@ -247,345 +122,6 @@ impl History {
 
 impl Drop for HistoryHandle {
     fn drop(&mut self) {
-        self.shared.change(|state| state.is_closing = true);
-    }
-}
-
-/// As snapshots: the begin of an event, and each better score.
-fn is_pictured(step: EventStep) -> bool {
-    matches!(
-        step,
-        EventStep::New | EventStep::Update(UpdateReason::Better)
-    )
-}
-
-impl RecordedEvent {
-    fn new(event: &Event, words: &str) -> Self {
-        Self {
-            row: HistoryRow::new(event, words),
-            version: 1,
-            stored_version: 0,
-            is_stored: false,
-            stored_bytes: 0,
-            spacing: LookSpacing::default(),
-            unwritten_looks: Vec::new(),
-            next_part: 0,
-            pending_pictures: 0,
-        }
-    }
-
-    fn look(&mut self, object: &TrackedObject) {
-        let offset_ms = u32::try_from(object.age.as_millis()).unwrap_or(u32::MAX);
-        if self.spacing.admit(offset_ms) {
-            let look = LookRecord {
-                offset_ms,
-                score: object.score as f32,
-                location: object.location,
-            };
-            look.append_to(&mut self.unwritten_looks);
-        }
-    }
-
-    fn is_written(&self) -> bool {
-        self.stored_version == self.version && self.pending_pictures == 0
-    }
-
-    fn is_needed(&self) -> bool {
-        self.row.end_ms.is_none() || !self.is_written()
-    }
-}
-
-impl RecorderState {
-    /// False: nothing is stored of the track.
-    fn record(&mut self, event: &Event, words: &str) -> bool {
-        let kind = event.step.kind();
-        if kind == EventKind::Crossing {
-            return false;
-        }
-        if let Some(known) = self.events.get_mut(&event.track) {
-            known.row.update(event);
-            known.version += 1;
-            return true;
-        }
-        // One that was deleted while it was open does not begin again.
-        if kind != EventKind::New {
-            return false;
-        }
-        let recorded = RecordedEvent::new(event, words);
-        self.events.insert(event.track.clone(), recorded);
-        self.drop_oldest();
-        true
-    }
-
-    fn drop_oldest(&mut self) {
-        if self.events.len() <= EVENTS_MAX {
-            return;
-        }
-        let ended = self
-            .events
-            .values()
-            .filter(|event| event.row.end_ms.is_some());
-        let oldest = ended.min_by_key(|event| event.row.start_ms);
-        if let Some(id) = oldest.map(|event| event.row.id.clone()) {
-            self.events.remove(&id);
-            self.status.events_dropped += 1;
-        }
-    }
-
-    fn mask(&mut self, camera: &CameraId, now: Mono) {
-        self.masked_from.insert(camera.clone(), now);
-        self.removals.push(camera.clone());
-        let mut dropped = self.frames.remove(camera);
-        let events = &self.events;
-        let is_of_camera = |picture: &mut EncodedPicture| {
-            let event = events.get(&picture.seen.track);
-            event.is_none_or(|event| event.row.camera == *camera)
-        };
-        let jpegs = self.jpegs.extract_if(.., is_of_camera);
-        dropped.extend(jpegs.map(|picture| picture.seen.track));
-        dropped.iter().for_each(|track| self.drop_picture(track));
-    }
-
-    fn shows_masked(&self, camera: &CameraId, received: Mono) -> bool {
-        let from = self.masked_from.get(camera);
-        from.is_some_and(|from| received < *from)
-    }
-
-    /// Rows have no pictures of the camera any more. Returns the events in memory that had one, with its number.
-    pub fn unpictured(&mut self, camera: &CameraId) -> Vec<(TrackId, u64)> {
-        let events = self.events.values_mut();
-        let pictured = events
-            .filter(|event| event.row.camera == *camera && event.row.picture_bytes > 0)
-            .map(|event| {
-                let bytes = mem::take(&mut event.row.picture_bytes);
-                event.stored_bytes = event.stored_bytes.saturating_sub(bytes);
-                event.version += 1;
-                (event.row.id.clone(), event.row.picture)
-            });
-        pictured.collect()
-    }
-
-    /// The disk failed.
-    pub fn return_removals(&mut self, removals: Vec<CameraId>) {
-        self.removals.extend(removals);
-    }
-
-    fn order_picture(&mut self, frame: &Frame, event: &Event) {
-        if self.shows_masked(&frame.camera, frame.times.received) {
-            self.status.pictures_dropped += 1;
-            return;
-        }
-        let seen = SeenTrack {
-            track: event.track.clone(),
-            location: event.location,
-            score: event.score,
-        };
-        if let Some(known) = self.events.get_mut(&event.track) {
-            known.pending_pictures += 1;
-        }
-        for track in self.frames.push(frame, seen) {
-            self.drop_picture(&track);
-        }
-    }
-
-    fn picture_ended(&mut self, track: &TrackId) {
-        if let Some(known) = self.events.get_mut(track) {
-            known.pending_pictures = known.pending_pictures.saturating_sub(1);
-            if !known.is_needed() {
-                self.events.remove(track);
-            }
-        }
-    }
-
-    /// The event does not get this picture.
-    pub fn drop_picture(&mut self, track: &TrackId) {
-        self.picture_ended(track);
-        self.status.pictures_dropped += 1;
-    }
-
-    /// Takes pictures that could not be written. While the disk fails, the newest wait.
-    pub fn return_jpegs(&mut self, mut jpegs: Vec<EncodedPicture>) {
-        jpegs.append(&mut self.jpegs);
-        self.jpegs = jpegs;
-        self.bound_jpegs();
-    }
-
-    fn bound_jpegs(&mut self) {
-        let lengths = self.jpegs.iter().map(|picture| picture.jpeg.len());
-        let mut bytes: usize = lengths.sum();
-        while bytes > JPEGS_MAX_BYTES {
-            let oldest = self.jpegs.remove(0);
-            bytes -= oldest.jpeg.len();
-            self.drop_picture(&oldest.seen.track);
-        }
-    }
-
-    /// The file of a picture is written.
-    pub fn pictured(&mut self, seen: &SeenTrack, bytes: usize) {
-        if let Some(known) = self.events.get_mut(&seen.track) {
-            let row = &mut known.row;
-            row.picture += 1;
-            row.picture_bytes = bytes as u64;
-            row.written += bytes as u64;
-            (row.location, row.score) = (seen.location, seen.score);
-            known.version += 1;
-            known.pending_pictures = known.pending_pictures.saturating_sub(1);
-        }
-    }
-
-    /// The number of the last picture of an event; `None`: it was deleted.
-    pub fn picture_number(&self, track: &TrackId) -> Option<u64> {
-        self.events.get(track).map(|known| known.row.picture)
-    }
-
-    /// Rows that differ from the disk. [`stored`](Self::stored) follows when they are there.
-    pub fn changed_events(&self) -> Vec<EventWrite> {
-        let changed = self.events.values();
-        let changed = changed.filter(|event| event.version > event.stored_version);
-        let writes = changed.map(|event| {
-            let looks = event.unwritten_looks.clone();
-            EventWrite {
-                row: event.row.written_with(looks.len()),
-                is_new: !event.is_stored,
-                looks,
-                part: event.next_part,
-                version: event.version,
-            }
-        });
-        // In the order in which they began, which decides about places.
-        let mut writes: Vec<_> = writes.collect();
-        writes.sort_by(|a, b| (a.row.start_ms, &a.row.id).cmp(&(b.row.start_ms, &b.row.id)));
-        writes
-    }
-
-    pub fn stored(&mut self, write: &EventWrite) {
-        let Some(event) = self.events.get_mut(&write.row.id) else {
-            return;
-        };
-        let bytes = write.row.bytes();
-        let totals = &mut self.status.totals;
-        totals.events += u64::from(!event.is_stored);
-        totals.unjudged = (totals.unjudged + bytes).saturating_sub(event.stored_bytes);
-        event.stored_bytes = bytes;
-        (event.row.look_bytes, event.row.written) = (write.row.look_bytes, write.row.written);
-        event.is_stored = true;
-        event.stored_version = write.version;
-        event.unwritten_looks.drain(..write.looks.len());
-        event.next_part += u32::from(!write.looks.is_empty());
-        if !event.is_needed() {
-            self.events.remove(&write.row.id);
-        }
-    }
-
-    /// Rows that are on no disk any more are not written again.
-    pub fn forget(&mut self, track: &TrackId) {
-        self.events.remove(track);
-    }
-
-    fn has_changes(&self) -> bool {
-        let is_changed = |event: &RecordedEvent| event.version > event.stored_version;
-        !self.jpegs.is_empty() || self.events.values().any(is_changed)
-    }
-
-    fn is_urgent(&self) -> bool {
-        !self.deletions.is_empty() || !self.removals.is_empty() || self.is_ending()
-    }
-
-    /// The last pictures are encoded.
-    fn is_ending(&self) -> bool {
-        self.is_closing && !self.has_encoder
-    }
-}
-
-impl HistoryShared {
-    pub fn lock(&self) -> MutexGuard<'_, RecorderState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Removals are done.
-    pub fn removed(&self, count: usize) {
-        self.unremoved
-            .send_modify(|unremoved| *unremoved = unremoved.saturating_sub(count));
-    }
-
-    fn change<T>(&self, change: impl FnOnce(&mut RecorderState) -> T) -> T {
-        let mut state = self.lock();
-        let changed = change(&mut state);
-        self.changed.notify_all();
-        changed
-    }
-
-    fn wait_while(
-        &self,
-        time: Duration,
-        mut is_quiet: impl FnMut(&RecorderState) -> bool,
-    ) -> MutexGuard<'_, RecorderState> {
-        let state = self.lock();
-        let waited = self
-            .changed
-            .wait_timeout_while(state, time, |state| is_quiet(state));
-        waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    /// Waits for what the writer has to do.
-    pub fn next_turn(&self, is_failing: bool) -> WriterTurn {
-        let pause = if is_failing {
-            RETRY_AFTER
-        } else {
-            GROUP_WITHIN
-        };
-        drop(self.wait_while(pause, |state| !state.is_urgent()));
-        let is_quiet = |state: &RecorderState| !state.is_urgent() && !state.has_changes();
-        let mut state = self.wait_while(LOOK_EVERY, is_quiet);
-        WriterTurn {
-            jpegs: mem::take(&mut state.jpegs),
-            deletions: mem::take(&mut state.deletions),
-            removals: mem::take(&mut state.removals),
-            is_closing: state.is_ending(),
-        }
-    }
-
-    /// The encoder's thread: ends when the history closes and no frame waits.
-    fn encode_all(&self, encode: EncodePicture, clock: &dyn Clock) {
-        let mut failures = LogThrottle::default();
-        while let Some(order) = self.next_frame() {
-            let jpeg = encode(&order.picture).inspect_err(|error| {
-                if let Some(suppressed) = failures.admit((), clock.now()) {
-                    tracing::warn!(suppressed, "no picture for the history: {error:#}");
-                }
-            });
-            let FrameOrder {
-                camera,
-                received,
-                tracks,
-                ..
-            } = order;
-            self.change(|state| match jpeg {
-                Ok(jpeg) if !state.shows_masked(&camera, received) => {
-                    let jpeg: Arc<[u8]> = jpeg.into();
-                    let jpegs = tracks.into_iter().map(|seen| EncodedPicture {
-                        jpeg: Arc::clone(&jpeg),
-                        seen,
-                    });
-                    state.jpegs.extend(jpegs);
-                    state.bound_jpegs();
-                }
-                _ => tracks
-                    .iter()
-                    .for_each(|seen| state.drop_picture(&seen.track)),
-            });
-        }
-        self.change(|state| state.has_encoder = false);
-    }
-
-    fn next_frame(&self) -> Option<FrameOrder> {
-        let is_quiet = |state: &RecorderState| state.frames.is_empty() && !state.is_closing;
-        loop {
-            let mut state = self.wait_while(LOOK_EVERY, is_quiet);
-            let next = state.frames.pop();
-            if next.is_some() || state.is_closing {
-                return next;
-            }
-        }
+        self.shared.close();
     }
 }

@@ -211,3 +211,16 @@ pub(crate) fn find(
     });
     row.optional()
 }
+
+/// The id of a row.
+pub(crate) fn track_id(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<TrackId> {
+    let text: String = row.get(column)?;
+    let wrong = |error| {
+        rusqlite::Error::FromSqlConversionFailure(
+            column,
+            rusqlite::types::Type::Text,
+            Box::new(error),
+        )
+    };
+    serde_json::from_value(text.into()).map_err(wrong)
+}

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::{
     History, HistoryFilter, HistoryReader, HistorySelection, PictureLinks, delete_beside, export,
-    limits::HistoryLimits, writer::WriterParts,
+    limits::HistoryLimits, recorded::WriterParts,
 };
 
 const NOW_MS: i64 = 1_787_393_730_000;
@@ -266,7 +266,7 @@ fn stored_event_has_its_best_picture_times_zones_and_looks() {
 
 // Faults: S15.
 #[tokio::test]
-async fn killed_run_leaves_no_open_event_and_no_file_without_a_row() {
+async fn killed_run_leaves_no_open_event_and_no_lone_file() {
     let rig = Rig::new();
     rig.history
         .event(&begun(1, NOW_MS), "car", Some(&frame("gate", 1)));
@@ -289,7 +289,7 @@ async fn killed_run_leaves_no_open_event_and_no_file_without_a_row() {
 }
 
 #[test]
-fn events_of_a_place_are_one_row_with_a_count_for_a_day() {
+fn events_of_a_place_within_a_day_are_one_row() {
     let rig = Rig::new();
     let place = NormBox::from_corners(0.2, 0.2, 0.4, 0.4);
     let near = NormBox::from_corners(0.25, 0.2, 0.45, 0.4);
@@ -416,7 +416,7 @@ async fn deleted_events_leave_no_text_and_no_picture() {
 }
 
 #[tokio::test]
-async fn pictures_of_a_camera_are_removed_when_more_of_it_is_masked() {
+async fn larger_mask_removes_the_stored_pictures_of_its_camera() {
     let rig = Rig::new();
     let open = begun(1, NOW_MS);
     rig.history.event(&open, "car", Some(&frame("gate", 1)));

@@ -2,14 +2,14 @@
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
-use spotter_core::{CameraId, Clock, TrackId};
+use spotter_core::CameraId;
 use spotter_state::{StateStore, StatementsError};
 
 use crate::{
     deletion::{self, DeletedEvents, DeletedRow, HistorySelection, SELECTED_MAX},
     folder::{HistoryFolder, file_name},
-    limits::{HistoryLimits, RemovalCandidate, StoredTotals},
-    recorder::{EncodedPicture, EventWrite, HistoryShared, WriterTurn},
+    limits::{RemovalCandidate, StoredTotals},
+    recorded::{EncodedPicture, EventWrite, HistoryShared, WriterParts, WriterTurn},
 };
 
 /// How often what is too old is looked for.
@@ -18,15 +18,6 @@ const LOOK_EVERY_MS: i64 = 60_000;
 const RETRY_PICTURES_MS: i64 = 10_000;
 /// Of an event that comes, until its looks and picture are known.
 const NEW_ROW_BYTES: u64 = 1000;
-
-/// What a history begins with.
-#[derive(Clone)]
-pub(crate) struct WriterParts {
-    pub limits: HistoryLimits,
-    /// Of the disk.
-    pub free_min_bytes: u64,
-    pub clock: Arc<dyn Clock>,
-}
 
 pub(crate) struct HistoryWriter {
     store: StateStore,
@@ -432,17 +423,4 @@ fn oldest(connection: &rusqlite::Connection) -> rusqlite::Result<Vec<RemovalCand
         })
     })?;
     rows.collect()
-}
-
-/// The id of a row.
-pub(crate) fn track_id(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<TrackId> {
-    let text: String = row.get(column)?;
-    let wrong = |error| {
-        rusqlite::Error::FromSqlConversionFailure(
-            column,
-            rusqlite::types::Type::Text,
-            Box::new(error),
-        )
-    };
-    serde_json::from_value(text.into()).map_err(wrong)
 }

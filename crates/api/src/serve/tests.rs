@@ -64,7 +64,7 @@ fn open_events(api: &ServedApi) -> tempfile::TempDir {
 }
 
 #[tokio::test]
-async fn stored_events_are_for_clients_with_a_token_and_deleted_only_by_these() {
+async fn stored_events_are_shown_and_deleted_with_a_token_alone() {
     let token = "a-token-of-the-api-for-tests";
     let (open, closed) = (served(&[]).await, served_to(&[token]).await);
     let _folders = [&open, &closed].map(open_events);

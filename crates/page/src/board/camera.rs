@@ -35,7 +35,7 @@ pub struct CameraBoard {
     pending: Option<LookStatus>,
     thumbnail_at: Option<Mono>,
     asked_at: Option<Mono>,
-    /// Also of a camera that is seldom looked at, the next thumbnail is made then.
+    /// Also of a camera that is rarely looked at, the next thumbnail is made then.
     is_last_asked: bool,
     /// The mask is this one since then: pictures of frames before are not shown.
     masked_at: Option<Mono>,

@@ -105,7 +105,7 @@ async fn thumbnail(board: &Board, frame: u64) {
 }
 
 #[tokio::test]
-async fn thumbnail_is_of_the_shown_look_and_frequent_while_asked_for() {
+async fn thumbnail_is_of_the_shown_look_and_follows_requests() {
     let (board, clock, gate) = board();
     look(&board, &gate, 1, 0.1);
     thumbnail(&board, 1).await;

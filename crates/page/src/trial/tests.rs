@@ -116,7 +116,7 @@ fn answer(look: &Look, body: AnswerBody) -> Answer {
 }
 
 #[tokio::test]
-async fn two_asks_are_about_the_same_frame_as_prompts_of_the_camera() {
+async fn two_asks_see_the_same_frame_as_the_cameras_prompts() {
     let (trials, queue) = trials();
     let asks = json!([
         {"kind": "detect", "words": "person", "region": [0, 0, 0.5, 0.5], "crops": 1},

@@ -286,7 +286,7 @@ fn words_are_tried_by_keys_and_two_answers_are_compared() {
 }
 
 #[test]
-fn drawn_part_is_compared_with_the_whole_and_becomes_a_prompt() {
+fn drawn_part_is_compared_and_becomes_a_prompt() {
     let mut visitor = Visitor::open(DESKTOP);
     visitor.fill("try-words-0", "Red \"car\"");
     visitor.press_button("try-part");
