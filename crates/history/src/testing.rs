@@ -16,6 +16,11 @@ pub const EVENT_ID: &str = "b7c1-gate-1";
 
 /// A history in this directory with one event, whose picture is these bytes: `picture`. Blocks until it is stored.
 pub fn stored_event(state_dir: &Path) -> History {
+    stored_events(state_dir, &[("gate", 1)])
+}
+
+/// The same with events of these cameras and numbers, all at one place of their camera.
+pub fn stored_events(state_dir: &Path, events: &[(&str, u64)]) -> History {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = StateStore::open(state_dir, Arc::clone(&clock)).unwrap();
     let day = Duration::from_hours(24);
@@ -25,11 +30,14 @@ pub fn stored_event(state_dir: &Path) -> History {
         judged: 1 << 30,
     };
     let history = History::start(&store, &config, |_| Ok(b"picture".to_vec()), clock).unwrap();
-    let frame = frame_at(&CameraId::new("gate").unwrap(), Duration::ZERO);
-    let begun = event("gate", 1, EventStep::New);
-    history.event(&begun, "a red car", Some(&frame));
-    while history.reader().picture(EVENT_ID).unwrap().is_none() {
-        std::thread::sleep(Duration::from_millis(10));
+    for &(camera, number) in events {
+        let frame = frame_at(&CameraId::new(camera).unwrap(), Duration::ZERO);
+        let begun = event(camera, number, EventStep::New);
+        history.event(&begun, "a red car", Some(&frame));
+        let id = begun.track.as_str();
+        while history.reader().picture(id).unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
     history
 }

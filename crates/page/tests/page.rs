@@ -9,6 +9,8 @@
 mod devtools;
 #[path = "page/draw.rs"]
 mod draw;
+#[path = "page/events.rs"]
+mod events;
 #[path = "page/site.rs"]
 mod site;
 #[path = "page/trial.rs"]
@@ -289,7 +291,7 @@ fn page_shows_each_counter_of_a_stream() {
 }
 
 /// Modules of the page whose functions are tested by themselves.
-const MODULES: [&str; 5] = ["dom", "format", "overlay", "plots", "shapes"];
+const MODULES: [&str; 6] = ["dom", "format", "overlay", "plots", "shapes", "zone"];
 
 /// What to do about each kind of trouble is in the documentation that the program contains, under the heading that the page links.
 #[test]
@@ -376,6 +378,59 @@ fn people_read_two_units_three_digits_and_round_scales() {
         ("page.short('ä'.repeat(15))", json!("ä".repeat(14) + "…")),
     ] {
         assert_eq!(script.says(expression), expected, "{expression}");
+    }
+}
+
+/// In summer and winter, with half hours, and of a zone that no browser knows.
+#[test]
+fn times_are_those_of_the_box() {
+    let mut script = PageScript::load();
+    let zone = "((name, offset, at) => { const zone = new page.TimeZone(name, offset); \
+         return [zone.minute(at), zone.unixMs(zone.field(at)) === at] })";
+    for (arguments, shown) in [
+        (
+            "'Europe/Berlin', 60, Date.UTC(2026, 6, 1, 10)",
+            "Wed 2026-07-01 12:00",
+        ),
+        (
+            "'Europe/Berlin', 120, Date.UTC(2026, 11, 1, 23, 30)",
+            "Wed 2026-12-02 00:30",
+        ),
+        (
+            "'Asia/Kolkata', 330, Date.UTC(2026, 6, 1, 10)",
+            "Wed 2026-07-01 15:30",
+        ),
+        (
+            "'UTC+03', 180, Date.UTC(2026, 6, 1, 10)",
+            "Wed 2026-07-01 13:00",
+        ),
+    ] {
+        let said = script.says(&format!("{zone}({arguments})"));
+        assert_eq!(said, json!([shown, true]), "{arguments}");
+    }
+    let sizes = script.says("[0, 999, 99_600, 1_234_567, 8.1e9].map(page.bytes)");
+    assert_eq!(sizes, json!(["0 B", "999 B", "100 kB", "1.2 MB", "8.1 GB"]));
+}
+
+/// What has an id keeps its element, and with it the focus, where others are added before it, removed, or exchanged.
+#[test]
+fn elements_with_an_id_stay_when_others_change() {
+    let mut script = PageScript::load();
+    for wanted in ["abc", "xabc", "bc", "-b-", "xby", "b", "a-b", "cb"] {
+        let followed = script.says(&format!(
+            "((list) => {{ const make = (ids) => page.h('ul', {{}}, [...ids].map((id) => id === '-' ? page.h('li', {{}}, 'none') : \
+               page.h('li', {{ id }}, page.h('button', {{}}, id)))); \
+             const shown = make(list); document.body.append(shown); const kept = shown.querySelector('#b'); kept.firstChild.focus(); \
+             page.follow(shown, make('{wanted}')); \
+             const text = [...shown.children].map((item) => item.id || '-').join(''); \
+             const has = [shown.querySelector('#b') === kept, document.activeElement === kept.firstChild]; shown.remove(); return [text, ...has] }})('a-bc')"
+        ));
+        // An element that moves loses the focus.
+        assert_eq!(
+            followed,
+            json!([wanted, true, wanted != "cb" || followed[2] == true]),
+            "{wanted}"
+        );
     }
 }
 

@@ -16,7 +16,7 @@ export const h = (tag, attributes, ...children) => fill(document.createElement(t
 export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 export const classes = (...names) => names.filter(Boolean).join(" ");
 
-// Makes `shown` like `wanted`. What has an id is the same thing. What has `data-own` is changed by its view alone, as long as the
+// Makes `shown` like `wanted`. What has `data-own` is changed by its view alone, as long as the
 // value is the same.
 export function follow(shown, wanted) {
   if (shown.isEqualNode(wanted)) return;
@@ -36,9 +36,29 @@ export function follow(shown, wanted) {
   for (const { name, value } of wanted.attributes) {
     if (shown.getAttribute(name) !== value) shown.setAttribute(name, value);
   }
-  const [old, fresh] = [[...shown.childNodes], [...wanted.childNodes]];
-  fresh.forEach((child, i) => (old[i] ? follow(old[i], child) : shown.append(child)));
-  old.slice(fresh.length).forEach((child) => child.remove());
+  followChildren(shown, [...wanted.childNodes]);
+}
+
+// What has an id is the same thing wherever it is among its siblings, and is not moved where others are added or removed.
+function followChildren(shown, wanted) {
+  const old = new Map([...shown.children].filter((child) => child.id).map((child) => [child.id, child]));
+  const ids = new Set(wanted.map((child) => child.id));
+  let at = shown.firstChild;
+  const pass = () => {
+    const passed = at;
+    at = at.nextSibling;
+    return passed;
+  };
+  for (const child of wanted) {
+    const same = child.id ? old.get(child.id) : null;
+    while (at !== null && at !== same && (at.id ? !ids.has(at.id) : same)) pass().remove();
+    if (same && same !== at) {
+      shown.insertBefore(same, at);
+      follow(same, child);
+    } else if (at === null || (at.id && at !== same)) shown.insertBefore(child, at);
+    else follow(pass(), child);
+  }
+  while (at !== null) pass().remove();
 }
 
 // ---- Pieces

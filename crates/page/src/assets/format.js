@@ -29,3 +29,12 @@ export function millis(ms) {
   if (ms < 999.5) return `${ms.toFixed(0)} ms`;
   return `${(ms / 1000).toFixed(ms < 9950 ? 1 : 0)} s`;
 }
+
+// In units of 1000.
+export function bytes(n) {
+  const power = Math.min(4, Math.max(0, Math.floor(Math.log10(Math.max(n, 1)) / 3)));
+  const value = n / 1000 ** power;
+  return `${value.toFixed(power === 0 || value >= 99.5 ? 0 : 1)} ${["B", "kB", "MB", "GB", "TB"][power]}`;
+}
+
+export const percentage = (share) => `${(share * 100).toFixed(0)} %`;

@@ -11,13 +11,14 @@ import { access, may, refusal, submitAccess } from "./access.js";
 import { follow, h } from "./dom.js";
 import { draw as drawView } from "./draw.js";
 import { clockTime, machineTime } from "./format.js";
+import { events } from "./events.js";
 import { help } from "./help.js";
 import { now } from "./now.js";
 import { ANSWER_LIMIT_MS } from "./server.js";
 import { tryWords } from "./try.js";
 import { troubles, verdict } from "./verdict.js";
 
-const VIEWS = [now, tryWords, drawView, help];
+const VIEWS = [now, tryWords, drawView, events, help];
 
 // Pictures that change all the time are motion.
 const IS_CALM = matchMedia("(prefers-reduced-motion: reduce)").matches;

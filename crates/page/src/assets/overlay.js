@@ -155,7 +155,7 @@ function markPlaces({ box, point }) {
   });
 }
 
-function markShape({ prompt, place: { box, point } }) {
+export function markShape({ prompt, place: { box, point } }) {
   if (point) return s("g", { class: ink(prompt) }, outlined("circle", "line", { cx: percent(point[0]), cy: percent(point[1]), r: 5 }));
   const [x0, y0, x1, y1] = box;
   const place = { x: percent(x0), y: percent(y0), width: percent(x1 - x0), height: percent(y1 - y0), rx: 2 };

@@ -17,6 +17,7 @@ const FILES: &[(&str, &str)] = &[
     ("draw.js", include_str!("../assets/draw.js")),
     ("draw_parts.js", include_str!("../assets/draw_parts.js")),
     ("help.js", include_str!("../assets/help.js")),
+    ("events.js", include_str!("../assets/events.js")),
     ("format.js", include_str!("../assets/format.js")),
     ("main.js", include_str!("../assets/main.js")),
     ("now.js", include_str!("../assets/now.js")),
@@ -28,6 +29,7 @@ const FILES: &[(&str, &str)] = &[
     ("sheet.js", include_str!("../assets/sheet.js")),
     ("try.js", include_str!("../assets/try.js")),
     ("verdict.js", include_str!("../assets/verdict.js")),
+    ("zone.js", include_str!("../assets/zone.js")),
 ];
 
 /// Each with its name.

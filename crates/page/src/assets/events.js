@@ -1,0 +1,514 @@
+// The view "Events": what the history has, the newest first, and one of them at #events/ID.
+//
+// Rows are in groups. A group that is far from the screen is empty and keeps its height, so that thousands of events need no more
+// memory than those in view.
+
+import { UNREAD, classes, facts, h, panel, pill, quiet, s, unseen } from "./dom.js";
+import { bytes, counted, duration, machineTime, number, percentage, sum } from "./format.js";
+import { markShape } from "./overlay.js";
+import { change, request } from "./server.js";
+import { TimeZone } from "./zone.js";
+
+export const events = { id: "events", title: "Events", needs: "pictures", open, close, render, click, change: filterChanged, submit, key };
+
+const GROUP = 50;
+const NEAR_PX = 1500;
+const REFRESH_MS = 10_000;
+const DAY_MS = 86_400_000;
+const NO_FILTER = { camera: "", prompt: "", zone: "", text: "", from: "", to: "" };
+
+// ---- What is known
+
+let redraw = () => {};
+let filter = { ...NO_FILTER };
+// The last answer, without its events, and all events that were read.
+let page = null;
+let rows = [];
+let zone = new TimeZone("UTC", 0);
+let problem = null;
+let isReading = false;
+let hasNewer = false;
+// The further events at the place of an event, by its id, as far as they are unfolded.
+const repeats = new Map();
+// What is to be deleted, and the words of the question.
+let question = null;
+// The event at the address, where the list was scrolled to, and the event to which the keyboard goes.
+let shown = null;
+let scrolledTo = 0;
+let focusId = null;
+// Where the page is to be scrolled to after the next drawing.
+let scrollWanted = null;
+let timer;
+
+let mayDelete = false;
+
+const start = (event) => event.start_ms;
+
+function query(more = {}) {
+  const { from, to, ...plain } = filter;
+  const times = { from_ms: from && zone.unixMs(from), to_ms: to && zone.unixMs(to) };
+  const given = Object.entries({ ...plain, ...times, ...more }).filter(([, value]) => value !== "");
+  return new URLSearchParams(given).toString();
+}
+
+const list = (more) => request(`events.json?${query(more)}`);
+
+// Reads the newest events, or those after the last one.
+async function read(isMore) {
+  if (isReading) return;
+  isReading = true;
+  const asked = query();
+  try {
+    const answer = await list(isMore ? { before: page.next, limit: GROUP } : { limit: GROUP });
+    if (asked === query()) accept(answer, isMore);
+    problem = null;
+  } catch (error) {
+    problem = error.message;
+  }
+  isReading = false;
+  redraw();
+  if (asked !== query()) read(false);
+}
+
+function accept({ events: found = [], ...answer }, isMore) {
+  page = isMore ? { ...page, next: answer.next } : answer;
+  if (answer.time_zone) zone = new TimeZone(answer.time_zone, answer.offset_min);
+  if (isMore) {
+    const known = new Set(rows.map((event) => event.id));
+    rows.push(...found.filter((event) => !known.has(event.id)));
+  } else {
+    rows = found;
+    repeats.clear();
+    hasNewer = false;
+  }
+  changed();
+}
+
+// Replaces the list where its reader has not gone further, else says that there are newer events.
+async function refresh() {
+  clearTimeout(timer);
+  timer = setTimeout(refresh, REFRESH_MS);
+  if (document.hidden || isReading || page?.is_on === false || question !== null) return;
+  if (page === null) return read(false);
+  try {
+    const asked = query();
+    const answer = await list({ limit: GROUP });
+    if (asked !== query()) return;
+    const isSame = (event, i) => event.id === rows[i]?.id && event.repeats === rows[i].repeats && event.end_ms === rows[i].end_ms;
+    if (answer.events.every(isSame) && (answer.events.length > 0 || rows.length === 0)) page = { ...answer, next: page.next };
+    else if (rows.length <= GROUP && repeats.size === 0 && shown === null) accept(answer, false);
+    else hasNewer = answer.events[0]?.id !== rows[0]?.id;
+    problem = null;
+  } catch (error) {
+    problem = error.message;
+  }
+  redraw();
+}
+
+async function open(argument, draw) {
+  redraw = draw;
+  watch = new IntersectionObserver(see, { rootMargin: `${NEAR_PX}px` });
+  if (shown === null && argument !== null) scrolledTo = scrollY;
+  scrollWanted = argument === null ? scrolledTo : 0;
+  focusId = argument !== null ? "h-event" : shown && `event-${shown.id}`;
+  shown = argument === null ? null : rows.find((event) => event.id === argument) ?? { id: argument };
+  refresh();
+  if (shown === null) return;
+  try {
+    const event = await request(`events/${encodeURIComponent(argument)}.json`);
+    if (shown?.id === argument) shown = event;
+  } catch (error) {
+    if (shown?.id === argument) problem = error.message;
+  }
+  redraw();
+}
+
+function close() {
+  clearTimeout(timer);
+  watch.disconnect();
+  question = null;
+  problem = null;
+}
+
+// ---- Groups of rows
+
+let watch;
+let near = new Set();
+const heights = new Map();
+// Rises with each change of the rows.
+let version = 0;
+
+function changed() {
+  version += 1;
+  focusId ??= document.activeElement?.id || null;
+}
+
+function see(entries) {
+  for (const { target, isIntersecting, boundingClientRect } of entries) {
+    if (isIntersecting) near.add(target.id);
+    else if (!target.isConnected) watch.unobserve(target);
+    else if (near.delete(target.id)) {
+      heights.set(target.id, boundingClientRect.height);
+      // It is replaced now, and an observer keeps what it observes in memory.
+      watch.unobserve(target);
+    }
+  }
+  redraw();
+}
+
+// The first groups are there before they can be seen.
+function group(index) {
+  const id = `group-${index}`;
+  const isNear = near.has(id) || !heights.has(id);
+  const own = isNear ? `${version}-${mayDelete}` : "empty";
+  if (document.getElementById(id)?.dataset.own === own || !isNear) return h("ol", { id, class: "rows", "data-own": own, "aria-hidden": !isNear && "true" });
+  const ofGroup = rows.slice(index * GROUP, (index + 1) * GROUP);
+  return h("ol", { id, class: "rows", "data-own": own }, ofGroup.map((event) => row(event)));
+}
+
+// After a drawing: groups are watched, those without rows get their height, and the keyboard goes where it was.
+function settle() {
+  for (const element of document.querySelectorAll(".rows")) {
+    watch.observe(element);
+    if (element.dataset.own === "empty") element.style.setProperty("height", `${heights.get(element.id)}px`);
+  }
+  const last = document.getElementById("more-events");
+  if (last !== null && last.getBoundingClientRect().top < innerHeight + NEAR_PX && !isReading && problem === null) read(true);
+  if (page === null) return;
+  if (scrollWanted !== null) scrollTo(0, scrollWanted);
+  if (focusId !== null) document.getElementById(focusId)?.focus({ preventScroll: true });
+  scrollWanted = focusId = null;
+}
+
+// ---- The list
+
+function render(status) {
+  queueMicrotask(settle);
+  mayDelete = status.visitor === "logged_in";
+  return [h("div", { class: "history" }, alarm(), content(status), question && asking())];
+}
+
+function content(status) {
+  if (page === null) return quiet(problem === null && "Reading the events");
+  if (!page.is_on) return offer(page.toml);
+  if (shown !== null) return detail();
+  const groups = Array.from({ length: Math.ceil(rows.length / GROUP) }, (_, index) => group(index));
+  return [
+    filters(status),
+    bars(),
+    reach(status),
+    h("section", { "aria-label": "Events" },
+      hasNewer && h("p", { class: "buttons" }, h("button", { type: "button", "data-do": "newest" }, "Show newer events")),
+      groups,
+      rows.length === 0 && quiet("No event fits."),
+      page.next !== null && h("p", { id: "more-events", class: "quiet" }, "Reading more")),
+  ];
+}
+
+const alarm = () => problem && h("p", { class: "reason", role: "alert" }, problem);
+
+const offer = (toml) =>
+  panel("history", "Events are not stored", null,
+    h("p", {}, "Without a table ", h("code", {}, "[history]"), ", Spotter keeps no event and no picture on this machine. To see here what happened, add these lines to the configuration and reload it:"),
+    h("textarea", { id: "toml", class: "toml", readonly: "", rows: String(toml.split("\n").length), "aria-label": "Lines for the configuration", "data-own": "" }, toml),
+    quiet("Pictures are masked like those of this page, and older events are deleted by both limits. ", h("a", { href: "#help/page.md/events" }, "More about events")));
+
+// Open where there is room; later, the reader decides.
+function filters({ cameras }) {
+  const isOpen = document.getElementById("filter") === null && matchMedia("(min-width: 48rem)").matches;
+  const set = Object.values(filter).filter(Boolean).length;
+  const of = (key) => cameras.flatMap((camera) => (camera[key] ?? []).map((one) => one.id));
+  // Also those of events that the configuration has no more.
+  const seen = (key) => rows.flatMap((event) => event[key]);
+  return h("details", { id: "filter", open: isOpen && "" },
+    h("summary", {}, "Filter", set > 0 && ` (${set})`),
+    h("form", { class: "filters", "aria-label": "Filter" },
+      choice("camera", "Camera", [...cameras.map((camera) => camera.id), ...seen("camera")]),
+      choice("prompt", "Prompt", [...of("prompts"), ...seen("prompt")]),
+      choice("zone", "Zone", [...of("zones"), ...seen("zones")]),
+      field("text", "Words or description", "search"),
+      field("from", "From", "datetime-local"),
+      field("to", "To", "datetime-local"),
+      h("p", { class: "buttons" },
+        [["1", "24 h"], ["7", "7 days"]].map(([days, words]) => h("button", { type: "button", "data-do": "days", "data-days": days }, words)),
+        set > 0 && h("button", { type: "button", "data-do": "all" }, "Show all"))));
+}
+
+// What another action chooses replaces what is in a field.
+const field = (name, label, type) => h("label", {}, label, h("input", { name, type, value: filter[name], "data-own": filter[name] }));
+
+function choice(name, label, known) {
+  const values = [...new Set([...known, filter[name]])].filter(Boolean).sort();
+  return h("label", {}, label,
+    h("select", { name, "data-own": [...values, filter[name]].join() },
+      h("option", { value: "" }, "all"),
+      values.map((value) => h("option", { value, selected: value === filter[name] && "" }, value))));
+}
+
+function bars() {
+  const { bars: counts, bars_from_ms: from, bars_to_ms: to } = page;
+  const top = Math.max(1, ...counts);
+  const at = (i) => from + ((to - from) * i) / counts.length;
+  const bar = (count, i) => {
+    const height = (count / top) * 56;
+    const name = `${zone.minute(at(i))} to ${zone.clock(at(i + 1)).slice(0, 5)}: ${counted(count, "event")}`;
+    return h("button", { type: "button", id: `bar-${i}`, "data-do": "bar", "data-bar": i, title: name, "aria-label": name, tabindex: i === 0 ? null : -1 },
+      s("svg", { viewBox: "0 0 10 56", preserveAspectRatio: "none", ...UNREAD }, s("rect", { class: "s3", x: 1, width: 8, y: 56 - height, height })));
+  };
+  return h("div", {},
+    h("div", { class: "bars", role: "group", "aria-label": `Events by time, ${number(sum(counts))} in all; arrow keys go from one to the next` }, counts.map(bar)),
+    h("p", { class: "span" }, h("span", {}, zone.minute(from)), h("span", {}, zone.minute(to))));
+}
+
+const ENDS = {
+  keep: "older ones are deleted because of history.keep",
+  size: "older ones are deleted because of history.size",
+  start: "nothing was deleted yet",
+};
+
+// How far back, how much, and what can be done with all that fit.
+function reach(status) {
+  const known = page.reach;
+  const isPlain = !filter.prompt && !filter.zone && !filter.text && (filter.camera || filter.from || filter.to);
+  return h("div", { class: "reach" },
+    known && h("p", { class: "quiet" },
+      known.since_ms == null ? "No event is stored yet. " : `Reaches back to ${zone.minute(known.since_ms)}: ${ENDS[known.limit]}. `,
+      `${counted(known.events, "event")}, ${bytes(known.bytes)}; ${bytes(known.bytes_a_day)} in the last day. `,
+      `Times are those of the box: ${page.time_zone}.`),
+    [known?.rows_stopped, known?.pictures_stopped].filter(Boolean).map((why) => h("p", { class: "reason" }, why)),
+    h("p", { class: "buttons" },
+      h("a", { class: "button", href: `events.zip?${query()}`, download: "" }, "Export as ZIP"),
+      isPlain && mayDelete && h("button", { type: "button", "data-do": "delete-all" }, `Delete all ${selectionWords()}`),
+      !mayDelete && h("span", { class: "quiet" }, status.has_login ? "To delete events, log in." : ["To delete events here, set ", h("code", {}, "http.tokens"), "."])));
+}
+
+const selectionWords = () =>
+  [
+    filter.camera && `of camera ${filter.camera}`,
+    filter.from && `from ${filter.from.replace("T", " ")}`,
+    filter.to && `to ${filter.to.replace("T", " ")}`,
+  ].filter(Boolean).join(" ");
+
+const name = (event) => `${event.words || event.prompt} at ${event.camera}`;
+
+function picture(event, isLarge) {
+  const [width, height] = event.size ?? [16, 9];
+  const place = event.box ? { box: event.box } : event.point ? { point: event.point } : null;
+  const alt = isLarge ? `${name(event)}, ${zone.minute(start(event))}` : "";
+  if (event.picture == null) return h("div", { class: "still empty" }, h("p", {}, "No picture"));
+  return h("div", { class: "still" },
+    h("img", { loading: "lazy", decoding: "async", src: event.picture, alt, width, height }),
+    place && s("svg", { class: "overlay", ...UNREAD }, markShape({ prompt: 0, place })));
+}
+
+function row(event, isRepeat) {
+  const unfolded = repeats.get(event.id);
+  return h("li", { class: "event" },
+    h("a", { id: `event-${event.id}`, class: "entry", href: `#events/${event.id}` },
+      picture(event),
+      h("span", { class: "entry-words" },
+        h("span", { class: "head" }, h("b", {}, event.words || event.prompt), unseen(" at "), h("span", {}, event.camera)),
+        h("time", { datetime: machineTime(start(event)) }, `${zone.day(start(event))} ${zone.clock(start(event))}`),
+        h("span", { class: "quiet" }, [percentage(event.top_score), ...(event.zones ?? []), lasted(event)].filter(Boolean).join(" · ")),
+        event.description && h("span", {}, event.description)),
+      event.mark && pill(event.mark === "wrong" ? "bad" : "good", event.mark)),
+    !isRepeat && event.repeats > 0 && h("button", { type: "button", id: `more-${event.id}`, class: "more", "data-do": "unfold", "data-id": event.id, "aria-expanded": String(unfolded != null) },
+      `${unfolded ? "Hide" : "Show"} ${number(event.repeats)} more at this place within a day`),
+    unfolded && h("ol", { class: "repeats" }, unfolded.map((one) => row(one, true))));
+}
+
+const lasted = (event) => (event.end_ms == null ? "not ended" : duration((event.end_ms - event.start_ms) / 1000));
+
+// ---- One event
+
+function detail() {
+  if (shown.camera == null) return quiet(problem === null && "Reading the event");
+  const [before, after] = beside(shown.id);
+  const go = (event, words) => event && h("a", { class: "button", href: `#events/${event.id}` }, words);
+  return h("article", { class: "panel detail", id: `detail-${shown.id}`, "aria-labelledby": "h-event" },
+    h("div", { class: "title" }, h("h2", { id: "h-event", tabindex: -1 }, name(shown)), shown.mark && pill(shown.mark === "wrong" ? "bad" : "good", shown.mark)),
+    h("p", { class: "buttons" },
+      h("a", { class: "button", href: "#events" }, "All events"), go(before, "Newer"), go(after, "Older"),
+      mayDelete && h("button", { type: "button", "data-do": "delete", "data-id": shown.id }, "Delete")),
+    picture(shown, true),
+    shown.description && h("p", {}, shown.description),
+    facts([
+      ["Time", `${zone.day(start(shown))} ${zone.clock(start(shown))}, ${zone.name}`],
+      ["Lasted", lasted(shown)],
+      ["Camera", shown.camera],
+      ["Prompt", shown.prompt],
+      ["Best score", percentage(shown.top_score)],
+      ["Score at the begin", percentage(shown.score)],
+      ["Zones", shown.zones?.join(", ") || "none"],
+      ["Looks", shown.looks],
+      ["More at this place within a day", shown.repeats],
+    ]));
+}
+
+// The events before and after one in the list, of which unfolded repeats are part.
+function beside(id) {
+  const all = rows.flatMap((event) => [event, ...(repeats.get(event.id) ?? [])]);
+  const at = all.findIndex((event) => event.id === id);
+  return at < 0 ? [] : [all[at - 1], all[at + 1]];
+}
+
+// ---- Deleting
+
+function ask(selection, words) {
+  question = { selection, words };
+  redraw();
+  document.getElementById("delete-yes")?.focus();
+}
+
+const asking = () =>
+  h("div", { id: "question", class: "question", role: "alertdialog", "aria-labelledby": "question-words" },
+    h("p", { id: "question-words" }, question.words),
+    h("p", { class: "buttons" },
+      h("button", { type: "button", id: "delete-yes", "data-do": "delete-yes" }, "Delete"),
+      h("button", { type: "button", "data-do": "delete-no" }, "Keep")));
+
+function askOne(id) {
+  const event = rows.find((one) => one.id === id) ?? shown;
+  const isOnlyOne = !(event?.repeats > 0) || repeats.has(id);
+  const what = isOnlyOne ? "this event" : `this event and the ${event.repeats} more at its place`;
+  ask({ id, repeats: !isOnlyOne }, `Delete ${what}${event?.camera ? ` (${name(event)}, ${zone.minute(start(event))})` : ""} for good?`);
+}
+
+// The bars of all times say how many there are.
+async function askAll() {
+  const { camera, from, to } = filter;
+  const times = { ...(from && { from_ms: zone.unixMs(from) }), ...(to && { to_ms: zone.unixMs(to) }) };
+  const selection = { ...(camera && { camera }), ...times };
+  try {
+    const { bars: counts } = await request(`events.json?${new URLSearchParams({ from_ms: 0, ...selection, limit: 1 })}`);
+    ask(selection, `Delete ${counted(sum(counts), "event")} ${selectionWords()} for good?`);
+  } catch (error) {
+    problem = error.message;
+    redraw();
+  }
+}
+
+async function remove() {
+  const { selection } = question;
+  question = null;
+  const [, after] = beside(selection.id);
+  problem = await change("events/delete", selection);
+  if (problem === null && selection.id) {
+    focusId = after ? `event-${after.id}` : null;
+    rows = rows.filter((event) => event.id !== selection.id);
+    for (const [id, all] of repeats) repeats.set(id, all.filter((event) => event.id !== selection.id));
+    changed();
+    if (shown !== null) location.hash = "#events";
+  }
+  if (problem === null) return selection.id ? redraw() : read(false);
+  redraw();
+}
+
+// ---- What the reader does
+
+function show(wanted) {
+  filter = { ...filter, ...wanted };
+  near = new Set();
+  heights.clear();
+  read(false);
+  redraw();
+}
+
+const ACTIONS = {
+  all: () => show(NO_FILTER),
+  newest: () => {
+    scrollTo(0, 0);
+    show({});
+  },
+  days: ({ days }) => show({ from: zone.field(Date.now() - Number(days) * DAY_MS), to: "" }),
+  bar: ({ bar }) => {
+    const { bars_from_ms: from, bars_to_ms: to, bars: counts } = page;
+    const at = (i) => zone.field(from + ((to - from) * i) / counts.length);
+    show({ from: at(Number(bar)), to: at(Number(bar) + 1) });
+  },
+  unfold: ({ id }) => unfold(id),
+  delete: ({ id }) => askOne(id),
+  "delete-all": askAll,
+  "delete-yes": remove,
+  "delete-no": () => {
+    question = null;
+    redraw();
+  },
+};
+
+async function unfold(id) {
+  if (repeats.delete(id)) {
+    changed();
+    return redraw();
+  }
+  try {
+    const answer = await list({ of: id, limit: 500 });
+    repeats.set(id, answer.events);
+    changed();
+  } catch (error) {
+    problem = error.message;
+  }
+  redraw();
+}
+
+function click({ target }) {
+  if (target.id === "toml") target.select();
+  const control = target.closest?.("[data-do]");
+  if (control) ACTIONS[control.dataset.do](control.dataset);
+}
+
+function filterChanged({ target }) {
+  if (target.name in filter) show({ [target.name]: target.value });
+}
+
+function submit() {
+  document.activeElement?.blur();
+}
+
+const STEPS = { j: 1, ArrowDown: 1, ArrowRight: 1, k: -1, ArrowUp: -1, ArrowLeft: -1 };
+
+function key(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey) return false;
+  if (event.key === "Escape") return escape();
+  if (question !== null || event.target.matches?.("input, select, textarea")) return false;
+  const step = STEPS[event.key];
+  const bar = event.target.closest?.("[data-bar]");
+  if (bar && step) return focus(`bar-${Number(bar.dataset.bar) + step}`);
+  if (event.key === "Delete") return askFocused(event.target);
+  if (!step || page?.is_on !== true) return false;
+  return shown === null ? focusBeside(step) : openBeside(step);
+}
+
+function escape() {
+  if (question !== null) ACTIONS["delete-no"]();
+  else if (shown !== null) location.hash = "#events";
+  else return false;
+  return true;
+}
+
+function askFocused(target) {
+  const id = shown?.id ?? target.closest?.(".event")?.querySelector(".entry")?.id.slice("event-".length);
+  if (!id || !mayDelete) return false;
+  askOne(id);
+  return true;
+}
+
+function focus(id) {
+  const element = document.getElementById(id);
+  element?.focus();
+  element?.scrollIntoView({ block: "nearest" });
+  return true;
+}
+
+function focusBeside(step) {
+  const entries = [...document.querySelectorAll(".entry")];
+  const at = entries.indexOf(document.activeElement?.closest(".event")?.querySelector(".entry"));
+  const next = at < 0 ? entries[0] : entries[at + step];
+  return next ? focus(next.id) : true;
+}
+
+function openBeside(step) {
+  const event = beside(shown.id)[step > 0 ? 1 : 0];
+  if (event) location.hash = `#events/${event.id}`;
+  return true;
+}

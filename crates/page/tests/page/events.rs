@@ -1,0 +1,208 @@
+//! The view "Events" with a real history, by mouse and keys.
+
+use spotter_history::testing::stored_events;
+use spotter_page::EventAnswers;
+
+use super::*;
+
+/// The view for someone who has logged in.
+struct EventsView {
+    browser: Browser,
+    served: Served,
+    _folder: tempfile::TempDir,
+}
+
+impl EventsView {
+    /// `None`: nothing is stored.
+    fn open(events: Option<&[(&str, u64)]>, (width, height): (u32, u32)) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let history = events.map(|events| stored_events(folder.path(), events));
+        let served = starting_with(with_login());
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+        served.page.open(Arc::new(Painted::new(streaming_site(1))));
+        served.page.open_events(EventAnswers::new(history, clock));
+        let mut browser = Browser::start();
+        browser.load(&format!("http://{}/", served.address), width, height);
+        let login = json!({ "token": TOKEN });
+        browser.says(&format!(
+            "fetch('login', {{method: 'POST', headers: {{'content-type': 'application/json'}}, body: JSON.stringify({login})}}).then(() => 1)"
+        ));
+        browser.load(
+            &format!("http://{}/?1#events", served.address),
+            width,
+            height,
+        );
+        Self {
+            browser,
+            served,
+            _folder: folder,
+        }
+    }
+
+    fn count(&mut self, selector: &str) -> u64 {
+        let count = self
+            .browser
+            .says(&format!("document.querySelectorAll('{selector}').length"));
+        count.as_u64().expect("a number")
+    }
+
+    fn focus(&mut self) -> Value {
+        self.browser.says("document.activeElement.id")
+    }
+
+    fn click(&mut self, selector: &str) {
+        self.browser
+            .says(&format!("document.querySelector('{selector}').click()"));
+    }
+}
+
+#[test]
+fn events_are_opened_unfolded_and_deleted_by_keys() {
+    for size in [(390, 844), (1440, 900)] {
+        let events = [("gate", 1), ("gate", 2), ("gate", 3), ("yard", 1)];
+        let mut view = EventsView::open(Some(&events), size);
+        view.browser.until("document.querySelector('.event')");
+        assert_eq!(view.count(".event"), 2, "repeats are one row");
+        let text = view
+            .browser
+            .says("document.querySelector('.history').textContent");
+        let text = text.as_str().expect("a text");
+        for part in [
+            "a red car",
+            "83 %",
+            "Reaches back to",
+            "4 events",
+            "Times are those of the box",
+            "Show 2 more at this place",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+        let widths = view
+            .browser
+            .says("[innerWidth, document.documentElement.scrollWidth]");
+        assert_eq!(widths, json!([size.0, size.0]));
+        let nodes = view.browser.accessible_nodes();
+        let nameless: Vec<_> = nodes.iter().filter(|node| node.name.is_empty()).collect();
+        assert!(nameless.is_empty(), "{nameless:#?}");
+
+        view.click(".more");
+        view.browser
+            .until("document.querySelectorAll('.event').length === 4");
+        view.click(".more");
+        view.browser
+            .until("document.querySelectorAll('.event').length === 2");
+        view.browser.press("j", 74);
+        view.browser.press("j", 74);
+        view.browser.press("k", 75);
+        let first = view.focus();
+        view.browser.press("Enter", 13);
+        view.browser
+            .until("document.querySelector('.detail') && location.hash.startsWith('#events/')");
+        view.browser
+            .until("document.activeElement.id === 'h-event'");
+        view.browser.press("Escape", 27);
+        view.browser
+            .until(&format!("document.activeElement.id === {first}"));
+
+        view.browser.press("Delete", 46);
+        view.browser
+            .until("document.activeElement.id === 'delete-yes'");
+        view.browser.press("Escape", 27);
+        view.browser
+            .until("document.getElementById('question') === null");
+        assert_eq!(view.count(".event"), 2, "nothing is deleted without a yes");
+        view.browser
+            .says(&format!("document.getElementById({first}).focus()"));
+        view.browser.press("Delete", 46);
+        view.browser
+            .until("document.activeElement.id === 'delete-yes'");
+        view.browser.press("Enter", 13);
+        view.browser
+            .until("document.querySelectorAll('.event').length === 1");
+        let list = get_with_token(&view.served, "/events.json");
+        assert_eq!(list.matches("\"id\"").count(), 1, "{list}");
+        assert_eq!(view.browser.complaints(), Vec::<&Value>::new());
+    }
+}
+
+fn get_with_token(served: &Served, path: &str) -> String {
+    let head = format!("Host: localhost\r\nAuthorization: Bearer {TOKEN}\r\n");
+    answer_with(served.address, path, &head)
+}
+
+#[test]
+fn filter_and_bars_choose_events_and_a_camera_is_deleted_with_their_number() {
+    let mut view = EventsView::open(Some(&[("gate", 1), ("gate", 2), ("yard", 1)]), (1440, 900));
+    view.browser
+        .until("document.querySelectorAll('.event').length === 2");
+    let choose = |view: &mut EventsView, name: &str, value: &str| {
+        view.browser.says(&format!(
+            "(() => {{ const field = document.querySelector('[name={name}]'); field.value = '{value}'; \
+             field.dispatchEvent(new Event('change', {{ bubbles: true }})) }})()"
+        ));
+    };
+    choose(&mut view, "text", "blue");
+    view.browser
+        .until("document.querySelectorAll('.event').length === 0");
+    view.click("[data-do=all]");
+    view.browser
+        .until("document.querySelectorAll('.event').length === 2");
+    // The events are of 2026-08-22; the clock of the box is that of this machine.
+    choose(&mut view, "from", "2026-08-21T00:00");
+    choose(&mut view, "to", "2026-08-24T00:00");
+    view.browser.until("[...document.querySelectorAll('[data-bar]')].some((bar) => bar.title.endsWith('3 events'))");
+    view.browser.says("[...document.querySelectorAll('[data-bar]')].find((bar) => bar.title.endsWith('3 events')).click()");
+    view.browser.until("document.querySelectorAll('.event').length === 2 && document.querySelector('[name=from]').value.startsWith('2026-08-22')");
+    view.click("[data-do=all]");
+    choose(&mut view, "camera", "gate");
+    view.browser
+        .until("document.querySelectorAll('.event').length === 1");
+    view.click("[data-do=delete-all]");
+    view.browser.until("document.getElementById('question')?.textContent.includes('Delete 2 events of camera gate for good?')");
+    view.click("#delete-yes");
+    view.browser
+        .until("document.querySelectorAll('.event').length === 0");
+    let list = get_with_token(&view.served, "/events.json");
+    assert!(
+        list.contains("b7c1-yard-1") && !list.contains("b7c1-gate"),
+        "{list}"
+    );
+}
+
+#[test]
+fn rows_far_from_the_screen_leave_the_document_and_return() {
+    let cameras: Vec<String> = (0..130).map(|number| format!("camera{number}")).collect();
+    let events: Vec<_> = cameras.iter().map(|camera| (camera.as_str(), 1)).collect();
+    let mut view = EventsView::open(Some(&events), (390, 844));
+    view.browser.until("scrollTo(0, document.body.scrollHeight) || (document.querySelectorAll('.rows').length === 3 && !document.getElementById('more-events'))");
+    view.browser
+        .until("document.querySelector('#group-0').children.length === 0");
+    assert!(view.count(".event") <= 80);
+    let height = "document.querySelector('#group-0').getBoundingClientRect().height > 3000";
+    assert_eq!(view.browser.says(height), true);
+    view.browser.says("scrollTo(0, 0)");
+    view.browser
+        .until("document.querySelector('#group-0').children.length === 50");
+    view.browser
+        .until("document.querySelector('#group-2').children.length === 0");
+}
+
+#[test]
+fn history_that_is_off_offers_the_lines_and_hides_from_strangers() {
+    let mut view = EventsView::open(None, (390, 844));
+    view.browser.until("document.getElementById('toml')");
+    view.click("#toml");
+    let selected = "((field) => field.value.slice(field.selectionStart, field.selectionEnd))(document.getElementById('toml'))";
+    let lines = view.browser.says(selected);
+    assert!(
+        lines
+            .as_str()
+            .expect("a text")
+            .starts_with("[history]\nkeep"),
+        "{lines}"
+    );
+    view.browser
+        .says("document.querySelector('#logout button').click()");
+    view.browser
+        .until("document.getElementById('toml') === null && document.getElementById('h-refusal')");
+}
