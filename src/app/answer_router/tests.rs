@@ -15,6 +15,8 @@ use spotter_core::{
     Look, LookFailure, ManualClock, Mono, NormBox, NormPoint, Outline, Picture, PictureLayout,
     PixelFormat, PromptId, ScoreSource, Task, testing::FakeDevicePlanes,
 };
+use spotter_history::{History, HistoryFilter, PictureLinks};
+use spotter_state::StateStore;
 
 /// A camera with two prompts, of which one has doubts.
 const CONFIG: &str = r#"
@@ -395,4 +397,40 @@ async fn outline_without_answer_is_asked_of_the_next_look() {
             false => Outcome::Answered(look.frame),
         });
     }
+}
+
+#[tokio::test]
+async fn event_is_stored_with_its_frame_its_looks_and_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut site = Site::new(CONFIG);
+    let clock: Arc<dyn Clock> = Arc::new(site.clock.clone());
+    let store = StateStore::open(folder.path(), Arc::clone(&clock)).unwrap();
+    let config = testing::config(&format!("{CONFIG}[history]"));
+    let config = config.history.unwrap();
+    let history = History::start(&store, &config, |_| Ok(b"jpeg".to_vec()), clock).unwrap();
+    site.router.handles.history = Some(history.clone());
+    for _ in 0..5 {
+        let look = site.frame(1000).unwrap();
+        site.answered(look, "no");
+    }
+    drop(site.router.finish());
+    let reader = history.reader();
+    let stored = || {
+        let page = reader.list(&HistoryFilter::default(), PictureLinks::Page, 0);
+        page.unwrap().events.into_iter().next()
+    };
+    let is_whole =
+        || stored().is_some_and(|event| event.end_ms.is_some() && event.picture.is_some());
+    while !is_whole() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let event = reader.event(&stored().unwrap().id, PictureLinks::Page);
+    let event = serde_json::to_value(event.unwrap().unwrap()).unwrap();
+    assert_eq!(
+        (&event["prompt"], &event["words"]),
+        (&"person".into(), &"person".into())
+    );
+    assert!(event["seen"].as_array().unwrap().len() > 1, "{event}");
+    let picture = reader.picture(event["id"].as_str().unwrap()).unwrap();
+    assert_eq!(picture.unwrap().jpeg, b"jpeg");
 }
