@@ -27,7 +27,7 @@ class Watched {
     this.page = page;
     this.wrong = [];
     page.on("console", (message) => this.wrong.push(`console: ${message.text()}`));
-    page.on("pageerror", (error) => this.wrong.push(`error: ${error}`));
+    page.on("pageerror", (error) => this.wrong.push(`error: ${error.stack}`));
     page.on("request", (request) => {
       const url = request.url();
       if (base !== null && !url.startsWith(base) && !url.startsWith("blob:")) this.wrong.push(`request outside: ${url}`);
@@ -240,7 +240,7 @@ function panel(name, { frame, path, port = 0, sendsIngress = false }) {
     const headers = { ...request.headers, "x-forwarded-for": "198.51.100.7", "x-forwarded-host": request.headers.host, "x-forwarded-proto": "http" };
     if (sendsIngress) headers["x-ingress-path"] = path.slice(0, -1);
     const passed = http.request({ port: PAGE, host: "127.0.0.1", path: `/${request.url.slice(path.length)}`, method: request.method, headers }, (got) => {
-      const isCompressed = /^text\//.test(got.headers["content-type"] ?? "");
+      const isCompressed = /^text\//.test(got.headers["content-type"] ?? "") && !got.headers["content-encoding"];
       const { "content-length": _, ...kept } = got.headers;
       answer.writeHead(got.statusCode, isCompressed ? { ...kept, "content-encoding": "gzip" } : got.headers);
       if (isCompressed) got.pipe(zlib.createGzip()).pipe(answer);

@@ -43,8 +43,10 @@ function draw() {
   const { view, argument } = wanted();
   const isOpen = may(view, last);
   if (view !== shown.view || argument !== shown.argument || isOpen !== shown.isOpen) {
-    if (shown.isOpen) shown.view.close?.();
+    const before = shown;
+    // A view may draw while it closes.
     shown = { view, argument, isOpen };
+    if (before.isOpen) before.view.close?.();
     if (isOpen) view.open?.(argument, draw);
   }
   const { count } = troubles(last);
@@ -117,7 +119,7 @@ async function ask() {
   // A daemon that starts says so in words.
   if (!answer.ok) return showAway(await answer.text());
   show(await answer.json());
-  openStream();
+  await openStream();
 }
 
 function show(status) {
@@ -163,12 +165,34 @@ function refreshNow() {
 const SILENCE_MS = 5000;
 const NEXT_STREAM_MS = 60_000;
 
+// A browser has six connections to a host for all its tabs: beside so many streams, a tab asks.
+const STREAMS_MAX = 4;
+const COUNT_MS = 100;
+
 let stream = null;
+let isOpening = false;
 let silence;
 let streamNotBefore = 0;
+let others = 0;
 
-function openStream() {
-  if (IS_CALM || document.hidden || stream !== null || performance.now() < streamNotBefore) return;
+const tabs = new BroadcastChannel("spotter-streams");
+tabs.onmessage = ({ data }) => {
+  if (data === "here") others += 1;
+  else if (stream !== null || isOpening) tabs.postMessage("here");
+};
+
+async function hasRoom() {
+  others = 0;
+  isOpening = true;
+  tabs.postMessage("who?");
+  await new Promise((counted) => setTimeout(counted, COUNT_MS));
+  isOpening = false;
+  if (others >= STREAMS_MAX) streamNotBefore = performance.now() + NEXT_STREAM_MS;
+  return others < STREAMS_MAX;
+}
+
+async function openStream() {
+  if (IS_CALM || stream !== null || performance.now() < streamNotBefore || !(await hasRoom()) || document.hidden) return;
   const opened = new EventSource("status.events?pictured");
   const fail = (pauseMs) => {
     if (stream !== opened) return;
