@@ -9,7 +9,10 @@ use spotter_core::{
 };
 use spotter_state::StateStore;
 
-use crate::History;
+use crate::{History, PictureLinks};
+
+/// Events of [`stored_events`] that have a picture, the first ones: the queue of frames is short.
+const PICTURES: usize = 4;
 
 /// The id of [`stored_event`].
 pub const EVENT_ID: &str = "b7c1-gate-1";
@@ -30,13 +33,20 @@ pub fn stored_events(state_dir: &Path, events: &[(&str, u64)]) -> History {
         judged: 1 << 30,
     };
     let history = History::start(&store, &config, |_| Ok(b"picture".to_vec()), clock).unwrap();
-    for &(camera, number) in events {
+    for (index, &(camera, number)) in events.iter().enumerate() {
         let frame = frame_at(&CameraId::new(camera).unwrap(), Duration::ZERO);
+        let frame = (index < PICTURES).then_some(&frame);
         let begun = event(camera, number, EventStep::New);
-        history.event(&begun, "a red car", Some(&frame));
-        let id = begun.track.as_str();
-        while history.reader().picture(id).unwrap().is_none() {
-            std::thread::sleep(Duration::from_millis(2));
+        history.event(&begun, "a red car", frame);
+    }
+    for (index, &(camera, number)) in events.iter().enumerate() {
+        let track = event(camera, number, EventStep::New).track;
+        let is_stored = || match history.reader().event(track.as_str(), PictureLinks::Page) {
+            Ok(Some(stored)) => index >= PICTURES || stored.picture.is_some(),
+            _ => false,
+        };
+        while !is_stored() {
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
     history
