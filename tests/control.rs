@@ -350,7 +350,7 @@ fn shapes_of_the_page_apply_while_the_camera_streams() {
         "{lines}"
     );
 
-    // A client that has seen the shapes before, and shapes with two mistakes.
+    // A client that has seen the shapes before, and shapes with two mistakes and without the file's mask.
     let (status, late) = send(set);
     assert_eq!(
         (status, &late["error"]["code"]),
@@ -363,7 +363,7 @@ fn shapes_of_the_page_apply_while_the_camera_streams() {
         send(json!({"op": "shapes_set", "cam": "gate", "seen": saved["version"], "shapes": wrong}));
     assert_eq!(
         (status, wrong["error"]["errors"].as_array().map(Vec::len)),
-        (422, Some(2)),
+        (422, Some(3)),
         "{wrong}"
     );
 
@@ -383,13 +383,16 @@ fn shapes_of_the_page_apply_while_the_camera_streams() {
         "{shown}"
     );
 
-    // The file's own shapes are newer.
+    // The file's own shapes are newer, and what was masked at the page stays so.
     let edited = camera.replace("[0, 0.1]]]", "[0, 0.2]]]");
     site.write(&[&edited]);
     let reloaded = site.ask(json!({"op": "reload"}));
     assert_eq!(reloaded["ok"], true, "{reloaded}");
     program.stderr.wait_for("run-time override discarded");
-    assert_eq!(shapes()["now"], shapes()["file"]);
+    let mut expected = shapes()["file"].clone();
+    let areas = expected["mask"].as_array_mut().expect("a list");
+    areas.push(after["now"]["mask"][1].clone());
+    assert_eq!(shapes()["now"], expected);
     program.terminate().expect(DONE);
 }
 

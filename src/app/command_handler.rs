@@ -291,9 +291,15 @@ impl CommandHandler {
                 history.removed().await;
             }
         };
-        _ = timeout_at(oldest.deadline, stored).await;
+        let in_time = timeout_at(oldest.deadline, stored).await.is_ok();
+        let is_removing = history.is_some_and(|history| !in_time && history.is_removing());
         if let Some(oldest) = self.unsent.pop_front() {
-            self.reply(oldest.sender, Ok(oldest.value));
+            let text = "the change is in force; stored pictures that show what is masked now are still being removed";
+            let result = match is_removing {
+                true => Err(Refusal::new(RefusalCode::Failed, text)),
+                false => Ok(oldest.value),
+            };
+            self.reply(oldest.sender, result);
         }
     }
 

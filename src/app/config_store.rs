@@ -82,6 +82,7 @@ pub fn restart_reasons(old: &Config, new: &Config, adapter_slots: usize) -> Vec<
         ("[model]", old.model != new.model),
         ("[adapter]", new.adapters.all.len() > adapter_slots),
         ("[fleet]", old.fleet != new.fleet),
+        ("[history]", old.history != new.history),
     ];
     let changed = sections.into_iter().filter(|(_, differs)| *differs);
     changed.map(|(section, _)| section).collect()
@@ -292,5 +293,9 @@ mod tests {
             restart_reasons(&old, &new, usize::MAX),
             ["[node]", "[model]"]
         );
+        let stores_events = "mqtt.url = \"mqtt://127.0.0.1:1\"\n[history]\n[camera.gate]\nurl = \"test://\"\nprompt.person.detect = \"person\"\n";
+        let mut new = old.clone();
+        new.history = testing::config(stores_events).history;
+        assert_eq!(restart_reasons(&old, &new, usize::MAX), ["[history]"]);
     }
 }

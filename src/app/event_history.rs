@@ -1,13 +1,13 @@
 //! The history of events as a stage of the daemon. `AnswerRouter` hands events to it; the page and the API ask it themselves.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use super::{
     notice::StageNotice,
     stage::{Stage, StageContext, StageFuture},
 };
 use spotter_config::{CameraConfig, ConfigChange};
-use spotter_core::CameraId;
+use spotter_core::{CameraId, Clock};
 use spotter_history::History;
 use spotter_page::{Trouble, TroubleKind};
 
@@ -16,16 +16,18 @@ type MaskAreas = Vec<Vec<(f64, f64)>>;
 pub struct EventHistory {
     history: History,
     masks: HashMap<CameraId, MaskAreas>,
+    clock: Arc<dyn Clock>,
 }
 
 impl EventHistory {
-    pub fn new(history: History, cameras: &[CameraConfig]) -> Self {
+    pub fn new(history: History, cameras: &[CameraConfig], clock: Arc<dyn Clock>) -> Self {
         let masks = cameras
             .iter()
             .map(|camera| (camera.id.clone(), camera.mask.clone()));
         Self {
             history,
             masks: masks.collect(),
+            clock,
         }
     }
 }
@@ -37,11 +39,12 @@ fn is_larger(after: &MaskAreas, before: &MaskAreas) -> bool {
 
 impl Stage for EventHistory {
     /// What is masked now must not be seen in pictures from before.
-    fn apply(&mut self, change: &ConfigChange, context: &mut StageContext<'_>) {
+    fn apply(&mut self, change: &ConfigChange, _context: &mut StageContext<'_>) {
         for camera in change.configured() {
             let before = self.masks.insert(camera.id.clone(), camera.mask.clone());
             if before.is_some_and(|before| is_larger(&camera.mask, &before)) {
-                self.history.remove_pictures(&camera.id, context.now);
+                // The sampler, an earlier stage, has the mask now.
+                self.history.remove_pictures(&camera.id, self.clock.now());
             }
         }
     }

@@ -316,8 +316,9 @@ impl PreparedStages {
             onvif: OnvifEvents::start(config.cameras(), Arc::clone(&handles.clock)),
             broker,
             webhooks,
-            history: (handles.history.clone())
-                .map(|history| EventHistory::new(history, config.cameras())),
+            history: (handles.history.clone()).map(|history| {
+                EventHistory::new(history, config.cameras(), Arc::clone(&handles.clock))
+            }),
             console: context.console.then_some(Console),
             figures,
         };

@@ -189,6 +189,35 @@ const checks = {
     await foreign.close();
   },
 
+  async "a first user logs in, tries a word, draws a zone and sees an event"() {
+    const { context, page, watched } = await opened(DIRECT);
+    await logIn(page);
+    await show(page, "try");
+    await page.locator("#try-words-0").fill("person");
+    await page.getByRole("button", { name: "Try", exact: true }).click();
+    await page.locator(".answer").first().waitFor();
+    await page.screenshot({ path: `${SHOTS}/first-try.png`, fullPage: true });
+    await show(page, "draw");
+    await page.locator(".canvas image").waitFor();
+    await page.getByRole("button", { name: "Draw something" }).click();
+    await page.getByRole("button", { name: /^Only alarms here/ }).click();
+    const { x, y, width, height } = await page.locator("#canvas").boundingBox();
+    for (const [right, down] of [[0.05, 0.5], [0.95, 0.5], [0.95, 0.95], [0.05, 0.95]]) await page.mouse.click(x + right * width, y + down * height);
+    await page.getByRole("button", { name: "Done" }).click();
+    await page.getByLabel("car").check();
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Saved. It applies now").first().waitFor();
+    await page.screenshot({ path: `${SHOTS}/first-draw.png`, fullPage: true });
+    await show(page, "events");
+    const event = page.locator("a.entry").first();
+    await event.waitFor({ timeout: 120_000 });
+    await page.screenshot({ path: `${SHOTS}/first-events.png` });
+    await event.click();
+    await page.locator("article.detail img").waitFor();
+    watched.isQuiet();
+    await context.close();
+  },
+
   async "seven tabs at once are all followed"() {
     const { context, page } = await opened(DIRECT);
     await logIn(page);

@@ -494,17 +494,13 @@ async fn trigger(
 }
 
 impl ApiState {
-    fn events(&self) -> Result<&EventAnswers, EventRefusal> {
-        self.events.get().ok_or(EventRefusal::Starting)
-    }
-
-    /// Where no token is set, every program on this machine could.
-    async fn delete(&self, query: Option<&str>, id: Option<String>) -> Result<Response, ApiError> {
+    /// Where no token is set, every program on this machine could see them, and what a proxy passes on.
+    fn events(&self) -> Result<&EventAnswers, ApiError> {
         if self.tokens.count() == 0 {
-            let text = "set api.tokens to delete events over HTTP, or use `spotter history delete`";
+            let text = "set api.tokens for events over HTTP, or use `spotter history`";
             return Err(ApiError::new(StatusCode::FORBIDDEN, text));
         }
-        Ok(self.events()?.delete(selection(query, id)?).await?)
+        Ok(self.events.get().ok_or(EventRefusal::Starting)?)
     }
 }
 
@@ -535,11 +531,13 @@ async fn delete_event(
     Path(id): Path<String>,
     uri: Uri,
 ) -> Result<Response, ApiError> {
-    state.delete(uri.query(), Some(id)).await
+    let selected = selection(uri.query(), Some(id))?;
+    Ok(state.events()?.delete(selected).await?)
 }
 
 async fn delete_events(State(state): ApiShared, uri: Uri) -> Result<Response, ApiError> {
-    state.delete(uri.query(), None).await
+    let selected = selection(uri.query(), None)?;
+    Ok(state.events()?.delete(selected).await?)
 }
 
 async fn health(State(state): State<Arc<ApiState>>) -> Response {

@@ -3,13 +3,14 @@
 //! A later edit of the same value in the file discards the override: the operator expects the edited value to apply.
 
 use serde::{Deserialize, Serialize};
+use toml::Value;
 
 use super::{
     prompt_rule::PromptRule,
     settings::{current_setting, put},
 };
-use spotter_config::{CameraConfig, ModeSetting, with_shapes};
-use spotter_core::{CameraId, PromptId, Setting};
+use spotter_config::{CameraConfig, ModeSetting, shapes_of, with_shapes};
+use spotter_core::{CameraId, CameraShapes, PromptId, Setting};
 
 /// At most one override for each value of each camera.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -68,15 +69,16 @@ impl OverrideSet {
         }
     }
 
-    /// Discards the overrides whose value in the file changed, texts that the model cannot answer, and shapes that the camera cannot have.
+    /// Discards the overrides whose value in the file changed, texts that the model cannot answer, and shapes that the camera cannot have. Of
+    /// shapes, masked areas stay: an edit of a zone in the file uncovers no place that a command hid.
     pub fn rebase(&mut self, cameras: &[CameraConfig], rule: &PromptRule) {
-        self.0.retain(|change| {
+        self.0.retain_mut(|change| {
             let camera = cameras.iter().find(|camera| camera.id == change.camera);
             let file = camera.and_then(|camera| current_setting(camera, &change.now));
             let is_as_before = file.as_ref() == Some(&change.file);
             if !is_as_before {
                 log_discarded(change, file.as_ref(), "configuration changed");
-                return false;
+                return camera.is_some_and(|camera| keep_mask(change, camera));
             }
             let reason = camera.and_then(|camera| match &change.now {
                 Setting::Shapes(shapes) => Some(with_shapes(camera, shapes).err()?.join("; ")),
@@ -85,7 +87,7 @@ impl OverrideSet {
             if let Some(reason) = &reason {
                 log_discarded(change, file.as_ref(), reason);
             }
-            reason.is_none()
+            reason.is_none() || camera.is_some_and(|camera| keep_mask(change, camera))
         });
     }
 
@@ -122,6 +124,35 @@ impl OverrideSet {
 
     pub fn as_slice(&self) -> &[Override] {
         &self.0
+    }
+}
+
+/// Makes an override of shapes one of the file's shapes, with the areas besides that a command masked. False where it masked none.
+fn keep_mask(change: &mut Override, camera: &CameraConfig) -> bool {
+    let (Setting::Shapes(before), Setting::Shapes(now)) = (&change.file, &change.now) else {
+        return false;
+    };
+    let file = shapes_of(camera);
+    let [before, now, mut mask] = [before, now, &file].map(areas_of_mask);
+    let is_drawn = |area: &Value| !before.contains(area) && !mask.contains(area);
+    let drawn: Vec<_> = now.into_iter().filter(is_drawn).collect();
+    if drawn.is_empty() {
+        return false;
+    }
+    tracing::warn!(camera = %camera.id, areas = drawn.len(), "areas that a command masked stay masked");
+    mask.extend(drawn);
+    let mut kept = file.clone();
+    kept.0.insert("mask".into(), Value::Array(mask));
+    let fits = with_shapes(camera, &kept).is_ok();
+    change.file = Setting::Shapes(file);
+    change.now = Setting::Shapes(kept);
+    fits
+}
+
+fn areas_of_mask(shapes: &CameraShapes) -> Vec<Value> {
+    match shapes.mask() {
+        Value::Array(areas) => areas,
+        _ => Vec::new(),
     }
 }
 

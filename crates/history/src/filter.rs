@@ -8,6 +8,8 @@ use crate::row::zone_text;
 
 const LIMIT_DEFAULT: usize = 50;
 const LIMIT_MAX: usize = 500;
+/// A time is within 30,000 years of 1970.
+const TIME_MAX_MS: i64 = 1_000_000_000_000_000;
 const TEXT_MAX_CHARS: usize = 200;
 
 /// See the module's documentation. What is absent is no condition.
@@ -78,9 +80,9 @@ impl HistoryFilter {
     /// Sets a condition by the key of a query.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         let time = || {
-            value
-                .parse()
-                .map_err(|_| "needs Unix milliseconds".to_owned())
+            let time = value.parse().ok();
+            let time = time.filter(|ms: &i64| ms.abs() <= TIME_MAX_MS);
+            time.ok_or_else(|| "needs Unix milliseconds".to_owned())
         };
         let id = |_| "is no such name: 1 to 32 characters of a-z 0-9 _ -".to_owned();
         match key {

@@ -416,6 +416,10 @@ impl HistoryShared {
         self.change(|state| state.mask(camera, now));
     }
 
+    pub fn is_removing(&self) -> bool {
+        *self.unremoved.borrow() > 0
+    }
+
     /// Returns when all removals are done.
     pub async fn all_removed(&self) {
         let mut unremoved = self.unremoved.subscribe();
@@ -464,7 +468,11 @@ impl HistoryShared {
         } else {
             GROUP_WITHIN
         };
-        drop(self.wait_while(pause, |state| !state.is_urgent()));
+        // What failed is not urgent.
+        drop(self.wait_while(pause, |state| {
+            let waits = is_failing && state.deletions.is_empty() && !state.is_ending();
+            waits || !state.is_urgent()
+        }));
         let is_quiet = |state: &RecorderState| !state.is_urgent() && !state.has_changes();
         let mut state = self.wait_while(LOOK_EVERY, is_quiet);
         WriterTurn {

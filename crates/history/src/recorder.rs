@@ -94,6 +94,11 @@ impl History {
         self.0.shared.remove_pictures(camera, now);
     }
 
+    /// A file may have a picture that is to be removed.
+    pub fn is_removing(&self) -> bool {
+        self.0.shared.is_removing()
+    }
+
     /// Returns when no file has a picture that is to be removed.
     pub async fn removed(&self) {
         self.0.shared.all_removed().await;

@@ -400,7 +400,7 @@ async fn outline_without_answer_is_asked_of_the_next_look() {
 }
 
 #[tokio::test]
-async fn event_is_stored_with_its_frame_its_looks_and_its_end() {
+async fn event_is_stored_with_frame_looks_and_end() {
     let folder = tempfile::tempdir().unwrap();
     let mut site = Site::new(CONFIG);
     let clock: Arc<dyn Clock> = Arc::new(site.clock.clone());

@@ -230,6 +230,26 @@ fn broken_adapter_disables_the_prompts_that_name_it() {
     assert_eq!(states(&store), [(true, true), (true, true)]);
 }
 
+/// The file hides another place after a mask was drawn.
+#[test]
+fn drawn_mask_stays_when_other_shapes_of_the_file_change() {
+    let mut store = fresh();
+    let seen = store.shapes(&gate()).unwrap().version();
+    let request = format!(
+        r#"{{"op": "shapes_set", "cam": "gate", "seen": "{seen}", "shapes": {{"mask": [[[0, 0], [0.5, 0], [0, 0.5]]]}}}}"#
+    );
+    let set = Command::of_request(serde_json::from_str(&request).unwrap()).unwrap();
+    store.execute(&set, at(0), WALL).unwrap();
+    let (drawn, of_file) = (
+        [(0.0, 0.0), (0.5, 0.0), (0.0, 0.5)],
+        [(1.0, 1.0), (0.9, 1.0), (1.0, 0.9)],
+    );
+    let mut file = site();
+    file[0].mask = vec![of_file.to_vec()];
+    store.replace_list(file, at(1));
+    assert_eq!(store.cameras()[0].mask, [of_file, drawn]);
+}
+
 #[test]
 fn shapes_survive_a_restart_with_the_size_of_their_picture() {
     let mut store = fresh();

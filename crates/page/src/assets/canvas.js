@@ -177,6 +177,7 @@ export class ShapeCanvas {
     const { gesture } = this;
     if (gesture.is === "pinch") {
       const ends = [...this.pointers.values()];
+      if (ends.length < 2) return;
       const zoom = Math.min(Math.max((gesture.zoom * apart(...ends)) / gesture.apart, 1), ZOOM_MAX);
       this.look(zoom, gesture.share, middle(ends));
       return;

@@ -132,6 +132,8 @@ class ShapeEditor {
     this.loaded = { ...this.loaded, now, version };
     this.saving = { is: "idle" };
     this.change(now);
+    // Its lines for the file.
+    this.load();
   }
 
   // How many stored events the shapes would have counted. Daemons without a history are not asked.
@@ -376,7 +378,8 @@ class ShapeEditor {
   // Whether the key was used.
   key(event) {
     const { key, ctrlKey, metaKey, shiftKey, target } = event;
-    const isField = target.matches?.("input, textarea, select");
+    // Those with a text of their own to take back.
+    const isField = target.matches?.("textarea, select, input:not([type=checkbox], [type=radio])");
     if ((ctrlKey || metaKey) && key.toLowerCase() === "z" && !isField && this.isEditable) {
       if (shiftKey) this.redo();
       else this.undo();
@@ -386,7 +389,7 @@ class ShapeEditor {
     const [point, edge] = ["point", "edge"].map((name) => target.closest?.(`[data-${name}]`)?.dataset[name]);
     if (point !== undefined && this.pointKey(event)) return true;
     if (key === "Escape") this.cancel();
-    else if (key === "Enter" && this.mode.is === "drawing" && !target.closest?.("button, a")) this.finish();
+    else if (key === "Enter" && this.mode.is === "drawing" && !target.closest?.("button, a, input")) this.finish();
     else if (edge !== undefined && ["Enter", " ", "Insert"].includes(key)) this.insert(Number(edge));
     else return false;
     return true;

@@ -27,7 +27,7 @@ export const HINTS = {
   region: "Drag a rectangle, or click two of its corners.",
 };
 const MASK_NOTE =
-  "Hidden from the model and from every picture. It can be enlarged here, and deleted again. Masks of the file are removed in the file alone.";
+  "Hidden from the model and from every picture. Saving a new or larger one removes the stored pictures of this camera. It can be enlarged here, and deleted again. Masks of the file are removed in the file alone.";
 // Of fields that people write names in.
 const NAME_FIELD = { autocomplete: "off", autocapitalize: "off", spellcheck: "false" };
 const POINTS = [["bottom", "Its feet", "the middle of the lower edge"], ["centre", "Its middle", "the centre of the box"]];

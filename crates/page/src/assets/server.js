@@ -60,4 +60,4 @@ function parsed(text) {
 }
 
 // Changes something: returns null, or why it did not.
-export const change = (path, body) => request(path, body).then(() => null, (error) => error.message);
+export const change = (path, body, limitMs) => request(path, body, limitMs).then(() => null, (error) => error.message);

@@ -4,6 +4,7 @@ import { h, quiet } from "./dom.js";
 import { counted, two } from "./format.js";
 import { overlay } from "./overlay.js";
 import { request } from "./server.js";
+import { TimeZone } from "./zone.js";
 
 export const LAST_EVENTS = 20;
 const JUDGED_MAX = 100;
@@ -31,7 +32,8 @@ export function isFound({ box }, { objects = [] }, minScore) {
 
 // Of judged events with answers, those that stay right and those wrong ones that would not have come; null without any.
 export function verdicts(events, answers, minScore) {
-  const judged = events.filter(({ id, mark }) => mark && answers.get(id) && !answers.get(id).error);
+  // A text is no object.
+  const judged = events.filter(({ id, mark }) => mark && answers.get(id)?.objects);
   if (judged.length === 0) return null;
   const [right, wrong] = [true, false].map((isRight) => judged.filter(({ mark }) => (mark !== "wrong") === isRight));
   const found = (of) => of.filter((event) => isFound(event, answers.get(event.id), minScore)).length;
@@ -59,7 +61,7 @@ export class ContactSheet {
       const query = new URLSearchParams({ camera, ...(prompt ? { prompt, mark: "any", limit: JUDGED_MAX } : { limit: LAST_EVENTS }) });
       const listed = await request(`events.json?${query}`);
       if (run !== this.run) return;
-      this.zone = { name: listed.time_zone, offset_min: listed.offset_min };
+      if (listed.is_on) this.zone = new TimeZone(listed.time_zone, listed.offset_min);
       if (!listed.is_on) this.toml = listed.toml;
       else await this.askAll(run, camera, ask, listed.events.filter(({ picture }) => picture));
     } catch (error) {
@@ -108,16 +110,19 @@ export class ContactSheet {
   summary(minScore) {
     const done = this.events.filter(({ id }) => this.answers.has(id));
     if (done.length === 0) return null;
-    const found = done.filter((event) => isFound({}, this.answers.get(event.id), minScore)).length;
+    const asked = this.isRunning ? `${done.length} of ${this.events.length} asked. ` : "";
+    const withObjects = done.filter(({ id }) => this.answers.get(id).objects);
+    if (withObjects.length === 0) return `${asked}${counted(done.length, "answer")}.`;
+    const found = withObjects.filter((event) => isFound({}, this.answers.get(event.id), minScore)).length;
     const judged = verdicts(this.events, this.answers, minScore);
     const kept = judged && ` ${judged.kept} of ${judged.right} right ones found, ${judged.gone} of ${judged.wrong} wrong ones gone.`;
-    return `${this.isRunning ? `${done.length} of ${this.events.length} asked. ` : ""}Something found in ${found} of ${counted(done.length, "picture")}.${kept ?? ""}`;
+    return `${asked}Something found in ${found} of ${counted(withObjects.length, "picture")}.${kept ?? ""}`;
   }
 
   // In the zone of the box.
   timeOf(ms) {
-    const { name = "UTC", offset_min: offset = 0 } = this.zone ?? {};
-    return `${new Date(ms + offset * 60_000).toISOString().slice(0, 16).replace("T", " ")} ${name}`;
+    const zone = this.zone ?? new TimeZone("UTC", 0);
+    return `${zone.minute(ms)} ${zone.name}`;
   }
 
   render(minScore) {

@@ -139,16 +139,20 @@ const cropsOf = () => (chosen()?.crops ? { crops: chosen().crops } : {});
 
 async function ask() {
   const asked = asks();
-  const source = state.image ? { image: state.image.data } : { cam: state.camera };
+  const { image, camera } = state;
+  const source = image ? { image: image.data } : { cam: camera };
   Object.assign(state, { isAsking: true, error: null, saved: null, confirms: false, keeps: 0 });
   announce("Asking the model…");
   try {
     const answer = await request("try", { ...source, asks: asked }, ANSWER_MS);
+    // Another picture was chosen meanwhile.
+    if (image !== state.image || camera !== state.camera) return;
     forgetResult();
     state.result = { ...answer, asked, url: answer.jpeg && frameUrl(answer.jpeg) };
     if (!state.name) setField("try-name", (state.name = nameOf(asked[0].words)));
     state.announced = answer.answers.map((one, i) => inWords(one, asked[i])).join(" ");
   } catch (error) {
+    if (image !== state.image || camera !== state.camera) return;
     state.error = reasonOf(error);
     state.announced = "";
   }
@@ -193,7 +197,7 @@ const lines = () =>
 async function command(body, saved) {
   Object.assign(state, { saved: null, error: null, confirms: false });
   try {
-    await request("command", body);
+    await request("command", body, COMMAND_MS);
     state.saved = saved;
     await readPrompts();
   } catch (error) {
@@ -234,7 +238,7 @@ function words(index, labels) {
   return [
     select(`try-kind-${index}`, labels[0], kind, kinds),
     h("label", { for: `try-words-${index}`, class: "grow" }, labels[1],
-      h("input", { id: `try-words-${index}`, required: "", maxlength: 2000, autocomplete: "off", placeholder: KINDS[kind][1] })),
+      h("input", { id: `try-words-${index}`, required: "", maxlength: 2000, autocomplete: "off", placeholder: KINDS[kind][1], value: state.asks[index].words })),
   ];
 }
 
@@ -384,7 +388,7 @@ function choosePrompt(id) {
   setField("try-kind-0", prompt.kind);
   setField("try-score", prompt.min_score);
   setField("try-name", "");
-  if (prompt.region) region.set(prompt.region);
+  region.set(prompt.region ?? null);
   redraw();
 }
 
@@ -399,7 +403,8 @@ function chooseCamera(id) {
 function openCamera(id) {
   forgetResult();
   sheet.clear();
-  Object.assign(state, { camera: id, prompts: [], prompt: "", isPreviewLost: false, preview: state.preview + 1 });
+  region.set(null);
+  Object.assign(state, { camera: id, prompts: [], prompt: "", isAsking: false, isPreviewLost: false, preview: state.preview + 1 });
   if (id !== null) readPrompts();
 }
 

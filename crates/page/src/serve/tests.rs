@@ -149,12 +149,11 @@ async fn no_route_shows_pictures_without_a_token() {
             let status = ask(address, "/status.json", "");
             assert!(status.contains("stranger"), "{status}");
         });
-        // The daemon answers with a picture too.
         loop {
             tokio::select! {
                 done = &mut asked => break done.unwrap(),
                 request = page.next_request() => {
-                    let json = b"picture".into();
+                    let json = b"shapes".into();
                     request.reply.try_send(PageReply { status: 200, json }).unwrap();
                 }
             }

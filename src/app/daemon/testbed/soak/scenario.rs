@@ -324,7 +324,9 @@ impl Scenario {
 fn flat_settings(value: &Value) -> Vec<(String, String)> {
     let payload = match value {
         Value::Object(fields) => {
-            let flat = fields.iter().flat_map(|(name, value)| {
+            // Shapes have no topic.
+            let fields = fields.iter().filter(|(name, _)| *name != "shapes");
+            let flat = fields.flat_map(|(name, value)| {
                 let name = if name == "prompts" { "prompt" } else { name };
                 let below = flat_settings(value).into_iter();
                 below.map(move |(topic, payload)| {
