@@ -14,6 +14,9 @@ export const events = { id: "events", title: "Events", needs: "pictures", open, 
 const GROUP = 50;
 const NEAR_PX = 1500;
 const REFRESH_MS = 10_000;
+const DELETE_MS = 60_000;
+// Of one answer.
+const EVENTS_MAX = 500;
 const DAY_MS = 86_400_000;
 const NO_FILTER = { camera: "", prompt: "", zone: "", text: "", from: "", to: "" };
 
@@ -25,14 +28,22 @@ let filter = { ...NO_FILTER };
 let page = null;
 let rows = [];
 let zone = new TimeZone("UTC", 0);
+// All names that events had, also those that the configuration has no more and that do not fit the filter.
+const seen = { camera: new Set(), prompt: new Set(), zone: new Set() };
+// Why the list was not read, until it is, and why the last action failed, until the next one.
+let readProblem = null;
 let problem = null;
 let isReading = false;
+// To be read again after the reading that is in progress.
+let isStale = false;
+let isDeleting = false;
 let hasNewer = false;
 // The further events at the place of an event, by its id, as far as they are unfolded.
 const repeats = new Map();
-// What is to be deleted, and the words of the question.
+// The words of the question, its choices { words, selection }, and the id of the control that asked.
 let question = null;
-// The event at the address, where the list was scrolled to, and the event to which the keyboard goes.
+let asks = 0;
+// The event at the address, with the `error` of reading it, where the list was scrolled to, and the event to which the keyboard goes.
 let shown = null;
 let scrolledTo = 0;
 let focusId = null;
@@ -54,21 +65,28 @@ function query(more = {}) {
 const list = (more) => request(`events.json?${query(more)}`);
 
 // Reads the newest events, or those after the last one.
-async function read(isMore) {
-  if (isReading) return;
-  isReading = true;
+async function read(isMore, limit = GROUP) {
+  if (isReading) {
+    isStale ||= !isMore;
+    return;
+  }
   const asked = query();
+  isReading = true;
+  isStale = false;
   try {
-    const answer = await list(isMore ? { before: page.next, limit: GROUP } : { limit: GROUP });
-    if (asked === query()) accept(answer, isMore);
-    problem = null;
+    const answer = await list(isMore ? { before: page.next, limit } : { limit });
+    if (asked === query() && !isStale) accept(answer, isMore);
+    readProblem = null;
   } catch (error) {
-    problem = error.message;
+    readProblem = error.message;
   }
   isReading = false;
   redraw();
-  if (asked !== query()) read(false);
+  if (asked !== query() || isStale) read(false);
 }
+
+// As far as the reader had them.
+const readAgain = () => read(false, Math.min(EVENTS_MAX, Math.max(GROUP, rows.length)));
 
 function accept({ events: found = [], ...answer }, isMore) {
   page = isMore ? { ...page, next: answer.next } : answer;
@@ -81,7 +99,14 @@ function accept({ events: found = [], ...answer }, isMore) {
     repeats.clear();
     hasNewer = false;
   }
+  for (const event of found) keepNames(event);
   changed();
+}
+
+function keepNames({ camera, prompt, zones }) {
+  seen.camera.add(camera);
+  seen.prompt.add(prompt);
+  for (const id of zones ?? []) seen.zone.add(id);
 }
 
 // Replaces the list where its reader has not gone further, else says that there are newer events.
@@ -91,16 +116,16 @@ async function refresh() {
   if (document.hidden || isReading || page?.is_on === false || question !== null) return;
   if (page === null) return read(false);
   try {
-    const asked = query();
+    const asked = [query(), version].join();
     const answer = await list({ limit: GROUP });
-    if (asked !== query()) return;
+    if (asked !== [query(), version].join()) return;
     const isSame = (event, i) => event.id === rows[i]?.id && event.repeats === rows[i].repeats && event.end_ms === rows[i].end_ms;
     if (answer.events.every(isSame) && (answer.events.length > 0 || rows.length === 0)) page = { ...answer, next: page.next };
     else if (rows.length <= GROUP && repeats.size === 0 && shown === null) accept(answer, false);
     else hasNewer = answer.events[0]?.id !== rows[0]?.id;
-    problem = null;
+    readProblem = null;
   } catch (error) {
-    problem = error.message;
+    readProblem = error.message;
   }
   redraw();
 }
@@ -118,7 +143,7 @@ async function open(argument, draw) {
     const event = await request(`events/${encodeURIComponent(argument)}.json`);
     if (shown?.id === argument) shown = event;
   } catch (error) {
-    if (shown?.id === argument) problem = error.message;
+    if (shown?.id === argument) shown = { ...(error.status === 404 ? { id: argument } : shown), error: error.message };
   }
   redraw();
 }
@@ -127,6 +152,7 @@ function close() {
   clearTimeout(timer);
   watch.disconnect();
   question = null;
+  asks += 1;
   problem = null;
 }
 
@@ -173,7 +199,7 @@ function settle() {
     if (element.dataset.own === "empty") element.style.setProperty("height", `${heights.get(element.id)}px`);
   }
   const last = document.getElementById("more-events");
-  if (last !== null && last.getBoundingClientRect().top < innerHeight + NEAR_PX && !isReading && problem === null) read(true);
+  if (last !== null && last.getBoundingClientRect().top < innerHeight + NEAR_PX && !isReading && readProblem === null) read(true);
   if (page === null) return;
   if (scrollWanted !== null) scrollTo(0, scrollWanted);
   if (focusId !== null) document.getElementById(focusId)?.focus({ preventScroll: true });
@@ -185,11 +211,11 @@ function settle() {
 function render(status) {
   queueMicrotask(settle);
   mayDelete = status.visitor === "logged_in";
-  return [h("div", { class: "history" }, alarm(), content(status), question && asking())];
+  return [h("div", { class: "history" }, alarm(readProblem), alarm(problem), content(status), isDeleting && quiet("Deleting"), question && asking())];
 }
 
 function content(status) {
-  if (page === null) return quiet(problem === null && "Reading the events");
+  if (page === null) return quiet(readProblem === null && "Reading the events");
   if (!page.is_on) return offer(page.toml);
   if (shown !== null) return detail();
   const groups = Array.from({ length: Math.ceil(rows.length / GROUP) }, (_, index) => group(index));
@@ -205,7 +231,7 @@ function content(status) {
   ];
 }
 
-const alarm = () => problem && h("p", { class: "reason", role: "alert" }, problem);
+const alarm = (why) => why && h("p", { class: "reason", role: "alert" }, why);
 
 const offer = (toml) =>
   panel("history", "Events are not stored", null,
@@ -218,14 +244,12 @@ function filters({ cameras }) {
   const isOpen = document.getElementById("filter") === null && matchMedia("(min-width: 48rem)").matches;
   const set = Object.values(filter).filter(Boolean).length;
   const of = (key) => cameras.flatMap((camera) => (camera[key] ?? []).map((one) => one.id));
-  // Also those of events that the configuration has no more.
-  const seen = (key) => rows.flatMap((event) => event[key]);
   return h("details", { id: "filter", open: isOpen && "" },
     h("summary", {}, "Filter", set > 0 && ` (${set})`),
     h("form", { class: "filters", "aria-label": "Filter" },
-      choice("camera", "Camera", [...cameras.map((camera) => camera.id), ...seen("camera")]),
-      choice("prompt", "Prompt", [...of("prompts"), ...seen("prompt")]),
-      choice("zone", "Zone", [...of("zones"), ...seen("zones")]),
+      choice("camera", "Camera", [...cameras.map((camera) => camera.id), ...seen.camera]),
+      choice("prompt", "Prompt", [...of("prompts"), ...seen.prompt]),
+      choice("zone", "Zone", [...of("zones"), ...seen.zone]),
       field("text", "Words or description", "search"),
       field("from", "From", "datetime-local"),
       field("to", "To", "datetime-local"),
@@ -234,15 +258,23 @@ function filters({ cameras }) {
         set > 0 && h("button", { type: "button", "data-do": "all" }, "Show all"))));
 }
 
-// What another action chooses replaces what is in a field.
-const field = (name, label, type) => h("label", {}, label, h("input", { name, type, value: filter[name], "data-own": filter[name] }));
+// The reader's own; what another action chooses comes into it by setFields.
+const field = (name, label, type) =>
+  h("label", {}, label, h("input", { id: `filter-${name}`, name, type, step: type === "datetime-local" && 1, value: filter[name], "data-own": "" }));
 
 function choice(name, label, known) {
   const values = [...new Set([...known, filter[name]])].filter(Boolean).sort();
   return h("label", {}, label,
-    h("select", { name, "data-own": [...values, filter[name]].join() },
+    h("select", { id: `filter-${name}`, name, "data-own": values.join() },
       h("option", { value: "" }, "all"),
       values.map((value) => h("option", { value, selected: value === filter[name] && "" }, value))));
+}
+
+function setFields() {
+  for (const [name, value] of Object.entries(filter)) {
+    const element = document.getElementById(`filter-${name}`);
+    if (element !== null && element.value !== value) element.value = value;
+  }
 }
 
 function bars() {
@@ -278,7 +310,7 @@ function reach(status) {
     [known?.rows_stopped, known?.pictures_stopped].filter(Boolean).map((why) => h("p", { class: "reason" }, why)),
     h("p", { class: "buttons" },
       h("a", { class: "button", href: `events.zip?${query()}`, download: "" }, "Export as ZIP"),
-      isPlain && mayDelete && h("button", { type: "button", "data-do": "delete-all" }, `Delete all ${selectionWords()}`),
+      isPlain && mayDelete && h("button", { type: "button", id: "delete-all", "data-do": "delete-all" }, `Delete all ${selectionWords()}`),
       !mayDelete && h("span", { class: "quiet" }, status.has_login ? "To delete events, log in." : ["To delete events here, set ", h("code", {}, "http.tokens"), "."])));
 }
 
@@ -321,15 +353,19 @@ const lasted = (event) => (event.end_ms == null ? "not ended" : duration((event.
 
 // ---- One event
 
+const allEvents = () => h("a", { class: "button", href: "#events" }, "All events");
+const missing = () => h("div", { class: "panel" }, alarm(shown.error), h("p", { class: "buttons" }, allEvents()));
+
 function detail() {
-  if (shown.camera == null) return quiet(problem === null && "Reading the event");
+  if (shown.camera == null) return shown.error ? missing() : quiet("Reading the event");
   const [before, after] = beside(shown.id);
   const go = (event, words) => event && h("a", { class: "button", href: `#events/${event.id}` }, words);
   return h("article", { class: "panel detail", id: `detail-${shown.id}`, "aria-labelledby": "h-event" },
     h("div", { class: "title" }, h("h2", { id: "h-event", tabindex: -1 }, name(shown)), shown.mark && pill(shown.mark === "wrong" ? "bad" : "good", shown.mark)),
     h("p", { class: "buttons" },
-      h("a", { class: "button", href: "#events" }, "All events"), go(before, "Newer"), go(after, "Older"),
-      mayDelete && h("button", { type: "button", "data-do": "delete", "data-id": shown.id }, "Delete")),
+      allEvents(), go(before, "Newer"), go(after, "Older"),
+      mayDelete && h("button", { type: "button", id: "delete-event", "data-do": "delete", "data-id": shown.id }, "Delete")),
+    alarm(shown.error),
     picture(shown, true),
     shown.description && h("p", {}, shown.description),
     facts([
@@ -354,8 +390,17 @@ function beside(id) {
 
 // ---- Deleting
 
-function ask(selection, words) {
-  question = { selection, words };
+// `find` returns the words and choices of a question, unless another one is asked meanwhile.
+async function ask(asker, find) {
+  const own = (asks += 1);
+  problem = null;
+  try {
+    const found = await find();
+    if (own !== asks) return;
+    question = { ...found, asker };
+  } catch (error) {
+    if (own === asks) problem = error.message;
+  }
   redraw();
   document.getElementById("delete-yes")?.focus();
 }
@@ -364,44 +409,86 @@ const asking = () =>
   h("div", { id: "question", class: "question", role: "alertdialog", "aria-labelledby": "question-words" },
     h("p", { id: "question-words" }, question.words),
     h("p", { class: "buttons" },
-      h("button", { type: "button", id: "delete-yes", "data-do": "delete-yes" }, "Delete"),
-      h("button", { type: "button", "data-do": "delete-no" }, "Keep")));
+      question.choices.map(({ words }, i) =>
+        h("button", { type: "button", id: i === 0 ? "delete-yes" : "delete-place", "data-do": "delete-yes", "data-choice": i }, words)),
+      h("button", { type: "button", id: "delete-no", "data-do": "delete-no" }, "Keep")));
 
-function askOne(id) {
-  const event = rows.find((one) => one.id === id) ?? shown;
-  const isOnlyOne = !(event?.repeats > 0) || repeats.has(id);
-  const what = isOnlyOne ? "this event" : `this event and the ${event.repeats} more at its place`;
-  ask({ id, repeats: !isOnlyOne }, `Delete ${what}${event?.camera ? ` (${name(event)}, ${zone.minute(start(event))})` : ""} for good?`);
-}
+// The list has the number of those that fit the filter; all at the place are deleted.
+const askOne = (id, asker) =>
+  ask(asker, async () => {
+    const event = await request(`events/${encodeURIComponent(id)}.json`);
+    const one = { words: "Delete this event", selection: { id } };
+    const all = { words: `Delete all ${number(event.repeats + 1)} at this place`, selection: { id, repeats: true } };
+    return { words: `Delete ${name(event)}, ${zone.minute(start(event))}, for good?`, choices: event.repeats > 0 ? [one, all] : [one] };
+  });
 
 // The bars of all times say how many there are.
-async function askAll() {
+function askAll(asker) {
   const { camera, from, to } = filter;
   const times = { ...(from && { from_ms: zone.unixMs(from) }), ...(to && { to_ms: zone.unixMs(to) }) };
   const selection = { ...(camera && { camera }), ...times };
-  try {
+  const which = selectionWords();
+  return ask(asker, async () => {
     const { bars: counts } = await request(`events.json?${new URLSearchParams({ from_ms: 0, ...selection, limit: 1 })}`);
-    ask(selection, `Delete ${counted(sum(counts), "event")} ${selectionWords()} for good?`);
-  } catch (error) {
-    problem = error.message;
-    redraw();
-  }
+    return { words: `Delete ${counted(sum(counts), "event")} ${which} for good?`, choices: [{ words: "Delete", selection }] };
+  });
 }
 
-async function remove() {
-  const { selection } = question;
+function keep() {
+  focusId = question.asker;
   question = null;
-  const [, after] = beside(selection.id);
-  problem = await change("events/delete", selection);
-  if (problem === null && selection.id) {
-    focusId = after ? `event-${after.id}` : null;
-    rows = rows.filter((event) => event.id !== selection.id);
-    for (const [id, all] of repeats) repeats.set(id, all.filter((event) => event.id !== selection.id));
-    changed();
-    if (shown !== null) location.hash = "#events";
-  }
-  if (problem === null) return selection.id ? redraw() : read(false);
   redraw();
+}
+
+async function remove(selection) {
+  const next = following(selection);
+  question = null;
+  asks += 1;
+  isDeleting = true;
+  redraw();
+  problem = await change("events/delete", selection, DELETE_MS);
+  isDeleting = false;
+  if (problem !== null || !selection.id || !forget(selection)) readAgain();
+  if (problem === null && selection.id) goOn(selection.id, next);
+  redraw();
+}
+
+// Leaves a deleted event.
+function goOn(id, next) {
+  focusId = next ? `event-${next.id}` : null;
+  if (shown?.id !== id) return;
+  // The list gives the keyboard to what was shown.
+  shown = next ?? null;
+  location.hash = "#events";
+}
+
+const headOf = (id) => rows.find((event) => repeats.get(event.id)?.some((one) => one.id === id));
+
+// What comes after the deleted ones in the list.
+function following({ id, repeats: isPlace }) {
+  if (!isPlace) return beside(id)[1];
+  const head = headOf(id)?.id ?? id;
+  const at = rows.findIndex((event) => event.id === head);
+  return at < 0 ? undefined : rows[at + 1];
+}
+
+// Takes a deleted event from the list; returns false where the list must be read, because others change with it.
+function forget({ id, repeats: isPlace }) {
+  const head = headOf(id);
+  const isAlone = rows.some((event) => event.id === id && !(event.repeats > 0));
+  repeats.delete(id);
+  if (isPlace || !(head || isAlone)) return false;
+  if (head) forgetRepeat(head, id);
+  else rows = rows.filter((event) => event.id !== id);
+  changed();
+  return true;
+}
+
+function forgetRepeat(head, id) {
+  const left = repeats.get(head.id).filter((one) => one.id !== id);
+  head.repeats -= 1;
+  if (left.length > 0) repeats.set(head.id, left);
+  else repeats.delete(head.id);
 }
 
 // ---- What the reader does
@@ -410,8 +497,10 @@ function show(wanted) {
   filter = { ...filter, ...wanted };
   near = new Set();
   heights.clear();
+  problem = null;
   read(false);
   redraw();
+  setFields();
 }
 
 const ACTIONS = {
@@ -422,27 +511,26 @@ const ACTIONS = {
   },
   days: ({ days }) => show({ from: zone.field(Date.now() - Number(days) * DAY_MS), to: "" }),
   bar: ({ bar }) => {
-    const { bars_from_ms: from, bars_to_ms: to, bars: counts } = page;
-    const at = (i) => zone.field(from + ((to - from) * i) / counts.length);
-    show({ from: at(Number(bar)), to: at(Number(bar) + 1) });
+    const { bars_from_ms: begin, bars_to_ms: end, bars: counts } = page;
+    const at = (i) => begin + ((end - begin) * i) / counts.length;
+    const [from, to] = zone.range(at(Number(bar)), at(Number(bar) + 1));
+    show({ from, to });
   },
   unfold: ({ id }) => unfold(id),
-  delete: ({ id }) => askOne(id),
-  "delete-all": askAll,
-  "delete-yes": remove,
-  "delete-no": () => {
-    question = null;
-    redraw();
-  },
+  delete: ({ id }, asker) => askOne(id, asker),
+  "delete-all": (_, asker) => askAll(asker),
+  "delete-yes": ({ choice }) => remove(question.choices[Number(choice)].selection),
+  "delete-no": keep,
 };
 
 async function unfold(id) {
+  problem = null;
   if (repeats.delete(id)) {
     changed();
     return redraw();
   }
   try {
-    const answer = await list({ of: id, limit: 500 });
+    const answer = await list({ of: id, limit: EVENTS_MAX });
     repeats.set(id, answer.events);
     changed();
   } catch (error) {
@@ -454,15 +542,15 @@ async function unfold(id) {
 function click({ target }) {
   if (target.id === "toml") target.select();
   const control = target.closest?.("[data-do]");
-  if (control) ACTIONS[control.dataset.do](control.dataset);
+  if (control) ACTIONS[control.dataset.do](control.dataset, control.id);
 }
 
 function filterChanged({ target }) {
-  if (target.name in filter) show({ [target.name]: target.value });
+  if (target.name in filter && target.value !== filter[target.name]) show({ [target.name]: target.value });
 }
 
 function submit() {
-  document.activeElement?.blur();
+  filterChanged({ target: document.activeElement });
 }
 
 const STEPS = { j: 1, ArrowDown: 1, ArrowRight: 1, k: -1, ArrowUp: -1, ArrowLeft: -1 };
@@ -480,7 +568,7 @@ function key(event) {
 }
 
 function escape() {
-  if (question !== null) ACTIONS["delete-no"]();
+  if (question !== null) keep();
   else if (shown !== null) location.hash = "#events";
   else return false;
   return true;
@@ -489,7 +577,7 @@ function escape() {
 function askFocused(target) {
   const id = shown?.id ?? target.closest?.(".event")?.querySelector(".entry")?.id.slice("event-".length);
   if (!id || !mayDelete) return false;
-  askOne(id);
+  askOne(id, target.id);
   return true;
 }
 

@@ -17,6 +17,8 @@ const KINDS = {
 const FILE_MAX_BYTES = 10_000_000;
 // A model on a processor may write for minutes.
 const ANSWER_MS = 10 * 60_000;
+// The daemon replies within 45 s.
+const COMMAND_MS = 60_000;
 const SCORES_MAX = 40;
 const NAME = /^[a-z0-9_-]{1,32}$/;
 const NOTHING_TRIED = { result: null, error: null, saved: null, confirms: false };
@@ -141,18 +143,23 @@ async function ask() {
   const asked = asks();
   const { image, camera } = state;
   const source = image ? { image: image.data } : { cam: camera };
+  // Another picture was chosen meanwhile.
+  const isOther = () => image !== state.image || camera !== state.camera;
+  const forget = () => {
+    state.isAsking = false;
+    redraw();
+  };
   Object.assign(state, { isAsking: true, error: null, saved: null, confirms: false, keeps: 0 });
   announce("Asking the model…");
   try {
     const answer = await request("try", { ...source, asks: asked }, ANSWER_MS);
-    // Another picture was chosen meanwhile.
-    if (image !== state.image || camera !== state.camera) return;
+    if (isOther()) return forget();
     forgetResult();
     state.result = { ...answer, asked, url: answer.jpeg && frameUrl(answer.jpeg) };
     if (!state.name) setField("try-name", (state.name = nameOf(asked[0].words)));
     state.announced = answer.answers.map((one, i) => inWords(one, asked[i])).join(" ");
   } catch (error) {
-    if (image !== state.image || camera !== state.camera) return;
+    if (isOther()) return forget();
     state.error = reasonOf(error);
     state.announced = "";
   }
@@ -388,7 +395,7 @@ function choosePrompt(id) {
   setField("try-kind-0", prompt.kind);
   setField("try-score", prompt.min_score);
   setField("try-name", "");
-  region.set(prompt.region ?? null);
+  if (prompt.region) region.set(prompt.region);
   redraw();
 }
 
@@ -403,7 +410,6 @@ function chooseCamera(id) {
 function openCamera(id) {
   forgetResult();
   sheet.clear();
-  region.set(null);
   Object.assign(state, { camera: id, prompts: [], prompt: "", isAsking: false, isPreviewLost: false, preview: state.preview + 1 });
   if (id !== null) readPrompts();
 }

@@ -2,6 +2,9 @@
 
 const FIELDS = { year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
 const DAYS = ["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"];
+const SECOND_MS = 1000;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
 
 export class TimeZone {
   // `offsetMin`: minutes east of UTC now, for a zone that the browser does not know.
@@ -38,13 +41,25 @@ export class TimeZone {
 
   // Of a field for date and time.
   field(unixMs) {
-    return this.shown(unixMs).toISOString().slice(0, 16);
+    return this.shown(unixMs).toISOString().slice(0, 19);
   }
 
-  // Of such a field. An hour that the clock shows twice is the first one.
+  // Of such a field. A time that the clock shows twice is the first one; one that it leaves out is as long after the change as it would be.
   unixMs(field) {
     const wanted = Date.parse(`${field}Z`);
-    const at = (guess) => wanted - (this.shown(guess).getTime() - guess);
-    return at(at(wanted));
+    if (Number.isNaN(wanted)) return wanted;
+    const offset = (unixMs) => this.shown(unixMs).getTime() - unixMs;
+    const possible = [wanted - DAY_MS, wanted + DAY_MS].map((near) => wanted - offset(near)).sort((a, b) => a - b);
+    return possible.find((unixMs) => this.shown(unixMs).getTime() === wanted) ?? possible[1];
+  }
+
+  // The fields of a time that has all of this one, and is never empty.
+  range(fromMs, toMs) {
+    const from = this.field(fromMs);
+    const least = Math.max(Math.ceil(toMs / SECOND_MS) * SECOND_MS, this.unixMs(from) + SECOND_MS);
+    let end = least;
+    // In an hour that comes twice, a field means the first one.
+    while (this.unixMs(this.field(end)) < least) end += HOUR_MS;
+    return [from, this.field(end)];
   }
 }

@@ -112,7 +112,7 @@ fn events_are_opened_unfolded_and_deleted_by_keys() {
             .until("document.getElementById('question') === null");
         assert_eq!(view.count(".event"), 2, "nothing is deleted without a yes");
         view.browser
-            .says(&format!("document.getElementById({first}).focus()"));
+            .until(&format!("document.activeElement.id === {first}"));
         view.browser.press("Delete", 46);
         view.browser
             .until("document.activeElement.id === 'delete-yes'");
@@ -131,7 +131,7 @@ fn get_with_token(served: &Served, path: &str) -> String {
 }
 
 #[test]
-fn filter_and_bars_choose_events_and_a_camera_is_deleted_with_their_number() {
+fn filter_and_bars_choose_events_and_a_camera_is_deleted() {
     let mut view = EventsView::open(Some(&[("gate", 1), ("gate", 2), ("yard", 1)]), (1440, 900));
     view.browser
         .until("document.querySelectorAll('.event').length === 2");
@@ -141,9 +141,12 @@ fn filter_and_bars_choose_events_and_a_camera_is_deleted_with_their_number() {
              field.dispatchEvent(new Event('change', {{ bubbles: true }})) }})()"
         ));
     };
+    view.browser
+        .says("document.getElementById('filter-text').focus()");
     choose(&mut view, "text", "blue");
     view.browser
         .until("document.querySelectorAll('.event').length === 0");
+    assert_eq!(view.focus(), "filter-text");
     view.click("[data-do=all]");
     view.browser
         .until("document.querySelectorAll('.event').length === 2");
@@ -188,7 +191,7 @@ fn rows_far_from_the_screen_leave_the_document_and_return() {
 }
 
 #[test]
-fn history_that_is_off_offers_the_lines_and_hides_from_strangers() {
+fn history_that_is_off_offers_lines_and_hides_from_strangers() {
     let mut view = EventsView::open(None, (390, 844));
     view.browser.until("document.getElementById('toml')");
     view.click("#toml");
@@ -205,4 +208,82 @@ fn history_that_is_off_offers_the_lines_and_hides_from_strangers() {
         .says("document.querySelector('#logout button').click()");
     view.browser
         .until("document.getElementById('toml') === null && document.getElementById('h-refusal')");
+}
+
+#[test]
+fn place_is_deleted_with_its_number_of_events() {
+    let events = [("gate", 1), ("gate", 2), ("gate", 3), ("yard", 1)];
+    let mut view = EventsView::open(Some(&events), (1440, 900));
+    view.browser.until("document.querySelector('.more')");
+    view.click(".more");
+    view.browser
+        .until("document.querySelectorAll('.event').length === 4");
+    // The first one of an unfolded place, alone.
+    view.browser
+        .says("document.querySelector('.more').closest('.event').querySelector('.entry').focus()");
+    view.browser.press("Delete", 46);
+    view.browser.until(
+        "document.getElementById('delete-place')?.textContent === 'Delete all 3 at this place'",
+    );
+    view.click("#delete-yes");
+    view.browser.until(
+        "document.querySelector('.more')?.textContent === 'Show 1 more at this place within a day'",
+    );
+    // A repeat at its own address.
+    view.browser
+        .says("location.hash = '#events/' + document.querySelector('.more').id.slice(5)");
+    view.browser
+        .until("document.getElementById('delete-event')");
+    view.click("#delete-event");
+    view.browser.until(
+        "document.getElementById('delete-place')?.textContent === 'Delete all 2 at this place'",
+    );
+    view.click("#delete-place");
+    view.browser
+        .until("location.hash === '#events' && document.querySelectorAll('.event').length === 1");
+    view.browser.says("location.hash = '#events/b7c1-gate-1'");
+    view.browser.until(
+        "document.querySelector('.panel [role=alert]')?.textContent.includes('no such event')",
+    );
+    thread::sleep(std::time::Duration::from_secs(2));
+    assert_eq!(view.count(".panel [role=alert]"), 1, "it stays");
+    view.click(".panel a");
+    view.browser
+        .until("document.querySelectorAll('.event').length === 1");
+}
+
+#[test]
+fn repeated_hour_is_the_first_and_ranges_are_not_empty() {
+    let mut view = EventsView::open(Some(&[("gate", 1)]), (390, 844));
+    view.browser.until("document.querySelector('.event')");
+    view.browser.says("import('./zone.js').then(({ TimeZone }) => { window.zone = new TimeZone('Europe/Berlin', 60) }).then(() => 1)");
+    for (script, wanted) in [
+        (
+            "new Date(zone.unixMs('2026-10-25T02:30')).toISOString()",
+            "2026-10-25T00:30:00.000Z",
+        ),
+        (
+            "new Date(zone.unixMs('2026-10-25T03:30')).toISOString()",
+            "2026-10-25T02:30:00.000Z",
+        ),
+        (
+            "new Date(zone.unixMs('2026-03-29T02:30')).toISOString()",
+            "2026-03-29T01:30:00.000Z",
+        ),
+        (
+            "new Date(zone.unixMs('2026-07-01T00:00:07')).toISOString()",
+            "2026-06-30T22:00:07.000Z",
+        ),
+        (
+            "zone.range(1782856807100, 1782856807300).join()",
+            "2026-07-01T00:00:07,2026-07-01T00:00:08",
+        ),
+        // From 02:50 to 02:10 after it.
+        (
+            "zone.range(Date.UTC(2026, 9, 25, 0, 50), Date.UTC(2026, 9, 25, 1, 10)).join()",
+            "2026-10-25T02:50:00,2026-10-25T03:10:00",
+        ),
+    ] {
+        assert_eq!(view.browser.says(script), wanted, "{script}");
+    }
 }

@@ -466,7 +466,7 @@ fn words_are_tried_on_judged_events_and_keep_verdicts() {
         "document.querySelector('#sheet [role=status]').textContent === '{summary}'"
     ));
     let caption = visitor.text("#sheet-a p:last-child");
-    assert_eq!(caption, "car · 2026-05-29 01:56 Asia/Kolkata · right");
+    assert_eq!(caption, "car · Fri 2026-05-29 01:56 Asia/Kolkata · right");
     let ask = json!({"kind": "detect", "words": "car"});
     let of = |event: &str| json!({"cam": "gate", "event": event, "asks": [ask]});
     let list = json!("events.json?camera=gate&prompt=car&mark=any&limit=100");
