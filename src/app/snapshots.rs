@@ -23,10 +23,7 @@ use tokio::task::JoinSet;
 
 use super::snapshot::{Mark, jpeg, small_copy};
 use spotter_config::{CameraConfig, ConfigChange, PromptConfig};
-use spotter_core::{
-    CameraId, Event, EventStep, Frame, Mono, ObjectOutline, Picture, PromptId, TrackId,
-    UpdateReason,
-};
+use spotter_core::{CameraId, Event, Frame, Mono, ObjectOutline, Picture, PromptId, TrackId};
 use spotter_events::track::OutlinedTrack;
 use spotter_mqtt::Update;
 
@@ -37,15 +34,6 @@ const OUTLINE_WITHIN: Duration = Duration::from_secs(10);
 /// Orders of a camera that wait while one is encoded. Objects of several prompts may appear on one look and share its picture:
 /// a camera holds at most `WAITING_MAX + 1` pictures, usually one.
 const WAITING_MAX: usize = 8;
-
-/// True for the begin of an event and for each better score: one snapshot each, so the last snapshot of an event is its best
-/// and the first one comes at once.
-fn is_worth_one(step: EventStep) -> bool {
-    matches!(
-        step,
-        EventStep::New | EventStep::Update(UpdateReason::Better)
-    )
-}
 
 /// Requested snapshots since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,7 +62,7 @@ impl SnapshotCounters {
 struct SnapshotOrder {
     camera: CameraId,
     prompt: PromptId,
-    /// Of the event, for a step that [`is_worth_one`]; `None`: of the command `snapshot`.
+    /// Of the event, for a step that [begins one](spotter_core::EventStep::begins_picture); `None`: of the command `snapshot`.
     track: Option<TrackId>,
     /// The picture of a look, masked as the look was.
     picture: Picture,
@@ -163,7 +151,7 @@ impl Snapshots {
     /// `gets_outlines`, the object may get an outline on this frame.
     pub fn event(&mut self, frame: &Frame, event: &Event, gets_outlines: bool, now: Mono) -> bool {
         let prompt = find(&self.prompts, &event.camera, &event.prompt);
-        let Some(prompt) = prompt.filter(|prompt| prompt.snapshot && is_worth_one(event.step))
+        let Some(prompt) = prompt.filter(|prompt| prompt.snapshot && event.step.begins_picture())
         else {
             return false;
         };
@@ -388,7 +376,7 @@ mod tests {
     use super::*;
     use crate::app::testing;
     use spotter_config::testing::{camera, prompt};
-    use spotter_core::{EndReason, testing::event as event_of};
+    use spotter_core::{EndReason, EventStep, UpdateReason, testing::event as event_of};
 
     type Purpose = (PromptId, Option<TrackId>);
 
@@ -424,10 +412,10 @@ mod tests {
 
     #[test]
     fn a_new_and_a_better_picture_are_worth_one() {
-        assert!(is_worth_one(EventStep::New));
-        assert!(is_worth_one(EventStep::Update(UpdateReason::Better)));
-        assert!(!is_worth_one(EventStep::Update(UpdateReason::Moved)));
-        assert!(!is_worth_one(EventStep::End(EndReason::Left)));
+        assert!(EventStep::New.begins_picture());
+        assert!(EventStep::Update(UpdateReason::Better).begins_picture());
+        assert!(!EventStep::Update(UpdateReason::Moved).begins_picture());
+        assert!(!EventStep::End(EndReason::Left).begins_picture());
     }
 
     #[tokio::test]

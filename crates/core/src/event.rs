@@ -47,6 +47,12 @@ impl EventStep {
             Self::End(_) => EventKind::End,
         }
     }
+
+    /// True for the begin of an event and for each better score: each begins a picture, so the last picture of an event is its best and the
+    /// first one comes at once.
+    pub fn begins_picture(self) -> bool {
+        matches!(self, Self::New | Self::Update(UpdateReason::Better))
+    }
 }
 
 /// An [`EventStep`] without its reason.

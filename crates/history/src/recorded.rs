@@ -8,8 +8,7 @@ use std::{
 };
 
 use spotter_core::{
-    CameraId, Clock, Event, EventKind, EventStep, Frame, LogThrottle, Mono, Picture, TrackId,
-    TrackedObject, UpdateReason,
+    CameraId, Clock, Event, EventKind, Frame, LogThrottle, Mono, Picture, TrackId, TrackedObject,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -125,14 +124,6 @@ pub(crate) struct WriterTurn {
     pub deletions: Vec<QueuedDeletion>,
     pub removals: Vec<CameraId>,
     pub is_closing: bool,
-}
-
-/// As snapshots: the begin of an event, and each better score.
-fn is_pictured(step: EventStep) -> bool {
-    matches!(
-        step,
-        EventStep::New | EventStep::Update(UpdateReason::Better)
-    )
 }
 
 impl RecordedEvent {
@@ -384,7 +375,7 @@ impl HistoryShared {
     pub fn event(&self, event: &Event, words: &str, frame: Option<&Frame>) {
         self.change(|state| {
             if state.record(event, words)
-                && let Some(frame) = frame.filter(|_| is_pictured(event.step))
+                && let Some(frame) = frame.filter(|_| event.step.begins_picture())
             {
                 state.order_picture(frame, event);
             }

@@ -7,8 +7,8 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 use spotter_core::{
-    CameraId, Epoch, Event, EventKind, EventStep, LineId, Location, PromptId, TrackId,
-    UpdateReason, WallTime, rounded,
+    CameraId, Epoch, Event, EventKind, EventStep, LineId, Location, PromptId, TrackId, WallTime,
+    rounded,
 };
 
 /// Version of the payload; rises when a meaning changes, not when a key is added.
@@ -51,10 +51,6 @@ pub struct LoggedEvent {
 impl LoggedEvent {
     /// The log numbers it.
     pub fn new(id: String, event: &Event, epoch: Option<Epoch>) -> Self {
-        let begins_picture = matches!(
-            event.step,
-            EventStep::New | EventStep::Update(UpdateReason::Better)
-        );
         let crossing = event.crossing.as_ref();
         let over = crossing.map_or(event.ended, |crossing| Some(crossing.at));
         Self {
@@ -67,7 +63,7 @@ impl LoggedEvent {
             kind: event.step.kind(),
             line: crossing.map(|crossing| crossing.line.clone()),
             epoch,
-            has_picture: event.snapshot && begins_picture,
+            has_picture: event.snapshot && event.step.begins_picture(),
             over_ms: over.map(WallTime::unix_millis),
             last_seen_ms: event.last_seen.unix_millis(),
         }
