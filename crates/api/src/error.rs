@@ -10,6 +10,7 @@ use axum::{
 };
 use serde_json::{Value, json};
 
+use spotter_http::{ask_again_after, json_answer};
 use spotter_requests::UnansweredRequest;
 
 /// Why a request is refused.
@@ -81,19 +82,16 @@ impl ApiError {
 }
 
 pub fn json_body(body: &Value) -> Response {
-    let kind = [(header::CONTENT_TYPE, "application/json")];
-    (kind, body.to_string()).into_response()
+    json_answer(StatusCode::OK, body.to_string())
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut response = (self.status, json_body(&self.json())).into_response();
-        let headers = response.headers_mut();
+        let mut response = json_answer(self.status, self.json().to_string());
         if let Some(pause) = self.retry_after {
-            // At least one: clients take 0 for at once.
-            let seconds = pause.as_secs_f64().ceil().max(1.0) as u64;
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+            response = ask_again_after(response, pause);
         }
+        let headers = response.headers_mut();
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

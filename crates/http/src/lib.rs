@@ -15,12 +15,14 @@
 //! | [`pace`] | how long a client may keep a connection waiting. Pure |
 //! | [`stream`] | a connection whose reader has a minimum speed |
 //! | [`body`] | the body of a request: bounded in length, memory and time |
+//! | [`answer`] | answers in JSON, and when to ask again |
 //! | [`sender`] | who sent a request, where proxies are between. Pure |
 //! | [`names`] | names under which this machine is called, against DNS rebinding. Pure |
 //!
 //! Does not belong here: routes, and what a token allows.
 
 mod access;
+mod answer;
 mod body;
 mod connections;
 mod listener;
@@ -31,6 +33,7 @@ mod sender;
 mod stream;
 
 pub use access::{AccessTokens, RequestRates, TokenClient, bearer_token};
+pub use answer::{ask_again_after, json_answer};
 pub use body::{BodyError, BodyMemory, HeldBody, read_body};
 pub use listener::{ClientAddress, ServedListener, bind};
 pub use names::{HostNames, is_loopback_name};

@@ -24,7 +24,7 @@ use spotter_config::HttpConfig;
 use spotter_core::{Clock, LogThrottle};
 use spotter_http::{
     AccessTokens, ClientNetwork, HostNames, RequestRates, RequestSender, TokenClient,
-    TrustedProxies, bearer_token, is_loopback_name,
+    TrustedProxies, ask_again_after, bearer_token, is_loopback_name, json_answer,
 };
 
 /// Wrong tokens of a client's network: so many at once, then one in each interval.
@@ -95,27 +95,23 @@ impl IntoResponse for AccessRefusal {
                 let kb = most / 1000;
                 let text =
                     format!("send JSON of at most {kb} kB, with content-type: application/json");
-                return (StatusCode::UNPROCESSABLE_ENTITY, error_json(&text)).into_response();
+                return error_answer(StatusCode::UNPROCESSABLE_ENTITY, &text);
             }
             Self::ForeignOrigin => (
                 StatusCode::FORBIDDEN,
                 "this request comes from a web page of another name: open this page by an address or the name of the machine, or add the name to http.names; a program sends \"Authorization: Bearer …\"",
             ),
         };
-        let mut answer = (status, error_json(error)).into_response();
-        if let Self::TooManyAttempts(pause) = self {
-            let seconds = pause.as_secs_f64().ceil() as u64;
-            answer
-                .headers_mut()
-                .insert(header::RETRY_AFTER, seconds.into());
+        let answer = error_answer(status, error);
+        match self {
+            Self::TooManyAttempts(pause) => ask_again_after(answer, pause),
+            _ => answer,
         }
-        answer
     }
 }
 
-fn error_json(text: &str) -> impl IntoResponse {
-    let kind = [(header::CONTENT_TYPE, "application/json")];
-    (kind, json!({ "error": text }).to_string())
+fn error_answer(status: StatusCode, text: &str) -> Response {
+    json_answer(status, json!({ "error": text }).to_string())
 }
 
 /// Tokens, sessions and attempts.

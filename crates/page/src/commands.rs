@@ -6,12 +6,13 @@
 use std::time::Duration;
 
 use axum::{
-    http::{StatusCode, header},
+    http::StatusCode,
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 use spotter_core::{CameraId, CameraShapes, NodeId, PromptId};
+use spotter_http::{ask_again_after, json_answer};
 use tokio::{
     sync::mpsc::{self, error::TrySendError},
     time::timeout,
@@ -123,13 +124,11 @@ pub(crate) async fn ask(
     replied.ok_or(UnansweredCommand::Stopping)
 }
 
-const JSON: [(header::HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
-
 impl IntoResponse for PageReply {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status);
         let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (status, JSON, self.json).into_response()
+        json_answer(status, self.json)
     }
 }
 
@@ -143,10 +142,7 @@ impl IntoResponse for UnansweredCommand {
         };
         let error = json!({"code": "unavailable", "text": self.to_string()});
         let body = json!({"ok": false, "error": error}).to_string();
-        let mut answer = (status, JSON, body).into_response();
-        let headers = answer.headers_mut();
-        headers.insert(header::RETRY_AFTER, pause_s.into());
-        answer
+        ask_again_after(json_answer(status, body), Duration::from_secs(pause_s))
     }
 }
 

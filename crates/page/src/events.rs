@@ -25,6 +25,7 @@ use spotter_core::Clock;
 use spotter_history::{
     History, HistoryError, HistoryFilter, HistoryReader, HistorySelection, PictureLinks, export,
 };
+use spotter_http::{ask_again_after, json_answer};
 
 /// Queries at the same time, of page and API together.
 const READS_MAX: usize = 4;
@@ -96,13 +97,12 @@ impl EventRefusal {
 /// As the page reads it.
 impl IntoResponse for EventRefusal {
     fn into_response(self) -> Response {
-        let body = json(&json!({"error": self.to_string()}));
-        let mut answer = (self.status(), body).into_response();
-        if let Some(pause) = self.pause() {
-            let headers = answer.headers_mut();
-            headers.insert(header::RETRY_AFTER, pause.as_secs().into());
+        let body = json!({"error": self.to_string()}).to_string();
+        let answer = json_answer(self.status(), body);
+        match self.pause() {
+            Some(pause) => ask_again_after(answer, pause),
+            None => answer,
         }
-        answer
     }
 }
 
@@ -223,8 +223,7 @@ fn filter(query: Option<&str>) -> EventAnswer<HistoryFilter> {
 }
 
 fn json(body: &impl serde::Serialize) -> Response {
-    let kind = [(header::CONTENT_TYPE, "application/json")];
-    (kind, serde_json::to_vec(body).unwrap_or_default()).into_response()
+    json_answer(StatusCode::OK, serde_json::to_vec(body).unwrap_or_default())
 }
 
 type ExportPart = Result<Bytes, io::Error>;

@@ -18,7 +18,7 @@ use std::{
 
 use axum::{
     body::{Body, Bytes},
-    http::{StatusCode, header},
+    http::StatusCode,
     response::{IntoResponse, Response},
 };
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -37,7 +37,7 @@ use crate::{
 };
 use spotter_config::{CameraConfig, PromptConfig, SourceConfig, prompt_of_keys};
 use spotter_core::{CameraId, Look, Picture, PromptId, PromptRegion};
-use spotter_http::{BodyError, BodyMemory, HeldBody, read_body};
+use spotter_http::{BodyError, BodyMemory, HeldBody, ask_again_after, json_answer, read_body};
 use spotter_requests::{RequestNews, RequestQueue, UnansweredRequest, data_url};
 
 /// Bytes of a picture file in a request, and of its data URL.
@@ -142,14 +142,12 @@ impl IntoResponse for TrialRefusal {
             Self::Unanswered(_) => (StatusCode::SERVICE_UNAVAILABLE, Some(10)),
             Self::Failed(_) => (StatusCode::INTERNAL_SERVER_ERROR, None),
         };
-        let kind = [(header::CONTENT_TYPE, "application/json")];
         let body = json!({"error": self.to_string(), "retry_after_s": pause_s}).to_string();
-        let mut answer = (status, kind, body).into_response();
-        if let Some(pause_s) = pause_s {
-            let pause = header::HeaderValue::from(pause_s);
-            answer.headers_mut().insert(header::RETRY_AFTER, pause);
+        let answer = json_answer(status, body);
+        match pause_s {
+            Some(pause_s) => ask_again_after(answer, Duration::from_secs(pause_s)),
+            None => answer,
         }
-        answer
     }
 }
 

@@ -61,6 +61,12 @@ function followChildren(shown, wanted) {
   while (at !== null) pass().remove();
 }
 
+// Copies the text of a field, which is selected: without TLS a browser has no clipboard. True when it is copied.
+export async function copied(field) {
+  field.select();
+  return (await navigator.clipboard?.writeText(field.value).then(() => true, () => false)) ?? false;
+}
+
 // ---- Pieces
 const PILL_SHAPES = {
   good: "M3 8.5 6.5 12 13 4.5",

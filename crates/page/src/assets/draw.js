@@ -2,7 +2,7 @@
 // step until it is saved as a whole; a version that was saved elsewhere meanwhile is shown beside it.
 
 import { ShapeCanvas, pointWords } from "./canvas.js";
-import { follow, h, quiet } from "./dom.js";
+import { copied, follow, h, quiet } from "./dom.js";
 import { HINTS, dialogParts, footParts, headParts, noteParts, sideParts, toolParts } from "./draw_parts.js";
 import { picture, request } from "./server.js";
 import {
@@ -414,13 +414,10 @@ class ShapeEditor {
     this.spoken.textContent = words;
   }
 
-  copy() {
+  async copy() {
     this.mode = { is: "copying" };
     this.update();
-    const field = this.dialog.querySelector("textarea");
-    field.select();
-    // Not on pages without TLS: there the text is selected for the keys.
-    navigator.clipboard?.writeText(field.value).then(() => this.say("Copied"), () => {});
+    if (await copied(this.dialog.querySelector("textarea"))) this.say("Copied");
   }
 
   askLeaving(to) {

@@ -1,7 +1,7 @@
 // The view "Try": words on the frame of a camera now, or on a picture of one's own, one answer beside another; and what makes a
 // prompt of them. Answers and words are texts of others: text nodes alone.
 
-import { h, panel, quiet } from "./dom.js";
+import { copied, h, panel, quiet } from "./dom.js";
 import { counted, millis, two } from "./format.js";
 import { overlay, short } from "./overlay.js";
 import { RegionBox } from "./region.js";
@@ -226,11 +226,7 @@ function changeWords() {
 }
 
 async function copy() {
-  const area = field("try-toml");
-  area.select();
-  // Without HTTPS a browser has no clipboard: the lines are selected.
-  const isCopied = await navigator.clipboard?.writeText(area.value).then(() => true, () => false);
-  announce(isCopied ? "Lines copied." : "Lines selected: copy them with the keys of your browser.");
+  announce((await copied(field("try-toml"))) ? "Lines copied." : "Lines selected: copy them with the keys of your browser.");
 }
 
 // ---- Drawing

@@ -22,7 +22,7 @@ use tokio::{
 
 use super::{PageAnswer, PageRoute, PageShared, PageState, Shows, source};
 use crate::{StatusRequest, Visitor, metrics};
-use spotter_http::RequestSender;
+use spotter_http::{RequestSender, json_answer};
 
 /// Between two events of `/status.events`.
 const EVENT_INTERVAL: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ async fn show_status(
     uri: Uri,
 ) -> PageAnswer<impl IntoResponse> {
     let text = state.status(visitor, &sender, &uri)?;
-    Ok(([(header::CONTENT_TYPE, "application/json")], text))
+    Ok(json_answer(StatusCode::OK, text))
 }
 
 /// The same as server-sent events, until the session ends, also by a logout in another tab.

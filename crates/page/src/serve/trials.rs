@@ -3,7 +3,7 @@
 use axum::{
     Extension,
     extract::{Path, Request, State},
-    http::header,
+    http::{StatusCode, header},
     response::IntoResponse,
     routing::{get, post},
 };
@@ -13,7 +13,7 @@ use crate::{
     access::AccessRefusal,
     trial::{ShownAreas, TRIAL_MAX_BYTES, TrialRefusal},
 };
-use spotter_http::RequestSender;
+use spotter_http::{RequestSender, json_answer};
 
 pub const ROUTES: &[PageRoute] = &[
     ("/camera/{camera}/now.jpg", Shows::Pictures, || {
@@ -58,10 +58,7 @@ async fn show_prompts(
     Path(camera): Path<String>,
 ) -> Result<impl IntoResponse, TrialRefusal> {
     let prompts = state.trials.prompts(&camera)?;
-    Ok((
-        [(header::CONTENT_TYPE, "application/json")],
-        prompts.to_string(),
-    ))
+    Ok(json_answer(StatusCode::OK, prompts.to_string()))
 }
 
 /// Asks the model, for those who see pictures. It changes nothing, and takes a part of the engine: no foreign web page may send it.
@@ -74,10 +71,7 @@ async fn try_words(
     let answered = async {
         let body = state.trials.read(request.into_body()).await?;
         let answers = state.trials.answer(body, state.events.get()).await?;
-        Ok((
-            [(header::CONTENT_TYPE, "application/json")],
-            answers.to_string(),
-        ))
+        Ok(json_answer(StatusCode::OK, answers.to_string()))
     };
     Ok(answered.await)
 }

@@ -313,7 +313,7 @@ async fn ask_without_room_is_refused_and_gives_its_place_back() {
     let body = || json!({"cam": "gate", "asks": [{"kind": "point", "words": "person"}]});
     let refused = ask(&trials, &body()).await.unwrap_err().into_response();
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(refused.headers()[header::RETRY_AFTER], "5");
+    assert_eq!(refused.headers()[axum::http::header::RETRY_AFTER], "5");
 
     let waiting = [(); PLACES].map(|()| asking(&trials, body()));
     let mut begun = Vec::new();
