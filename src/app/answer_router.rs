@@ -14,10 +14,12 @@ use spotter_config::ConfigChange;
 use spotter_control::ConfigStore;
 use spotter_core::{
     Answer, CameraId, Detection, EndReason, Event, FollowUp, Frame, FrameInfo, LogThrottle, Look,
-    LookFailure, LookNews, Outcome, Prompt, SkippedSinceLast, TextPart,
+    LookFailure, LookNews, Outcome, Prompt, SkippedSinceLast, TextPart, TrackedObject,
 };
 use spotter_events::track::{PromptChange, TrackedAnswer, Tracker};
+use spotter_history::{History, HistoryMessage};
 use spotter_mqtt::Update;
+use spotter_quality::{AnsweringModel, Series};
 
 /// Owns the tracker, and so all states of all prompts. No call waits.
 pub struct AnswerRouter {
@@ -30,14 +32,27 @@ pub struct AnswerRouter {
     found: BTreeMap<(CameraId, u64), Vec<Mark>>,
     texts: TextParts,
     failures: LogThrottle<CameraId>,
-    model: Arc<str>,
+    model: AnsweringModel,
     handles: Handles,
+}
+
+/// What a message of an event is about.
+#[derive(Clone, Copy)]
+struct SeenLook<'a> {
+    frame: &'a Frame,
+    /// All objects of the prompt there. Empty: not known.
+    objects: &'a [TrackedObject],
 }
 
 impl AnswerRouter {
     /// Publishes all states as unknown, and the counts at lines as they were. `model` answers; `boot` identifies this run of the daemon in
     /// track ids.
-    pub fn new(config: &ConfigStore, model: Arc<str>, boot: Arc<str>, handles: Handles) -> Self {
+    pub fn new(
+        config: &ConfigStore,
+        model: AnsweringModel,
+        boot: Arc<str>,
+        handles: Handles,
+    ) -> Self {
         let (cameras, file) = (config.cameras(), config.file());
         let mut tracker = Tracker::new(boot, cameras);
         let stores_line_counts = file.fleet.is_none();
@@ -222,7 +237,7 @@ impl AnswerRouter {
             reasoning: answer.reasoning.clone(),
             truncated: answer.truncated,
             unchanged: answer.unchanged,
-            model: Arc::clone(&self.model),
+            model: Arc::clone(&self.model.name),
             model_size,
             stages: answer.marks,
             since_last,
@@ -233,7 +248,8 @@ impl AnswerRouter {
         let detection = Arc::new(detection);
         let update = Update::Detection(Arc::clone(&detection));
         self.handles.publisher.publish(update);
-        self.publish(Some(frame), [change]);
+        let objects = detection.body.objects();
+        self.publish(Some(SeenLook { frame, objects }), [change]);
         self.record_looks(&detection);
         PublishedAnswer { marks, follow_ups }
     }
@@ -249,7 +265,11 @@ impl AnswerRouter {
             self.snapshots
                 .outlined(&change.camera, &change.prompt, outlined);
         }
-        self.publish(Some(frame), [change]);
+        let seen = SeenLook {
+            frame,
+            objects: &[],
+        };
+        self.publish(Some(seen), [change]);
     }
 
     /// Begins the snapshots of events that are to have one, and marks these events. With `gets_outlines`, objects may get an outline on this
@@ -264,8 +284,8 @@ impl AnswerRouter {
         }
     }
 
-    /// States first, then events, which are about `frame`. Questions are asked of the next frame.
-    fn publish(&self, frame: Option<&Frame>, changes: impl IntoIterator<Item = PromptChange>) {
+    /// States first, then events, which are about what was `seen`. Questions are asked of the next frame.
+    fn publish(&self, seen: Option<SeenLook<'_>>, changes: impl IntoIterator<Item = PromptChange>) {
         for change in changes {
             for question in change.questions {
                 self.handles.sampler.ask_once(&change.camera, question);
@@ -281,7 +301,7 @@ impl AnswerRouter {
                     state,
                 });
             }
-            self.publish_events(frame, change.events);
+            self.publish_events(seen, change.events);
         }
     }
 
@@ -293,17 +313,26 @@ impl AnswerRouter {
     }
 
     /// To the history first, which stores them also while the broker is away.
-    fn publish_events(&self, frame: Option<&Frame>, events: impl IntoIterator<Item = Event>) {
-        let Handles {
-            publisher, history, ..
-        } = &self.handles;
+    fn publish_events(&self, seen: Option<SeenLook<'_>>, events: impl IntoIterator<Item = Event>) {
         for event in events {
-            if let Some(history) = history {
-                let words = self.snapshots.words(&event.camera, &event.prompt);
-                history.event(&event, words, frame);
+            if let Some(history) = &self.handles.history {
+                self.store_event(history, &event, seen);
             }
-            publisher.publish(Update::Event(Box::new(event)));
+            let update = Update::Event(Box::new(event));
+            self.handles.publisher.publish(update);
         }
+    }
+
+    fn store_event(&self, history: &History, event: &Event, seen: Option<SeenLook<'_>>) {
+        let prompt = self.snapshots.prompt(&event.camera, &event.prompt);
+        let series = prompt.map(|prompt| Series::new(prompt, &self.model));
+        history.event(&HistoryMessage {
+            event,
+            words: prompt.map_or("", |prompt| prompt.task.text()),
+            series: series.as_ref().map_or("", Series::as_str),
+            frame: seen.map(|seen| seen.frame),
+            objects: seen.map_or(&[], |seen| seen.objects),
+        });
     }
 
     /// After its events: a look is stored with the event that it began.

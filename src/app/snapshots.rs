@@ -136,10 +136,9 @@ impl Snapshots {
             .retain(|(camera, prompt), _| find(&self.prompts, camera, prompt).is_some());
     }
 
-    /// The words of a prompt.
-    pub fn words(&self, camera: &CameraId, prompt: &PromptId) -> &str {
-        let prompt = find(&self.prompts, camera, prompt);
-        prompt.map_or("", |prompt| prompt.task.text())
+    /// The prompt of an event. `None`: it was removed.
+    pub fn prompt(&self, camera: &CameraId, prompt: &PromptId) -> Option<&PromptConfig> {
+        find(&self.prompts, camera, prompt)
     }
 
     /// Requests a snapshot of the camera's next look with all its objects.

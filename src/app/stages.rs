@@ -43,6 +43,7 @@ use spotter_engine::{model::model_config, open::ModelCard};
 use spotter_history::{History, HistoryReader};
 use spotter_mqtt::{Identity, Publisher};
 use spotter_page::{Board, EventAnswers, PromptCosts, Readiness, TrialParts};
+use spotter_quality::AnsweringModel;
 use spotter_state::{OpenedEvents, StateStore};
 use spotter_webhook::Webhooks;
 
@@ -267,7 +268,7 @@ impl PreparedStages {
             fleet,
             ..
         } = self;
-        let (file, model) = (config.file(), Arc::clone(&card.name));
+        let file = config.file();
         let shown = file.with_cameras(config.cameras().to_vec());
         let running = engines.running();
         let mut info = node_info(&shown, &identity, &card, handles.clock.wall());
@@ -277,6 +278,10 @@ impl PreparedStages {
         let mut reporter = NodeReporter::new(&identity, info, shared());
         // Before the first states.
         reporter.announce(&config);
+        let model = AnsweringModel {
+            name: Arc::clone(&card.name),
+            precision: Arc::clone(&card.precision),
+        };
         let answers = AnswerRouter::new(&config, model, Arc::clone(&identity.boot), shared());
         let cameras = CameraSupervisor::start(config.cameras(), engines.device_map(), shared());
         let triggers = Triggers::start(config.cameras(), shared());

@@ -15,6 +15,8 @@ pub(crate) struct SeenTrack {
     pub track: TrackId,
     pub location: Location,
     pub score: f64,
+    /// The other objects of its prompt there.
+    pub others: Vec<Location>,
 }
 
 /// A frame that becomes the picture of these events.
@@ -106,6 +108,7 @@ mod tests {
             track: track(number),
             location: Location::Point(NormPoint::new(0.5, 0.5)),
             score: 0.5,
+            others: Vec::new(),
         };
         queue.push(&self::frame(camera, frame), seen)
     }

@@ -35,5 +35,5 @@ pub use deletion::{DeletedEvents, HistorySelection, delete_beside};
 pub use export::export;
 pub use filter::HistoryFilter;
 pub use reader::{EventJson, EventsPage, HistoryError, HistoryReader, PictureLinks, StoredPicture};
-pub use recorded::{EncodePicture, HistoryStatus};
+pub use recorded::{EncodePicture, HistoryMessage, HistoryStatus};
 pub use recorder::History;

@@ -116,9 +116,19 @@ impl From<Location> for LocationJson {
 
 /// As a row has it.
 pub(crate) fn location_text(location: Location) -> String {
+    location_value(location).to_string()
+}
+
+/// As a row has several.
+pub(crate) fn locations_text(locations: &[Location]) -> String {
+    let places = locations.iter().copied().map(location_value);
+    Value::from_iter(places).to_string()
+}
+
+fn location_value(location: Location) -> Value {
     match location.into() {
-        LocationJson::Box(corners) => json!(corners).to_string(),
-        LocationJson::Point(point) => json!(point).to_string(),
+        LocationJson::Box(corners) => json!(corners),
+        LocationJson::Point(point) => json!(point),
     }
 }
 

@@ -117,6 +117,20 @@ pub(crate) struct EventWrite {
     version: u64,
 }
 
+/// A message of an event, with what it does not say itself.
+#[derive(Clone, Copy, Debug)]
+pub struct HistoryMessage<'a> {
+    pub event: &'a Event,
+    /// Of the prompt.
+    pub words: &'a str,
+    /// What marks of its alarms depend on: `Series` of crates/quality.
+    pub series: &'a str,
+    /// The one that the message is about, where there is one.
+    pub frame: Option<&'a Frame>,
+    /// All objects of the prompt on that frame.
+    pub objects: &'a [TrackedObject],
+}
+
 /// What the writer has to do.
 #[derive(Debug)]
 pub(crate) struct WriterTurn {
@@ -127,9 +141,15 @@ pub(crate) struct WriterTurn {
 }
 
 impl RecordedEvent {
-    fn new(event: &Event, words: &str) -> Self {
+    fn new(message: &HistoryMessage<'_>) -> Self {
+        let HistoryMessage {
+            event,
+            words,
+            series,
+            ..
+        } = *message;
         Self {
-            row: HistoryRow::new(event, words),
+            row: HistoryRow::new(event, words, series),
             version: 1,
             stored_version: 0,
             is_stored: false,
@@ -164,7 +184,8 @@ impl RecordedEvent {
 
 impl RecorderState {
     /// False: nothing is stored of the track.
-    fn record(&mut self, event: &Event, words: &str) -> bool {
+    fn record(&mut self, message: &HistoryMessage<'_>) -> bool {
+        let event = message.event;
         let kind = event.step.kind();
         if kind == EventKind::Crossing {
             return false;
@@ -178,7 +199,7 @@ impl RecorderState {
         if kind != EventKind::New {
             return false;
         }
-        let recorded = RecordedEvent::new(event, words);
+        let recorded = RecordedEvent::new(message);
         self.events.insert(event.track.clone(), recorded);
         self.drop_oldest();
         true
@@ -237,15 +258,18 @@ impl RecorderState {
         self.removals.extend(removals);
     }
 
-    fn order_picture(&mut self, frame: &Frame, event: &Event) {
+    fn order_picture(&mut self, frame: &Frame, message: &HistoryMessage<'_>) {
+        let HistoryMessage { event, objects, .. } = *message;
         if self.shows_masked(&frame.camera, frame.times.received) {
             self.status.pictures_dropped += 1;
             return;
         }
+        let others = objects.iter().filter(|object| object.track != event.track);
         let seen = SeenTrack {
             track: event.track.clone(),
             location: event.location,
             score: event.score,
+            others: others.map(|object| object.location).collect(),
         };
         if let Some(known) = self.events.get_mut(&event.track) {
             known.pending_pictures += 1;
@@ -295,6 +319,7 @@ impl RecorderState {
             row.picture_bytes = bytes as u64;
             row.written += bytes as u64;
             (row.location, row.score) = (seen.location, seen.score);
+            row.others.clone_from(&seen.others);
             known.version += 1;
             known.pending_pictures = known.pending_pictures.saturating_sub(1);
         }
@@ -323,6 +348,15 @@ impl RecorderState {
         let mut writes: Vec<_> = writes.collect();
         writes.sort_by(|a, b| (a.row.start_ms, &a.row.id).cmp(&(b.row.start_ms, &b.row.id)));
         writes
+    }
+
+    /// What rows grow by when they are written.
+    pub fn unwritten_bytes(&self) -> u64 {
+        let growth = self.events.values().map(|event| {
+            let bytes = event.row.bytes() + event.unwritten_looks.len() as u64;
+            bytes.saturating_sub(event.stored_bytes)
+        });
+        growth.sum()
     }
 
     pub fn stored(&mut self, write: &EventWrite) {
@@ -372,12 +406,13 @@ impl HistoryShared {
         shared
     }
 
-    pub fn event(&self, event: &Event, words: &str, frame: Option<&Frame>) {
+    pub fn event(&self, message: &HistoryMessage<'_>) {
+        let begins_picture = message.event.step.begins_picture();
         self.change(|state| {
-            if state.record(event, words)
-                && let Some(frame) = frame.filter(|_| event.step.begins_picture())
+            if state.record(message)
+                && let Some(frame) = message.frame.filter(|_| begins_picture)
             {
-                state.order_picture(frame, event);
+                state.order_picture(frame, message);
             }
         });
     }

@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, thread, time::Duration};
 
 use spotter_config::HistoryConfig;
-use spotter_core::{CameraId, Clock, Event, Frame, Mono, TrackedObject};
+use spotter_core::{CameraId, Clock, Mono, TrackedObject};
 use spotter_state::StateStore;
 use tokio::sync::watch;
 
@@ -13,7 +13,7 @@ use crate::{
     folder::FREE_MIN_BYTES,
     limits::HistoryLimits,
     reader::HistoryReader,
-    recorded::{EncodePicture, HistoryShared, HistoryStatus, WriterParts},
+    recorded::{EncodePicture, HistoryMessage, HistoryShared, HistoryStatus, WriterParts},
     writer::HistoryWriter,
 };
 
@@ -71,9 +71,8 @@ impl History {
         })))
     }
 
-    /// A message of an event. `words`: of its prompt. `frame`: the one that the message is about, where there is one.
-    pub fn event(&self, event: &Event, words: &str, frame: Option<&Frame>) {
-        self.0.shared.event(event, words, frame);
+    pub fn event(&self, message: &HistoryMessage<'_>) {
+        self.0.shared.event(message);
     }
 
     /// A look saw these objects.

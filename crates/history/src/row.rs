@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rusqlite::{OptionalExtension as _, Transaction, named_params, params};
 use spotter_core::{CameraId, Event, Location, PromptId, TrackId, WallTime, ZoneId};
 
-use crate::looks::{location_text, read_location};
+use crate::looks::{location_text, locations_text, read_location};
 
 /// Alarms of one prompt at one place within this time are shown as one.
 const PLACE_MS: i64 = 86_400_000;
@@ -30,6 +30,8 @@ pub(crate) struct HistoryRow {
     pub revision: u32,
     /// Of the prompt.
     pub words: Arc<str>,
+    /// What marks of its alarms depend on.
+    pub series: Arc<str>,
     pub start_ms: i64,
     pub end_ms: Option<i64>,
     pub last_seen_ms: i64,
@@ -38,6 +40,8 @@ pub(crate) struct HistoryRow {
     pub top_score: f64,
     /// At the look of the picture.
     pub location: Location,
+    /// The other objects of its prompt at that look.
+    pub others: Vec<Location>,
     pub size: (u32, u32),
     pub zones: Vec<ZoneId>,
     pub description: Option<String>,
@@ -51,19 +55,21 @@ pub(crate) struct HistoryRow {
 }
 
 impl HistoryRow {
-    pub fn new(event: &Event, words: &str) -> Self {
+    pub fn new(event: &Event, words: &str, series: &str) -> Self {
         let mut row = Self {
             id: event.track.clone(),
             camera: event.camera.clone(),
             prompt: event.prompt.clone(),
             revision: event.revision,
             words: words.into(),
+            series: series.into(),
             start_ms: event.started.unix_millis(),
             end_ms: None,
             last_seen_ms: 0,
             score: event.score,
             top_score: 0.0,
             location: event.location,
+            others: Vec::new(),
             size: event.camera_size,
             zones: Vec::new(),
             description: None,
@@ -111,14 +117,14 @@ impl HistoryRow {
     /// False: there is one with its id.
     pub fn insert(&self, transaction: &Transaction<'_>) -> rusqlite::Result<bool> {
         let place = self.place(transaction)?;
-        let sql = "INSERT INTO history (id, place, camera, prompt, revision, words, start_ms, last_seen_ms, score, top_score, location, width, height, zones, looks, picture, picture_bytes, bytes, written)
-            VALUES (:id, :place, :camera, :prompt, :revision, :words, :start_ms, 0, 0, 0, '', :width, :height, '', 0, 0, 0, 0, 0)
+        let sql = "INSERT INTO history (id, place, camera, prompt, revision, words, series, start_ms, last_seen_ms, score, top_score, location, width, height, zones, looks, picture, picture_bytes, bytes, written)
+            VALUES (:id, :place, :camera, :prompt, :revision, :words, :series, :start_ms, 0, 0, 0, '', :width, :height, '', 0, 0, 0, 0, 0)
             ON CONFLICT (id) DO NOTHING";
         let inserted = transaction.execute(
             sql,
             named_params! {
                 ":id": self.id.as_str(), ":place": place.unwrap_or_default(), ":camera": self.camera.as_str(), ":prompt": self.prompt.as_str(),
-                ":revision": self.revision, ":words": &*self.words, ":start_ms": self.start_ms, ":width": self.size.0, ":height": self.size.1,
+                ":revision": self.revision, ":words": &*self.words, ":series": &*self.series, ":start_ms": self.start_ms, ":width": self.size.0, ":height": self.size.1,
             },
         )?;
         if inserted == 1 && place.is_none() {
@@ -130,14 +136,14 @@ impl HistoryRow {
 
     /// False: it is not there any more.
     pub fn write(&self, transaction: &Transaction<'_>) -> rusqlite::Result<bool> {
-        let sql = "UPDATE history SET end_ms = :end_ms, last_seen_ms = :last_seen_ms, score = :score, top_score = :top_score, location = :location,
+        let sql = "UPDATE history SET end_ms = :end_ms, last_seen_ms = :last_seen_ms, score = :score, top_score = :top_score, location = :location, others = :others,
             zones = :zones, description = :description, looks = :looks, picture = :picture, picture_bytes = :picture_bytes, bytes = :bytes,
             written = :written WHERE id = :id";
         let updated = transaction.execute(
             sql,
             named_params! {
                 ":id": self.id.as_str(), ":end_ms": self.end_ms, ":last_seen_ms": self.last_seen_ms, ":score": self.score,
-                ":top_score": self.top_score, ":location": location_text(self.location), ":zones": self.zone_text(),
+                ":top_score": self.top_score, ":location": location_text(self.location), ":others": locations_text(&self.others), ":zones": self.zone_text(),
                 ":description": self.description, ":looks": self.looks as i64, ":picture": self.picture as i64,
                 ":picture_bytes": self.picture_bytes as i64, ":bytes": self.bytes() as i64, ":written": self.written as i64,
             },

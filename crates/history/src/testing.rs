@@ -4,12 +4,12 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use spotter_config::HistoryConfig;
 use spotter_core::{
-    CameraId, Clock, EventStep, SystemClock,
+    CameraId, Clock, Event, EventStep, Frame, SystemClock,
     testing::{event, frame_at},
 };
 use spotter_state::StateStore;
 
-use crate::{History, PictureLinks};
+use crate::{History, HistoryMessage, PictureLinks};
 
 /// Events of [`stored_events`] that have a picture, the first ones: the queue of frames is short.
 const PICTURES: usize = 4;
@@ -37,7 +37,7 @@ pub fn stored_events(state_dir: &Path, events: &[(&str, u64)]) -> History {
         let frame = frame_at(&CameraId::new(camera).unwrap(), Duration::ZERO);
         let frame = (index < PICTURES).then_some(&frame);
         let begun = event(camera, number, EventStep::New);
-        history.event(&begun, "a red car", frame);
+        history.event(&message(&begun, "a red car", frame));
     }
     for (index, &(camera, number)) in events.iter().enumerate() {
         let track = event(camera, number, EventStep::New).track;
@@ -50,4 +50,19 @@ pub fn stored_events(state_dir: &Path, events: &[(&str, u64)]) -> History {
         }
     }
     history
+}
+
+/// A message with no other objects on its frame.
+pub(crate) fn message<'a>(
+    event: &'a Event,
+    words: &'a str,
+    frame: Option<&'a Frame>,
+) -> HistoryMessage<'a> {
+    HistoryMessage {
+        event,
+        words,
+        series: "5e71e5",
+        frame,
+        objects: &[],
+    }
 }

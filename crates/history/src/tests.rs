@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::{
     History, HistoryFilter, HistoryReader, HistorySelection, PictureLinks, delete_beside, export,
-    limits::HistoryLimits, recorded::WriterParts,
+    limits::HistoryLimits, recorded::WriterParts, testing::message,
 };
 
 const NOW_MS: i64 = 1_787_393_730_000;
@@ -96,9 +96,10 @@ impl Rig {
         change(&mut begun);
         // One frame of each camera, so that it waits once.
         let frame = frame(begun.camera.as_str(), 1);
-        self.history.event(&begun, "a red car", Some(&frame));
+        self.history
+            .event(&message(&begun, "a red car", Some(&frame)));
         let ended = ended(&begun);
-        self.history.event(&ended, "a red car", None);
+        self.history.event(&message(&ended, "a red car", None));
         begun.track
     }
 
@@ -219,7 +220,7 @@ fn stored_event_has_its_best_picture_times_zones_and_looks() {
     let rig = Rig::new();
     let mut event = begun(1, NOW_MS);
     rig.history
-        .event(&event, "a red car", Some(&frame("gate", 7)));
+        .event(&message(&event, "a red car", Some(&frame("gate", 7))));
     rig.history.looks(&[seen(&event, 0), seen(&event, 400)]);
     rig.until_stored(1);
     let open = &rig.list("")["events"][0];
@@ -231,14 +232,16 @@ fn stored_event_has_its_best_picture_times_zones_and_looks() {
     event.step = EventStep::Update(UpdateReason::Better);
     event.location = Location::Box(NormBox::from_corners(0.5, 0.5, 0.75, 0.75));
     (event.score, event.top_score, event.looks) = (0.9, 0.9, 2);
-    rig.history.event(&event, "", Some(&frame("gate", 8)));
+    rig.history
+        .event(&message(&event, "", Some(&frame("gate", 8))));
     event.step = EventStep::Update(UpdateReason::Described);
     event.entered_zones = vec![ZoneId::new("drive").unwrap(), ZoneId::new("yard").unwrap()];
     event.description = Some("It waves.".into());
     event.score = 0.4;
-    rig.history.event(&event, "", Some(&frame("gate", 9)));
+    rig.history
+        .event(&message(&event, "", Some(&frame("gate", 9))));
     rig.history.looks(&[seen(&event, 900)]);
-    rig.history.event(&ended(&event), "", None);
+    rig.history.event(&message(&ended(&event), "", None));
     rig.until(|rig| rig.list("")["events"][0]["end_ms"].is_number());
     let id = "b7c1-gate-1";
     let stored = rig.history.reader().event(id, PictureLinks::Api).unwrap();
@@ -269,7 +272,7 @@ fn stored_event_has_its_best_picture_times_zones_and_looks() {
 async fn killed_run_leaves_no_open_event_and_no_lone_file() {
     let rig = Rig::new();
     rig.history
-        .event(&begun(1, NOW_MS), "car", Some(&frame("gate", 1)));
+        .event(&message(&begun(1, NOW_MS), "car", Some(&frame("gate", 1))));
     rig.happened(2, 0, |_| {});
     rig.until_stored(2);
     let folder = rig.folder.path().join("history");
@@ -382,7 +385,7 @@ async fn deleted_events_leave_no_text_and_no_picture() {
     }
     let open = begun(5, NOW_MS);
     rig.history
-        .event(&open, "a secret garden", Some(&frame("gate", 5)));
+        .event(&message(&open, "a secret garden", Some(&frame("gate", 5))));
     rig.until_stored(5);
     let words = b"secret garden";
     assert!(!bytes_with(rig.folder.path(), words).is_empty());
@@ -405,8 +408,11 @@ async fn deleted_events_leave_no_text_and_no_picture() {
     };
     assert_eq!(delete(camera).await, 3);
     // It goes on, and is not stored again.
-    rig.history
-        .event(&ended(&open), "a secret garden", Some(&frame("gate", 6)));
+    rig.history.event(&message(
+        &ended(&open),
+        "a secret garden",
+        Some(&frame("gate", 6)),
+    ));
     rig.happened(6, 0, |_| {});
     rig.until_stored(1);
     assert_eq!(ids(&rig.list("")), ["b7c1-gate-6"]);
@@ -419,7 +425,8 @@ async fn deleted_events_leave_no_text_and_no_picture() {
 async fn larger_mask_removes_the_stored_pictures_of_its_camera() {
     let rig = Rig::new();
     let open = begun(1, NOW_MS);
-    rig.history.event(&open, "car", Some(&frame("gate", 1)));
+    rig.history
+        .event(&message(&open, "car", Some(&frame("gate", 1))));
     rig.happened(2, HOUR_MS, |event| {
         event.camera = CameraId::new("yard").unwrap();
         event.track = TrackId::new("b7c1", &event.camera, 2);
@@ -434,7 +441,8 @@ async fn larger_mask_removes_the_stored_pictures_of_its_camera() {
     for number in [99, 100] {
         let mut better = open.clone();
         better.step = EventStep::Update(UpdateReason::Better);
-        rig.history.event(&better, "", Some(&frame("gate", number)));
+        rig.history
+            .event(&message(&better, "", Some(&frame("gate", number))));
     }
     rig.until(|rig| rig.files() == ["b7c1-gate-1.2.jpg", "b7c1-yard-2.1.jpg"]);
     rig.until_stored(2);
@@ -453,7 +461,7 @@ fn another_process_deletes_beside_the_daemon() {
     let rig = Rig::new();
     let open = begun(1, NOW_MS);
     rig.history
-        .event(&open, "a secret garden", Some(&frame("gate", 1)));
+        .event(&message(&open, "a secret garden", Some(&frame("gate", 1))));
     for number in 2..=4 {
         rig.happened(number, HOUR_MS, |_| {});
     }
@@ -472,7 +480,8 @@ fn another_process_deletes_beside_the_daemon() {
         step: EventStep::Update(UpdateReason::Better),
         ..open.clone()
     };
-    rig.history.event(&better, "", Some(&frame("gate", 2)));
+    rig.history
+        .event(&message(&better, "", Some(&frame("gate", 2))));
     rig.happened(5, 0, |_| {});
     rig.until(|rig| ids(&rig.list("")).len() == 4);
     rig.until(|rig| rig.files().len() == 4);

@@ -16,8 +16,6 @@ use crate::{
 const LOOK_EVERY_MS: i64 = 60_000;
 /// After a failure, the next picture is tried after this time.
 const RETRY_PICTURES_MS: i64 = 10_000;
-/// Of an event that comes, until its looks and picture are known.
-const NEW_ROW_BYTES: u64 = 1000;
 
 pub(crate) struct HistoryWriter {
     store: StateStore,
@@ -149,7 +147,7 @@ impl HistoryWriter {
         let part_bytes = self.parts.limits.size / 8;
         let mut left = jpegs.into_iter().peekable();
         loop {
-            let (mut part, mut bytes) = (Vec::new(), NEW_ROW_BYTES);
+            let (mut part, mut bytes) = (Vec::new(), self.shared.lock().unwritten_bytes());
             while let Some(picture) = left.next_if(|_| part.is_empty() || bytes < part_bytes) {
                 bytes += picture.jpeg.len() as u64;
                 part.push(picture);

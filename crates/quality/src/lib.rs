@@ -26,5 +26,5 @@ pub use outlook::{
 };
 pub use repeats::{AlarmPlace, groups_of_repeats};
 pub use right_count::{RightCount, ShareInterval};
-pub use series::Series;
+pub use series::{AnsweringModel, Series};
 pub use words::{Promise, QualityFigures, words};

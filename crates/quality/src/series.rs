@@ -1,13 +1,28 @@
 //! Which marks belong together: those of one prompt as it is asked and confirmed.
 
+use std::sync::Arc;
+
 use serde::Serialize;
+use sha2::{Digest, Sha256};
 use spotter_config::PromptConfig;
 use spotter_core::PromptRegion;
 
-/// What the alarms of a prompt depend on, as one line of text to store and to compare. After a change of any of it, marks of before say
-/// nothing about the alarms that come.
+/// Bytes of a digest: two of the thousand series of a box are the same one once in 10^13 boxes.
+const DIGEST_BYTES: usize = 8;
+
+/// What the alarms of a prompt depend on, as a digest to store and to compare: a stored series has no words of its prompt. After a change of any
+/// of it, marks of before say nothing about the alarms that come.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Series(String);
+
+/// What answers the prompts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnsweringModel {
+    /// Its name and weights, as messages have it.
+    pub name: Arc<str>,
+    /// The number format that it runs in.
+    pub precision: Arc<str>,
+}
 
 #[derive(Serialize)]
 struct SeriesParts<'a> {
@@ -24,8 +39,7 @@ struct SeriesParts<'a> {
 }
 
 impl Series {
-    /// `model`: its name and weights, as messages have it; `precision`: the number format that it runs in.
-    pub fn new(prompt: &PromptConfig, model: &str, precision: &str) -> Self {
+    pub fn new(prompt: &PromptConfig, model: &AnsweringModel) -> Self {
         let region = match prompt.region {
             PromptRegion::Whole => "whole".to_owned(),
             PromptRegion::Motion => "motion".to_owned(),
@@ -40,14 +54,16 @@ impl Series {
             words: prompt.task.text(),
             verify: prompt.verify.as_deref(),
             adapter: prompt.adapter.as_ref().map(|adapter| adapter.as_str()),
-            model,
-            precision,
+            model: &model.name,
+            precision: &model.precision,
             region,
             crops: prompt.crops_max,
             confirm: prompt.events.confirm,
             min_score: prompt.min_score.get(),
         };
-        Self(serde_json::json!(parts).to_string())
+        let digest = Sha256::digest(serde_json::json!(parts).to_string());
+        let digits = digest.iter().take(DIGEST_BYTES);
+        Self(digits.map(|byte| format!("{byte:02x}")).collect())
     }
 
     pub fn as_str(&self) -> &str {
@@ -67,7 +83,11 @@ mod tests {
     #[test]
     fn series_changes_with_what_alarms_depend_on_alone() {
         let person = prompt("person");
-        let of = |prompt: &PromptConfig| Series::new(prompt, "moondream2-4bd7", "int8");
+        let with = |prompt: &PromptConfig, name: &str, precision: &str| {
+            let [name, precision] = [name, precision].map(Arc::from);
+            Series::new(prompt, &AnsweringModel { name, precision })
+        };
+        let of = |prompt: &PromptConfig| with(prompt, "moondream2-4bd7", "int8");
         let mut others = vec![person.clone(); 7];
         others[0].task = prompt("human").task;
         others[1].min_score = share(0.5);
@@ -80,8 +100,8 @@ mod tests {
         let mut all = Vec::from_iter(others.iter().map(of));
         all.extend([
             of(&person),
-            Series::new(&person, "moondream2-0000", "int8"),
-            Series::new(&person, "moondream2-4bd7", "bf16"),
+            with(&person, "moondream2-0000", "int8"),
+            with(&person, "moondream2-4bd7", "bf16"),
         ]);
         all.sort();
         all.dedup();

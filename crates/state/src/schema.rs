@@ -28,7 +28,28 @@ pub(crate) const STEPS: &[&str] = &[
     CREATE INDEX history_open ON history (number) WHERE end_ms IS NULL;
     -- The looks of an event in the order of their parts: crates/history/src/looks.rs.
     CREATE TABLE history_looks (number INTEGER NOT NULL, part INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (number, part)) STRICT, WITHOUT ROWID;",
+    // `series`: what marks depend on, as a digest. `near`: an object below `min_score`, no alarm. `record_ms`: the record in which it began.
+    // `drawn_ms`: when it was drawn by chance. Places in JSON: `others` are the other objects of its prompt on its picture, `objects` those that a
+    // person says are right. `all_found`: a person says that the picture has no further ones.
+    "ALTER TABLE history ADD COLUMN series TEXT NOT NULL DEFAULT '';
+    ALTER TABLE history ADD COLUMN near INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE history ADD COLUMN record_ms INTEGER;
+    ALTER TABLE history ADD COLUMN drawn_ms INTEGER;
+    ALTER TABLE history ADD COLUMN judged_ms INTEGER;
+    ALTER TABLE history ADD COLUMN others TEXT NOT NULL DEFAULT '[]';
+    ALTER TABLE history ADD COLUMN objects TEXT;
+    ALTER TABLE history ADD COLUMN all_found INTEGER NOT NULL DEFAULT 0;
+    -- Recorded looks of prompts: crates/events/src/record. `started`: the ids of the events that started in this part, in JSON.
+    CREATE TABLE history_records (
+        number INTEGER PRIMARY KEY, camera TEXT NOT NULL, prompt TEXT NOT NULL, record_ms INTEGER NOT NULL, part INTEGER NOT NULL,
+        until_ms INTEGER NOT NULL, started TEXT NOT NULL, body BLOB NOT NULL, UNIQUE (camera, prompt, record_ms, part)
+    ) STRICT;
+    -- What a proposal said whose `min_score` a series has: so many of 100 alarms are right.
+    CREATE TABLE history_promise (
+        camera TEXT NOT NULL, prompt TEXT NOT NULL, series TEXT NOT NULL, percent INTEGER NOT NULL, PRIMARY KEY (camera, prompt, series)
+    ) STRICT, WITHOUT ROWID;",
 ];
+
 pub(crate) fn version(connection: &Connection) -> rusqlite::Result<u32> {
     connection.query_row("PRAGMA user_version", [], |row| row.get(0))
 }

@@ -49,7 +49,11 @@ impl Site {
         let ids = config.cameras.iter().map(|camera| camera.id.clone());
         sampler.assign(&share, &Vec::from_iter(ids));
         let store = testing::config_store(&config, &*shared);
-        let router = AnswerRouter::new(&store, "a model".into(), "b7c1".into(), handles);
+        let model = AnsweringModel {
+            name: "a model".into(),
+            precision: "f32".into(),
+        };
+        let router = AnswerRouter::new(&store, model, "b7c1".into(), handles);
         Self {
             clock,
             sampler,

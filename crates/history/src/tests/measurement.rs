@@ -32,7 +32,10 @@ fn bytes_of_an_event_and_time_of_the_loop() {
             call();
             calls.push(start.elapsed());
         };
-        timed(&|| rig.history.event(&begun, "a red car", Some(&frame)));
+        timed(&|| {
+            rig.history
+                .event(&message(&begun, "a red car", Some(&frame)))
+        });
         (0..10).for_each(|_| timed(&|| rig.history.looks(&looks)));
         rig.until(|rig| rig.history.status().totals.events > number);
         rig.until(|rig| {
@@ -42,7 +45,7 @@ fn bytes_of_an_event_and_time_of_the_loop() {
                 .unwrap()
                 .is_some()
         });
-        timed(&|| rig.history.event(&end, "a red car", None));
+        timed(&|| rig.history.event(&message(&end, "a red car", None)));
     }
     rig.until_stored(201);
     let stored = rig.history.status().totals.unjudged - totals.unjudged;

@@ -128,7 +128,7 @@ fn newer_file_ends_the_start() {
     drop(database);
     let error = StateStore::open(folder.path(), clock()).unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("state.db: written by a newer version of Spotter (its tables have version 9, this program knows 3)"), "{text}");
+    assert!(text.contains("state.db: written by a newer version of Spotter (its tables have version 9, this program knows 4)"), "{text}");
 }
 
 /// Ends of tracks.
