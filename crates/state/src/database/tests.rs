@@ -128,8 +128,8 @@ fn tables_are_updated_in_one_transaction_after_a_copy() {
     let sql = "SELECT extra FROM document";
     let extra = database.connection.query_row(sql, [], |row| row.get(0));
     assert_eq!(extra, Ok(TEXT.to_owned()));
-    let copy = Connection::open(folder.path().join("state.db.version-3")).unwrap();
-    assert_eq!(schema::version(&copy), Ok(3));
+    let copy = Connection::open(folder.path().join("state.db.version-4")).unwrap();
+    assert_eq!(schema::version(&copy), Ok(4));
     assert_eq!(document::read_all(&copy)[&Document::Overrides], TEXT);
 }
 
