@@ -19,6 +19,7 @@ mod folder;
 mod frame_queue;
 mod limits;
 mod looks;
+mod masks;
 mod reader;
 mod recorded;
 mod recorder;

@@ -17,6 +17,7 @@ use crate::{
     frame_queue::{FrameOrder, FrameQueue, SeenTrack},
     limits::{HistoryLimits, StoredTotals},
     looks::{LookSpacing, StoredLook},
+    masks::{CameraMasks, MaskAreas},
     row::HistoryRow,
 };
 
@@ -69,8 +70,8 @@ pub(crate) struct RecorderState {
     frames: FrameQueue,
     jpegs: Vec<EncodedPicture>,
     deletions: Vec<QueuedDeletion>,
-    /// Cameras whose pictures are to be removed.
-    removals: Vec<CameraId>,
+    pub masks: CameraMasks,
+    removals: Vec<PictureRemoval>,
     /// Pictures of frames before this have less painted over than they should.
     masked_from: HashMap<CameraId, Mono>,
     pub status: HistoryStatus,
@@ -89,6 +90,13 @@ pub(crate) struct EncodedPicture {
 pub(crate) struct QueuedDeletion {
     pub selection: HistorySelection,
     pub reply: oneshot::Sender<Result<DeletedEvents, String>>,
+}
+
+/// All pictures of a camera, which came before these areas were masked.
+#[derive(Clone, Debug)]
+pub(crate) struct PictureRemoval {
+    pub camera: CameraId,
+    pub areas: MaskAreas,
 }
 
 /// An event that is open, or not written as it is.
@@ -136,7 +144,7 @@ pub struct HistoryMessage<'a> {
 pub(crate) struct WriterTurn {
     pub jpegs: Vec<EncodedPicture>,
     pub deletions: Vec<QueuedDeletion>,
-    pub removals: Vec<CameraId>,
+    pub removals: Vec<PictureRemoval>,
     pub is_closing: bool,
 }
 
@@ -220,9 +228,9 @@ impl RecorderState {
         }
     }
 
-    fn mask(&mut self, camera: &CameraId, now: Mono) {
+    fn remove_pictures(&mut self, removal: PictureRemoval, now: Mono) {
+        let camera = &removal.camera;
         self.masked_from.insert(camera.clone(), now);
-        self.removals.push(camera.clone());
         let mut dropped = self.frames.remove(camera);
         let events = &self.events;
         let is_of_camera = |picture: &mut EncodedPicture| {
@@ -232,6 +240,7 @@ impl RecorderState {
         let jpegs = self.jpegs.extract_if(.., is_of_camera);
         dropped.extend(jpegs.map(|picture| picture.seen.track));
         dropped.iter().for_each(|track| self.drop_picture(track));
+        self.removals.push(removal);
     }
 
     fn shows_masked(&self, camera: &CameraId, received: Mono) -> bool {
@@ -254,7 +263,7 @@ impl RecorderState {
     }
 
     /// The disk failed.
-    pub fn return_removals(&mut self, removals: Vec<CameraId>) {
+    pub fn return_removals(&mut self, removals: Vec<PictureRemoval>) {
         self.removals.extend(removals);
     }
 
@@ -400,9 +409,11 @@ impl RecorderState {
 
 impl HistoryShared {
     /// [`encode_all`](Self::encode_all) follows.
-    pub fn with_encoder() -> Self {
+    pub fn with_encoder(masks: CameraMasks) -> Self {
         let shared = Self::default();
-        shared.lock().has_encoder = true;
+        let mut state = shared.lock();
+        (state.has_encoder, state.masks) = (true, masks);
+        drop(state);
         shared
     }
 
@@ -437,9 +448,17 @@ impl HistoryShared {
         replied
     }
 
-    pub fn remove_pictures(&self, camera: &CameraId, now: Mono) {
-        self.unremoved.send_modify(|count| *count += 1);
-        self.change(|state| state.mask(camera, now));
+    pub fn mask(&self, camera: &CameraId, areas: &[Vec<(f64, f64)>], now: Mono) {
+        let removal = PictureRemoval {
+            camera: camera.clone(),
+            areas: areas.to_vec(),
+        };
+        self.change(|state| {
+            if !state.masks.set(camera, &removal.areas) {
+                self.unremoved.send_modify(|count| *count += 1);
+                state.remove_pictures(removal, now);
+            }
+        });
     }
 
     pub fn is_removing(&self) -> bool {

@@ -4,7 +4,7 @@ use std::{io, sync::Arc, thread, time::Duration};
 
 use spotter_config::HistoryConfig;
 use spotter_core::{CameraId, Clock, Mono, TrackedObject};
-use spotter_state::StateStore;
+use spotter_state::{Document, StateStore};
 use tokio::sync::watch;
 
 use crate::{
@@ -12,6 +12,7 @@ use crate::{
     deletion::DeletedEvents,
     folder::FREE_MIN_BYTES,
     limits::HistoryLimits,
+    masks::CameraMasks,
     reader::HistoryReader,
     recorded::{EncodePicture, HistoryMessage, HistoryShared, HistoryStatus, WriterParts},
     writer::HistoryWriter,
@@ -52,7 +53,8 @@ impl History {
         parts: WriterParts,
         encode: EncodePicture,
     ) -> io::Result<Self> {
-        let shared = Arc::new(HistoryShared::with_encoder());
+        let masks = CameraMasks::read(store.get(Document::HistoryMasks));
+        let shared = Arc::new(HistoryShared::with_encoder(masks));
         let reader = HistoryReader::new(store.folder());
         let reader = reader.of_daemon(Arc::clone(&shared), &parts);
         let (end, ended) = watch::channel(());
@@ -87,10 +89,10 @@ impl History {
         replied.await.unwrap_or_else(|_| ended())
     }
 
-    /// Removes the pictures of a camera and keeps its events, because more of the camera is masked from `now` on. Frames from before become no
-    /// pictures either. Does not wait: [`removed`](Self::removed) does.
-    pub fn remove_pictures(&self, camera: &CameraId, now: Mono) {
-        self.0.shared.remove_pictures(camera, now);
+    /// These polygons of a camera are masked from `now` on. If stored pictures may show some of it, they are removed and the events stay; frames
+    /// from before become no pictures either. Does not wait: [`removed`](Self::removed) does.
+    pub fn mask(&self, camera: &CameraId, areas: &[Vec<(f64, f64)>], now: Mono) {
+        self.0.shared.mask(camera, areas, now);
     }
 
     /// A file may have a picture that is to be removed.

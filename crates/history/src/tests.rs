@@ -194,6 +194,11 @@ fn seen(event: &Event, age_ms: u64) -> TrackedObject {
     }
 }
 
+/// At the upper left corner.
+fn square(side: f64) -> Vec<(f64, f64)> {
+    vec![(0.0, 0.0), (side, 0.0), (side, side), (0.0, side)]
+}
+
 fn frame(camera: &str, number: u64) -> Frame {
     let camera = CameraId::new(camera).unwrap();
     let picture = Picture::from_rgb(2, 2, vec![number as u8; 12]).unwrap();
@@ -434,7 +439,7 @@ async fn larger_mask_removes_the_stored_pictures_of_its_camera() {
     rig.until_stored(2);
     let gate = CameraId::new("gate").unwrap();
     let now = frame("gate", 100).times.received;
-    rig.history.remove_pictures(&gate, now);
+    rig.history.mask(&gate, &[square(0.5)], now);
     rig.history.removed().await;
     assert_eq!(rig.files(), ["b7c1-yard-2.1.jpg"]);
     // A look that was under way has a frame from before.
@@ -454,6 +459,34 @@ async fn larger_mask_removes_the_stored_pictures_of_its_camera() {
         .unwrap();
     assert_eq!(picture.jpeg[0], 100);
     assert_eq!(rig.history.status().pictures_dropped, 1);
+}
+
+// Faults: S16.
+#[tokio::test]
+async fn mask_that_grew_while_stopped_removes_the_stored_pictures() {
+    let mut rig = Rig::new();
+    let gate = CameraId::new("gate").unwrap();
+    let steps = [
+        (vec![], true),
+        (vec![square(0.5)], false),
+        (vec![square(0.5)], true),
+        // Later pictures show what a smaller one leaves.
+        (vec![square(0.2)], true),
+        (vec![square(0.5)], false),
+        (vec![square(0.5), square(0.4)], true),
+    ];
+    for (number, (areas, stays)) in (1..).zip(steps) {
+        let before = rig.files();
+        rig = rig.restart(1 << 30).await;
+        let now = frame("gate", 0).times.received;
+        rig.history.mask(&gate, &areas, now);
+        rig.history.removed().await;
+        let expected = if stays { before } else { Vec::new() };
+        assert_eq!(rig.files(), expected, "{areas:?}");
+        rig.happened(number, 0, |_| {});
+        let name = format!("b7c1-gate-{number}.1.jpg");
+        rig.until(|rig| rig.files().contains(&name));
+    }
 }
 
 #[test]

@@ -2,14 +2,15 @@
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
-use spotter_core::CameraId;
-use spotter_state::{StateStore, StatementsError};
+use spotter_state::{Document, StateStore, StatementsError};
 
 use crate::{
     deletion::{self, DeletedEvents, DeletedRow, HistorySelection, SELECTED_MAX},
     folder::{HistoryFolder, file_name},
     limits::{RemovalCandidate, StoredTotals},
-    recorded::{EncodedPicture, EventWrite, HistoryShared, WriterParts, WriterTurn},
+    recorded::{
+        EncodedPicture, EventWrite, HistoryShared, PictureRemoval, WriterParts, WriterTurn,
+    },
 };
 
 /// How often what is too old is looked for.
@@ -52,6 +53,7 @@ impl HistoryWriter {
                 removals,
                 is_closing,
             } = self.shared.next_turn(is_failing);
+            self.store_masks();
             is_failing = self.reported(|writer| {
                 writer.remove_pictures(removals)?;
                 writer.write(jpegs)
@@ -74,6 +76,12 @@ impl HistoryWriter {
                 return;
             }
         }
+    }
+
+    /// The state has them before a row that is written next.
+    fn store_masks(&self) {
+        let masks = self.shared.lock().masks.text();
+        self.store.put(Document::HistoryMasks, masks);
     }
 
     fn now_ms(&self) -> i64 {
@@ -298,10 +306,10 @@ impl HistoryWriter {
         Ok(deleted)
     }
 
-    /// Of these cameras. Without a folder, none is written.
-    fn remove_pictures(&self, cameras: Vec<CameraId>) -> Result<(), StatementsError> {
-        let count = cameras.len();
-        for camera in &cameras {
+    /// Without a folder, none is written.
+    fn remove_pictures(&self, removals: Vec<PictureRemoval>) -> Result<(), StatementsError> {
+        let count = removals.len();
+        for PictureRemoval { camera, areas } in &removals {
             loop {
                 let id = camera.as_str().to_owned();
                 let removed = self.store.execute(move |transaction| {
@@ -310,7 +318,7 @@ impl HistoryWriter {
                 let (files, totals) = match removed {
                     Ok(removed) => removed,
                     Err(error) => {
-                        self.shared.lock().return_removals(cameras);
+                        self.shared.lock().return_removals(removals);
                         return Err(error);
                     }
                 };
@@ -326,7 +334,9 @@ impl HistoryWriter {
                 .iter()
                 .map(|(id, picture)| file_name(id.as_str(), *picture));
             self.remove_files(&files.collect::<Vec<_>>());
+            self.shared.lock().masks.removed(camera, areas);
         }
+        self.store_masks();
         self.shared.removed(count);
         Ok(())
     }

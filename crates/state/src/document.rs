@@ -21,6 +21,8 @@ pub enum Document {
     RetainedTopics,
     /// The fleet's list, and the cameras that this node owned.
     Fleet,
+    /// Which masks the stored pictures of each camera have.
+    HistoryMasks,
 }
 
 /// The newest text of each document.
@@ -33,12 +35,13 @@ impl Document {
     }
 
     /// The file of version 0.1.0, with the same text.
-    fn former_file(self) -> &'static str {
+    fn former_file(self) -> Option<&'static str> {
         match self {
-            Self::Overrides => "overrides.json",
-            Self::LineCounts => "lines.json",
-            Self::RetainedTopics => "retained.json",
-            Self::Fleet => "fleet.json",
+            Self::Overrides => Some("overrides.json"),
+            Self::LineCounts => Some("lines.json"),
+            Self::RetainedTopics => Some("retained.json"),
+            Self::Fleet => Some("fleet.json"),
+            Self::HistoryMasks => None,
         }
     }
 
@@ -99,7 +102,9 @@ pub(crate) fn move_files(
     let transaction = connection.transaction()?;
     let mut moved = Vec::new();
     for document in Document::VARIANTS {
-        let file = document.former_file();
+        let Some(file) = document.former_file() else {
+            continue;
+        };
         let text = match read_short_file(&folder.join(file), TEXT_MAX_BYTES.into()) {
             Ok(Some(text)) => text,
             Ok(None) => continue,
