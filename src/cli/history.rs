@@ -10,7 +10,8 @@ use std::{
 use anyhow::{Context as _, anyhow, bail};
 use jiff::{Timestamp, tz::TimeZone};
 use spotter_history::{
-    EventJson, HistoryFilter, HistoryReader, HistorySelection, PictureLinks, delete_beside, export,
+    DeletedBeside, EventJson, HistoryFilter, HistoryReader, HistorySelection, PictureLinks,
+    delete_beside, export,
 };
 
 use super::{
@@ -100,12 +101,16 @@ fn delete(args: &HistoryDeleteArgs) -> anyhow::Result<()> {
             args.state_dir.display()
         );
     };
-    let (events, pictures) = (deleted.events as usize, deleted.pictures as usize);
+    let DeletedBeside { events, left } = deleted;
     say(format_args!(
         "deleted: {}, {}",
-        counted(events, "event"),
-        counted(pictures, "picture")
-    ))
+        counted(events.events as usize, "event"),
+        counted(events.pictures as usize, "picture")
+    ))?;
+    match left {
+        Some(left) => bail!("some of it is still on the disk: {left}"),
+        None => Ok(()),
+    }
 }
 
 /// A file that is not whole is removed.

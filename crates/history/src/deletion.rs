@@ -1,11 +1,11 @@
 //! Deleting events, by the daemon or beside it.
 
-use std::path::Path;
+use std::{fs, io, path::Path};
 
 use rusqlite::{Connection, Transaction, named_params};
 use serde::{Deserialize, Serialize};
 use spotter_core::TrackId;
-use spotter_state::{StatementsError, execute_beside};
+use spotter_state::{ExecutedBeside, StatementsError, execute_beside};
 
 use crate::{
     folder::{file_name, picture_path},
@@ -38,6 +38,14 @@ pub struct DeletedEvents {
     pub events: u64,
     pub pictures: u64,
     pub bytes: u64,
+}
+
+/// What another process deleted.
+#[derive(Debug, PartialEq, Eq)]
+pub struct DeletedBeside {
+    pub events: DeletedEvents,
+    /// What of them is still on the disk, and why.
+    pub left: Option<String>,
 }
 
 /// A row that was deleted.
@@ -119,24 +127,34 @@ pub(crate) fn delete_rows(
 pub fn delete_beside(
     state_dir: &Path,
     selection: &HistorySelection,
-) -> Result<Option<DeletedEvents>, StatementsError> {
-    let mut deleted = DeletedEvents::default();
+) -> Result<Option<DeletedBeside>, StatementsError> {
+    let mut events = DeletedEvents::default();
+    let mut left = None;
     loop {
         let removed = execute_beside(state_dir, |transaction| {
             let numbers = selection.numbers(transaction)?;
             delete_rows(transaction, &numbers)
         })?;
-        let Some(removed) = removed else {
+        let Some(ExecutedBeside { value, is_log_cut }) = removed else {
             return Ok(None);
         };
-        for row in removed.iter().filter(|row| row.has_picture) {
-            // One that stays is removed by the next start.
-            _ = std::fs::remove_file(picture_path(state_dir, row.id.as_str(), row.picture));
+        events.add(&value);
+        let pictured = value.iter().filter(|row| row.has_picture);
+        let paths = pictured.map(|row| picture_path(state_dir, row.id.as_str(), row.picture));
+        for path in paths {
+            if let Err(error) = fs::remove_file(&path)
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                events.pictures -= 1;
+                left = Some(format!("cannot remove {}: {error}", path.display()));
+            }
         }
-        deleted.add(&removed);
         // None left: the daemon may have replaced the file between the commit of the last one and now.
-        if removed.is_empty() {
-            return Ok(Some(deleted));
+        if value.is_empty() {
+            let log = (!is_log_cut)
+                .then(|| format!("{}; run the command again then", StatementsError::Read));
+            let left = left.or(log);
+            return Ok(Some(DeletedBeside { events, left }));
         }
     }
 }

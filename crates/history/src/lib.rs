@@ -32,7 +32,7 @@ mod tests;
 mod time_zone;
 mod writer;
 
-pub use deletion::{DeletedEvents, HistorySelection, delete_beside};
+pub use deletion::{DeletedBeside, DeletedEvents, HistorySelection, delete_beside};
 pub use export::export;
 pub use filter::HistoryFilter;
 pub use reader::{EventJson, EventsPage, HistoryError, HistoryReader, PictureLinks, StoredPicture};

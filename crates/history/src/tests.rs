@@ -14,8 +14,8 @@ use spotter_state::StateStore;
 use tempfile::TempDir;
 
 use crate::{
-    History, HistoryFilter, HistoryReader, HistorySelection, PictureLinks, delete_beside, export,
-    limits::HistoryLimits, recorded::WriterParts, testing::message,
+    DeletedBeside, History, HistoryFilter, HistoryReader, HistorySelection, PictureLinks,
+    delete_beside, export, limits::HistoryLimits, recorded::WriterParts, testing::message,
 };
 
 const NOW_MS: i64 = 1_787_393_730_000;
@@ -503,10 +503,12 @@ fn another_process_deletes_beside_the_daemon() {
         from_ms: Some(NOW_MS),
         ..HistorySelection::default()
     };
-    let deleted = delete_beside(rig.folder.path(), &selection)
-        .unwrap()
-        .unwrap();
-    assert_eq!((deleted.events, deleted.pictures), (1, 1));
+    let delete = || {
+        let deleted = delete_beside(rig.folder.path(), &selection).unwrap();
+        let DeletedBeside { events, left } = deleted.unwrap();
+        (events.events, events.pictures, left)
+    };
+    assert_eq!(delete(), (1, 1, None));
     assert_eq!(bytes_with(rig.folder.path(), b"secret garden"), [""; 0]);
     // The daemon finds that the row is gone, and removes the picture that came meanwhile.
     let better = Event {
@@ -525,6 +527,46 @@ fn another_process_deletes_beside_the_daemon() {
     );
     let nothing = tempfile::tempdir().unwrap();
     assert_eq!(delete_beside(nothing.path(), &selection).unwrap(), None);
+}
+
+// Faults: S17.
+#[tokio::test]
+async fn deletion_beside_a_reader_removes_pictures_and_cuts_the_log_later() {
+    let rig = Rig::new();
+    for number in 1..=2 {
+        rig.happened(number, HOUR_MS, |event| {
+            event.description = Some("a secret garden".into())
+        });
+    }
+    rig.until_stored(2);
+    let reader = spotter_state::open_reader(rig.folder.path())
+        .unwrap()
+        .unwrap();
+    let reading = reader.unchecked_transaction().unwrap();
+    let count = || -> u32 {
+        let sql = "SELECT count(*) FROM history";
+        reading.query_row(sql, [], |row| row.get(0)).unwrap()
+    };
+    assert_eq!(count(), 2);
+    let one = |number: u64| HistorySelection {
+        id: Some(format!("b7c1-gate-{number}")),
+        ..HistorySelection::default()
+    };
+    let deleted = delete_beside(rig.folder.path(), &one(1)).unwrap().unwrap();
+    let left = deleted.left.unwrap();
+    assert!(left.contains("run the command again then"), "{left}");
+    assert_eq!(rig.files(), ["b7c1-gate-2.1.jpg"]);
+    let error = rig.history.delete(one(2)).await.unwrap_err();
+    assert!(error.contains("deleted, but another program"), "{error}");
+    assert_eq!((rig.files().len(), count()), (0, 2));
+    assert!(!bytes_with(rig.folder.path(), b"secret garden").is_empty());
+    drop(reading);
+    drop(reader);
+    // Without an event, at the look of a minute: a mask of another camera begins a turn.
+    rig.clock.advance(Duration::from_secs(61));
+    let yard = CameraId::new("yard").unwrap();
+    rig.history.mask(&yard, &[square(0.5)], rig.clock.now());
+    rig.until(|rig| bytes_with(rig.folder.path(), b"secret garden").is_empty());
 }
 
 // Faults: S13.

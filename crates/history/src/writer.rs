@@ -27,6 +27,8 @@ pub(crate) struct HistoryWriter {
     /// Files of pictures that better ones replace, once the rows say so.
     replaced: Vec<String>,
     last_look_ms: i64,
+    /// Its log may have texts of deleted rows.
+    has_uncut_log: bool,
     /// When pictures are tried again.
     pictures_from_ms: i64,
 }
@@ -40,6 +42,7 @@ impl HistoryWriter {
             folder: None,
             replaced: Vec::new(),
             last_look_ms: i64::MIN,
+            has_uncut_log: false,
             pictures_from_ms: i64::MIN,
         }
     }
@@ -256,26 +259,31 @@ impl HistoryWriter {
     fn make_room(&mut self, incoming: u64, now_ms: i64) -> Result<(), StatementsError> {
         let limits = self.parts.limits.clone();
         loop {
-            let totals = self.shared.lock().status.totals;
+            let known = self.shared.lock().status.totals;
             let is_due =
                 now_ms.saturating_sub(self.last_look_ms).unsigned_abs() >= LOOK_EVERY_MS as u64;
-            if !is_due && !limits.is_exceeded(totals, incoming) {
+            if !is_due && !limits.is_exceeded(known, incoming) {
                 return Ok(());
             }
             let removed = self.store.execute({
                 let limits = limits.clone();
                 move |transaction| {
                     // Another process may have deleted some.
-                    let totals = self::totals(transaction)?;
+                    let totals = totals(transaction)?;
                     let oldest = oldest(transaction)?;
                     let removed = limits.removed(&oldest, totals, incoming, now_ms);
                     let removed = deletion::delete_rows(transaction, &removed)?;
-                    Ok((removed, self::totals(transaction)?))
+                    Ok((removed, totals, self::totals(transaction)?))
                 }
             });
-            let (removed, totals) = removed?;
+            let (removed, found, totals) = removed?;
             self.shared.lock().status.totals = totals;
             self.last_look_ms = now_ms;
+            // Another process deleted some, and may have left its texts in the log.
+            self.has_uncut_log |= found.events < known.events;
+            if is_due {
+                _ = self.cut_log();
+            }
             if removed.is_empty() {
                 return Ok(());
             }
@@ -301,9 +309,19 @@ impl HistoryWriter {
                 break;
             }
         }
-        self.store.remove_deleted()?;
         tracing::info!(events = deleted.events, "events of the history deleted");
+        self.has_uncut_log = true;
+        self.cut_log()?;
         Ok(deleted)
+    }
+
+    /// While another program reads, the look of each minute tries again.
+    fn cut_log(&mut self) -> Result<(), StatementsError> {
+        if self.has_uncut_log {
+            self.store.remove_deleted()?;
+            self.has_uncut_log = false;
+        }
+        Ok(())
     }
 
     /// Without a folder, none is written.

@@ -34,5 +34,5 @@ pub use document::Document;
 pub use event_log::{EventLog, OpenedEvents};
 pub use event_table::{EventReceiver, FoundEvent, FoundEvents, OfferEvent};
 pub use logged_event::LoggedEvent;
-pub use statements::{StatementsError, execute_beside};
+pub use statements::{ExecutedBeside, StatementsError, execute_beside};
 pub use store::{PendingWrite, StateStore};

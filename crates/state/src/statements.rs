@@ -6,7 +6,7 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use crate::database::{OpenError, open_existing, truncate_log};
 
-/// Statements were not executed; the file has nothing of them.
+/// Statements were not executed and the file has nothing of them; or, with `Read`, its log could not be cut.
 #[derive(Debug, thiserror::Error)]
 pub enum StatementsError {
     #[error("the state database cannot be written: {0}")]
@@ -56,31 +56,35 @@ pub(crate) fn queued<T: Send + 'static>(
     (QueuedStatements(Box::new(execute)), receiver)
 }
 
-/// Runs statements that delete from another process, beside a daemon or without one: `None` where there is no database. Its log has nothing of
-/// what was deleted then.
+/// What another process executed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ExecutedBeside<T> {
+    pub value: T,
+    /// The log has nothing of what was deleted. False: another program reads the database for longer than five seconds.
+    pub is_log_cut: bool,
+}
+
+/// Runs statements that delete from another process, beside a daemon or without one: `None` where there is no database.
 pub fn execute_beside<T>(
     state_dir: &Path,
     run: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
-) -> Result<Option<T>, StatementsError> {
+) -> Result<Option<ExecutedBeside<T>>, StatementsError> {
     let Some(mut connection) = open_existing(state_dir)? else {
         return Ok(None);
     };
     let executed = execute_once(&mut connection, run);
-    match executed.map_err(OpenError::from)? {
-        (value, true) => Ok(Some(value)),
-        (_, false) => Err(StatementsError::Read),
-    }
+    Ok(Some(executed.map_err(OpenError::from)?))
 }
 
-/// With whether the log is cut.
 fn execute_once<T>(
     connection: &mut Connection,
     run: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>,
-) -> rusqlite::Result<(T, bool)> {
+) -> rusqlite::Result<ExecutedBeside<T>> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     // SQLite waits for the daemon here and not in the middle.
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let value = run(&transaction)?;
     transaction.commit()?;
-    Ok((value, truncate_log(connection)?))
+    let is_log_cut = truncate_log(connection)?;
+    Ok(ExecutedBeside { value, is_log_cut })
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 use crate::event_table::tests::{broker, ended, waiting};
-use crate::{EventLog, EventReceiver, OpenedEvents, execute_beside, open_reader};
+use crate::{EventLog, EventReceiver, ExecutedBeside, OpenedEvents, execute_beside, open_reader};
 use spotter_core::{ManualClock, WallTime};
 
 fn clock() -> Arc<dyn Clock> {
@@ -248,8 +248,17 @@ fn deleted_rows_leave_no_text_in_any_file() {
     // Another process beside it.
     store.execute(|it| it.execute(PUT_WORDS, [])).unwrap();
     let deleted = execute_beside(folder.path(), |it| it.execute(sql, [])).unwrap();
-    assert_eq!(deleted, Some(1));
+    let executed = |value, is_log_cut| ExecutedBeside { value, is_log_cut };
+    assert_eq!(deleted, Some(executed(1, true)));
     assert_eq!(bytes_with_words(folder.path()), [""; 0]);
+    // What was executed is known also while a third one reads.
+    store.execute(|it| it.execute(PUT_WORDS, [])).unwrap();
+    let reader = open_reader(folder.path()).unwrap().unwrap();
+    let reading = reader.unchecked_transaction().unwrap();
+    let count = "SELECT count(*) FROM document";
+    let _: u32 = reading.query_row(count, [], |row| row.get(0)).unwrap();
+    let deleted = execute_beside(folder.path(), |it| it.execute(sql, [])).unwrap();
+    assert_eq!(deleted, Some(executed(1, false)));
 }
 
 #[test]
