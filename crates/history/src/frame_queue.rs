@@ -35,8 +35,14 @@ pub(crate) struct FrameQueue(VecDeque<FrameOrder>);
 
 impl FrameQueue {
     /// Orders a picture of the track: of its orders, the newest counts. Returns the tracks that get none of an order that was replaced
-    /// or declined, this one where there is no room.
+    /// or declined. Where there is no room, this one is declined, and an earlier order of the track stays.
     pub fn push(&mut self, frame: &Frame, seen: SeenTrack) -> Vec<TrackId> {
+        let is_same =
+            |order: &FrameOrder| (&order.camera, order.number) == (&frame.camera, frame.number);
+        let same = self.0.iter().any(is_same);
+        if !same && !self.has_room(&frame.camera, &seen.track) {
+            return vec![seen.track];
+        }
         let mut unmade = Vec::new();
         for order in &mut self.0 {
             let replaced = order
@@ -44,19 +50,12 @@ impl FrameQueue {
                 .extract_if(.., |other| other.track == seen.track);
             unmade.extend(replaced.map(|other| other.track));
         }
-        self.0.retain(|order| !order.tracks.is_empty());
-        let is_same = |order: &&mut FrameOrder| {
-            (&order.camera, order.number) == (&frame.camera, frame.number)
-        };
-        if let Some(order) = self.0.iter_mut().find(is_same) {
+        if let Some(order) = self.0.iter_mut().find(|order| is_same(order)) {
             order.tracks.push(seen);
+            self.0.retain(|order| !order.tracks.is_empty());
             return unmade;
         }
-        let of_camera = self.0.iter().filter(|order| order.camera == frame.camera);
-        if of_camera.count() >= OF_CAMERA_MAX || self.0.len() >= WAITING_MAX {
-            unmade.push(seen.track);
-            return unmade;
-        }
+        self.0.retain(|order| !order.tracks.is_empty());
         self.0.push_back(FrameOrder {
             camera: frame.camera.clone(),
             number: frame.number,
@@ -65,6 +64,15 @@ impl FrameQueue {
             tracks: vec![seen],
         });
         unmade
+    }
+
+    /// For one more order, in place of those of this track alone.
+    fn has_room(&self, camera: &CameraId, track: &TrackId) -> bool {
+        let is_of_track = |seen: &SeenTrack| seen.track == *track;
+        let stays = |order: &&FrameOrder| !order.tracks.iter().all(is_of_track);
+        let staying = || self.0.iter().filter(stays);
+        let of_camera = staying().filter(|order| order.camera == *camera);
+        of_camera.count() < OF_CAMERA_MAX && staying().count() < WAITING_MAX
     }
 
     /// Removes the orders of a camera, and returns their tracks.
@@ -136,6 +144,14 @@ mod tests {
             assert_eq!(push(&mut queue, "gate", number, number), []);
         }
         assert_eq!(push(&mut queue, "gate", 3, 3), [track(3)]);
+        // A better picture has the room of the one that it replaces.
+        assert_eq!(push(&mut queue, "gate", 3, 2), [track(2)]);
+        assert_eq!(push(&mut queue, "gate", 3, 3), []);
+        // Without that, the earlier one is not lost.
+        assert_eq!(push(&mut queue, "gate", 4, 3), [track(3)]);
+        let waiting = queue.0.iter().flat_map(|order| &order.tracks);
+        let waiting: Vec<_> = waiting.map(|seen| seen.track.clone()).collect();
+        assert_eq!(waiting, [track(1), track(2), track(3)]);
         for number in 10..40 {
             assert_eq!(push(&mut queue, &format!("cam{number}"), 1, number), []);
         }
