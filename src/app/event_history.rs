@@ -45,7 +45,11 @@ impl Stage for EventHistory {
         let rows = status
             .rows_stopped
             .map(|why| format!("events are not stored: {why}"));
-        let stopped = pictures.into_iter().chain(rows);
+        let left = (status.pictures_left > 0).then(|| {
+            let count = status.pictures_left;
+            format!("{count} deleted pictures of events cannot be removed from the disk")
+        });
+        let stopped = pictures.into_iter().chain(rows).chain(left);
         let troubles = stopped.map(|text| Trouble::new(TroubleKind::HistoryStopped, text));
         context.status.troubles.extend(troubles);
     }

@@ -54,7 +54,8 @@ pub(crate) struct DeletedRow {
     pub id: TrackId,
     picture: u64,
     has_picture: bool,
-    bytes: u64,
+    pub bytes: u64,
+    pub is_judged: bool,
 }
 
 impl HistorySelection {
@@ -103,8 +104,8 @@ pub(crate) fn delete_rows(
     numbers: &[i64],
 ) -> rusqlite::Result<Vec<DeletedRow>> {
     let mut looks = transaction.prepare("DELETE FROM history_looks WHERE number = ?1")?;
-    let sql =
-        "DELETE FROM history WHERE number = ?1 RETURNING id, picture, picture_bytes > 0, bytes";
+    let sql = "DELETE FROM history WHERE number = ?1
+        RETURNING id, picture, picture_bytes > 0, bytes, mark IS NOT NULL";
     let mut rows = transaction.prepare(sql)?;
     let mut deleted = Vec::new();
     for number in numbers {
@@ -115,6 +116,7 @@ pub(crate) fn delete_rows(
                 picture: row.get::<_, i64>(1)? as u64,
                 has_picture: row.get(2)?,
                 bytes: row.get::<_, i64>(3)? as u64,
+                is_judged: row.get(4)?,
             })
         })?;
         deleted.extend(row.collect::<rusqlite::Result<Vec<_>>>()?);

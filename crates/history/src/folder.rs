@@ -59,13 +59,14 @@ impl HistoryFolder {
         written.inspect_err(|_| _ = self.folder.remove(OsStr::new(name)))
     }
 
-    /// One that is not there is removed.
-    pub fn remove(&self, name: &str) {
+    /// One that is not there is removed. False: it cannot be.
+    pub fn remove(&self, name: &str) -> bool {
         match self.folder.remove(OsStr::new(name)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(name, %error, "a picture of the history cannot be removed; the next start tries again");
+                tracing::warn!(name, %error, "a picture of the history cannot be removed; it is tried again");
+                false
             }
-            _ => {}
+            _ => true,
         }
     }
 

@@ -21,6 +21,17 @@ pub(crate) struct StoredTotals {
     pub judged: u64,
 }
 
+impl StoredTotals {
+    pub fn subtract(&mut self, bytes: u64, is_judged: bool) {
+        self.events = self.events.saturating_sub(1);
+        let kind = match is_judged {
+            true => &mut self.judged,
+            false => &mut self.unjudged,
+        };
+        *kind = kind.saturating_sub(bytes);
+    }
+}
+
 /// An event that may be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RemovalCandidate {

@@ -310,6 +310,7 @@ impl HistoryReader {
             pictures_dropped,
             events_dropped,
             totals,
+            ..
         } = daemon.shared.lock().status.clone();
         Ok(Some(HistoryReach {
             since_ms,

@@ -61,6 +61,8 @@ pub struct HistoryStatus {
     pub pictures_dropped: u64,
     /// Events that were not stored.
     pub events_dropped: u64,
+    /// Pictures that were deleted and whose files cannot be removed.
+    pub pictures_left: u64,
     pub(crate) totals: StoredTotals,
 }
 
@@ -84,6 +86,9 @@ pub(crate) struct RecorderState {
 pub(crate) struct EncodedPicture {
     pub jpeg: Arc<[u8]>,
     pub seen: SeenTrack,
+    /// Of the frame.
+    camera: CameraId,
+    received: Mono,
 }
 
 #[derive(Debug)]
@@ -97,6 +102,8 @@ pub(crate) struct QueuedDeletion {
 pub(crate) struct PictureRemoval {
     pub camera: CameraId,
     pub areas: MaskAreas,
+    /// Files that could not be removed yet.
+    pub left: Vec<String>,
 }
 
 /// An event that is open, or not written as it is.
@@ -232,11 +239,7 @@ impl RecorderState {
         let camera = &removal.camera;
         self.masked_from.insert(camera.clone(), now);
         let mut dropped = self.frames.remove(camera);
-        let events = &self.events;
-        let is_of_camera = |picture: &mut EncodedPicture| {
-            let event = events.get(&picture.seen.track);
-            event.is_none_or(|event| event.row.camera == *camera)
-        };
+        let is_of_camera = |picture: &mut EncodedPicture| picture.camera == *camera;
         let jpegs = self.jpegs.extract_if(.., is_of_camera);
         dropped.extend(jpegs.map(|picture| picture.seen.track));
         dropped.iter().for_each(|track| self.drop_picture(track));
@@ -260,6 +263,11 @@ impl RecorderState {
                 (event.row.id.clone(), event.row.picture)
             });
         pictured.collect()
+    }
+
+    /// Files of them that could not be removed.
+    pub fn left(&self) -> usize {
+        self.removals.iter().map(|removal| removal.left.len()).sum()
     }
 
     /// The disk failed.
@@ -303,8 +311,14 @@ impl RecorderState {
         self.status.pictures_dropped += 1;
     }
 
-    /// Takes pictures that could not be written. While the disk fails, the newest wait.
-    pub fn return_jpegs(&mut self, mut jpegs: Vec<EncodedPicture>) {
+    /// Takes pictures that could not be written. While the disk fails, the newest wait; those from before a mask do not.
+    pub fn return_jpegs(&mut self, jpegs: Vec<EncodedPicture>) {
+        let is_masked =
+            |picture: &EncodedPicture| self.shows_masked(&picture.camera, picture.received);
+        let (masked, mut jpegs): (Vec<_>, Vec<_>) = jpegs.into_iter().partition(is_masked);
+        for picture in masked {
+            self.drop_picture(&picture.seen.track);
+        }
         jpegs.append(&mut self.jpegs);
         self.jpegs = jpegs;
         self.bound_jpegs();
@@ -452,6 +466,7 @@ impl HistoryShared {
         let removal = PictureRemoval {
             camera: camera.clone(),
             areas: areas.to_vec(),
+            left: Vec::new(),
         };
         self.change(|state| {
             if !state.masks.set(camera, &removal.areas) {
@@ -481,10 +496,10 @@ impl HistoryShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removals are done.
-    pub fn removed(&self, count: usize) {
+    /// A removal is done.
+    pub fn removed(&self) {
         self.unremoved
-            .send_modify(|unremoved| *unremoved = unremoved.saturating_sub(count));
+            .send_modify(|unremoved| *unremoved = unremoved.saturating_sub(1));
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut RecorderState) -> T) -> T {
@@ -549,6 +564,8 @@ impl HistoryShared {
                     let jpegs = tracks.into_iter().map(|seen| EncodedPicture {
                         jpeg: Arc::clone(&jpeg),
                         seen,
+                        camera: camera.clone(),
+                        received,
                     });
                     state.jpegs.extend(jpegs);
                     state.bound_jpegs();
@@ -570,5 +587,46 @@ impl HistoryShared {
                 return next;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spotter_core::{
+        EventStep,
+        testing::{event, frame_at},
+    };
+
+    use super::*;
+    use crate::testing::message;
+
+    #[test]
+    fn picture_from_before_a_mask_is_not_written_after_a_failure() {
+        let shared = HistoryShared::with_encoder(CameraMasks::default());
+        let begun = event("gate", 1, EventStep::New);
+        let frame = frame_at(&begun.camera, Duration::from_secs(1));
+        shared.event(&message(&begun, "car", Some(&frame)));
+        let order = shared.next_frame().unwrap();
+        let jpeg = |received| EncodedPicture {
+            jpeg: [0; 10].into(),
+            seen: order.tracks[0].clone(),
+            camera: begun.camera.clone(),
+            received,
+        };
+        // The writer has it, and fails.
+        let written = [
+            jpeg(frame.times.received),
+            jpeg(frame.times.received.after(Duration::from_secs(9))),
+        ];
+        let now = frame.times.received.after(Duration::from_secs(5));
+        shared.mask(
+            &begun.camera,
+            &[vec![(0.0, 0.0), (1.0, 0.0), (1.0, 1.0)]],
+            now,
+        );
+        shared.lock().return_jpegs(written.into());
+        let left = shared.next_turn(false).jpegs;
+        assert_eq!((left.len(), left[0].received > now), (1, true));
+        assert_eq!(shared.lock().status.pictures_dropped, 1);
     }
 }

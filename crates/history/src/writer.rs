@@ -24,6 +24,9 @@ pub(crate) struct HistoryWriter {
     parts: WriterParts,
     /// `None`: rows and files of the earlier run are not in order yet.
     folder: Option<HistoryFolder>,
+    has_ended_former: bool,
+    /// Files of deleted pictures that could not be removed.
+    left: Vec<String>,
     /// Files of pictures that better ones replace, once the rows say so.
     replaced: Vec<String>,
     last_look_ms: i64,
@@ -40,6 +43,8 @@ impl HistoryWriter {
             shared,
             parts,
             folder: None,
+            has_ended_former: false,
+            left: Vec::new(),
             replaced: Vec::new(),
             last_look_ms: i64::MIN,
             has_uncut_log: false,
@@ -48,7 +53,7 @@ impl HistoryWriter {
     }
 
     pub fn run(mut self) {
-        let mut is_failing = self.reported(|writer| writer.begin());
+        let mut is_failing = self.reported(|writer| writer.begin().map(|()| true));
         loop {
             let WriterTurn {
                 jpegs,
@@ -57,26 +62,43 @@ impl HistoryWriter {
                 is_closing,
             } = self.shared.next_turn(is_failing);
             self.store_masks();
-            is_failing = self.reported(|writer| {
-                writer.remove_pictures(removals)?;
-                writer.write(jpegs)
-            });
+            is_failing = self.reported(|writer| writer.turn(removals, jpegs));
             for deletion in deletions {
                 let stopped = self.shared.lock().status.rows_stopped.clone();
                 let deleted = match stopped {
-                    None => self
-                        .delete(&deletion.selection)
-                        .map_err(|error| match error {
-                            StatementsError::Read => format!("deleted, but {error}"),
-                            error => format!("not deleted: {error}"),
-                        }),
+                    None => self.delete(&deletion.selection),
                     Some(why) => Err(format!("not deleted: {why}")),
                 };
                 // The one that asked may have left.
                 _ = deletion.reply.send(deleted);
             }
+            let mut state = self.shared.lock();
+            state.status.pictures_left = (self.left.len() + state.left()) as u64;
+            drop(state);
             if is_closing {
                 return;
+            }
+        }
+    }
+
+    /// False: files of pictures cannot be removed.
+    fn turn(
+        &mut self,
+        removals: Vec<PictureRemoval>,
+        jpegs: Vec<EncodedPicture>,
+    ) -> Result<bool, StatementsError> {
+        let removed = match self.begin() {
+            Ok(()) => self.remove_pictures(removals),
+            Err(error) => {
+                self.shared.lock().return_removals(removals);
+                Err(error)
+            }
+        };
+        match removed {
+            Ok(is_removed) => self.write(jpegs).map(|()| is_removed),
+            Err(error) => {
+                self.shared.lock().return_jpegs(jpegs);
+                Err(error)
             }
         }
     }
@@ -91,9 +113,12 @@ impl HistoryWriter {
         self.parts.clock.wall().unix_millis()
     }
 
-    /// True: it failed. Logs the beginning and the end of a failure.
-    fn reported(&mut self, write: impl FnOnce(&mut Self) -> Result<(), StatementsError>) -> bool {
-        let error = write(self).err().map(|error| error.to_string());
+    /// True: it failed. Logs the beginning and the end of a failure of the database.
+    fn reported(&mut self, write: impl FnOnce(&mut Self) -> Result<bool, StatementsError>) -> bool {
+        let (is_done, error) = match write(self) {
+            Ok(is_done) => (is_done, None),
+            Err(error) => (false, Some(error.to_string())),
+        };
         let mut state = self.shared.lock();
         let before = std::mem::replace(&mut state.status.rows_stopped, error.clone());
         drop(state);
@@ -107,16 +132,29 @@ impl HistoryWriter {
             (Some(_), None) => tracing::info!("events of the history are written again"),
             _ => {}
         }
-        error.is_some()
+        !is_done
     }
 
-    /// Ends events that a killed run left open, and removes what a row or a file lacks the other of.
+    /// Until all of it is done: ends events that a killed run left open, and opens the folder.
     fn begin(&mut self) -> Result<(), StatementsError> {
-        let (stored, totals) = self.store.execute(|transaction| {
-            let end = "UPDATE history SET end_ms = last_seen_ms WHERE end_ms IS NULL";
-            transaction.execute(end, [])?;
-            Ok((stored_pictures(transaction)?, totals(transaction)?))
-        })?;
+        if !self.has_ended_former {
+            let totals = self.store.execute(|transaction| {
+                let end = "UPDATE history SET end_ms = last_seen_ms WHERE end_ms IS NULL";
+                transaction.execute(end, [])?;
+                totals(transaction)
+            })?;
+            self.shared.lock().status.totals = totals;
+            self.has_ended_former = true;
+        }
+        if self.folder.is_none() && self.now_ms() >= self.pictures_from_ms {
+            self.open_folder()?;
+        }
+        Ok(())
+    }
+
+    /// Removes what a row or a file lacks the other of. No row of this run has a picture.
+    fn open_folder(&mut self) -> Result<(), StatementsError> {
+        let stored = self.store.execute(|it| stored_pictures(it))?;
         let folder = HistoryFolder::open(self.store.folder(), self.parts.free_min_bytes);
         let opened = folder.and_then(|folder| {
             let names = stored
@@ -129,11 +167,9 @@ impl HistoryWriter {
             Ok(opened) => opened,
             Err(error) => {
                 self.pictures_failed(&error);
-                self.shared.lock().status.totals = totals;
                 return Ok(());
             }
         };
-        self.folder = Some(folder);
         let lost: Vec<i64> = lost
             .iter()
             .filter_map(|name| Some(stored.get(name)?.0))
@@ -143,8 +179,9 @@ impl HistoryWriter {
             for number in lost {
                 transaction.execute(sql, [number])?;
             }
-            self::totals(transaction)
+            totals(transaction)
         })?;
+        self.folder = Some(folder);
         self.shared.lock().status.totals = totals;
         Ok(())
     }
@@ -152,9 +189,6 @@ impl HistoryWriter {
     /// In parts that fit beside what is stored.
     fn write(&mut self, jpegs: Vec<EncodedPicture>) -> Result<(), StatementsError> {
         let now_ms = self.now_ms();
-        if self.folder.is_none() && now_ms >= self.pictures_from_ms {
-            self.begin()?;
-        }
         let part_bytes = self.parts.limits.size / 8;
         let mut left = jpegs.into_iter().peekable();
         loop {
@@ -201,11 +235,12 @@ impl HistoryWriter {
             }
         }
         drop(state);
-        self.remove_files(&removed);
+        self.remove_files(removed);
         Ok(())
     }
 
-    fn write_picture(&mut self, EncodedPicture { jpeg, seen }: &EncodedPicture, now_ms: i64) {
+    fn write_picture(&mut self, picture: &EncodedPicture, now_ms: i64) {
+        let EncodedPicture { jpeg, seen, .. } = picture;
         let track = &seen.track;
         let Some(number) = self.shared.lock().picture_number(track) else {
             // The event was deleted meanwhile.
@@ -257,43 +292,63 @@ impl HistoryWriter {
 
     /// Removes what is too old once a minute, and the oldest where the new bytes do not fit.
     fn make_room(&mut self, incoming: u64, now_ms: i64) -> Result<(), StatementsError> {
-        let limits = self.parts.limits.clone();
+        let since_look_ms = now_ms.saturating_sub(self.last_look_ms);
+        if since_look_ms.unsigned_abs() >= LOOK_EVERY_MS as u64 {
+            self.look(now_ms)?;
+        }
         loop {
-            let known = self.shared.lock().status.totals;
-            let is_due =
-                now_ms.saturating_sub(self.last_look_ms).unsigned_abs() >= LOOK_EVERY_MS as u64;
-            if !is_due && !limits.is_exceeded(known, incoming) {
+            let totals = self.shared.lock().status.totals;
+            if !self.parts.limits.is_exceeded(totals, incoming)
+                || !self.remove_oldest(incoming, now_ms)?
+            {
                 return Ok(());
             }
-            let removed = self.store.execute({
-                let limits = limits.clone();
-                move |transaction| {
-                    // Another process may have deleted some.
-                    let totals = totals(transaction)?;
-                    let oldest = oldest(transaction)?;
-                    let removed = limits.removed(&oldest, totals, incoming, now_ms);
-                    let removed = deletion::delete_rows(transaction, &removed)?;
-                    Ok((removed, totals, self::totals(transaction)?))
-                }
-            });
-            let (removed, found, totals) = removed?;
-            self.shared.lock().status.totals = totals;
-            self.last_look_ms = now_ms;
-            // Another process deleted some, and may have left its texts in the log.
-            self.has_uncut_log |= found.events < known.events;
-            if is_due {
-                _ = self.cut_log();
-            }
-            if removed.is_empty() {
-                return Ok(());
-            }
-            self.forget(&removed);
         }
     }
 
-    /// What was written before is deleted too.
-    fn delete(&mut self, selection: &HistorySelection) -> Result<DeletedEvents, StatementsError> {
+    /// Removes what is too old, and tries again what could not be removed.
+    fn look(&mut self, now_ms: i64) -> Result<(), StatementsError> {
+        let found = self.store.execute(|it| totals(it))?;
+        let mut state = self.shared.lock();
+        let known = std::mem::replace(&mut state.status.totals, found);
+        drop(state);
+        // Another process deleted some, and may have left its texts in the log.
+        self.has_uncut_log |= found.events < known.events;
+        // Another program still reads: the next look tries again.
+        _ = self.cut_log();
+        let left = std::mem::take(&mut self.left);
+        self.remove_files(left);
+        while self.remove_oldest(0, now_ms)? {}
+        self.last_look_ms = now_ms;
+        Ok(())
+    }
+
+    /// False: none is too old or too much. Its totals are those in memory, because a scan takes long.
+    fn remove_oldest(&mut self, incoming: u64, now_ms: i64) -> Result<bool, StatementsError> {
+        let limits = self.parts.limits.clone();
+        let totals = self.shared.lock().status.totals;
+        let removed = self.store.execute(move |transaction| {
+            let mut oldest = oldest(transaction, false)?;
+            if totals.judged > limits.judged {
+                oldest.extend(self::oldest(transaction, true)?);
+            }
+            let removed = limits.removed(&oldest, totals, incoming, now_ms);
+            deletion::delete_rows(transaction, &removed)
+        })?;
+        let mut state = self.shared.lock();
+        let totals = &mut state.status.totals;
+        removed
+            .iter()
+            .for_each(|row| totals.subtract(row.bytes, row.is_judged));
+        drop(state);
+        self.forget(&removed);
+        Ok(!removed.is_empty())
+    }
+
+    /// What was written before is deleted too. An error says what is not deleted.
+    fn delete(&mut self, selection: &HistorySelection) -> Result<DeletedEvents, String> {
         let mut deleted = DeletedEvents::default();
+        let left_before = self.left.len();
         loop {
             let selection = selection.clone();
             let removed = self.store.execute(move |transaction| {
@@ -301,7 +356,7 @@ impl HistoryWriter {
                 let removed = deletion::delete_rows(transaction, &numbers)?;
                 Ok((removed, totals(transaction)?))
             });
-            let (removed, totals) = removed?;
+            let (removed, totals) = removed.map_err(|error| format!("not deleted: {error}"))?;
             self.shared.lock().status.totals = totals;
             self.forget(&removed);
             deleted.add(&removed);
@@ -311,8 +366,15 @@ impl HistoryWriter {
         }
         tracing::info!(events = deleted.events, "events of the history deleted");
         self.has_uncut_log = true;
-        self.cut_log()?;
-        Ok(deleted)
+        self.cut_log()
+            .map_err(|error| format!("deleted, but {error}"))?;
+        match self.left.len() - left_before {
+            0 => Ok(deleted),
+            left => Err(format!(
+                "deleted, but {left} of its pictures cannot be removed from {}; the log says why, and Spotter tries again each minute",
+                self.store.folder().join("history").display()
+            )),
+        }
     }
 
     /// While another program reads, the look of each minute tries again.
@@ -324,53 +386,78 @@ impl HistoryWriter {
         Ok(())
     }
 
-    /// Without a folder, none is written.
-    fn remove_pictures(&self, removals: Vec<PictureRemoval>) -> Result<(), StatementsError> {
-        let count = removals.len();
-        for PictureRemoval { camera, areas } in &removals {
-            loop {
-                let id = camera.as_str().to_owned();
-                let removed = self.store.execute(move |transaction| {
-                    Ok((clear_pictures(transaction, &id)?, totals(transaction)?))
-                });
-                let (files, totals) = match removed {
-                    Ok(removed) => removed,
-                    Err(error) => {
-                        self.shared.lock().return_removals(removals);
-                        return Err(error);
-                    }
-                };
-                self.remove_files(&files);
-                self.shared.lock().status.totals = totals;
-                if files.is_empty() {
-                    break;
-                }
+    /// Without a folder, none is written. False: files of pictures cannot be removed.
+    fn remove_pictures(&self, removals: Vec<PictureRemoval>) -> Result<bool, StatementsError> {
+        let mut removals = removals.into_iter();
+        let mut left = Vec::new();
+        while let Some(mut removal) = removals.next() {
+            let removed = self.clear_camera(&removal);
+            if let Ok(files) = &removed {
+                removal.left = self.unremoved(files);
             }
-            // Of those, a file may be written and its row not.
-            let open = self.shared.lock().unpictured(camera);
-            let files = open
-                .iter()
-                .map(|(id, picture)| file_name(id.as_str(), *picture));
-            self.remove_files(&files.collect::<Vec<_>>());
-            self.shared.lock().masks.removed(camera, areas);
+            if removed.is_ok() && removal.left.is_empty() {
+                let mut state = self.shared.lock();
+                state.masks.removed(&removal.camera, &removal.areas);
+                drop(state);
+                self.store_masks();
+                self.shared.removed();
+            } else {
+                left.push(removal);
+            }
+            if let Err(error) = removed {
+                left.extend(removals);
+                self.shared.lock().return_removals(left);
+                return Err(error);
+            }
         }
-        self.store_masks();
-        self.shared.removed(count);
-        Ok(())
+        let is_done = left.is_empty();
+        self.shared.lock().return_removals(left);
+        Ok(is_done)
     }
 
-    fn forget(&self, removed: &[DeletedRow]) {
+    /// The files that have the pictures of the camera, which no row has any more.
+    fn clear_camera(&self, removal: &PictureRemoval) -> Result<Vec<String>, StatementsError> {
+        let mut files = removal.left.clone();
+        loop {
+            let id = removal.camera.as_str().to_owned();
+            let (cleared, totals) = self.store.execute(move |transaction| {
+                Ok((clear_pictures(transaction, &id)?, totals(transaction)?))
+            })?;
+            self.shared.lock().status.totals = totals;
+            if cleared.is_empty() {
+                break;
+            }
+            files.extend(cleared);
+        }
+        // Of those, a file may be written and its row not.
+        let open = self.shared.lock().unpictured(&removal.camera);
+        let open = open
+            .iter()
+            .map(|(id, picture)| file_name(id.as_str(), *picture));
+        files.extend(open);
+        Ok(files)
+    }
+
+    fn forget(&mut self, removed: &[DeletedRow]) {
         let mut state = self.shared.lock();
         removed.iter().for_each(|row| state.forget(&row.id));
         drop(state);
-        let files: Vec<String> = removed.iter().filter_map(DeletedRow::file).collect();
-        self.remove_files(&files);
+        self.remove_files(removed.iter().filter_map(DeletedRow::file).collect());
     }
 
-    fn remove_files(&self, names: &[String]) {
-        if let Some(folder) = &self.folder {
-            names.iter().for_each(|name| folder.remove(name));
-        }
+    /// The look of each minute tries again what cannot be removed.
+    fn remove_files(&mut self, names: Vec<String>) {
+        let left = self.unremoved(&names);
+        self.left.extend(left);
+    }
+
+    /// Removes files and returns those that cannot be removed.
+    fn unremoved(&self, names: &[String]) -> Vec<String> {
+        let is_left = |name: &&String| {
+            let folder = self.folder.as_ref();
+            folder.is_none_or(|folder| !folder.remove(name))
+        };
+        names.iter().filter(is_left).cloned().collect()
     }
 }
 
@@ -432,20 +519,19 @@ fn totals(connection: &rusqlite::Connection) -> rusqlite::Result<StoredTotals> {
     })
 }
 
-/// The oldest of each kind.
-fn oldest(connection: &rusqlite::Connection) -> rusqlite::Result<Vec<RemovalCandidate>> {
-    let columns = "SELECT number, last_seen_ms, bytes, mark IS NOT NULL FROM history";
-    let sql = format!(
-        "SELECT * FROM ({columns} WHERE mark IS NULL ORDER BY start_ms LIMIT 256)
-         UNION ALL SELECT * FROM ({columns} WHERE mark IS NOT NULL ORDER BY start_ms LIMIT 256)"
-    );
-    let mut rows = connection.prepare(&sql)?;
-    let rows = rows.query_map([], |row| {
+/// The oldest that are judged or not, by the index of their begin.
+fn oldest(
+    connection: &rusqlite::Connection,
+    is_judged: bool,
+) -> rusqlite::Result<Vec<RemovalCandidate>> {
+    let sql = "SELECT number, last_seen_ms, bytes FROM history WHERE (mark IS NOT NULL) = ?1 ORDER BY start_ms LIMIT 256";
+    let mut rows = connection.prepare(sql)?;
+    let rows = rows.query_map([is_judged], |row| {
         Ok(RemovalCandidate {
             number: row.get(0)?,
             last_seen_ms: row.get(1)?,
             bytes: row.get::<_, i64>(2)? as u64,
-            is_judged: row.get(3)?,
+            is_judged,
         })
     })?;
     rows.collect()
