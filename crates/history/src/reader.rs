@@ -7,8 +7,9 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, Row, functions::FunctionFlags, types::Value};
+use rusqlite::{Connection, Row, functions::FunctionFlags, types};
 use serde::Serialize;
+use serde_json::Value;
 use spotter_core::{Clock, rounded};
 use spotter_state::{OpenError, open_reader};
 
@@ -25,7 +26,7 @@ use crate::{
 const BARS: usize = 24;
 const DAY: Duration = Duration::from_hours(24);
 const COLUMNS: &str = "e.number, e.id, e.camera, e.prompt, e.words, e.start_ms, e.end_ms, e.score, e.top_score, e.location, e.width, e.height, e.zones,
-    e.description, e.looks, e.picture, e.picture_bytes, e.mark";
+    e.description, e.looks, e.picture, e.picture_bytes, e.mark, e.near, e.drawn_ms IS NOT NULL, e.objects, e.all_found, e.others";
 
 /// A query has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -137,6 +138,16 @@ pub struct EventJson {
     looks: i64,
     pub picture: Option<String>,
     mark: Option<String>,
+    /// Of an object below `min_score`: no alarm.
+    near: bool,
+    /// It was drawn by chance to be judged.
+    drawn: bool,
+    /// Places on the picture that a person says are right ones; `None`: not corrected.
+    objects: Option<Value>,
+    /// A person says that the picture has no further ones.
+    all_found: bool,
+    /// The other objects of its prompt on its picture.
+    others: Value,
     /// Further events at its place that fit the filter.
     pub repeats: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -333,6 +344,7 @@ impl EventJson {
     fn read(row: &Row<'_>, links: PictureLinks) -> rusqlite::Result<Self> {
         let (id, picture): (String, i64) = (row.get(1)?, row.get(15)?);
         let (location, zones): (String, String) = (row.get(9)?, row.get(12)?);
+        let (objects, others): (Option<String>, String) = (row.get(20)?, row.get(22)?);
         let has_picture = row.get::<_, i64>(16)? > 0;
         Ok(Self {
             number: row.get(0)?,
@@ -351,7 +363,12 @@ impl EventJson {
             description: row.get(13)?,
             looks: row.get(14)?,
             mark: row.get(17)?,
-            repeats: row.get(18)?,
+            near: row.get(18)?,
+            drawn: row.get(19)?,
+            objects: objects.as_deref().map(places),
+            all_found: row.get(21)?,
+            others: places(&others),
+            repeats: row.get(23)?,
             seen: None,
         })
     }
@@ -362,6 +379,11 @@ impl EventJson {
             number: self.number,
         }
     }
+}
+
+/// As the row has them.
+fn places(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_default()
 }
 
 /// One more than the page has, where there are more.
@@ -375,12 +397,12 @@ fn listed(
     let mut conditions = vec![own];
     if let Some(before) = filter.before {
         conditions.push("(e.start_ms, e.number) < (:start, :number)".into());
-        values.push((":start", Value::from(before.start_ms)));
-        values.push((":number", Value::from(before.number)));
+        values.push((":start", types::Value::from(before.start_ms)));
+        values.push((":number", types::Value::from(before.number)));
     }
     let place = match &filter.of {
         Some(id) => {
-            values.push((":of", Value::from(id.clone())));
+            values.push((":of", types::Value::from(id.clone())));
             "e.place = (SELECT place FROM history WHERE id = :of) AND e.id <> :of".to_owned()
         }
         None if links == PictureLinks::Export => "TRUE".to_owned(),
@@ -390,7 +412,7 @@ fn listed(
         ),
     };
     conditions.push(place);
-    values.push((":limit", Value::from(filter.page_len() as i64 + 1)));
+    values.push((":limit", types::Value::from(filter.page_len() as i64 + 1)));
     let conditions = conditions.join(" AND ");
     let sql = format!(
         "SELECT {COLUMNS}, (SELECT count(*) FROM history n WHERE n.place = e.place AND {of_others}) - 1

@@ -254,6 +254,7 @@ fn stored_event_has_its_best_picture_times_zones_and_looks() {
             "id": id, "camera": "gate", "prompt": "person", "words": "a red car", "start_ms": NOW_MS, "end_ms": NOW_MS + 5000,
             "score": 0.9, "top_score": 0.9, "box": [0.5, 0.5, 0.75, 0.75], "size": [2560, 1440], "zones": ["drive", "yard"],
             "description": "It waves.", "looks": 2, "picture": "/v1/events/b7c1-gate-1/picture?v=2", "mark": null, "repeats": 0,
+            "near": false, "drawn": false, "objects": null, "all_found": false, "others": [],
             "seen": [
                 {"ms": 0, "score": 0.83, "box": [0.05, 0.0, 0.1, 0.05]}, {"ms": 400, "score": 0.83, "box": [0.05, 0.0, 0.1, 0.05]},
                 {"ms": 900, "score": 0.4, "box": [0.5, 0.5, 0.75, 0.75]},
