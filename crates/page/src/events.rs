@@ -21,9 +21,11 @@ use tokio::{
     time::timeout,
 };
 
+use crate::stored_picture::{PictureQuery, at_most_wide};
 use spotter_core::Clock;
 use spotter_history::{
-    History, HistoryError, HistoryFilter, HistoryReader, HistorySelection, PictureLinks, export,
+    History, HistoryError, HistoryFilter, HistoryReader, HistorySelection, PictureLinks,
+    StoredPicture, export,
 };
 use spotter_http::{ask_again_after, json_answer};
 
@@ -149,11 +151,18 @@ impl EventAnswers {
 
     /// The picture of an event. With its number in the query, as in lists, a browser may keep it.
     pub async fn picture(&self, id: &str, query: Option<&str>) -> EventAnswer {
+        let PictureQuery { number, width } =
+            PictureQuery::read(query).map_err(EventRefusal::Wrong)?;
         let id = id.to_owned();
-        let picture = self.read(move |reader| reader.picture(&id)).await?;
-        let picture = picture.ok_or(EventRefusal::Unknown)?;
-        let is_named = query == Some(&*format!("v={}", picture.number));
-        let caching = match is_named {
+        let read = move |reader: &HistoryReader| {
+            let picture = reader.picture(&id)?;
+            Ok(picture.map(|StoredPicture { jpeg, number }| match width {
+                Some(width) => (at_most_wide(jpeg, width), number),
+                None => (jpeg, number),
+            }))
+        };
+        let (jpeg, own) = self.read(read).await?.ok_or(EventRefusal::Unknown)?;
+        let caching = match number == Some(own) {
             true => "private, max-age=86400, immutable",
             false => "private, no-cache",
         };
@@ -161,7 +170,7 @@ impl EventAnswers {
             (header::CONTENT_TYPE, "image/jpeg"),
             (header::CACHE_CONTROL, caching),
         ];
-        Ok((head, picture.jpeg).into_response())
+        Ok((head, jpeg).into_response())
     }
 
     /// The events of a filter with their pictures, as a ZIP file that is made while it is sent.

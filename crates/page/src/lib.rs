@@ -24,6 +24,7 @@ mod packed_file;
 mod readiness;
 mod serve;
 mod status;
+mod stored_picture;
 #[cfg(test)]
 mod tests;
 mod trial;

@@ -187,12 +187,14 @@ async fn stored_events_are_listed_shown_exported_and_deleted() {
             list.contains(&format!("\"picture\":\"{picture}\"")),
             "{list}"
         );
-        let kept = get(&format!("/{picture}"));
-        let may_be_kept = "cache-control: private, max-age=86400, immutable";
-        assert!(
-            kept.contains(may_be_kept) && kept.ends_with("picture"),
-            "{kept}"
-        );
+        for size in ["", "&width=320"] {
+            let kept = get(&format!("/{picture}{size}"));
+            let may_be_kept = "cache-control: private, max-age=86400, immutable";
+            assert!(
+                kept.contains(may_be_kept) && kept.ends_with("picture"),
+                "{kept}"
+            );
+        }
         for other in ["", "?v=2", "?v=1&v=2"] {
             let shown = get(&format!("/events/{EVENT_ID}.jpg{other}"));
             assert!(
@@ -209,6 +211,7 @@ async fn stored_events_are_listed_shown_exported_and_deleted() {
         for (path, status) in [
             ("/events.json?camera=x'y", "422"),
             ("/events.zip?limit=x", "422"),
+            (&format!("/{picture}&width=99999"), "422"),
             ("/events/..%2fstate.jpg", "404"),
             ("/events/none.json", "404"),
             ("/events/none", "404"),
