@@ -6,6 +6,7 @@
 //!   object:  flags: source, which numbers fit in an f32 │ four or two numbers of the place │ score
 //!   result:  tag with the result │ Δ received │ score and source of a yes
 //!   lost:    tag │ reason │ Δ wall
+//!   continues, settled: tag
 //! ```
 //!
 //! Differences are to the look before, in nanoseconds, as variable-length integers whose lowest bit is the sign. Integers and numbers are
@@ -27,6 +28,10 @@ const KIND: u8 = 0b11;
 const LOOK: u8 = 0;
 const VERIFIED: u8 = 1;
 const LOST: u8 = 2;
+const MARK: u8 = 3;
+/// Tags of marks.
+const CONTINUES: u8 = MARK;
+const SETTLED: u8 = MARK | 1 << 2;
 /// Bits of the tag of a look.
 const POINTS: u8 = 1 << 2;
 const SAME_OBJECTS: u8 = 1 << 3;
@@ -128,12 +133,14 @@ impl ChunkWriter {
                 let since = wall.unix_nanos().wrapping_sub(self.before.wall);
                 put_signed(&mut self.bytes, since);
             }
+            RecordEntry::Continues => self.bytes.push(CONTINUES),
+            RecordEntry::Settled => self.bytes.push(SETTLED),
         }
         let has_room = self.bytes.len() <= CHUNK_MAX_BYTES;
         match entry {
             _ if !has_room => self.bytes.truncate(length),
             RecordEntry::Look(look) => self.before.set(look),
-            RecordEntry::Verified(_) | RecordEntry::Lost { .. } => {}
+            _ => {}
         }
         has_room
     }
@@ -293,7 +300,11 @@ impl<'a> ChunkReader<'a> {
                 let wall = WallTime::from_unix_nanos(wall);
                 RecordEntry::Lost { reason, wall }
             }
-            _ => return None,
+            _ => match tag {
+                CONTINUES => RecordEntry::Continues,
+                SETTLED => RecordEntry::Settled,
+                _ => return None,
+            },
         };
         Some(entry)
     }
@@ -519,6 +530,7 @@ mod tests {
             wall: WallTime::from_unix_nanos(i64::MAX / 2),
         };
         let found_lengths = lengths(&[
+            RecordEntry::Continues,
             RecordEntry::Look(look(1, found.clone())),
             RecordEntry::Look(look(2, found.clone())),
             RecordEntry::Look(look(3, boxes(&[]))),
@@ -526,6 +538,7 @@ mod tests {
             RecordEntry::Look(in_part(5, boxes(&[]))),
             RecordEntry::Look(look(5, boxes(&[]))),
             RecordEntry::Look(in_part(4, found)),
+            RecordEntry::Settled,
             RecordEntry::Look(look(7, points)),
             verified(Some(true), 0.7, ScoreSource::VerifyCalibrated),
             verified(Some(false), 0.0, ScoreSource::Verify),
@@ -533,9 +546,9 @@ mod tests {
             lost(EndReason::Moved),
         ]);
         // The same objects, none, and again none: flags and times.
-        assert_eq!(found_lengths[1..4], [7, 8, 7]);
+        assert_eq!(found_lengths[2..5], [7, 8, 7]);
         // One object has two numbers of eight bytes, and one has none.
-        assert_eq!(found_lengths[0], 11 + 1 + (1 + 3 * 8 + 2 * 4) + (1 + 5 * 4));
+        assert_eq!(found_lengths[1], 11 + 1 + (1 + 3 * 8 + 2 * 4) + (1 + 5 * 4));
     }
 
     #[test]

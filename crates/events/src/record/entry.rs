@@ -15,6 +15,10 @@ pub enum RecordEntry {
         reason: EndReason,
         wall: WallTime,
     },
+    /// The record before was cut here, so there may be tracks that a replay begins without. The first entry of a record.
+    Continues,
+    /// Each of these tracks has ended, or was seen in this record.
+    Settled,
 }
 
 /// One look, as far as the tracker reads it. That the picture had not changed is left out: only outlines depend on it.

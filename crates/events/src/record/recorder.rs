@@ -6,7 +6,11 @@ use super::{
     encoding::ChunkWriter,
     entry::{RecordEntry, RecordedLook, RecordedVerification},
 };
-use spotter_core::{CameraId, EndReason, Mono, PromptId, TrackId, WallTime};
+use spotter_core::{CameraId, EndReason, Event, Mono, PromptId, TrackId, WallTime};
+
+/// A record that does not end by itself, such as that of a parked car, is cut after so many parts or so long.
+const CHUNKS_MAX: u32 = 8;
+const RECORD_MAX: Duration = Duration::from_hours(6);
 
 /// A part of a record. A replay needs all parts of its record from the first on.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,12 +21,22 @@ pub struct RecordChunk {
     pub record: WallTime,
     /// Of the parts of the record, from 0 on.
     pub number: u32,
+    /// The record ends with this part.
+    pub is_last: bool,
     /// The last look of this part.
     pub until: WallTime,
-    /// The tracks whose events started, in their order: a replay of the record with the same rules has the same events in this order.
-    pub started: Vec<TrackId>,
+    /// The events that started, in their order: a replay of the record with the same rules has the same events in this order.
+    pub started: Vec<StartedEvent>,
     /// At most 64 KiB.
     pub bytes: Vec<u8>,
+}
+
+/// An event that a record has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartedEvent {
+    pub track: TrackId,
+    /// The first look that saw its object.
+    pub first_look: WallTime,
 }
 
 /// When no track can be left.
@@ -51,13 +65,18 @@ pub struct QuietRule {
 /// An open question of `verify` keeps the record open too, because it delays the next one. Without these rules the end of the prompt's own
 /// tracks would not do: of `confirm = [3, 5]`, a track that was seen in looks 1 and 5 ends at look 5, while a stricter filter that drops
 /// the object of look 1 has a track from look 5 on.
+///
+/// # A record that is cut
+///
+/// A thing that stays keeps a record open. It is cut then, so that the history can remove what is old. At the beginning of the record that
+/// follows there are tracks that a replay does not have: it takes their objects for new ones. By the same proof, a track from before was
+/// seen within the next `n` looks and `end_after`, or has ended. So events of objects that were seen first within this time are no events of
+/// the record, and a replay tells them from the others ([`RecordEntry::Settled`]).
 #[derive(Clone, Debug)]
 pub struct LookRecorder {
     camera: CameraId,
     prompt: PromptId,
     rule: QuietRule,
-    /// Objects with a lower score are left out.
-    score_min: f64,
     stage: RecordStage,
     /// Looks in a row without a candidate, and the last look with one.
     quiet_looks: u32,
@@ -70,6 +89,8 @@ enum RecordStage {
     /// There is no track.
     Quiet,
     Recording(OpenRecord),
+    /// The next look begins the record that continues the one before.
+    Cut,
     /// There may be tracks that a replay would not have: the next record begins when it is quiet.
     Interrupted,
 }
@@ -78,29 +99,38 @@ enum RecordStage {
 struct OpenRecord {
     record: WallTime,
     number: u32,
+    begun: Mono,
+    old_tracks: OldTracks,
     last_look: (Mono, WallTime),
     /// Since the last chunk.
-    started: Vec<TrackId>,
+    started: Vec<StartedEvent>,
     writer: ChunkWriter,
+}
+
+/// Tracks from before the record.
+#[derive(Clone, Copy, Debug)]
+enum OldTracks {
+    None,
+    /// So many looks that saw all were since the cut.
+    Possible {
+        whole_looks: u32,
+    },
+    /// Objects that were seen first after this look have none.
+    SeenUntil(WallTime),
 }
 
 impl LookRecorder {
     /// Of a tracker without tracks.
-    pub fn new(camera: CameraId, prompt: PromptId, rule: QuietRule, score_min: f64) -> Self {
+    pub fn new(camera: CameraId, prompt: PromptId, rule: QuietRule) -> Self {
         Self {
             camera,
             prompt,
             rule,
-            score_min,
             stage: RecordStage::Quiet,
             quiet_looks: 0,
             last_candidate: Mono::default(),
             finished: Vec::new(),
         }
-    }
-
-    pub fn score_min(&self) -> f64 {
-        self.score_min
     }
 
     /// The tracker had a look. `candidates`: of its objects, those that passed the filter; `waits`: a question of `verify` is under way.
@@ -112,29 +142,77 @@ impl LookRecorder {
         };
         if candidates > 0 {
             self.last_candidate = now;
-            if matches!(self.stage, RecordStage::Quiet) {
-                self.stage = RecordStage::Recording(OpenRecord {
-                    record: look.wall,
-                    number: 0,
-                    last_look: (now, look.wall),
-                    started: Vec::new(),
-                    writer: ChunkWriter::new(0, now, look.wall),
-                });
-            }
         }
+        match self.stage {
+            RecordStage::Quiet if candidates > 0 => self.begin(&look, OldTracks::None),
+            RecordStage::Cut => {
+                self.begin(&look, OldTracks::Possible { whole_looks: 0 });
+                self.add(RecordEntry::Continues);
+            }
+            _ => {}
+        }
+        let at = (now, look.wall);
         self.add(RecordEntry::Look(look));
         let is_quiet = self.quiet_looks >= self.rule.looks
             && now.since(self.last_candidate) >= self.rule.time
             && !waits;
         if is_quiet {
             self.finish(RecordStage::Quiet);
+        } else if self.is_long(now) {
+            self.finish(RecordStage::Cut);
+        } else if is_whole {
+            self.settle(at);
+        }
+    }
+
+    fn begin(&mut self, look: &RecordedLook, old_tracks: OldTracks) {
+        self.stage = RecordStage::Recording(OpenRecord {
+            record: look.wall,
+            number: 0,
+            begun: look.received,
+            old_tracks,
+            last_look: (look.received, look.wall),
+            started: Vec::new(),
+            writer: ChunkWriter::new(0, look.received, look.wall),
+        });
+    }
+
+    fn is_long(&self, now: Mono) -> bool {
+        let RecordStage::Recording(open) = &self.stage else {
+            return false;
+        };
+        open.number >= CHUNKS_MAX || now.since(open.begun) >= RECORD_MAX
+    }
+
+    /// A look that saw all is recorded.
+    fn settle(&mut self, (now, wall): (Mono, WallTime)) {
+        let rule = self.rule;
+        if let RecordStage::Recording(open) = &mut self.stage
+            && let OldTracks::Possible { whole_looks } = &mut open.old_tracks
+        {
+            *whole_looks += 1;
+            if *whole_looks >= rule.looks && now.since(open.begun) >= rule.time {
+                open.old_tracks = OldTracks::SeenUntil(wall);
+                self.add(RecordEntry::Settled);
+            }
         }
     }
 
     /// An event started with the last look, or with an answer after it.
-    pub fn started(&mut self, track: &TrackId) {
-        if let RecordStage::Recording(open) = &mut self.stage {
-            open.started.push(track.clone());
+    pub fn started(&mut self, event: &Event) {
+        let RecordStage::Recording(open) = &mut self.stage else {
+            return;
+        };
+        let is_own = match open.old_tracks {
+            OldTracks::None => true,
+            OldTracks::Possible { .. } => false,
+            OldTracks::SeenUntil(last) => event.started > last,
+        };
+        if is_own {
+            open.started.push(StartedEvent {
+                track: event.track.clone(),
+                first_look: event.started,
+            });
         }
     }
 
@@ -177,16 +255,19 @@ impl LookRecorder {
         }
         match &entry {
             // More objects in one look than a chunk has room for.
-            _ if !is_written => self.stage = RecordStage::Interrupted,
+            _ if !is_written => self.finish(RecordStage::Interrupted),
             RecordEntry::Look(look) => open.last_look = (look.received, look.wall),
-            RecordEntry::Verified(_) | RecordEntry::Lost { .. } => {}
+            _ => {}
         }
     }
 
     fn finish(&mut self, next: RecordStage) {
         if let RecordStage::Recording(mut open) = mem::replace(&mut self.stage, next) {
             let chunk = open.chunk(open.writer.clone(), &self.camera, &self.prompt);
-            self.finished.push(chunk);
+            self.finished.push(RecordChunk {
+                is_last: true,
+                ..chunk
+            });
         }
     }
 }
@@ -198,6 +279,7 @@ impl OpenRecord {
             prompt: prompt.clone(),
             record: self.record,
             number: self.number,
+            is_last: false,
             until: self.last_look.1,
             started: mem::take(&mut self.started),
             bytes: written.into_bytes(),

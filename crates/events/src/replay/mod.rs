@@ -7,9 +7,13 @@
 //! - `verify`: other rules confirm a track at another look, and the model was not asked then. The last answer before counts.
 //! - `describe`: nothing is asked, so updates may come at other looks. Starts and ends are exact.
 //! - `segment` with zones or lines: the foot of an outline is not recorded, so the middle of the box's lower edge decides.
+//! - a record that was cut: where tracks from before had been decides about the first ones after them.
 //! - added masks: the model would not have seen what they cover. An object with its middle under one is left out.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use crate::{
     record::{
@@ -40,6 +44,8 @@ pub struct ReplayedEvent {
     pub messages: Vec<Event>,
     /// The looks that saw its object, also those before its start.
     pub looks: Vec<ReplayedLook>,
+    /// Its object may have been there before the record, which continues another one: the event is none of this record.
+    is_of_old_track: bool,
 }
 
 /// What a look saw of an object.
@@ -59,7 +65,7 @@ impl ReplayedEvent {
 }
 
 /// The events of records, in the order of their starts. `chunks`: their bytes, in the order of [`RecordChunk::record`](crate::record::RecordChunk::record) and of their
-/// numbers.
+/// numbers. Events of objects from before a record that continues another one are left out.
 pub fn replay<'a>(
     rules: &ReplayRules,
     chunks: impl IntoIterator<Item = &'a [u8]>,
@@ -70,7 +76,7 @@ pub fn replay<'a>(
         let reader = ChunkReader::new(bytes)?;
         let mut current = match (reader.chunk_number(), record.take()) {
             (0, before) => {
-                events.extend(before.map(|record| record.events).into_iter().flatten());
+                events.extend(before.into_iter().flat_map(RecordReplay::own_events));
                 RecordReplay::new(rules)
             }
             (number, Some(current)) if number == current.chunks => current,
@@ -85,7 +91,7 @@ pub fn replay<'a>(
         current.chunks += 1;
         record = Some(current);
     }
-    events.extend(record.map(|record| record.events).into_iter().flatten());
+    events.extend(record.into_iter().flat_map(RecordReplay::own_events));
     Ok(events)
 }
 
@@ -102,6 +108,15 @@ struct RecordReplay {
     events: Vec<ReplayedEvent>,
     /// The looks of tracks without an event yet.
     looks: BTreeMap<TrackId, Vec<ReplayedLook>>,
+    old_tracks: OldTracks,
+}
+
+/// Tracks whose objects may have been there before the record.
+#[derive(Default)]
+struct OldTracks {
+    /// Those that begin now.
+    is_possible: bool,
+    seen: BTreeSet<TrackId>,
 }
 
 /// The questions of `verify`: those of the record and those of the replay.
@@ -139,7 +154,13 @@ impl RecordReplay {
             verification: ReplayedVerification::default(),
             events: Vec::new(),
             looks: BTreeMap::new(),
+            old_tracks: OldTracks::default(),
         }
+    }
+
+    fn own_events(self) -> impl Iterator<Item = ReplayedEvent> {
+        let events = self.events.into_iter();
+        events.filter(|event| !event.is_of_old_track)
     }
 
     fn take(&mut self, entry: RecordEntry) {
@@ -154,6 +175,8 @@ impl RecordReplay {
                 let change = self.tracker.lose(reason, wall);
                 self.add_messages(change.events);
             }
+            RecordEntry::Continues => self.old_tracks.is_possible = true,
+            RecordEntry::Settled => self.old_tracks.is_possible = false,
         }
     }
 
@@ -251,6 +274,9 @@ impl RecordReplay {
 
     fn add_looks(&mut self, body: &DetectionBody, wall: WallTime) {
         for object in body.objects() {
+            if self.old_tracks.is_possible {
+                self.old_tracks.seen.insert(object.track.clone());
+            }
             let look = ReplayedLook {
                 wall,
                 location: object.location,
@@ -272,6 +298,7 @@ impl RecordReplay {
                 Some(event) => event.messages.push(message),
                 None => self.events.push(ReplayedEvent {
                     looks: self.looks.remove(&message.track).unwrap_or_default(),
+                    is_of_old_track: self.old_tracks.seen.contains(&message.track),
                     messages: vec![message],
                 }),
             }

@@ -213,7 +213,7 @@ impl LiveRun {
         let cameras = std::slice::from_ref(camera);
         Self {
             camera: camera.clone(),
-            tracker: Tracker::recording("b7c1".into(), cameras, 0.05),
+            tracker: Tracker::recording("b7c1".into(), cameras),
             question: None,
             events: Vec::new(),
             chunks: Vec::new(),
@@ -346,7 +346,9 @@ fn check(seed: u64) -> (usize, usize, usize) {
     assert_eq!(messages_of(&same), live.messages(), "seed {seed}");
     let recorded = live.chunks.iter().flat_map(|chunk| &chunk.started);
     let starts = live.events.iter().filter(|e| e.step == EventStep::New);
-    assert!(recorded.eq(starts.map(|event| &event.track)), "seed {seed}");
+    let recorded = recorded.map(|event| (&event.track, event.first_look));
+    let starts = starts.map(|event| (&event.track, event.started));
+    assert!(recorded.eq(starts), "seed {seed}");
     let firsts = live.chunks.iter().filter(|chunk| chunk.number == 0);
     let records = firsts.count();
     if camera.prompts[0].verify.is_some() {
@@ -449,6 +451,46 @@ fn stay_of_hours_is_cut_into_chunks_that_replay() {
     };
     assert_eq!(without(0), Err(RecordError::Missing(0)));
     assert_eq!(without(1), Err(RecordError::Missing(1)));
+}
+
+/// A car that stays, and every ten minutes someone who passes for 20 s.
+fn parked_car_and_passers_by(looks: u64) -> Vec<Input> {
+    let car = found(NormBox::from_corners(0.1, 0.3, 0.3, 0.5), 0.8);
+    let passer_by = found(NormBox::from_corners(0.7, 0.3, 0.8, 0.8), 0.9);
+    let look = |number: u64| Input::Look {
+        at: Duration::from_secs(10 + 2 * number),
+        found: match number % 300 {
+            100..110 => vec![car, passer_by],
+            _ => vec![car],
+        },
+        part: None,
+    };
+    (0..looks).map(look).collect()
+}
+
+#[test]
+fn record_of_days_is_cut_and_has_the_events_of_others() {
+    let mut camera = testing::camera("gate", vec![testing::prompt("person")]);
+    let live = LiveRun::of(&camera, &parked_car_and_passers_by(45_000));
+    let mut records: Vec<&[RecordChunk]> = Vec::new();
+    let is_of_record = |one: &RecordChunk, next: &RecordChunk| one.record == next.record;
+    records.extend(live.chunks.chunk_by(is_of_record));
+    let is_whole = |record: &[RecordChunk]| {
+        let is_last = record.iter().map(|chunk| chunk.is_last);
+        is_last.eq((1..=record.len()).map(|number| number == record.len()))
+    };
+    assert!(records.len() > 4 && records.iter().all(|record| is_whole(record)));
+    let recorded = live.chunks.iter().flat_map(|chunk| &chunk.started);
+    let recorded = Vec::from_iter(recorded.map(|event| event.first_look));
+    let started = |events: Vec<ReplayedEvent>| {
+        let first_looks = events.iter().map(|event| event.messages[0].started);
+        Vec::from_iter(first_looks)
+    };
+    // The car and 150 others.
+    assert_eq!(recorded.len(), 151);
+    assert_eq!(started(live.replay(&camera)), recorded);
+    camera.prompts[0].min_score = share(0.85);
+    assert_eq!(started(live.replay(&camera)), recorded[1..]);
 }
 
 #[test]

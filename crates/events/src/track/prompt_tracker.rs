@@ -118,12 +118,12 @@ impl PromptTracker {
         }
     }
 
-    /// Records its looks, with all objects that have at least this score or the prompt's `min_score`.
+    /// Records its looks.
     #[must_use]
-    pub fn recording(mut self, score_min: f64) -> Self {
+    pub fn recording(mut self) -> Self {
         let (camera, prompt) = (self.camera.clone(), self.prompt.id.clone());
         let rule = self.rules.quiet_rule();
-        self.recorder = Some(LookRecorder::new(camera, prompt, rule, score_min));
+        self.recorder = Some(LookRecorder::new(camera, prompt, rule));
         self
     }
 
@@ -188,7 +188,7 @@ impl PromptTracker {
         let Some(recorder) = &mut self.recorder else {
             return;
         };
-        let score_min = recorder.score_min().min(self.prompt.min_score.get());
+        let score_min = self.prompt.min_score.get();
         let Some(found) = FoundLocations::of(&answer.body, score_min) else {
             return;
         };
@@ -208,7 +208,7 @@ impl PromptTracker {
             return;
         };
         let started = events.iter().filter(|event| event.step == EventStep::New);
-        started.for_each(|event| recorder.started(&event.track));
+        started.for_each(|event| recorder.started(event));
     }
 
     /// What an answer shows, and the events that follow.

@@ -30,8 +30,7 @@ pub struct Tracker {
     ids: IdAllocator,
     /// Cameras whose answers are ignored.
     suspended: BTreeSet<CameraId>,
-    /// Looks are recorded, with all objects that have at least this score or their prompt's `min_score`.
-    records_from: Option<f64>,
+    records_looks: bool,
     /// Recorded looks of prompts that were removed.
     records: Vec<RecordChunk>,
 }
@@ -39,21 +38,20 @@ pub struct Tracker {
 impl Tracker {
     /// All states of these cameras are unknown. `boot` identifies this run of the daemon in track ids.
     pub fn new(boot: Arc<str>, cameras: &[CameraConfig]) -> Self {
-        Self::with(boot, cameras, None)
+        Self::with(boot, cameras, false)
     }
 
-    /// The same, and looks are recorded ([`Tracker::take_records`]) with all objects that have at least this score or their prompt's
-    /// `min_score`.
-    pub fn recording(boot: Arc<str>, cameras: &[CameraConfig], score_min: f64) -> Self {
-        Self::with(boot, cameras, Some(score_min))
+    /// The same, and looks are recorded ([`Tracker::take_records`]).
+    pub fn recording(boot: Arc<str>, cameras: &[CameraConfig]) -> Self {
+        Self::with(boot, cameras, true)
     }
 
-    fn with(boot: Arc<str>, cameras: &[CameraConfig], records_from: Option<f64>) -> Self {
+    fn with(boot: Arc<str>, cameras: &[CameraConfig], records_looks: bool) -> Self {
         let mut tracker = Self {
             prompts: BTreeMap::new(),
             ids: IdAllocator::new(boot),
             suspended: BTreeSet::new(),
-            records_from,
+            records_looks,
             records: Vec::new(),
         };
         for camera in cameras {
@@ -193,9 +191,9 @@ impl Tracker {
                 Some(known) => known.configure(camera, prompt, wall),
                 None => {
                     let new = PromptTracker::new(camera, prompt);
-                    let new = match self.records_from {
-                        Some(score_min) => new.recording(score_min),
-                        None => new,
+                    let new = match self.records_looks {
+                        true => new.recording(),
+                        false => new,
                     };
                     self.prompts.entry(key).or_insert(new).all_states()
                 }
