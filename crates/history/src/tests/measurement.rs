@@ -72,8 +72,9 @@ fn time_of_queries_over_100_000_events() {
     rig.until_stored(1);
     let sql = format!(
         "WITH RECURSIVE n(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 100000)
-         INSERT INTO history SELECT NULL, 'a-' || n, 0, 'cam' || (n % 16), 'person', 1, 'a person with a parcel', {NOW_MS} - n * 6048, {NOW_MS} - n * 6048 + 5000,
-         {NOW_MS} - n * 6048 + 5000, 0.8, 0.8, '[0.1,0.1,0.2,0.2]', 2560, 1440, ' drive ', 'A man in a red jacket carries a large parcel to the door.', 20, 1, 200000, 201000, 230000, NULL FROM n"
+         INSERT INTO history (number, id, place, camera, prompt, revision, words, start_ms, end_ms, last_seen_ms, score, top_score, location, width, height,
+         zones, description, looks, picture, picture_bytes, bytes, written) SELECT NULL, 'a-' || n, 0, 'cam' || (n % 16), 'person', 1, 'a person with a parcel', {NOW_MS} - n * 6048, {NOW_MS} - n * 6048 + 5000,
+         {NOW_MS} - n * 6048 + 5000, 0.8, 0.8, '[0.1,0.1,0.2,0.2]', 2560, 1440, ' drive ', 'A man in a red jacket carries a large parcel to the door.', 20, 1, 200000, 201000, 230000 FROM n"
     );
     rig.store.execute(move |it| it.execute(&sql, [])).unwrap();
     let place = "UPDATE history SET place = CASE WHEN number % 4 > 0 THEN number - number % 4 ELSE number END";
