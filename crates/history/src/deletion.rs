@@ -2,13 +2,14 @@
 
 use std::{fs, io, path::Path};
 
-use rusqlite::{Connection, Transaction, named_params};
+use rusqlite::{Connection, OptionalExtension as _, Transaction, named_params};
 use serde::{Deserialize, Serialize};
 use spotter_core::TrackId;
 use spotter_state::{ExecutedBeside, StatementsError, execute_beside};
 
 use crate::{
     folder::{file_name, picture_path},
+    records::{RecordKey, delete_unused},
     row::track_id,
 };
 
@@ -98,28 +99,40 @@ impl DeletedEvents {
     }
 }
 
-/// Returns those that were there.
+/// Returns those that were there. Recorded looks that no other event has are deleted with them.
 pub(crate) fn delete_rows(
     transaction: &Transaction<'_>,
     numbers: &[i64],
 ) -> rusqlite::Result<Vec<DeletedRow>> {
     let mut looks = transaction.prepare("DELETE FROM history_looks WHERE number = ?1")?;
     let sql = "DELETE FROM history WHERE number = ?1
-        RETURNING id, picture, picture_bytes > 0, bytes, mark IS NOT NULL";
+        RETURNING id, picture, picture_bytes > 0, bytes, mark IS NOT NULL, camera, prompt, record_ms";
     let mut rows = transaction.prepare(sql)?;
     let mut deleted = Vec::new();
     for number in numbers {
         looks.execute([number])?;
-        let row = rows.query_map([number], |row| {
-            Ok(DeletedRow {
+        let row = rows.query_row([number], |row| {
+            let [camera, prompt] = [row.get(5)?, row.get(6)?];
+            let record = row.get::<_, Option<i64>>(7)?.map(|record_ms| RecordKey {
+                camera,
+                prompt,
+                record_ms,
+            });
+            let row = DeletedRow {
                 id: track_id(row, 0)?,
                 picture: row.get::<_, i64>(1)? as u64,
                 has_picture: row.get(2)?,
                 bytes: row.get::<_, i64>(3)? as u64,
                 is_judged: row.get(4)?,
-            })
-        })?;
-        deleted.extend(row.collect::<rusqlite::Result<Vec<_>>>()?);
+            };
+            Ok((row, record))
+        });
+        if let Some((mut row, record)) = row.optional()? {
+            if let Some(record) = record {
+                row.bytes += delete_unused(transaction, &record)?;
+            }
+            deleted.push(row);
+        }
     }
     Ok(deleted)
 }

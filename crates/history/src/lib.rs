@@ -3,7 +3,8 @@
 //! ```text
 //!   daemon's loop ──event, looks──▶ History ──▶ its thread ──▶ HistoryFolder: JPEG files
 //!                   │ frame                       ▲    └─────▶ the thread of state.db: rows
-//!                   └──────▶ encoder's thread ────┘ JPEG
+//!                   ├──────▶ encoder's thread ────┘ JPEG
+//!                   └──records▶ RecordQueue ──▶ its thread
 //!   page, API, command line ──HistoryFilter──▶ HistoryReader: a connection for each query
 //! ```
 //!
@@ -23,6 +24,7 @@ mod masks;
 mod reader;
 mod recorded;
 mod recorder;
+mod records;
 mod row;
 #[cfg(any(test, feature = "testing"))]
 #[allow(clippy::unwrap_used, reason = "test helpers panic with what is wrong")]
@@ -38,3 +40,4 @@ pub use filter::HistoryFilter;
 pub use reader::{EventJson, EventsPage, HistoryError, HistoryReader, PictureLinks, StoredPicture};
 pub use recorded::{EncodePicture, HistoryMessage, HistoryStatus};
 pub use recorder::History;
+pub use records::{RecordFilter, StoredRecord};

@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    ops::ControlFlow,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -19,6 +20,7 @@ use crate::{
     limits::{HistoryEnd, HistoryLimits, millis},
     looks::{LocationJson, LookJson, read_location, read_looks},
     recorded::{HistoryShared, HistoryStatus, WriterParts},
+    records::{self, RecordFilter, StoredRecord},
     row,
     time_zone::{hour_end, time_zone},
 };
@@ -304,6 +306,25 @@ impl HistoryReader {
         Ok(None)
     }
 
+    /// Recorded looks that fit, the newest records first, until `visit` breaks. Each is read when it is its turn; one that is damaged or was
+    /// removed meanwhile is left out.
+    pub fn each_record(
+        &self,
+        filter: &RecordFilter,
+        mut visit: impl FnMut(StoredRecord) -> ControlFlow<()>,
+    ) -> Result<(), HistoryError> {
+        let Some(connection) = self.connect()? else {
+            return Ok(());
+        };
+        for key in records::record_keys(&connection, filter)? {
+            let record = records::read_record(&connection, key)?;
+            if record.map(&mut visit).is_some_and(|flow| flow.is_break()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
     fn reach(&self, connection: &Connection) -> Result<Option<HistoryReach>, HistoryError> {
         let Some(daemon) = &self.daemon else {
             return Ok(None);
@@ -314,7 +335,8 @@ impl HistoryReader {
             connection.query_row(oldest, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let written = "SELECT coalesce(sum(written), 0) FROM history WHERE start_ms > ?1";
         let day_before = now_ms.saturating_sub(millis(DAY));
-        let bytes_a_day: i64 = connection.query_row(written, [day_before], |row| row.get(0))?;
+        let of_events: i64 = connection.query_row(written, [day_before], |row| row.get(0))?;
+        let of_records = records::record_bytes_written(connection, day_before)?;
         let HistoryStatus {
             pictures_stopped,
             rows_stopped,
@@ -331,7 +353,7 @@ impl HistoryReader {
             bytes: totals.unjudged + totals.judged,
             judged_bytes: totals.judged,
             events: totals.events,
-            bytes_a_day: bytes_a_day as u64,
+            bytes_a_day: of_events as u64 + of_records,
             pictures_stopped,
             rows_stopped,
             pictures_dropped,

@@ -10,6 +10,7 @@ use std::{
 use spotter_core::{
     CameraId, Clock, Event, EventKind, Frame, LogThrottle, Mono, Picture, TrackId, TrackedObject,
 };
+use spotter_events::record::RecordChunk;
 use tokio::sync::{oneshot, watch};
 
 use crate::{
@@ -18,6 +19,7 @@ use crate::{
     limits::{HistoryLimits, StoredTotals},
     looks::{LookSpacing, StoredLook},
     masks::{CameraMasks, MaskAreas},
+    records::RecordQueue,
     row::HistoryRow,
 };
 
@@ -70,6 +72,7 @@ pub struct HistoryStatus {
 pub(crate) struct RecorderState {
     events: HashMap<TrackId, RecordedEvent>,
     frames: FrameQueue,
+    pub records: RecordQueue,
     jpegs: Vec<EncodedPicture>,
     deletions: Vec<QueuedDeletion>,
     pub masks: CameraMasks,
@@ -408,7 +411,7 @@ impl RecorderState {
 
     fn has_changes(&self) -> bool {
         let is_changed = |event: &RecordedEvent| event.version > event.stored_version;
-        !self.jpegs.is_empty() || self.events.values().any(is_changed)
+        !self.jpegs.is_empty() || self.records.has_ready() || self.events.values().any(is_changed)
     }
 
     fn is_urgent(&self) -> bool {
@@ -449,6 +452,14 @@ impl HistoryShared {
                 event.look(object);
             }
         }
+    }
+
+    pub fn records(&self, chunks: Vec<RecordChunk>) {
+        self.change(|state| {
+            chunks
+                .into_iter()
+                .for_each(|chunk| state.records.push(chunk))
+        });
     }
 
     /// The reply follows, unless the writer has ended.

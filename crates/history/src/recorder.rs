@@ -4,6 +4,7 @@ use std::{io, sync::Arc, thread, time::Duration};
 
 use spotter_config::HistoryConfig;
 use spotter_core::{CameraId, Clock, Mono, TrackedObject};
+use spotter_events::record::RecordChunk;
 use spotter_state::{Document, StateStore};
 use tokio::sync::watch;
 
@@ -80,6 +81,11 @@ impl History {
     /// A look saw these objects.
     pub fn looks(&self, objects: &[TrackedObject]) {
         self.0.shared.looks(objects);
+    }
+
+    /// Recorded looks, each part after the messages of the events that started in it.
+    pub fn records(&self, chunks: Vec<RecordChunk>) {
+        self.0.shared.records(chunks);
     }
 
     /// Deletes events with their pictures. Returns when they are in no file any more, or why they may still be.

@@ -1,6 +1,7 @@
 //! The whole way: events to files, and back through queries.
 
 mod measurement;
+mod records;
 
 use std::{fs, path::Path, sync::Arc, time::Duration};
 

@@ -11,6 +11,7 @@ use crate::{
     recorded::{
         EncodedPicture, EventWrite, HistoryShared, PictureRemoval, WriterParts, WriterTurn,
     },
+    records::{RecordWrite, record_bytes, write_records},
 };
 
 /// How often what is too old is looked for.
@@ -29,6 +30,8 @@ pub(crate) struct HistoryWriter {
     left: Vec<String>,
     /// Files of pictures that better ones replace, once the rows say so.
     replaced: Vec<String>,
+    /// Not on the disk yet.
+    records: Arc<[RecordWrite]>,
     last_look_ms: i64,
     /// Its log may have texts of deleted rows.
     has_uncut_log: bool,
@@ -46,6 +49,7 @@ impl HistoryWriter {
             has_ended_former: false,
             left: Vec::new(),
             replaced: Vec::new(),
+            records: Arc::default(),
             last_look_ms: i64::MIN,
             has_uncut_log: false,
             pictures_from_ms: i64::MIN,
@@ -189,10 +193,18 @@ impl HistoryWriter {
     /// In parts that fit beside what is stored.
     fn write(&mut self, jpegs: Vec<EncodedPicture>) -> Result<(), StatementsError> {
         let now_ms = self.now_ms();
+        if self.records.is_empty() {
+            let ready = self.shared.lock().records.take_ready();
+            self.records = ready.iter().map(RecordWrite::new).collect();
+        }
+        let of_records: u64 = self.records.iter().map(RecordWrite::bytes).sum();
         let part_bytes = self.parts.limits.size / 8;
         let mut left = jpegs.into_iter().peekable();
         loop {
-            let (mut part, mut bytes) = (Vec::new(), self.shared.lock().unwritten_bytes());
+            let (mut part, mut bytes) = (
+                Vec::new(),
+                self.shared.lock().unwritten_bytes() + of_records,
+            );
             while let Some(picture) = left.next_if(|_| part.is_empty() || bytes < part_bytes) {
                 bytes += picture.jpeg.len() as u64;
                 part.push(picture);
@@ -218,13 +230,20 @@ impl HistoryWriter {
     }
 
     fn write_rows(&mut self) -> Result<(), StatementsError> {
-        let writes = self.shared.lock().changed_events();
+        let (writes, records) = (
+            self.shared.lock().changed_events(),
+            Arc::clone(&self.records),
+        );
         let (there, writes) = self.store.execute(move |transaction| {
             let there = writes.iter().map(|write| write_event(transaction, write));
-            Ok((there.collect::<rusqlite::Result<Vec<_>>>()?, writes))
+            let there = there.collect::<rusqlite::Result<Vec<_>>>()?;
+            write_records(transaction, &records)?;
+            Ok((there, writes))
         })?;
         let mut removed = std::mem::take(&mut self.replaced);
         let mut state = self.shared.lock();
+        let records = std::mem::take(&mut self.records);
+        state.status.totals.unjudged += records.iter().map(RecordWrite::bytes).sum::<u64>();
         for (write, is_there) in writes.iter().zip(there) {
             if is_there {
                 state.stored(write);
@@ -509,22 +528,27 @@ fn clear_pictures(
 
 fn totals(connection: &rusqlite::Connection) -> rusqlite::Result<StoredTotals> {
     let sql = "SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(bytes) FILTER (WHERE mark IS NOT NULL), 0) FROM history";
+    let (records, judged_records) = record_bytes(connection)?;
     connection.query_row(sql, [], |row| {
         let [events, all, judged] = [row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?];
         Ok(StoredTotals {
             events: events as u64,
-            unjudged: (all - judged) as u64,
-            judged: judged as u64,
+            unjudged: (all - judged) as u64 + records.saturating_sub(judged_records),
+            judged: judged as u64 + judged_records,
         })
     })
 }
 
-/// The oldest that are judged or not, by the index of their begin.
+/// The oldest that are judged or not, by the index of their begin. The last event of a record has its bytes.
 fn oldest(
     connection: &rusqlite::Connection,
     is_judged: bool,
 ) -> rusqlite::Result<Vec<RemovalCandidate>> {
-    let sql = "SELECT number, last_seen_ms, bytes FROM history WHERE (mark IS NOT NULL) = ?1 ORDER BY start_ms LIMIT 256";
+    let sql = "SELECT e.number, e.last_seen_ms, e.bytes + coalesce(
+            (SELECT sum(bytes) FROM history_records r WHERE r.camera = e.camera AND r.prompt = e.prompt AND r.record_ms = e.record_ms
+             AND NOT EXISTS (SELECT 1 FROM history n WHERE n.camera = e.camera AND n.prompt = e.prompt AND n.record_ms = e.record_ms
+                 AND (n.start_ms, n.number) > (e.start_ms, e.number))), 0)
+        FROM history e WHERE (mark IS NOT NULL) = ?1 ORDER BY start_ms LIMIT 256";
     let mut rows = connection.prepare(sql)?;
     let rows = rows.query_map([is_judged], |row| {
         Ok(RemovalCandidate {

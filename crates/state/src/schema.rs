@@ -39,11 +39,14 @@ pub(crate) const STEPS: &[&str] = &[
     ALTER TABLE history ADD COLUMN others TEXT NOT NULL DEFAULT '[]';
     ALTER TABLE history ADD COLUMN objects TEXT;
     ALTER TABLE history ADD COLUMN all_found INTEGER NOT NULL DEFAULT 0;
-    -- Recorded looks of prompts: crates/events/src/record. `started`: the ids of the events that started in this part, in JSON.
+    CREATE INDEX history_record ON history (camera, prompt, record_ms) WHERE record_ms IS NOT NULL;
+    -- Recorded looks of prompts, while an event has them: crates/history/src/records.rs. `started`: the events that started in this part, each with
+    -- the time of its first look, in JSON.
     CREATE TABLE history_records (
         number INTEGER PRIMARY KEY, camera TEXT NOT NULL, prompt TEXT NOT NULL, record_ms INTEGER NOT NULL, part INTEGER NOT NULL,
-        until_ms INTEGER NOT NULL, started TEXT NOT NULL, body BLOB NOT NULL, UNIQUE (camera, prompt, record_ms, part)
+        until_ms INTEGER NOT NULL, started TEXT NOT NULL, bytes INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE (camera, prompt, record_ms, part)
     ) STRICT;
+    CREATE INDEX history_records_until ON history_records (until_ms, bytes);
     -- What a proposal said whose `min_score` a series has: so many of 100 alarms are right.
     CREATE TABLE history_promise (
         camera TEXT NOT NULL, prompt TEXT NOT NULL, series TEXT NOT NULL, percent INTEGER NOT NULL, PRIMARY KEY (camera, prompt, series)

@@ -14,6 +14,6 @@ mod encoding;
 mod entry;
 mod recorder;
 
-pub use encoding::{ChunkReader, RecordError};
+pub use encoding::{CHUNK_MAX_BYTES, ChunkReader, RecordError};
 pub use entry::{FoundLocations, RecordEntry, RecordedLook, RecordedObject, RecordedVerification};
 pub use recorder::{LookRecorder, QuietRule, RecordChunk, StartedEvent};

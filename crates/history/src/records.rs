@@ -1,0 +1,357 @@
+//! Recorded looks of prompts (`spotter_events::record`): the parts of records that wait, and the rows of `history_records`.
+//!
+//! A record is stored once an event began in it, until no event has it. Its looks are for replays with other rules, which need also what led to
+//! no event; those of `history_looks` are what an event saw, whatever the rules are later.
+
+use std::{
+    collections::HashMap,
+    io::{self, Read as _},
+    mem,
+};
+
+use flate2::{Compression, read::DeflateDecoder, read::DeflateEncoder};
+use rusqlite::{Connection, Transaction, named_params, params};
+use spotter_core::{CameraId, PromptId, TrackId, WallTime};
+use spotter_events::record::{CHUNK_MAX_BYTES, RecordChunk, StartedEvent};
+
+/// Of parts that wait for an event or for the disk.
+const WAITING_MAX_BYTES: usize = 16 << 20;
+/// Of a row without the looks, with its entries in the indexes.
+const ROW_BYTES: u64 = 300;
+
+/// Which records are read: those to which all fits that is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RecordFilter {
+    pub camera: Option<CameraId>,
+    pub prompt: Option<PromptId>,
+    /// Records with looks after this time.
+    pub since_ms: Option<i64>,
+    /// Records in which one of these events began.
+    pub events: Option<Vec<String>>,
+}
+
+/// Recorded looks of a prompt, whole or without their end.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredRecord {
+    pub camera: String,
+    pub prompt: String,
+    pub record_ms: i64,
+    /// The last look.
+    pub until_ms: i64,
+    /// The events that began, in their order, also those that were deleted. Times are whole milliseconds.
+    pub started: Vec<StartedEvent>,
+    /// For `spotter_events::replay`.
+    pub chunks: Vec<Vec<u8>>,
+}
+
+/// Names a record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RecordKey {
+    pub camera: String,
+    pub prompt: String,
+    pub record_ms: i64,
+}
+
+/// Parts of records that wait in memory. Pure.
+#[derive(Debug, Default)]
+pub(crate) struct RecordQueue {
+    open: HashMap<(CameraId, PromptId), OpenRecord>,
+    /// To be written, in this order.
+    ready: Vec<RecordChunk>,
+}
+
+/// A record whose last part has not come.
+#[derive(Debug)]
+struct OpenRecord {
+    record: WallTime,
+    has_event: bool,
+    /// Its parts, while it has no event.
+    waiting: Vec<RecordChunk>,
+}
+
+impl RecordQueue {
+    /// Beyond the bound, the record of the part has no further ones.
+    pub fn push(&mut self, chunk: RecordChunk) {
+        let key = (chunk.camera.clone(), chunk.prompt.clone());
+        if chunk.number == 0 {
+            let open = OpenRecord {
+                record: chunk.record,
+                has_event: false,
+                waiting: Vec::new(),
+            };
+            self.open.insert(key.clone(), open);
+        }
+        let has_room = self.bytes() + chunk.bytes.len() <= WAITING_MAX_BYTES;
+        let open = self.open.get_mut(&key);
+        let Some(open) = open.filter(|open| open.record == chunk.record) else {
+            return;
+        };
+        let is_last = chunk.is_last;
+        if has_room {
+            open.has_event |= !chunk.started.is_empty();
+            open.waiting.push(chunk);
+            if open.has_event {
+                self.ready.append(&mut open.waiting);
+            }
+        }
+        if is_last || !has_room {
+            self.open.remove(&key);
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        let waiting = self.open.values().flat_map(|open| &open.waiting);
+        let chunks = waiting.chain(&self.ready);
+        chunks.map(|chunk| chunk.bytes.len()).sum()
+    }
+
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    pub fn take_ready(&mut self) -> Vec<RecordChunk> {
+        mem::take(&mut self.ready)
+    }
+}
+
+/// A part on its way to the disk.
+#[derive(Clone, Debug)]
+pub(crate) struct RecordWrite {
+    key: RecordKey,
+    part: u32,
+    until_ms: i64,
+    started: Vec<StartedEvent>,
+    body: Vec<u8>,
+}
+
+impl RecordWrite {
+    pub fn new(chunk: &RecordChunk) -> Self {
+        Self {
+            key: RecordKey {
+                camera: chunk.camera.to_string(),
+                prompt: chunk.prompt.to_string(),
+                record_ms: chunk.record.unix_millis(),
+            },
+            part: chunk.number,
+            until_ms: chunk.until.unix_millis(),
+            started: chunk.started.clone(),
+            body: packed(&chunk.bytes),
+        }
+    }
+
+    /// On the disk.
+    pub fn bytes(&self) -> u64 {
+        ROW_BYTES + self.body.len() as u64
+    }
+
+    /// A part whose record lost the one before, because its events were deleted, is left out.
+    fn insert(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        let RecordKey {
+            camera,
+            prompt,
+            record_ms,
+        } = &self.key;
+        let started = self.started.iter().map(|event| {
+            let first_look_ms = event.first_look.unix_millis();
+            (event.track.as_str(), first_look_ms)
+        });
+        let started = serde_json::to_string(&Vec::from_iter(started)).unwrap_or_default();
+        let sql = "INSERT OR IGNORE INTO history_records (camera, prompt, record_ms, part, until_ms, started, bytes, body)
+            SELECT :camera, :prompt, :record, :part, :until, :started, :bytes, :body WHERE :part = 0 OR EXISTS
+            (SELECT 1 FROM history_records WHERE camera = :camera AND prompt = :prompt AND record_ms = :record AND part = :part - 1)";
+        let inserted = transaction.execute(
+            sql,
+            named_params! {
+                ":camera": camera, ":prompt": prompt, ":record": record_ms, ":part": self.part, ":until": self.until_ms,
+                ":started": started, ":bytes": self.bytes() as i64, ":body": self.body,
+            },
+        )?;
+        if inserted == 1 {
+            let mut row = transaction.prepare("UPDATE history SET record_ms = ?2 WHERE id = ?1")?;
+            for event in &self.started {
+                row.execute(params![event.track.as_str(), record_ms])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes parts, after the rows of their events.
+pub(crate) fn write_records(
+    transaction: &Transaction<'_>,
+    writes: &[RecordWrite],
+) -> rusqlite::Result<()> {
+    for write in writes {
+        write.insert(transaction)?;
+    }
+    // The events of some may have been deleted meanwhile.
+    for write in writes {
+        delete_unused(transaction, &write.key)?;
+    }
+    Ok(())
+}
+
+/// Deletes the record when no event has it any more. Returns the bytes that it had.
+pub(crate) fn delete_unused(
+    transaction: &Transaction<'_>,
+    record: &RecordKey,
+) -> rusqlite::Result<u64> {
+    let RecordKey {
+        camera,
+        prompt,
+        record_ms,
+    } = record;
+    let sql = "DELETE FROM history_records WHERE camera = ?1 AND prompt = ?2 AND record_ms = ?3
+        AND NOT EXISTS (SELECT 1 FROM history WHERE camera = ?1 AND prompt = ?2 AND record_ms = ?3) RETURNING bytes";
+    let mut delete = transaction.prepare(sql)?;
+    let parts = delete.query_map(params![camera, prompt, record_ms], |row| {
+        row.get::<_, i64>(0)
+    })?;
+    let bytes = parts.collect::<rusqlite::Result<Vec<_>>>()?;
+    Ok(bytes.iter().sum::<i64>() as u64)
+}
+
+/// The records that fit, the newest first.
+pub(crate) fn record_keys(
+    connection: &Connection,
+    filter: &RecordFilter,
+) -> rusqlite::Result<Vec<RecordKey>> {
+    let events = filter.events.as_ref();
+    let events = events.map(|ids| serde_json::to_string(ids).unwrap_or_default());
+    let sql = "SELECT DISTINCT camera, prompt, record_ms FROM history_records WHERE until_ms > :since
+        AND (:camera IS NULL OR camera = :camera) AND (:prompt IS NULL OR prompt = :prompt)
+        AND (:events IS NULL OR (camera, prompt, record_ms) IN
+            (SELECT camera, prompt, record_ms FROM history WHERE id IN (SELECT value FROM json_each(:events))))
+        ORDER BY record_ms DESC";
+    let mut rows = connection.prepare(sql)?;
+    let key = named_params! {
+        ":since": filter.since_ms.unwrap_or(i64::MIN), ":camera": filter.camera.as_ref().map(CameraId::as_str),
+        ":prompt": filter.prompt.as_ref().map(PromptId::as_str), ":events": events,
+    };
+    let rows = rows.query_map(key, |row| {
+        Ok(RecordKey {
+            camera: row.get(0)?,
+            prompt: row.get(1)?,
+            record_ms: row.get(2)?,
+        })
+    })?;
+    rows.collect()
+}
+
+/// `None`: it was removed, or is damaged.
+pub(crate) fn read_record(
+    connection: &Connection,
+    key: RecordKey,
+) -> rusqlite::Result<Option<StoredRecord>> {
+    let sql = "SELECT part, until_ms, started, body FROM history_records WHERE camera = ?1 AND prompt = ?2 AND record_ms = ?3 ORDER BY part";
+    let mut parts = connection.prepare(sql)?;
+    let mut parts = parts.query(params![key.camera, key.prompt, key.record_ms])?;
+    let mut record = StoredRecord {
+        camera: key.camera,
+        prompt: key.prompt,
+        record_ms: key.record_ms,
+        until_ms: key.record_ms,
+        started: Vec::new(),
+        chunks: Vec::new(),
+    };
+    while let Some(row) = parts.next()? {
+        let (part, started): (i64, String) = (row.get(0)?, row.get(2)?);
+        let body: Vec<u8> = row.get(3)?;
+        let started = serde_json::from_str::<Vec<(TrackId, i64)>>(&started).ok();
+        let chunk = unpacked(&body).ok();
+        let Some((started, chunk)) = started
+            .zip(chunk)
+            .filter(|_| part == record.chunks.len() as i64)
+        else {
+            return Ok(None);
+        };
+        record.until_ms = row.get(1)?;
+        record
+            .started
+            .extend(started.into_iter().map(|(track, ms)| StartedEvent {
+                track,
+                first_look: WallTime::from_unix_millis(ms),
+            }));
+        record.chunks.push(chunk);
+    }
+    Ok((!record.chunks.is_empty()).then_some(record))
+}
+
+/// Bytes of all records, and of those that a judged event has.
+pub(crate) fn record_bytes(connection: &Connection) -> rusqlite::Result<(u64, u64)> {
+    let all = "SELECT coalesce(sum(bytes), 0) FROM history_records";
+    let judged = "SELECT coalesce(sum(r.bytes), 0) FROM (SELECT DISTINCT camera, prompt, record_ms FROM history WHERE mark IS NOT NULL) AS e
+        JOIN history_records AS r ON r.camera = e.camera AND r.prompt = e.prompt AND r.record_ms = e.record_ms";
+    let sum = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    Ok((sum(all)? as u64, sum(judged)? as u64))
+}
+
+/// Written after this time, with the log of the database and its checkpoints.
+pub(crate) fn record_bytes_written(
+    connection: &Connection,
+    since_ms: i64,
+) -> rusqlite::Result<u64> {
+    let sql = "SELECT coalesce(2 * sum(bytes), 0) FROM history_records WHERE until_ms > ?1";
+    let written: i64 = connection.query_row(sql, [since_ms], |row| row.get(0))?;
+    Ok(written as u64)
+}
+
+fn packed(bytes: &[u8]) -> Vec<u8> {
+    let mut packed = Vec::new();
+    // Memory does not fail.
+    _ = DeflateEncoder::new(bytes, Compression::default()).read_to_end(&mut packed);
+    packed
+}
+
+fn unpacked(body: &[u8]) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let longest = CHUNK_MAX_BYTES as u64 + 1;
+    DeflateDecoder::new(body)
+        .take(longest)
+        .read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(prompt: u32, number: u32) -> RecordChunk {
+        RecordChunk {
+            camera: CameraId::new("gate").unwrap(),
+            prompt: PromptId::new(&format!("prompt{prompt}")).unwrap(),
+            record: WallTime::from_unix_millis(1),
+            number,
+            is_last: false,
+            until: WallTime::from_unix_millis(2),
+            started: Vec::new(),
+            bytes: vec![0; CHUNK_MAX_BYTES],
+        }
+    }
+
+    // Faults: S15.
+    #[test]
+    fn parts_that_wait_are_bounded_and_a_record_has_no_gap() {
+        let mut queue = RecordQueue::default();
+        for number in 0..100 {
+            (0..8).for_each(|prompt| queue.push(chunk(prompt, number)));
+            assert!(queue.bytes() <= WAITING_MAX_BYTES);
+        }
+        assert!(!queue.has_ready());
+        queue = RecordQueue::default();
+        let started = StartedEvent {
+            track: TrackId::new("b7c1", &CameraId::new("gate").unwrap(), 1),
+            first_look: WallTime::from_unix_millis(1),
+        };
+        for number in 0..1000 {
+            queue.push(RecordChunk {
+                started: vec![started.clone()],
+                ..chunk(0, number)
+            });
+        }
+        let ready = queue.take_ready();
+        assert_eq!(ready.len(), WAITING_MAX_BYTES / CHUNK_MAX_BYTES);
+        queue.push(chunk(0, 1000));
+        assert!(queue.take_ready().is_empty() && queue.bytes() == 0);
+    }
+}

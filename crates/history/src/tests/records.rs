@@ -1,0 +1,170 @@
+//! Recorded looks: what is stored of them, for how long, and how they are read.
+
+use std::ops::ControlFlow;
+
+use spotter_events::record::{RecordChunk, StartedEvent};
+
+use super::*;
+use crate::{RecordFilter, StoredRecord};
+
+/// Bytes that a ZIP program cannot shorten.
+fn noise(length: usize) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(7);
+    (0..length).map(|_| random.u8(..)).collect()
+}
+
+/// A part of the record that began so long ago, with the starts of these events.
+fn chunk(ago_ms: i64, number: u32, started: &[u64]) -> RecordChunk {
+    let record = WallTime::from_unix_millis(NOW_MS - ago_ms);
+    let started = started.iter().map(|number| StartedEvent {
+        track: begun(*number, 0).track,
+        first_look: record,
+    });
+    RecordChunk {
+        camera: CameraId::new("gate").unwrap(),
+        prompt: PromptId::new("person").unwrap(),
+        record,
+        number,
+        is_last: false,
+        until: WallTime::from_unix_millis(NOW_MS - ago_ms + 1000 * (i64::from(number) + 1)),
+        started: started.collect(),
+        bytes: noise(1000 + number as usize),
+    }
+}
+
+fn last(chunk: RecordChunk) -> RecordChunk {
+    RecordChunk {
+        is_last: true,
+        ..chunk
+    }
+}
+
+fn read(rig: &Rig, filter: &RecordFilter) -> Vec<StoredRecord> {
+    let mut records = Vec::new();
+    let read = rig.history.reader().each_record(filter, |record| {
+        records.push(record);
+        ControlFlow::Continue(())
+    });
+    read.unwrap();
+    records
+}
+
+/// How long ago each record began in hours, with its parts and the numbers of its events.
+fn summary(records: &[StoredRecord]) -> Vec<(i64, usize, Vec<String>)> {
+    let of = |record: &StoredRecord| {
+        let started = record.started.iter();
+        let numbers = started.map(|event| event.track.as_str().replace("b7c1-gate-", ""));
+        let ago_h = (NOW_MS - record.record_ms) / HOUR_MS;
+        (ago_h, record.chunks.len(), numbers.collect())
+    };
+    records.iter().map(of).collect()
+}
+
+fn all(rig: &Rig) -> Vec<(i64, usize, Vec<String>)> {
+    summary(&read(rig, &RecordFilter::default()))
+}
+
+fn event(number: u64) -> HistorySelection {
+    HistorySelection {
+        id: Some(format!("b7c1-gate-{number}")),
+        ..HistorySelection::default()
+    }
+}
+
+#[test]
+fn records_with_an_event_are_stored_and_read_back() {
+    let rig = Rig::new();
+    (1..=3).for_each(|number| drop(rig.happened(number, HOUR_MS, |_| {})));
+    rig.history.records(vec![
+        last(chunk(9 * HOUR_MS, 0, &[1])),
+        // The end of one that began before the history.
+        last(chunk(8 * HOUR_MS, 3, &[])),
+        chunk(7 * HOUR_MS, 0, &[]),
+        last(chunk(7 * HOUR_MS, 1, &[])),
+        chunk(6 * HOUR_MS, 0, &[]),
+    ]);
+    rig.until(|rig| all(rig).len() == 1);
+    rig.history.records(vec![
+        chunk(6 * HOUR_MS, 1, &[2, 3]),
+        last(chunk(6 * HOUR_MS, 2, &[])),
+    ]);
+    let of = |numbers: &[&str]| Vec::from_iter(numbers.iter().map(|&number| number.to_owned()));
+    rig.until(|rig| all(rig) == [(6, 3, of(&["2", "3"])), (9, 1, of(&["1"]))]);
+    let newest = &read(&rig, &RecordFilter::default())[0];
+    let began = WallTime::from_unix_millis(NOW_MS - 6 * HOUR_MS);
+    assert_eq!(newest.chunks[1], noise(1001));
+    assert_eq!(newest.started[1].first_look, began);
+    assert_eq!(newest.until_ms, NOW_MS - 6 * HOUR_MS + 3000);
+    let fitting = |filter: RecordFilter| summary(&read(&rig, &filter)).len();
+    let none = RecordFilter::default;
+    let camera = CameraId::new("yard").ok();
+    assert_eq!(fitting(RecordFilter { camera, ..none() }), 0);
+    let prompt = PromptId::new("person").ok();
+    assert_eq!(fitting(RecordFilter { prompt, ..none() }), 2);
+    let since_ms = Some(NOW_MS - 7 * HOUR_MS);
+    assert_eq!(fitting(RecordFilter { since_ms, ..none() }), 1);
+    let events = Some(of(&["b7c1-gate-1", "b7c1-gate-9"]));
+    assert_eq!(fitting(RecordFilter { events, ..none() }), 1);
+    // One that is damaged is left out.
+    let damage = "UPDATE history_records SET body = x'ff' WHERE part = 1";
+    rig.store.execute(|it| it.execute(damage, [])).unwrap();
+    assert_eq!(all(&rig), [(9, 1, of(&["1"]))]);
+}
+
+#[tokio::test]
+async fn looks_are_deleted_with_the_last_event_that_has_them() {
+    let rig = Rig::new();
+    (1..=5).for_each(|number| drop(rig.happened(number, HOUR_MS, |_| {})));
+    rig.history.records(vec![
+        last(chunk(9 * HOUR_MS, 0, &[1, 2])),
+        chunk(8 * HOUR_MS, 0, &[3]),
+    ]);
+    rig.until(|rig| all(rig).len() == 2);
+    rig.history.delete(event(1)).await.unwrap();
+    assert_eq!(all(&rig).len(), 2);
+    rig.history.delete(event(2)).await.unwrap();
+    delete_beside(rig.folder.path(), &event(3)).unwrap();
+    assert_eq!(all(&rig), []);
+    // What comes of a record whose looks were deleted is not stored, nor what waited while its event was.
+    rig.history.delete(event(4)).await.unwrap();
+    rig.history.records(vec![
+        last(chunk(8 * HOUR_MS, 1, &[5])),
+        last(chunk(7 * HOUR_MS, 0, &[4])),
+    ]);
+    rig.happened(6, 0, |_| {});
+    rig.history.records(vec![last(chunk(6 * HOUR_MS, 0, &[6]))]);
+    rig.until(|rig| !all(rig).is_empty());
+    assert_eq!(all(&rig), [(6, 1, vec!["6".to_owned()])]);
+}
+
+#[tokio::test]
+async fn recorded_looks_count_in_the_size_and_make_room() {
+    let rig = Rig::new();
+    for number in 1..=4 {
+        let ago_ms = number as i64 * HOUR_MS;
+        rig.happened(number, ago_ms, |_| {});
+        let looks = RecordChunk {
+            bytes: noise(60_000),
+            ..chunk(ago_ms, 0, &[number])
+        };
+        rig.history.records(vec![last(looks)]);
+    }
+    rig.until(|rig| all(rig).len() == 4);
+    let before = rig.history.status().totals.unjudged;
+    assert!((320_000..340_000).contains(&before), "{before}");
+    let written = rig.list("")["reach"]["bytes_a_day"].as_u64().unwrap();
+    assert!((560_000..640_000).contains(&written), "{written}");
+    // The same after a restart, with a limit for two: the looks go with their events.
+    let rig = rig.restart(200_000).await;
+    rig.happened(5, 0, |_| {});
+    rig.until(|rig| all(rig).len() == 2);
+    let ago_h = Vec::from_iter(all(&rig).iter().map(|record| record.0));
+    assert_eq!(ago_h, [1, 2]);
+    let bytes = |rig: &Rig| rig.history.status().totals.unjudged;
+    rig.until(|rig| (180_000..200_000).contains(&bytes(rig)));
+    let judge = "UPDATE history SET mark = 'right'";
+    rig.store.execute(|it| it.execute(judge, [])).unwrap();
+    rig.clock.advance(Duration::from_secs(61));
+    rig.happened(6, 0, |_| {});
+    rig.until(|rig| rig.history.status().totals.judged > 160_000);
+}
