@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     line_counts,
+    near_events::{AlarmLook, NearEvents},
     notice::StageNotice,
     snapshot::Mark,
     snapshots::{FinishedSnapshot, Snapshots},
@@ -13,8 +14,9 @@ use super::{
 use spotter_config::ConfigChange;
 use spotter_control::ConfigStore;
 use spotter_core::{
-    Answer, CameraId, Detection, EndReason, Event, FollowUp, Frame, FrameInfo, LogThrottle, Look,
-    LookFailure, LookNews, Outcome, Prompt, SkippedSinceLast, TextPart, TrackedObject,
+    Answer, CameraId, Detection, EndReason, Event, EventStep, FollowUp, Frame, FrameInfo,
+    LogThrottle, Look, LookFailure, LookNews, Outcome, Prompt, SkippedSinceLast, TextPart,
+    TrackedObject,
 };
 use spotter_events::track::{PromptChange, TrackedAnswer, Tracker};
 use spotter_history::{History, HistoryMessage};
@@ -24,6 +26,7 @@ use spotter_quality::{AnsweringModel, Series};
 /// Owns the tracker, and so all states of all prompts. No call waits.
 pub struct AnswerRouter {
     tracker: Tracker,
+    near: NearEvents,
     /// Counts at lines survive a restart. In a fleet another node may have counted meanwhile.
     stores_line_counts: bool,
     snapshots: Snapshots,
@@ -54,6 +57,12 @@ impl AnswerRouter {
         handles: Handles,
     ) -> Self {
         let (cameras, file) = (config.cameras(), config.file());
+        let stores_near = file
+            .history
+            .as_ref()
+            .is_some_and(|history| history.near > 0);
+        let history = handles.history.clone().filter(|_| stores_near);
+        let near = NearEvents::new(&boot, cameras, model.clone(), history);
         let mut tracker = Tracker::new(boot, cameras);
         let stores_line_counts = file.fleet.is_none();
         if stores_line_counts {
@@ -61,6 +70,7 @@ impl AnswerRouter {
         }
         let router = Self {
             tracker,
+            near,
             stores_line_counts,
             snapshots: Snapshots::new(cameras, file.mqtt.retain_snapshots),
             found: BTreeMap::new(),
@@ -150,10 +160,12 @@ impl AnswerRouter {
     fn switch(&mut self, camera: &CameraId, is_on: bool) -> Vec<PromptChange> {
         if is_on {
             self.tracker.resume(camera);
+            self.near.resume(camera);
             return Vec::new();
         }
         self.found.retain(|(of, _), _| of != camera);
         let wall = self.handles.clock.wall();
+        self.near.suspend(camera, EndReason::Disabled, wall);
         self.tracker.suspend(camera, EndReason::Disabled, wall)
     }
 
@@ -165,7 +177,10 @@ impl AnswerRouter {
         let last = self.texts.lose(|camera| cameras.contains(camera));
         self.publish_parts(last);
         let wall = self.handles.clock.wall();
-        let lose = |camera| self.tracker.lose(camera, EndReason::EngineLost, wall);
+        let lose = |camera| {
+            self.near.lose(camera, EndReason::EngineLost, wall);
+            self.tracker.lose(camera, EndReason::EngineLost, wall)
+        };
         cameras.iter().flat_map(lose).collect()
     }
 
@@ -175,6 +190,7 @@ impl AnswerRouter {
         let last = self.texts.close(camera);
         self.publish_parts(last);
         let wall = self.handles.clock.wall();
+        self.near.suspend(camera, EndReason::Moved, wall);
         let changes = self.tracker.suspend(camera, EndReason::Moved, wall);
         let events = changes.into_iter().flat_map(|change| change.events);
         self.publish_events(None, events);
@@ -183,6 +199,7 @@ impl AnswerRouter {
     /// Events of cameras and prompts that are gone end.
     fn configure(&mut self, change: &ConfigChange) -> Vec<PromptChange> {
         let wall = self.handles.clock.wall();
+        self.near.configure(change, wall);
         let mut changes = Vec::new();
         for removed in change.removed() {
             changes.extend(self.tracker.remove(removed, EndReason::Disabled, wall));
@@ -222,6 +239,7 @@ impl AnswerRouter {
         let Some(tracked) = self.tracker.update(frame, answer) else {
             return PublishedAnswer::default();
         };
+        self.near_look(frame, answer, tracked.body.objects());
         let TrackedAnswer {
             body,
             mut change,
@@ -252,6 +270,27 @@ impl AnswerRouter {
         self.publish(Some(SeenLook { frame, objects }), [change]);
         self.record_looks(&detection);
         PublishedAnswer { marks, follow_ups }
+    }
+
+    /// Objects below `min_score` go to the history alone. `seen`: those of the tracker, which decides about them.
+    fn near_look(&mut self, frame: &Frame, answer: &Answer, seen: &[TrackedObject]) {
+        let (camera, id) = (&frame.camera, &answer.prompt.id);
+        let Some(prompt) = self.snapshots.prompt(camera, id) else {
+            return;
+        };
+        let open = self.tracker.open_events();
+        let open = open.filter(|event| (&event.camera, &event.prompt) == (camera, id));
+        // The question of `verify` decides about an object that is not below `min_score`.
+        let questioned = seen.iter().filter(|_| prompt.verify.is_some());
+        let alarms = open.map(|event| event.location);
+        let alarms = alarms.chain(questioned.map(|object| object.location));
+        let alarms = alarms.collect();
+        self.near.look(&AlarmLook {
+            frame,
+            answer,
+            prompt,
+            alarms,
+        });
     }
 
     /// A question about `frame` is settled: the events that waited for it start or say more.
@@ -315,6 +354,9 @@ impl AnswerRouter {
     /// To the history first, which stores them also while the broker is away.
     fn publish_events(&self, seen: Option<SeenLook<'_>>, events: impl IntoIterator<Item = Event>) {
         for event in events {
+            if event.step == EventStep::New {
+                self.near.alarm_started(&event);
+            }
             if let Some(history) = &self.handles.history {
                 self.store_event(history, &event, seen);
             }
@@ -332,6 +374,7 @@ impl AnswerRouter {
             series: series.as_ref().map_or("", Series::as_str),
             frame: seen.map(|seen| seen.frame),
             objects: seen.map_or(&[], |seen| seen.objects),
+            is_near: false,
         });
     }
 
@@ -383,6 +426,7 @@ impl Stage for AnswerRouter {
 
     /// States of prompts without a look for too long become unknown, and lines are reset as configured.
     fn tick(&mut self, context: &mut StageContext<'_>) {
+        self.near.tick(context.now, context.wall);
         let changes = self.tracker.tick(context.now, context.wall);
         self.publish(None, changes);
         self.store_line_counts();
@@ -391,7 +435,9 @@ impl Stage for AnswerRouter {
 
     /// Open events end.
     fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
-        let ended = self.tracker.shutdown(self.handles.clock.wall());
+        let wall = self.handles.clock.wall();
+        self.near.shutdown(wall);
+        let ended = self.tracker.shutdown(wall);
         self.publish_events(None, ended);
         let last = self.texts.lose(|_| true);
         self.publish_parts(last);

@@ -51,6 +51,7 @@ mod lines;
 mod logging;
 pub mod looks;
 mod loop_turns;
+mod near_events;
 mod node_reporter;
 mod notice;
 mod onvif_events;

@@ -9,6 +9,7 @@ use spotter_state::{ExecutedBeside, StatementsError, execute_beside};
 
 use crate::{
     folder::{file_name, picture_path},
+    limits::StoredTotals,
     records::{RecordKey, delete_unused},
     row::track_id,
 };
@@ -56,7 +57,8 @@ pub(crate) struct DeletedRow {
     picture: u64,
     has_picture: bool,
     pub bytes: u64,
-    pub is_judged: bool,
+    is_judged: bool,
+    is_near: bool,
 }
 
 impl HistorySelection {
@@ -84,6 +86,15 @@ impl HistorySelection {
 }
 
 impl DeletedRow {
+    pub fn subtract_from(&self, totals: &mut StoredTotals) {
+        totals.events = totals.events.saturating_sub(u64::from(!self.is_near));
+        let kind = match self.is_judged {
+            true => &mut totals.judged,
+            false => &mut totals.unjudged,
+        };
+        *kind = kind.saturating_sub(self.bytes);
+    }
+
     /// The name of its picture.
     pub fn file(&self) -> Option<String> {
         self.has_picture
@@ -106,7 +117,7 @@ pub(crate) fn delete_rows(
 ) -> rusqlite::Result<Vec<DeletedRow>> {
     let mut looks = transaction.prepare("DELETE FROM history_looks WHERE number = ?1")?;
     let sql = "DELETE FROM history WHERE number = ?1
-        RETURNING id, picture, picture_bytes > 0, bytes, mark IS NOT NULL, camera, prompt, record_ms";
+        RETURNING id, picture, picture_bytes > 0, bytes, mark IS NOT NULL, camera, prompt, record_ms, near";
     let mut rows = transaction.prepare(sql)?;
     let mut deleted = Vec::new();
     for number in numbers {
@@ -124,6 +135,7 @@ pub(crate) fn delete_rows(
                 has_picture: row.get(2)?,
                 bytes: row.get::<_, i64>(3)? as u64,
                 is_judged: row.get(4)?,
+                is_near: row.get(8)?,
             };
             Ok((row, record))
         });

@@ -24,6 +24,8 @@ pub struct HistoryFilter {
     /// In the words of the prompt or the description, in any case.
     pub text: Option<String>,
     pub mark: Option<MarkFilter>,
+    /// Objects below `min_score`, which are no alarms.
+    pub near: NearFilter,
     /// The others at the place of this event.
     pub of: Option<String>,
     /// Events before this one: `next` of the page before.
@@ -36,6 +38,15 @@ pub enum MarkFilter {
     Any,
     None,
     Is(&'static str),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NearFilter {
+    /// Alarms alone.
+    #[default]
+    Without,
+    Only,
+    With,
 }
 
 /// The last event of a page: when it began, and its number.
@@ -93,6 +104,8 @@ impl HistoryFilter {
             "zone" => self.zone = Some(ZoneId::new(value).map_err(id)?),
             "text" => self.text = Some(value.chars().take(TEXT_MAX_CHARS).collect()),
             "mark" => self.mark = Some(MarkFilter::read(value)?),
+            "near" if value == "only" => self.near = NearFilter::Only,
+            "near" => return Err("is not only".into()),
             "of" => self.of = Some(value.to_owned()),
             "before" => {
                 let start = PageStart::read(value);
@@ -102,9 +115,19 @@ impl HistoryFilter {
                 let limit = value.parse().ok().filter(|limit| (1..=LIMIT_MAX).contains(limit));
                 self.limit = Some(limit.ok_or(format!("needs a number from 1 to {LIMIT_MAX}"))?);
             }
-            _ => return Err("no such key; there are from_ms, to_ms, camera, prompt, zone, text, mark, of, before and limit".into()),
+            _ => return Err("no such key; there are from_ms, to_ms, camera, prompt, zone, text, mark, near, of, before and limit".into()),
         }
         Ok(())
+    }
+
+    /// Events that other programs and exports have: an error where objects below `min_score` are asked for.
+    pub fn require_alarms(&self) -> Result<(), String> {
+        match self.near {
+            NearFilter::Without => Ok(()),
+            NearFilter::Only | NearFilter::With => Err(
+                "near: objects below min_score are for the page alone; `spotter history export --labels` exports those that were judged".into(),
+            ),
+        }
     }
 
     pub(crate) fn page_len(&self) -> usize {
@@ -158,6 +181,11 @@ impl HistoryFilter {
                 add("e.mark = :mark", ":mark", (*mark).to_owned().into());
             }
         }
+        match self.near {
+            NearFilter::Without => conditions.push(format!("{alias}.near = 0")),
+            NearFilter::Only => conditions.push(format!("{alias}.near = 1")),
+            NearFilter::With => {}
+        }
         (conditions.join(" AND "), values)
     }
 }
@@ -190,7 +218,7 @@ mod tests {
     #[test]
     fn query_of_a_url_becomes_a_filter() {
         let read = HistoryFilter::read(
-            "from_ms=1&to_ms=2&camera=gate&prompt=person&zone=drive&text=Red+c%C3%A4r&mark=none&before=17.4&limit=3&of=a-1",
+            "from_ms=1&to_ms=2&camera=gate&prompt=person&zone=drive&text=Red+c%C3%A4r&mark=none&near=only&before=17.4&limit=3&of=a-1",
         );
         let filter = HistoryFilter {
             from_ms: Some(1),
@@ -200,6 +228,7 @@ mod tests {
             zone: ZoneId::new("drive").ok(),
             text: Some("Red cär".into()),
             mark: Some(MarkFilter::None),
+            near: NearFilter::Only,
             of: Some("a-1".into()),
             before: Some(PageStart {
                 start_ms: 17,
@@ -207,6 +236,7 @@ mod tests {
             }),
             limit: Some(3),
         };
+        assert!(filter.require_alarms().is_err());
         assert_eq!(read, Ok(filter));
         assert_eq!(
             HistoryFilter::read("camera=&text="),
@@ -220,6 +250,7 @@ mod tests {
             "from_ms=now",
             "camera=Gate'--",
             "mark=good",
+            "near=with",
             "before=last",
             "limit=0",
             "limit=501",

@@ -21,6 +21,7 @@ mod frame_queue;
 mod limits;
 mod looks;
 mod masks;
+mod near;
 mod reader;
 mod recorded;
 mod recorder;
@@ -41,3 +42,4 @@ pub use reader::{EventJson, EventsPage, HistoryError, HistoryReader, PictureLink
 pub use recorded::{EncodePicture, HistoryMessage, HistoryStatus};
 pub use recorder::History;
 pub use records::{RecordFilter, StoredRecord};
+pub use row::is_same_place;

@@ -11,25 +11,17 @@ pub(crate) struct HistoryLimits {
     pub keep_ms: i64,
     pub size: u64,
     pub judged: u64,
+    /// Objects below `min_score`, a day and prompt.
+    pub near: u16,
 }
 
 /// Bytes of all rows and their pictures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StoredTotals {
+    /// Those below `min_score` are none.
     pub events: u64,
     pub unjudged: u64,
     pub judged: u64,
-}
-
-impl StoredTotals {
-    pub fn subtract(&mut self, bytes: u64, is_judged: bool) {
-        self.events = self.events.saturating_sub(1);
-        let kind = match is_judged {
-            true => &mut self.judged,
-            false => &mut self.unjudged,
-        };
-        *kind = kind.saturating_sub(bytes);
-    }
 }
 
 /// An event that may be removed.
@@ -57,6 +49,7 @@ impl HistoryLimits {
             keep_ms: millis(config.keep),
             size: config.size,
             judged: config.judged,
+            near: config.near,
         }
     }
 
@@ -114,6 +107,7 @@ mod tests {
         keep_ms: 1000,
         size: 100,
         judged: 50,
+        near: 0,
     };
 
     /// Ten bytes each, a tenth of `keep` apart.

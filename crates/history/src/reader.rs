@@ -330,7 +330,7 @@ impl HistoryReader {
             return Ok(None);
         };
         let now_ms = daemon.clock.wall().unix_millis();
-        let oldest = "SELECT min(start_ms), (SELECT start_ms FROM history WHERE mark IS NULL ORDER BY start_ms LIMIT 1) FROM history";
+        let oldest = "SELECT min(start_ms) FILTER (WHERE near = 0), (SELECT start_ms FROM history WHERE mark IS NULL ORDER BY start_ms LIMIT 1) FROM history";
         let (since_ms, unjudged_ms): (Option<i64>, Option<i64>) =
             connection.query_row(oldest, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let written = "SELECT coalesce(sum(written), 0) FROM history WHERE start_ms > ?1";

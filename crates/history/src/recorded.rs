@@ -19,8 +19,10 @@ use crate::{
     limits::{HistoryLimits, StoredTotals},
     looks::{LookSpacing, StoredLook},
     masks::{CameraMasks, MaskAreas},
+    near::NearCounts,
     records::RecordQueue,
     row::HistoryRow,
+    time_zone::day,
 };
 
 /// Of pictures that are encoded and not written.
@@ -79,6 +81,9 @@ pub(crate) struct RecorderState {
     removals: Vec<PictureRemoval>,
     /// Pictures of frames before this have less painted over than they should.
     masked_from: HashMap<CameraId, Mono>,
+    pub near: NearCounts,
+    /// Events below `min_score` whose objects have an alarm now.
+    withdrawn: Vec<TrackId>,
     pub status: HistoryStatus,
     is_closing: bool,
     has_encoder: bool,
@@ -147,6 +152,8 @@ pub struct HistoryMessage<'a> {
     pub frame: Option<&'a Frame>,
     /// All objects of the prompt on that frame.
     pub objects: &'a [TrackedObject],
+    /// Its object is below `min_score`: no alarm, to be judged alone.
+    pub is_near: bool,
 }
 
 /// What the writer has to do.
@@ -160,14 +167,8 @@ pub(crate) struct WriterTurn {
 
 impl RecordedEvent {
     fn new(message: &HistoryMessage<'_>) -> Self {
-        let HistoryMessage {
-            event,
-            words,
-            series,
-            ..
-        } = *message;
         Self {
-            row: HistoryRow::new(event, words, series),
+            row: HistoryRow::new(message),
             version: 1,
             stored_version: 0,
             is_stored: false,
@@ -218,6 +219,10 @@ impl RecorderState {
             return false;
         }
         let recorded = RecordedEvent::new(message);
+        let day = day(recorded.row.start_ms);
+        if message.is_near && !self.near.admit(recorded.row.prompt_key(), day) {
+            return false;
+        }
         self.events.insert(event.track.clone(), recorded);
         self.drop_oldest();
         true
@@ -391,7 +396,7 @@ impl RecorderState {
         };
         let bytes = write.row.bytes();
         let totals = &mut self.status.totals;
-        totals.events += u64::from(!event.is_stored);
+        totals.events += u64::from(!event.is_stored && !event.row.is_near);
         totals.unjudged = (totals.unjudged + bytes).saturating_sub(event.stored_bytes);
         event.stored_bytes = bytes;
         (event.row.look_bytes, event.row.written) = (write.row.look_bytes, write.row.written);
@@ -404,6 +409,24 @@ impl RecorderState {
         }
     }
 
+    fn withdraw(&mut self, track: &TrackId) {
+        let Some(known) = self.events.get(track) else {
+            return;
+        };
+        let (prompt, day) = (known.row.prompt_key(), day(known.row.start_ms));
+        self.near.withdraw(&prompt, day);
+        self.withdrawn.push(track.clone());
+    }
+
+    pub fn take_withdrawn(&mut self) -> Vec<TrackId> {
+        mem::take(&mut self.withdrawn)
+    }
+
+    /// The disk failed.
+    pub fn return_withdrawn(&mut self, withdrawn: Vec<TrackId>) {
+        self.withdrawn.extend(withdrawn);
+    }
+
     /// Rows that are on no disk any more are not written again.
     pub fn forget(&mut self, track: &TrackId) {
         self.events.remove(track);
@@ -411,7 +434,9 @@ impl RecorderState {
 
     fn has_changes(&self) -> bool {
         let is_changed = |event: &RecordedEvent| event.version > event.stored_version;
-        !self.jpegs.is_empty() || self.records.has_ready() || self.events.values().any(is_changed)
+        let has_writes =
+            !self.jpegs.is_empty() || !self.withdrawn.is_empty() || self.records.has_ready();
+        has_writes || self.events.values().any(is_changed)
     }
 
     fn is_urgent(&self) -> bool {
@@ -426,10 +451,10 @@ impl RecorderState {
 
 impl HistoryShared {
     /// [`encode_all`](Self::encode_all) follows.
-    pub fn with_encoder(masks: CameraMasks) -> Self {
+    pub fn with_encoder(masks: CameraMasks, near: NearCounts) -> Self {
         let shared = Self::default();
         let mut state = shared.lock();
-        (state.has_encoder, state.masks) = (true, masks);
+        (state.has_encoder, state.masks, state.near) = (true, masks, near);
         drop(state);
         shared
     }
@@ -443,6 +468,10 @@ impl HistoryShared {
                 state.order_picture(frame, message);
             }
         });
+    }
+
+    pub fn withdraw(&self, track: &TrackId) {
+        self.change(|state| state.withdraw(track));
     }
 
     pub fn looks(&self, objects: &[TrackedObject]) {
@@ -613,7 +642,7 @@ mod tests {
 
     #[test]
     fn picture_from_before_a_mask_is_not_written_after_a_failure() {
-        let shared = HistoryShared::with_encoder(CameraMasks::default());
+        let shared = HistoryShared::with_encoder(CameraMasks::default(), NearCounts::default());
         let begun = event("gate", 1, EventStep::New);
         let frame = frame_at(&begun.camera, Duration::from_secs(1));
         shared.event(&message(&begun, "car", Some(&frame)));

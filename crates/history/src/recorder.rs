@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, thread, time::Duration};
 
 use spotter_config::HistoryConfig;
-use spotter_core::{CameraId, Clock, Mono, TrackedObject};
+use spotter_core::{CameraId, Clock, Mono, TrackId, TrackedObject};
 use spotter_events::record::RecordChunk;
 use spotter_state::{Document, StateStore};
 use tokio::sync::watch;
@@ -14,6 +14,7 @@ use crate::{
     folder::FREE_MIN_BYTES,
     limits::HistoryLimits,
     masks::CameraMasks,
+    near::NearCounts,
     reader::HistoryReader,
     recorded::{EncodePicture, HistoryMessage, HistoryShared, HistoryStatus, WriterParts},
     writer::HistoryWriter,
@@ -55,7 +56,8 @@ impl History {
         encode: EncodePicture,
     ) -> io::Result<Self> {
         let masks = CameraMasks::read(store.get(Document::HistoryMasks));
-        let shared = Arc::new(HistoryShared::with_encoder(masks));
+        let near = NearCounts::new(parts.limits.near);
+        let shared = Arc::new(HistoryShared::with_encoder(masks, near));
         let reader = HistoryReader::new(store.folder());
         let reader = reader.of_daemon(Arc::clone(&shared), &parts);
         let (end, ended) = watch::channel(());
@@ -76,6 +78,11 @@ impl History {
 
     pub fn event(&self, message: &HistoryMessage<'_>) {
         self.0.shared.event(message);
+    }
+
+    /// An alarm has the object of an event below `min_score` now: its row and its picture go, unless a person has judged it.
+    pub fn withdraw(&self, track: &TrackId) {
+        self.0.shared.withdraw(track);
     }
 
     /// A look saw these objects.

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use rusqlite::{OptionalExtension as _, Transaction, named_params, params};
 use spotter_core::{CameraId, Event, Location, PromptId, TrackId, WallTime, ZoneId};
 
-use crate::looks::{location_text, locations_text, read_location};
+use crate::{
+    looks::{location_text, locations_text, read_location},
+    near::PromptKey,
+    recorded::HistoryMessage,
+};
 
 /// Alarms of one prompt at one place within this time are shown as one.
 const PLACE_MS: i64 = 86_400_000;
@@ -27,6 +31,8 @@ pub(crate) struct HistoryRow {
     pub id: TrackId,
     pub camera: CameraId,
     pub prompt: PromptId,
+    /// Of an object below `min_score`, which is no alarm.
+    pub is_near: bool,
     pub revision: u32,
     /// Of the prompt.
     pub words: Arc<str>,
@@ -55,14 +61,16 @@ pub(crate) struct HistoryRow {
 }
 
 impl HistoryRow {
-    pub fn new(event: &Event, words: &str, series: &str) -> Self {
+    pub fn new(message: &HistoryMessage<'_>) -> Self {
+        let event = message.event;
         let mut row = Self {
             id: event.track.clone(),
             camera: event.camera.clone(),
             prompt: event.prompt.clone(),
+            is_near: message.is_near,
             revision: event.revision,
-            words: words.into(),
-            series: series.into(),
+            words: message.words.into(),
+            series: message.series.into(),
             start_ms: event.started.unix_millis(),
             end_ms: None,
             last_seen_ms: 0,
@@ -95,6 +103,10 @@ impl HistoryRow {
         }
     }
 
+    pub fn prompt_key(&self) -> PromptKey {
+        (self.camera.clone(), self.prompt.clone())
+    }
+
     /// On the disk.
     pub fn bytes(&self) -> u64 {
         let texts = self.words.len() + self.description.as_ref().map_or(0, String::len);
@@ -117,13 +129,13 @@ impl HistoryRow {
     /// False: there is one with its id.
     pub fn insert(&self, transaction: &Transaction<'_>) -> rusqlite::Result<bool> {
         let place = self.place(transaction)?;
-        let sql = "INSERT INTO history (id, place, camera, prompt, revision, words, series, start_ms, last_seen_ms, score, top_score, location, width, height, zones, looks, picture, picture_bytes, bytes, written)
-            VALUES (:id, :place, :camera, :prompt, :revision, :words, :series, :start_ms, 0, 0, 0, '', :width, :height, '', 0, 0, 0, 0, 0)
+        let sql = "INSERT INTO history (id, near, place, camera, prompt, revision, words, series, start_ms, last_seen_ms, score, top_score, location, width, height, zones, looks, picture, picture_bytes, bytes, written)
+            VALUES (:id, :near, :place, :camera, :prompt, :revision, :words, :series, :start_ms, 0, 0, 0, '', :width, :height, '', 0, 0, 0, 0, 0)
             ON CONFLICT (id) DO NOTHING";
         let inserted = transaction.execute(
             sql,
             named_params! {
-                ":id": self.id.as_str(), ":place": place.unwrap_or_default(), ":camera": self.camera.as_str(), ":prompt": self.prompt.as_str(),
+                ":id": self.id.as_str(), ":near": self.is_near, ":place": place.unwrap_or_default(), ":camera": self.camera.as_str(), ":prompt": self.prompt.as_str(),
                 ":revision": self.revision, ":words": &*self.words, ":series": &*self.series, ":start_ms": self.start_ms, ":width": self.size.0, ":height": self.size.1,
             },
         )?;
@@ -165,14 +177,15 @@ impl HistoryRow {
 
     /// The place of an earlier event that this one repeats. It is compared with the first one there, so that a place does not move.
     fn place(&self, transaction: &Transaction<'_>) -> rusqlite::Result<Option<i64>> {
-        let sql = "SELECT number, location FROM history WHERE camera = ?1 AND prompt = ?2 AND start_ms > ?3 AND start_ms <= ?4 AND number = place
-            ORDER BY start_ms DESC LIMIT ?5";
+        let sql = "SELECT number, location FROM history WHERE camera = ?1 AND prompt = ?2 AND start_ms > ?3 AND start_ms <= ?4 AND number = place AND near = ?5
+            ORDER BY start_ms DESC LIMIT ?6";
         let mut places = transaction.prepare(sql)?;
         let key = params![
             self.camera.as_str(),
             self.prompt.as_str(),
             self.start_ms - PLACE_MS,
             self.start_ms,
+            self.is_near,
             PLACES_MAX
         ];
         let mut places = places.query(key)?;
@@ -195,7 +208,8 @@ pub(crate) fn zone_text<'a>(zones: impl Iterator<Item = &'a str>) -> String {
     }
 }
 
-fn is_same_place(one: Location, other: Location) -> bool {
+/// Boxes that overlap by half, or near points.
+pub fn is_same_place(one: Location, other: Location) -> bool {
     match (one, other) {
         (Location::Box(one), Location::Box(other)) => one.iou(&other) >= PLACE_IOU,
         (Location::Point(one), Location::Point(other)) => {

@@ -31,6 +31,7 @@ pub fn stored_events(state_dir: &Path, events: &[(&str, u64)]) -> History {
         keep: 3650 * day,
         size: 1 << 30,
         judged: 1 << 30,
+        near: 0,
     };
     let history = History::start(&store, &config, |_| Ok(b"picture".to_vec()), clock).unwrap();
     for (index, &(camera, number)) in events.iter().enumerate() {
@@ -64,5 +65,6 @@ pub(crate) fn message<'a>(
         series: "5e71e5",
         frame,
         objects: &[],
+        is_near: false,
     }
 }

@@ -15,8 +15,9 @@ use spotter_state::StateStore;
 use tempfile::TempDir;
 
 use crate::{
-    DeletedBeside, History, HistoryFilter, HistoryReader, HistorySelection, PictureLinks,
-    delete_beside, export, limits::HistoryLimits, recorded::WriterParts, testing::message,
+    DeletedBeside, History, HistoryFilter, HistoryMessage, HistoryReader, HistorySelection,
+    PictureLinks, delete_beside, export, limits::HistoryLimits, recorded::WriterParts,
+    testing::message,
 };
 
 const NOW_MS: i64 = 1_787_393_730_000;
@@ -36,6 +37,7 @@ fn limits(size: u64) -> HistoryLimits {
         keep_ms: 24 * 7 * HOUR_MS,
         size,
         judged: size,
+        near: 2,
     }
 }
 
@@ -750,4 +752,79 @@ fn export_has_events_and_pictures() {
         export(&reader, &HistoryFilter::default(), &mut file).unwrap(),
         0
     );
+}
+
+/// An object below `min_score`, with a picture.
+fn near(rig: &Rig, number: u64) -> Event {
+    let event = begun(number, NOW_MS);
+    let frame = frame("gate", number);
+    rig.history.event(&HistoryMessage {
+        is_near: true,
+        ..message(&event, "a red car", Some(&frame))
+    });
+    event
+}
+
+#[tokio::test]
+async fn objects_below_min_score_are_few_and_no_alarms() {
+    let rig = Rig::new();
+    rig.happened(9, 0, |_| {});
+    rig.until_stored(1);
+    let first = near(&rig, 1);
+    // At its place, and no repeat of it.
+    rig.happened(5, 0, |event| event.location = first.location);
+    near(&rig, 2);
+    near(&rig, 3);
+    let listed = |rig: &Rig| ids(&rig.list("near=only"));
+    rig.until(|rig| listed(rig).len() == 2 && rig.files().len() == 4);
+    let page = rig.list("");
+    assert_eq!(ids(&page), ["b7c1-gate-5", "b7c1-gate-9"]);
+    assert_eq!(
+        (&page["events"][0]["repeats"], &page["reach"]["events"]),
+        (&json!(0), &json!(2))
+    );
+    let bars = page["bars"].as_array().unwrap().iter();
+    assert_eq!(bars.filter_map(Value::as_u64).sum::<u64>(), 2);
+    let rig = rig.restart(1 << 30).await;
+    rig.happened(6, 0, |_| {});
+    rig.until_stored(3);
+    near(&rig, 4);
+    rig.happened(7, 0, |_| {});
+    rig.until_stored(4);
+    assert_eq!(listed(&rig), ["b7c1-gate-2", "b7c1-gate-1"]);
+}
+
+#[test]
+fn object_that_gets_an_alarm_is_no_near_one_any_more() {
+    let rig = Rig::new();
+    rig.happened(9, 0, |_| {});
+    rig.until_stored(1);
+    let events = [1, 2].map(|number| near(&rig, number));
+    rig.until(|rig| rig.files().len() == 3);
+    let judge = "UPDATE history SET mark = 'right' WHERE id = 'b7c1-gate-2'";
+    rig.store
+        .execute(|transaction| transaction.execute(judge, []))
+        .unwrap();
+    events
+        .iter()
+        .for_each(|event| rig.history.withdraw(&event.track));
+    rig.until(|rig| rig.files() == ["b7c1-gate-2.1.jpg", "b7c1-gate-9.1.jpg"]);
+    assert_eq!(ids(&rig.list("near=only")), ["b7c1-gate-2"]);
+    // Its place among those of the day is free.
+    let better = Event {
+        step: EventStep::Update(UpdateReason::Better),
+        ..events[0].clone()
+    };
+    rig.history
+        .event(&message(&better, "", Some(&frame("gate", 8))));
+    near(&rig, 3);
+    rig.until(|rig| ids(&rig.list("near=only")) == ["b7c1-gate-3", "b7c1-gate-2"]);
+    rig.until(|rig| {
+        rig.files()
+            == [
+                "b7c1-gate-2.1.jpg",
+                "b7c1-gate-3.1.jpg",
+                "b7c1-gate-9.1.jpg",
+            ]
+    });
 }

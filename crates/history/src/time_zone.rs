@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use jiff::{Timestamp, tz::TimeZone};
+use jiff::{Timestamp, civil::Date, tz::TimeZone};
 use spotter_core::read_short_file;
 
 const NAME_MAX_BYTES: u64 = 256;
@@ -26,6 +26,18 @@ pub(crate) fn time_zone(now_ms: i64) -> (String, i32) {
     )
 }
 
+/// The day of this machine's calendar.
+pub(crate) fn day(at_ms: i64) -> Date {
+    let at = Timestamp::from_millisecond(at_ms).unwrap_or_default();
+    at.to_zoned(TimeZone::system()).date()
+}
+
+/// When the day began.
+pub(crate) fn day_start(at_ms: i64) -> i64 {
+    let start = day(at_ms).to_zoned(TimeZone::system());
+    start.map_or(at_ms, |start| start.timestamp().as_millisecond())
+}
+
 /// The end of the hour of this machine's clock.
 pub(crate) fn hour_end(now_ms: i64, offset_min: i32) -> i64 {
     const HOUR_MS: i64 = 3_600_000;
@@ -44,7 +56,10 @@ mod tests {
         assert_eq!(hour_end(3_599_999, 60), 3_600_000);
         // India: the hour ends at half past in UTC.
         assert_eq!(hour_end(0, 330), 1_800_000);
-        let (name, _) = time_zone(1_787_393_730_000);
+        let now_ms = 1_787_393_730_000;
+        assert_eq!(day(day_start(now_ms)), day(now_ms));
+        assert_ne!(day(day_start(now_ms) - 1), day(now_ms));
+        let (name, _) = time_zone(now_ms);
         assert!(!name.is_empty());
     }
 }

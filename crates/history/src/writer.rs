@@ -2,16 +2,20 @@
 
 use std::{collections::BTreeMap, io, sync::Arc};
 
+use rusqlite::OptionalExtension as _;
+use spotter_core::{CameraId, PromptId, TrackId};
 use spotter_state::{Document, StateStore, StatementsError};
 
 use crate::{
     deletion::{self, DeletedEvents, DeletedRow, HistorySelection, SELECTED_MAX},
     folder::{HistoryFolder, file_name},
     limits::{RemovalCandidate, StoredTotals},
+    near::PromptKey,
     recorded::{
         EncodedPicture, EventWrite, HistoryShared, PictureRemoval, WriterParts, WriterTurn,
     },
     records::{RecordWrite, record_bytes, write_records},
+    time_zone::{day, day_start},
 };
 
 /// How often what is too old is looked for.
@@ -99,7 +103,10 @@ impl HistoryWriter {
             }
         };
         match removed {
-            Ok(is_removed) => self.write(jpegs).map(|()| is_removed),
+            Ok(is_removed) => {
+                self.write(jpegs)?;
+                self.withdraw().map(|()| is_removed)
+            }
             Err(error) => {
                 self.shared.lock().return_jpegs(jpegs);
                 Err(error)
@@ -142,12 +149,19 @@ impl HistoryWriter {
     /// Until all of it is done: ends events that a killed run left open, and opens the folder.
     fn begin(&mut self) -> Result<(), StatementsError> {
         if !self.has_ended_former {
-            let totals = self.store.execute(|transaction| {
+            let now_ms = self.now_ms();
+            let (totals, near) = self.store.execute(move |transaction| {
                 let end = "UPDATE history SET end_ms = last_seen_ms WHERE end_ms IS NULL";
                 transaction.execute(end, [])?;
-                totals(transaction)
+                Ok((
+                    totals(transaction)?,
+                    stored_near(transaction, day_start(now_ms))?,
+                ))
             })?;
-            self.shared.lock().status.totals = totals;
+            let mut state = self.shared.lock();
+            state.status.totals = totals;
+            state.near.begin(day(now_ms), near);
+            drop(state);
             self.has_ended_former = true;
         }
         if self.folder.is_none() && self.now_ms() >= self.pictures_from_ms {
@@ -325,6 +339,27 @@ impl HistoryWriter {
         }
     }
 
+    /// Removes events below `min_score` whose objects have an alarm now; those that were judged stay.
+    fn withdraw(&mut self) -> Result<(), StatementsError> {
+        let withdrawn = self.shared.lock().take_withdrawn();
+        if withdrawn.is_empty() {
+            return Ok(());
+        }
+        let removed = self.store.execute({
+            let withdrawn = withdrawn.clone();
+            move |transaction| {
+                let numbers = unjudged(transaction, &withdrawn)?;
+                let removed = deletion::delete_rows(transaction, &numbers)?;
+                Ok((removed, totals(transaction)?))
+            }
+        });
+        let (removed, totals) =
+            removed.inspect_err(|_| self.shared.lock().return_withdrawn(withdrawn))?;
+        self.shared.lock().status.totals = totals;
+        self.forget(&removed);
+        Ok(())
+    }
+
     /// Removes what is too old, and tries again what could not be removed.
     fn look(&mut self, now_ms: i64) -> Result<(), StatementsError> {
         let found = self.store.execute(|it| totals(it))?;
@@ -356,9 +391,7 @@ impl HistoryWriter {
         })?;
         let mut state = self.shared.lock();
         let totals = &mut state.status.totals;
-        removed
-            .iter()
-            .for_each(|row| totals.subtract(row.bytes, row.is_judged));
+        removed.iter().for_each(|row| row.subtract_from(totals));
         drop(state);
         self.forget(&removed);
         Ok(!removed.is_empty())
@@ -511,6 +544,32 @@ fn stored_pictures(
     rows.collect()
 }
 
+/// How many objects below `min_score` each prompt has since this time.
+fn stored_near(
+    connection: &rusqlite::Connection,
+    from_ms: i64,
+) -> rusqlite::Result<Vec<(PromptKey, u32)>> {
+    let sql = "SELECT camera, prompt, count(*) FROM history WHERE near = 1 AND start_ms >= ?1 GROUP BY camera, prompt";
+    let mut rows = connection.prepare(sql)?;
+    let rows = rows.query_map([from_ms], |row| {
+        let (camera, prompt): (String, String) = (row.get(0)?, row.get(1)?);
+        let key = CameraId::new(&camera).ok().zip(PromptId::new(&prompt).ok());
+        Ok((key, row.get(2)?))
+    })?;
+    let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+    let known = |(key, count): (Option<PromptKey>, u32)| Some((key?, count));
+    Ok(rows.into_iter().filter_map(known).collect())
+}
+
+/// The numbers of these rows, as far as they have no mark.
+fn unjudged(connection: &rusqlite::Connection, ids: &[TrackId]) -> rusqlite::Result<Vec<i64>> {
+    let sql = "SELECT number FROM history WHERE id = ?1 AND mark IS NULL";
+    let mut found = connection.prepare(sql)?;
+    let number = |id: &TrackId| found.query_row([id.as_str()], |row| row.get(0)).optional();
+    let numbers: rusqlite::Result<Vec<_>> = ids.iter().map(number).collect();
+    Ok(numbers?.into_iter().flatten().collect())
+}
+
 /// The files of some of the camera's pictures, which its rows do not have any more.
 fn clear_pictures(
     connection: &rusqlite::Connection,
@@ -527,7 +586,7 @@ fn clear_pictures(
 }
 
 fn totals(connection: &rusqlite::Connection) -> rusqlite::Result<StoredTotals> {
-    let sql = "SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(bytes) FILTER (WHERE mark IS NOT NULL), 0) FROM history";
+    let sql = "SELECT count(*) FILTER (WHERE near = 0), coalesce(sum(bytes), 0), coalesce(sum(bytes) FILTER (WHERE mark IS NOT NULL), 0) FROM history";
     let (records, judged_records) = record_bytes(connection)?;
     connection.query_row(sql, [], |row| {
         let [events, all, judged] = [row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?];

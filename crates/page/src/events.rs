@@ -130,6 +130,9 @@ impl EventAnswers {
             return Ok(json(&json!({"is_on": false, "toml": TOML})));
         }
         let (filter, now_ms) = (filter(query)?, self.clock.wall().unix_millis());
+        if links != PictureLinks::Page {
+            filter.require_alarms().map_err(EventRefusal::Wrong)?;
+        }
         let page = self.read(move |reader| reader.list(&filter, links, now_ms));
         Ok(json(&page.await?))
     }
@@ -176,6 +179,7 @@ impl EventAnswers {
     /// The events of a filter with their pictures, as a ZIP file that is made while it is sent.
     pub async fn export(&self, query: Option<&str>) -> EventAnswer {
         let filter = filter(query)?;
+        filter.require_alarms().map_err(EventRefusal::Wrong)?;
         let reader = self.history()?.reader().clone();
         let place = Arc::clone(&self.exports).try_acquire_owned();
         let place = place.map_err(|_| EventRefusal::Busy)?;

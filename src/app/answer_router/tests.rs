@@ -17,6 +17,7 @@ use spotter_core::{
 };
 use spotter_history::{History, HistoryFilter, PictureLinks};
 use spotter_state::StateStore;
+use tempfile::TempDir;
 
 /// A camera with two prompts, of which one has doubts.
 const CONFIG: &str = r#"
@@ -403,16 +404,25 @@ async fn outline_without_answer_is_asked_of_the_next_look() {
     }
 }
 
+/// The history of a site with this configuration, which the router has.
+fn history(site: &mut Site, text: &str, folder: &TempDir) -> History {
+    let clock: Arc<dyn Clock> = Arc::new(site.clock.clone());
+    let store = StateStore::open(folder.path(), Arc::clone(&clock)).unwrap();
+    let config = testing::config(text);
+    let encode = |_: &Picture| Ok(b"jpeg".to_vec());
+    let history = config.history.as_ref().unwrap();
+    let history = History::start(&store, history, encode, clock).unwrap();
+    site.router.handles.history = Some(history.clone());
+    let model = site.router.model.clone();
+    site.router.near = NearEvents::new("b7c1", &config.cameras, model, Some(history.clone()));
+    history
+}
+
 #[tokio::test]
 async fn event_is_stored_with_frame_looks_and_end() {
     let folder = tempfile::tempdir().unwrap();
     let mut site = Site::new(CONFIG);
-    let clock: Arc<dyn Clock> = Arc::new(site.clock.clone());
-    let store = StateStore::open(folder.path(), Arc::clone(&clock)).unwrap();
-    let config = testing::config(&format!("{CONFIG}[history]"));
-    let config = config.history.unwrap();
-    let history = History::start(&store, &config, |_| Ok(b"jpeg".to_vec()), clock).unwrap();
-    site.router.handles.history = Some(history.clone());
+    let history = history(&mut site, &format!("{CONFIG}[history]"), &folder);
     for _ in 0..5 {
         let look = site.frame(1000).unwrap();
         site.answered(look, "no");
@@ -437,4 +447,71 @@ async fn event_is_stored_with_frame_looks_and_end() {
     assert!(event["seen"].as_array().unwrap().len() > 1, "{event}");
     let picture = reader.picture(event["id"].as_str().unwrap()).unwrap();
     assert_eq!(picture.unwrap().jpeg, b"jpeg");
+}
+
+/// With `verify`, an object that is not below `min_score` is for the question to decide.
+#[tokio::test]
+async fn objects_below_min_score_are_stored_unless_they_get_an_alarm() {
+    let text = r#"
+mqtt.url = "mqtt://127.0.0.1:1"
+http.listen = "off"
+[camera.gate]
+url = "test://"
+rate = 1
+prompt.person = { detect = "person", min_score = 0.6 }
+prompt.parcel = { detect = "parcel", min_score = 0.6, verify = "Is there a parcel?" }
+[history]
+near = 20
+"#;
+    let folder = tempfile::tempdir().unwrap();
+    let mut site = Site::new(text);
+    let history = history(&mut site, text, &folder);
+    let listed = |query: &str| {
+        let filter = HistoryFilter::read(query).unwrap();
+        let page = history.reader().list(&filter, PictureLinks::Page, 0);
+        let page = serde_json::to_value(page.unwrap()).unwrap();
+        let event = |event: &serde_json::Value| {
+            let x0 = event["box"][0].as_f64().unwrap();
+            (event["prompt"] == "person", (x0 * 10.0) as i64)
+        };
+        let is_whole = |event: &&serde_json::Value| event["picture"].is_string();
+        let events = page["events"].as_array().unwrap().iter();
+        let mut events: Vec<_> = events.filter(is_whole).map(event).collect();
+        events.sort_unstable();
+        events
+    };
+    let until = |query: &str, expected: &[(bool, i64)]| {
+        while listed(query) != expected {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    // Left edges in tenths of the picture, and scores.
+    let mut see = |objects: &[(f64, f64)]| {
+        for _ in 0..3 {
+            let look = site.frame(1000).unwrap();
+            let object = |&(tenths, score): &(f64, f64)| {
+                let left = tenths / 10.0 + 0.01;
+                let place = NormBox::from_corners(left, 0.2, left + 0.08, 0.4);
+                FoundObject {
+                    score,
+                    ..found(place)
+                }
+            };
+            for prompt in look.prompts.iter().filter(|prompt| prompt.revision > 0) {
+                let body = AnswerBody::Boxes(objects.iter().map(object).collect());
+                let answered = testing::answered(&look.frame, prompt, body);
+                site.router.news(&answered);
+            }
+            let ended = Outcome::Answered(look.frame.clone());
+            site.end(ended);
+        }
+    };
+    see(&[(1.0, 0.7)]);
+    until("", &[(true, 1)]);
+    // The second is too low, the third becomes an alarm of one prompt.
+    see(&[(1.0, 0.5), (3.0, 0.2), (5.0, 0.4), (7.0, 0.4)]);
+    until("near=only", &[(false, 5), (false, 7), (true, 5), (true, 7)]);
+    see(&[(5.0, 0.7), (7.0, 0.4)]);
+    until("near=only", &[(false, 5), (false, 7), (true, 7)]);
+    until("", &[(true, 1), (true, 5)]);
 }

@@ -8,6 +8,7 @@ const DAY: Duration = Duration::from_hours(24);
 const KEEP_RANGE: RangeInclusive<Duration> =
     Duration::from_hours(1)..=Duration::from_hours(3650 * 24);
 const SIZE_RANGE: RangeInclusive<u64> = 16 << 20..=1 << 40;
+const NEAR_RANGE: RangeInclusive<u16> = 0..=200;
 
 /// Which events are stored, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub struct HistoryConfig {
     pub size: u64,
     /// Bytes of judged ones, which have no age.
     pub judged: u64,
+    /// Objects below `min_score` that are stored, a day and prompt; 0: none.
+    pub near: u16,
 }
 
 /// Reads `[history]`.
@@ -30,9 +33,17 @@ pub(crate) fn history(mut table: Reader<'_>) -> HistoryConfig {
         size = size_in(SIZE_RANGE).or(1 << 30), r#"size = "4GiB""#;
         /// The most space of judged events and their pictures, which `keep` does not remove.
         judged = size_in(SIZE_RANGE).or(1 << 30), r#"judged = "2GiB""#;
+        /// Of each prompt, at most so many objects a day that would have started an event with half the `min_score` are stored with their pictures, to be
+        /// judged on the page; 0: none. They are no events: nothing publishes or lists them.
+        near = whole(NEAR_RANGE, "pictures a day and prompt").or(0), "near = 20";
     }
     table.finish();
-    HistoryConfig { keep, size, judged }
+    HistoryConfig {
+        keep,
+        size,
+        judged,
+        near,
+    }
 }
 
 fn keep_time() -> Form<'static, Duration> {

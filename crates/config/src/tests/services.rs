@@ -62,13 +62,15 @@ fn history_is_off_without_its_table() {
         keep: 7 * day,
         size: 1 << 30,
         judged: 1 << 30,
+        near: 0,
     };
     assert_eq!(history("[history]"), Some(expected));
-    let lines = "[history]\nkeep = \"30d\"\nsize = \"4GiB\"\njudged = \"512MiB\"";
+    let lines = "[history]\nkeep = \"30d\"\nsize = \"4GiB\"\njudged = \"512MiB\"\nnear = 20";
     let expected = HistoryConfig {
         keep: 30 * day,
         size: 4 << 30,
         judged: 512 << 20,
+        near: 20,
     };
     assert_eq!(history(lines), Some(expected));
 }
