@@ -115,7 +115,7 @@ fn alarms_of(
     second: u64,
 ) -> Vec<StreetAlarm> {
     let cameras = std::slice::from_ref(camera);
-    let mut tracker = Tracker::recording("b7c1".into(), cameras, MIN_SCORE);
+    let mut tracker = Tracker::recording("b7c1".into(), cameras);
     let prompt = &camera.prompts[0];
     let asked = Prompt {
         view: camera.view_of(prompt),
