@@ -11,6 +11,8 @@ mod devtools;
 mod draw;
 #[path = "page/events.rs"]
 mod events;
+#[path = "page/judge.rs"]
+mod judge;
 #[path = "page/site.rs"]
 mod site;
 #[path = "page/trial.rs"]

@@ -3,9 +3,10 @@
 // Rows are in groups. A group that is far from the screen is empty and keeps its height, so that thousands of events need no more
 // memory than those in view.
 
-import { UNREAD, classes, facts, h, panel, pill, quiet, s, unseen } from "./dom.js";
+import { UNREAD, facts, h, quiet, s, unseen } from "./dom.js";
+import { alarm, markPill, nameOf, offer, shapesOf, smallPicture, still } from "./event_parts.js";
 import { bytes, counted, duration, machineTime, number, percentage, sum } from "./format.js";
-import { markShape } from "./overlay.js";
+import { EventMarking } from "./marking.js";
 import { change, request } from "./server.js";
 import { TimeZone } from "./zone.js";
 
@@ -18,7 +19,8 @@ const DELETE_MS = 60_000;
 // Of one answer.
 const EVENTS_MAX = 500;
 const DAY_MS = 86_400_000;
-const NO_FILTER = { camera: "", prompt: "", zone: "", text: "", from: "", to: "" };
+const NO_FILTER = { camera: "", prompt: "", zone: "", mark: "", text: "", from: "", to: "" };
+const MARKS = ["right", "wrong", "corrected", "none"];
 
 // ---- What is known
 
@@ -51,7 +53,11 @@ let focusId = null;
 let scrollWanted = null;
 let timer;
 
-let mayDelete = false;
+let mayChange = false;
+// The event that is to be corrected once it is shown.
+let correctId = null;
+
+const marking = new EventMarking({ changed: () => redraw(), marked, corrected: () => (focusId = "h-event") });
 
 const start = (event) => event.start_ms;
 
@@ -137,18 +143,26 @@ async function open(argument, draw) {
   scrollWanted = argument === null ? scrolledTo : 0;
   focusId = argument !== null ? "h-event" : shown && `event-${shown.id}`;
   shown = argument === null ? null : rows.find((event) => event.id === argument) ?? { id: argument };
+  marking.leave();
   refresh();
   if (shown === null) return;
   try {
     const event = await request(`events/${encodeURIComponent(argument)}.json`);
-    if (shown?.id === argument) shown = event;
+    if (shown?.id === argument) showWhole(event);
   } catch (error) {
     if (shown?.id === argument) shown = { ...(error.status === 404 ? { id: argument } : shown), error: error.message };
   }
   redraw();
 }
 
+function showWhole(event) {
+  shown = event;
+  if (correctId === event.id) marking.act("correct", event);
+  correctId = null;
+}
+
 function close() {
+  marking.leave();
   clearTimeout(timer);
   watch.disconnect();
   question = null;
@@ -186,7 +200,7 @@ function see(entries) {
 function group(index) {
   const id = `group-${index}`;
   const isNear = near.has(id) || !heights.has(id);
-  const own = isNear ? `${version}-${mayDelete}` : "empty";
+  const own = isNear ? `${version}-${mayChange}` : "empty";
   if (document.getElementById(id)?.dataset.own === own || !isNear) return h("ol", { id, class: "rows", "data-own": own, "aria-hidden": !isNear && "true" });
   const ofGroup = rows.slice(index * GROUP, (index + 1) * GROUP);
   return h("ol", { id, class: "rows", "data-own": own }, ofGroup.map((event) => row(event)));
@@ -210,8 +224,8 @@ function settle() {
 
 function render(status) {
   queueMicrotask(settle);
-  mayDelete = status.visitor === "logged_in";
-  return [h("div", { class: "history" }, alarm(readProblem), alarm(problem), content(status), isDeleting && quiet("Deleting"), question && asking())];
+  mayChange = status.visitor === "logged_in";
+  return [h("div", { class: "history" }, alarm(readProblem), alarm(problem), shown === null && alarm(marking.problem), content(status), isDeleting && quiet("Deleting"), question && asking())];
 }
 
 function content(status) {
@@ -231,14 +245,6 @@ function content(status) {
   ];
 }
 
-const alarm = (why) => why && h("p", { class: "reason", role: "alert" }, why);
-
-const offer = (toml) =>
-  panel("history", "Events are not stored", null,
-    h("p", {}, "Without a table ", h("code", {}, "[history]"), ", Spotter keeps no event and no picture on this machine. To see here what happened, add these lines to the configuration and reload it:"),
-    h("textarea", { id: "toml", class: "toml", readonly: "", rows: String(toml.split("\n").length), "aria-label": "Lines for the configuration", "data-own": "" }, toml),
-    quiet("Pictures are masked like those of this page, and older events are deleted by both limits. ", h("a", { href: "#help/page.md/events" }, "More about events")));
-
 // Open where there is room; later, the reader decides.
 function filters({ cameras }) {
   const isOpen = document.getElementById("filter") === null && matchMedia("(min-width: 48rem)").matches;
@@ -247,9 +253,10 @@ function filters({ cameras }) {
   return h("details", { id: "filter", open: isOpen && "" },
     h("summary", {}, "Filter", set > 0 && ` (${set})`),
     h("form", { class: "filters", "aria-label": "Filter" },
-      choice("camera", "Camera", [...cameras.map((camera) => camera.id), ...seen.camera]),
-      choice("prompt", "Prompt", [...of("prompts"), ...seen.prompt]),
-      choice("zone", "Zone", [...of("zones"), ...seen.zone]),
+      choice("camera", "Camera", sorted([...cameras.map((camera) => camera.id), ...seen.camera])),
+      choice("prompt", "Prompt", sorted([...of("prompts"), ...seen.prompt])),
+      choice("zone", "Zone", sorted([...of("zones"), ...seen.zone])),
+      choice("mark", "Mark", MARKS),
       field("text", "Words or description", "search"),
       field("from", "From", "datetime-local"),
       field("to", "To", "datetime-local"),
@@ -262,8 +269,10 @@ function filters({ cameras }) {
 const field = (name, label, type) =>
   h("label", {}, label, h("input", { id: `filter-${name}`, name, type, step: type === "datetime-local" && 1, value: filter[name], "data-own": "" }));
 
+const sorted = (values) => values.toSorted();
+
 function choice(name, label, known) {
-  const values = [...new Set([...known, filter[name]])].filter(Boolean).sort();
+  const values = [...new Set([...known, filter[name]])].filter(Boolean);
   return h("label", {}, label,
     h("select", { id: `filter-${name}`, name, "data-own": values.join() },
       h("option", { value: "" }, "all"),
@@ -301,7 +310,7 @@ const ENDS = {
 // How far back, how much, and what can be done with all that fit.
 function reach(status) {
   const known = page.reach;
-  const isPlain = !filter.prompt && !filter.zone && !filter.text && (filter.camera || filter.from || filter.to);
+  const isPlain = !filter.prompt && !filter.zone && !filter.mark && !filter.text && (filter.camera || filter.from || filter.to);
   return h("div", { class: "reach" },
     known && h("p", { class: "quiet" },
       known.since_ms == null ? "No event is stored yet. " : `Reaches back to ${zone.minute(known.since_ms)}: ${ENDS[known.limit]}. `,
@@ -310,8 +319,8 @@ function reach(status) {
     [known?.rows_stopped, known?.pictures_stopped].filter(Boolean).map((why) => h("p", { class: "reason" }, why)),
     h("p", { class: "buttons" },
       h("a", { class: "button", href: `events.zip?${query()}`, download: "" }, "Export as ZIP"),
-      isPlain && mayDelete && h("button", { type: "button", id: "delete-all", "data-do": "delete-all" }, `Delete all ${selectionWords()}`),
-      !mayDelete && h("span", { class: "quiet" }, status.has_login ? "To delete events, log in." : ["To delete events here, set ", h("code", {}, "http.tokens"), "."])));
+      isPlain && mayChange && h("button", { type: "button", id: "delete-all", "data-do": "delete-all" }, `Delete all ${selectionWords()}`),
+      !mayChange && h("span", { class: "quiet" }, status.has_login ? "To delete events, log in." : ["To delete events here, set ", h("code", {}, "http.tokens"), "."])));
 }
 
 const selectionWords = () =>
@@ -321,29 +330,17 @@ const selectionWords = () =>
     filter.to && `to ${filter.to.replace("T", " ")}`,
   ].filter(Boolean).join(" ");
 
-const name = (event) => `${event.words || event.prompt} at ${event.camera}`;
-
-function picture(event, isLarge) {
-  const [width, height] = event.size ?? [16, 9];
-  const place = event.box ? { box: event.box } : event.point ? { point: event.point } : null;
-  const alt = isLarge ? `${name(event)}, ${zone.minute(start(event))}` : "";
-  if (event.picture == null) return h("div", { class: "still empty" }, h("p", {}, "No picture"));
-  return h("div", { class: "still" },
-    h("img", { loading: "lazy", decoding: "async", src: event.picture, alt, width, height }),
-    place && s("svg", { class: "overlay", ...UNREAD }, markShape({ prompt: 0, place })));
-}
-
 function row(event, isRepeat) {
   const unfolded = repeats.get(event.id);
   return h("li", { class: "event" },
     h("a", { id: `event-${event.id}`, class: "entry", href: `#events/${event.id}` },
-      picture(event),
+      still(event, smallPicture(event), "", shapesOf(event)),
       h("span", { class: "entry-words" },
         h("span", { class: "head" }, h("b", {}, event.words || event.prompt), unseen(" at "), h("span", {}, event.camera)),
         h("time", { datetime: machineTime(start(event)) }, `${zone.day(start(event))} ${zone.clock(start(event))}`),
         h("span", { class: "quiet" }, [percentage(event.top_score), ...(event.zones ?? []), lasted(event)].filter(Boolean).join(" · ")),
         event.description && h("span", {}, event.description)),
-      event.mark && pill(event.mark === "wrong" ? "bad" : "good", event.mark)),
+      markPill(event.mark)),
     !isRepeat && event.repeats > 0 && h("button", { type: "button", id: `more-${event.id}`, class: "more", "data-do": "unfold", "data-id": event.id, "aria-expanded": String(unfolded != null) },
       `${unfolded ? "Hide" : "Show"} ${number(event.repeats)} more at this place within a day`),
     unfolded && h("ol", { class: "repeats" }, unfolded.map((one) => row(one, true))));
@@ -361,12 +358,14 @@ function detail() {
   const [before, after] = beside(shown.id);
   const go = (event, words) => event && h("a", { class: "button", href: `#events/${event.id}` }, words);
   return h("article", { class: "panel detail", id: `detail-${shown.id}`, "aria-labelledby": "h-event" },
-    h("div", { class: "title" }, h("h2", { id: "h-event", tabindex: -1 }, name(shown)), shown.mark && pill(shown.mark === "wrong" ? "bad" : "good", shown.mark)),
+    h("div", { class: "title" }, h("h2", { id: "h-event", tabindex: -1 }, nameOf(shown)), markPill(shown.mark)),
     h("p", { class: "buttons" },
       allEvents(), go(before, "Newer"), go(after, "Older"),
-      mayDelete && h("button", { type: "button", id: "delete-event", "data-do": "delete", "data-id": shown.id }, "Delete")),
+      mayChange && h("button", { type: "button", id: "delete-event", "data-do": "delete", "data-id": shown.id }, "Delete")),
     alarm(shown.error),
-    picture(shown, true),
+    h("div", { class: "judged", id: `judged-${shown.id}` },
+      still(shown, shown.picture, `${nameOf(shown)}, ${zone.minute(start(shown))}`, marking.editor ? marking.editor.shown() : shapesOf(shown))),
+    mayChange && marking.render(shown, h("a", { class: "button", href: `#judge/${shown.camera}/${shown.prompt}` }, "Judge this prompt")),
     shown.description && h("p", {}, shown.description),
     facts([
       ["Time", `${zone.day(start(shown))} ${zone.clock(start(shown))}, ${zone.name}`],
@@ -381,9 +380,12 @@ function detail() {
     ]));
 }
 
-// The events before and after one in the list, of which unfolded repeats are part.
+// Unfolded repeats are part of the list.
+const listed = () => rows.flatMap((event) => [event, ...(repeats.get(event.id) ?? [])]);
+
+// The events before and after one.
 function beside(id) {
-  const all = rows.flatMap((event) => [event, ...(repeats.get(event.id) ?? [])]);
+  const all = listed();
   const at = all.findIndex((event) => event.id === id);
   return at < 0 ? [] : [all[at - 1], all[at + 1]];
 }
@@ -419,7 +421,7 @@ const askOne = (id, asker) =>
     const event = await request(`events/${encodeURIComponent(id)}.json`);
     const one = { words: "Delete this event", selection: { id } };
     const all = { words: `Delete all ${number(event.repeats + 1)} at this place`, selection: { id, repeats: true } };
-    return { words: `Delete ${name(event)}, ${zone.minute(start(event))}, for good?`, choices: event.repeats > 0 ? [one, all] : [one] };
+    return { words: `Delete ${nameOf(event)}, ${zone.minute(start(event))}, for good?`, choices: event.repeats > 0 ? [one, all] : [one] };
   });
 
 // The bars of all times say how many there are.
@@ -543,6 +545,7 @@ function click({ target }) {
   if (target.id === "toml") target.select();
   const control = target.closest?.("[data-do]");
   if (control) ACTIONS[control.dataset.do](control.dataset, control.id);
+  else marking.click(target, shown);
 }
 
 function filterChanged({ target }) {
@@ -556,7 +559,8 @@ function submit() {
 const STEPS = { j: 1, ArrowDown: 1, ArrowRight: 1, k: -1, ArrowUp: -1, ArrowLeft: -1 };
 
 function key(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey) return false;
+  if (question === null && mayChange && markByKey(event)) return true;
+  if (event.ctrlKey || event.metaKey || event.altKey || marking.editor) return false;
   if (event.key === "Escape") return escape();
   if (question !== null || event.target.matches?.("input, select, textarea")) return false;
   const step = STEPS[event.key];
@@ -567,6 +571,31 @@ function key(event) {
   return shown === null ? focusBeside(step) : openBeside(step);
 }
 
+function markByKey(event) {
+  const marks = shown?.camera ? shown : focused(event.target);
+  // A picture in the list is too small to correct it there.
+  if (shown === null && marks !== null && event.key === "c" && !event.ctrlKey && !event.metaKey) {
+    correctId = marks.id;
+    location.hash = `#events/${marks.id}`;
+    return true;
+  }
+  return marking.key(event, marks);
+}
+
+const idOf = (target) => target.closest?.(".event")?.querySelector(".entry")?.id.slice("event-".length);
+
+// The event of the list that has the keyboard.
+function focused(target) {
+  const id = idOf(target);
+  return listed().find((event) => event.id === id) ?? null;
+}
+
+function marked(event, values) {
+  for (const one of [event, shown, ...listed()]) if (one?.id === event.id) Object.assign(one, values);
+  changed();
+  redraw();
+}
+
 function escape() {
   if (question !== null) keep();
   else if (shown !== null) location.hash = "#events";
@@ -575,8 +604,8 @@ function escape() {
 }
 
 function askFocused(target) {
-  const id = shown?.id ?? target.closest?.(".event")?.querySelector(".entry")?.id.slice("event-".length);
-  if (!id || !mayDelete) return false;
+  const id = shown?.id ?? idOf(target);
+  if (!id || !mayChange) return false;
   askOne(id, target.id);
   return true;
 }

@@ -13,12 +13,13 @@ import { draw as drawView } from "./draw.js";
 import { clockTime, machineTime } from "./format.js";
 import { events } from "./events.js";
 import { help } from "./help.js";
+import { judge } from "./judge.js";
 import { now } from "./now.js";
 import { ANSWER_LIMIT_MS } from "./server.js";
 import { tryWords } from "./try.js";
 import { troubles, verdict } from "./verdict.js";
 
-const VIEWS = [now, tryWords, drawView, events, help];
+const VIEWS = [now, tryWords, drawView, events, judge, help];
 
 // Pictures that change all the time are motion.
 const IS_CALM = matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -6,19 +6,25 @@ import { two } from "./format.js";
 const FIRST = [0.25, 0.25, 0.75, 0.75];
 const SIDE_MIN = 0.02;
 // A target of 44 pixels is what a finger hits.
-const REACH = 22;
+export const REACH = 22;
 const STEP = 0.001;
 const LARGE_STEP = 0.01;
 const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-const percent = (share) => `${two(share * 100)}%`;
-const digits = (share) => Math.round(Math.min(Math.max(share, 0), 1) * 1e4) / 1e4;
+export const percent = (share) => `${two(share * 100)}%`;
+export const digits = (share) => Math.round(Math.min(Math.max(share, 0), 1) * 1e4) / 1e4;
 
-// From two corners in any order, at least as large as the smallest.
-function between([xa, ya], [xb, yb]) {
+// How far an arrow key moves something across and down; null for other keys.
+export function arrowStep({ key, shiftKey }) {
+  const step = shiftKey ? LARGE_STEP : STEP;
+  return KEYS[key]?.map((way) => way * step) ?? null;
+}
+
+// From two corners in any order, each side at least so long.
+export function between([xa, ya], [xb, yb], least = SIDE_MIN) {
   const side = (a, b) => {
-    const from = Math.min(Math.max(Math.min(a, b), 0), 1 - SIDE_MIN);
-    return [from, Math.min(Math.max(Math.max(a, b), from + SIDE_MIN), 1)].map(digits);
+    const from = Math.min(Math.max(Math.min(a, b), 0), 1 - least);
+    return [from, Math.min(Math.max(Math.max(a, b), from + least), 1)].map(digits);
   };
   const [[x0, x1], [y0, y1]] = [side(xa, xb), side(ya, yb)];
   return [x0, y0, x1, y1];
@@ -103,11 +109,10 @@ export class RegionBox {
   keydown(event) {
     const corner = Number(event.target.dataset.corner);
     if (Number.isNaN(corner) || event.ctrlKey || event.metaKey || event.altKey) return;
+    const step = arrowStep(event);
     if (event.key === "Delete" || event.key === "Backspace") this.set(null);
-    else if (KEYS[event.key]) {
-      const step = event.shiftKey ? LARGE_STEP : STEP;
-      this.set(moved(this.box, corner, ...KEYS[event.key].map((way) => way * step)));
-    } else return;
+    else if (step) this.set(moved(this.box, corner, ...step));
+    else return;
     event.preventDefault();
     event.stopPropagation();
   }

@@ -1,6 +1,7 @@
 // Words tried on stored pictures of events, one after the other; and which verdicts they would keep.
 
 import { h, quiet } from "./dom.js";
+import { smallPicture } from "./event_parts.js";
 import { counted, two } from "./format.js";
 import { overlay } from "./overlay.js";
 import { request } from "./server.js";
@@ -8,6 +9,8 @@ import { TimeZone } from "./zone.js";
 
 export const LAST_EVENTS = 20;
 const JUDGED_MAX = 100;
+// A tile has the width of a phone at most.
+const TILE_PX = 640;
 // While the cameras need the engine, a picture is asked about again.
 const TRIES = 6;
 const OVERLAP_MIN = 0.5;
@@ -136,7 +139,7 @@ export class ContactSheet {
 
   tile(event, minScore) {
     const answer = this.answers.get(event.id);
-    const { id, picture, prompt, start_ms: start, mark, size } = event;
+    const { id, prompt, start_ms: start, mark, size } = event;
     const marks = (answer?.objects ?? []).map(({ box, point, polygons, score }) => ({
       prompt: 0, score, polygon: polygons?.length ? polygons : undefined, place: box ? { box } : { point },
     }));
@@ -145,7 +148,7 @@ export class ContactSheet {
     const isLow = answer?.objects && !isFound({}, answer, minScore);
     return h("li", { id: `sheet-${id}` },
       h("div", { class: "still" },
-        h("img", { src: picture, alt: `Event of ${prompt}, ${this.timeOf(start)}`, width: size[0], height: size[1], loading: "lazy" }),
+        h("img", { src: smallPicture(event, TILE_PX), alt: `Event of ${prompt}, ${this.timeOf(start)}`, width: size[0], height: size[1], loading: "lazy" }),
         h("div", { class: "layer" }, answer && overlay({ prompts: [{ id: this.asked.words, lines: {} }], look: { size, found: marks } }))),
       h("p", {}, h("b", { class: isLow && "quiet" }, words)),
       h("p", { class: "quiet" }, `${prompt} · ${this.timeOf(start)}${mark ? ` · ${mark}` : ""}`));

@@ -1,0 +1,39 @@
+// What several views show of stored events.
+
+import { UNREAD, h, panel, pill, quiet, s } from "./dom.js";
+import { markShape } from "./overlay.js";
+
+// The width of a list on a screen: a browser keeps decoded pictures as they came, and beside each the scaled one.
+const SMALL_PX = 224;
+
+export const nameOf = (event) => `${event.words || event.prompt} at ${event.camera}`;
+export const placeOf = ({ box, point }) => (box ? { box } : point ? { point } : null);
+export const smallPicture = ({ picture }, width = SMALL_PX) => picture && `${picture}&width=${width}`;
+export const markPill = (mark) => mark && pill(mark === "wrong" ? "bad" : "good", mark);
+export const alarm = (why) => why && h("p", { class: "reason", role: "alert" }, why);
+
+const toPlace = (numbers) => (numbers.length === 4 ? { box: numbers } : { point: numbers });
+
+// The event's object, or those of its correction; fainter is what else was found, or what was corrected.
+export function shapesOf(event) {
+  const own = [placeOf(event)];
+  const [clear, faint] = event.objects ? [event.objects.map(toPlace), own] : [own, event.others ?? []];
+  const drawn = (places) => places.filter(Boolean).map((place) => markShape({ prompt: 0, place }));
+  return s("svg", { class: "overlay", ...UNREAD }, s("g", { class: "faint" }, drawn(faint)), drawn(clear));
+}
+
+// The picture at `source` with what is drawn over it.
+export function still(event, source, alt, over) {
+  if (event.picture == null) return h("div", { class: "still empty" }, h("p", {}, "No picture"));
+  const [width, height] = event.size ?? [16, 9];
+  return h("div", { class: "still" },
+    h("img", { loading: "lazy", decoding: "async", src: source, alt, width, height }),
+    over);
+}
+
+// Without a history: the lines that switch it on.
+export const offer = (toml) =>
+  panel("history", "Events are not stored", null,
+    h("p", {}, "Without a table ", h("code", {}, "[history]"), ", Spotter keeps no event and no picture on this machine. To see here what happened, add these lines to the configuration and reload it:"),
+    h("textarea", { id: "toml", class: "toml", readonly: "", rows: String(toml.split("\n").length), "aria-label": "Lines for the configuration", "data-own": "" }, toml),
+    quiet("Pictures are masked like those of this page, and older events are deleted by both limits. ", h("a", { href: "#help/page.md/events" }, "More about events")));
