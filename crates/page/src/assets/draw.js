@@ -15,6 +15,8 @@ const SAVE_LIMIT_MS = 60_000;
 // The daemon waits 10 s for a camera's next frame.
 const PICTURE_LIMIT_MS = 15_000;
 const PREVIEW_PAUSE_MS = 400;
+// Shapes that were not read are read again.
+const AGAIN_MS = 5000;
 // Shares of the picture that an arrow key moves by, alone and with Shift.
 const STEP = 0.001;
 const LARGE_STEP = 0.01;
@@ -57,8 +59,14 @@ class ShapeEditor {
       this.trouble = null;
     } catch (error) {
       this.trouble = error.message;
+      setTimeout(() => this.loadAgain(), AGAIN_MS);
     }
     this.update();
+  }
+
+  // What was changed meanwhile stays, and is a conflict when it is saved if others were.
+  loadAgain() {
+    if (this.trouble !== null && this.root.isConnected && !this.isDirty) this.load();
   }
 
   // Without the mask for those who may change it. Kept in memory while the editor is shown.
@@ -102,6 +110,7 @@ class ShapeEditor {
     this.update();
     try {
       await request("command", { op: "shapes_set", cam: this.camera, seen: this.loaded.version, shapes }, SAVE_LIMIT_MS);
+      this.loaded = { ...this.loaded, now: shapes };
       await this.load();
       this.saving = { is: "idle" };
       this.say("Saved. It applies now, and after a restart.");
@@ -230,8 +239,12 @@ class ShapeEditor {
   }
 
   remove(key) {
+    const at = this.shapes().findIndex((shape) => shape.key === key);
     this.change(without(this.steps.now, key));
     this.say("Deleted. Undo brings it back.");
+    // Its button is gone.
+    const rows = [...this.side.querySelectorAll(".shape-row > button")];
+    (rows[Math.min(at, rows.length - 1)] ?? this.side.querySelector('[data-do="add"]'))?.focus();
   }
 
   checkName(name) {
@@ -528,19 +541,16 @@ function stays({ oldURL, newURL }) {
   return true;
 }
 
-function askUnload(event) {
-  if (editor?.isDirty) event.preventDefault();
-}
+// Also when the login has ended and the view is closed.
+addEventListener("beforeunload", (event) => editor?.isDirty && event.preventDefault());
 
 function open() {
-  addEventListener("beforeunload", askUnload);
   isShown = true;
   editor?.loadPicture();
 }
 
 // What is not saved is kept for the way back, as after a login that has ended.
 function close() {
-  removeEventListener("beforeunload", askUnload);
   isShown = false;
   editor?.dropPicture();
   if (!editor?.isDirty) editor = null;

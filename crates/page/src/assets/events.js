@@ -7,7 +7,7 @@ import { UNREAD, facts, h, quiet, s, unseen } from "./dom.js";
 import { alarm, markPill, nameOf, offer, shapesOf, smallPicture, still } from "./event_parts.js";
 import { bytes, counted, duration, machineTime, number, percentage, sum } from "./format.js";
 import { EventMarking } from "./marking.js";
-import { change, request } from "./server.js";
+import { change, refusal, request } from "./server.js";
 import { TimeZone } from "./zone.js";
 
 export const events = { id: "events", title: "Events", needs: "pictures", open, close, render, click, change: filterChanged, submit, key };
@@ -318,7 +318,7 @@ function reach(status) {
       `Times are those of the box: ${page.time_zone}.`),
     [known?.rows_stopped, known?.pictures_stopped].filter(Boolean).map((why) => h("p", { class: "reason" }, why)),
     h("p", { class: "buttons" },
-      h("a", { class: "button", href: `events.zip?${query()}`, download: "" }, "Export as ZIP"),
+      h("a", { class: "button", id: "export", "data-do": "export", href: `events.zip?${query()}`, download: "" }, "Export as ZIP"),
       isPlain && mayChange && h("button", { type: "button", id: "delete-all", "data-do": "delete-all" }, `Delete all ${selectionWords()}`),
       !mayChange && h("span", { class: "quiet" }, status.has_login ? "To delete events, log in." : ["To delete events here, set ", h("code", {}, "http.tokens"), "."])));
 }
@@ -518,6 +518,7 @@ const ACTIONS = {
     const [from, to] = zone.range(at(Number(bar)), at(Number(bar) + 1));
     show({ from, to });
   },
+  export: exportAll,
   unfold: ({ id }) => unfold(id),
   delete: ({ id }, asker) => askOne(id, asker),
   "delete-all": (_, asker) => askAll(asker),
@@ -541,9 +542,19 @@ async function unfold(id) {
   redraw();
 }
 
-function click({ target }) {
+// A refusal would be a download that fails, without its words.
+async function exportAll() {
+  const path = `events.zip?${query()}`;
+  problem = await refusal(path);
+  if (problem === null) h("a", { href: path, download: "" }).click();
+  redraw();
+}
+
+function click(event) {
+  const { target } = event;
   if (target.id === "toml") target.select();
   const control = target.closest?.("[data-do]");
+  if (control?.tagName === "A") event.preventDefault();
   if (control) ACTIONS[control.dataset.do](control.dataset, control.id);
   else marking.click(target, shown);
 }

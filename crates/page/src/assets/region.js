@@ -61,6 +61,12 @@ export class RegionBox {
     this.element.querySelector(".corner").focus();
   }
 
+  // Without a call of `changed`.
+  clear() {
+    this.box = null;
+    this.draw();
+  }
+
   set(box) {
     this.box = box;
     this.draw();

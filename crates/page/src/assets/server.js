@@ -33,6 +33,17 @@ export async function read(path) {
   throw new Error(text || refusalOf(got.status));
 }
 
+// Why there is nothing at an address; null where something is, whose body is not read.
+export async function refusal(path) {
+  const stop = new AbortController();
+  const limit = AbortSignal.any([stop.signal, AbortSignal.timeout(ANSWER_LIMIT_MS)]);
+  const got = await fetch(path, { cache: "no-store", signal: limit }).catch(() => null);
+  if (got === null) return "No answer from Spotter";
+  if (!got.ok) return parsed(await got.text())?.error ?? refusalOf(got.status);
+  stop.abort();
+  return null;
+}
+
 // The picture at an address, as an address of the browser's own, which the caller revokes.
 export async function picture(path, limitMs) {
   const got = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(limitMs) }).catch(() => null);

@@ -391,8 +391,7 @@ function choosePrompt(id) {
   setField("try-kind-0", prompt.kind);
   setField("try-score", prompt.min_score);
   setField("try-name", "");
-  if (prompt.region) region.set(prompt.region);
-  redraw();
+  region.set(prompt.region);
 }
 
 function chooseCamera(id) {
@@ -403,7 +402,14 @@ function chooseCamera(id) {
   else location.hash = `#try/${id}`;
 }
 
+// This is called while the page is drawn.
+function forgetPart() {
+  region.clear();
+  if (state.beside === "whole") state.beside = "";
+}
+
 function openCamera(id) {
+  if (id !== state.camera) forgetPart();
   forgetResult();
   sheet.clear();
   Object.assign(state, { camera: id, prompts: [], prompt: "", isAsking: false, isPreviewLost: false, preview: state.preview + 1 });

@@ -360,6 +360,8 @@ fn mouse_draws_a_line_a_mask_and_a_region() {
     );
     editor.select("mask:2");
     editor.act("remove");
+    let focused = "document.activeElement.dataset.key";
+    assert_eq!(editor.browser.says(focused), "region:person");
     editor.act("save");
     editor.browser.until("daemon.commands.length === 2");
     assert_eq!(editor.saved()["mask"].as_array().map(Vec::len), Some(2));
@@ -596,7 +598,11 @@ fn effect_on_stored_events_is_shown_before_saving() {
 
 #[test]
 fn leaving_with_unsaved_changes_asks() {
-    let mut editor = Editor::open(PHONE, "");
+    // The shapes are read again after a failure.
+    let mut editor = Editor::open(PHONE, "daemon.failures = 1;");
+    editor
+        .browser
+        .until("document.querySelector('[data-key=\"line:kerb\"]')");
     editor.select("line:kerb");
     editor.act("swap");
     for stays in [true, false] {

@@ -24,6 +24,8 @@ window.daemon = {
   },
   // Refusals of the next commands: [status, JSON].
   refusals: [],
+  // Readings of the shapes that fail.
+  failures: 0,
   commands: [],
   pictures: [],
   preview: null,
@@ -34,7 +36,7 @@ window.daemon = {
   const json = (status, value) => new Response(JSON.stringify(value), { status, headers: { "content-type": "application/json" } });
   window.fetch = async (path, sent) => {
     const { daemon } = window;
-    if (path === "camera/gate/shapes.json") return json(200, daemon.answer);
+    if (path === "camera/gate/shapes.json") return daemon.failures-- > 0 ? json(503, { error: "starting" }) : json(200, daemon.answer);
     if (path === "camera/gate/shapes-preview") return daemon.preview ? json(200, daemon.preview) : json(404, {});
     const picture = /^camera\/(\w+)\/(now|unmasked)\.jpg$/.exec(path);
     if (picture) {

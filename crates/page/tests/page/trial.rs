@@ -348,12 +348,17 @@ fn drawn_part_is_compared_and_becomes_a_prompt() {
         "document.body.textContent.includes('asked for red-car now, until Spotter restarts')",
     );
 
-    // A key removes the part.
+    // A key removes the part, and so does a prompt without one.
     visitor
         .browser
         .says("document.getElementById('corner-1').focus()");
     visitor.browser.press("Delete", 46);
+    let is_hidden = "document.getElementById('region').hidden";
+    assert_eq!(visitor.browser.says(is_hidden), true);
+    visitor.press_button("try-part");
+    assert_eq!(visitor.browser.says(is_hidden), false);
     visitor.fill("try-prompt", "car");
+    assert_eq!(visitor.browser.says(is_hidden), true);
     visitor.fill("try-words-0", "blue car");
     visitor.ask(1);
     assert_eq!(visitor.take_asked(), [("blue car".to_owned(), None)]);
