@@ -22,7 +22,7 @@ use super::{
     notice::{FoundFile, ReadFile, StageNotice},
     pending_questions::{PendingQuestions, SettledQuestion},
     request_history::{RequestHistory, RequestStatus},
-    shapes::shapes_answer,
+    shapes::{has_other_aspect, shapes_answer},
     stage::{Handles, Stage, StageContext, StageFuture},
     status,
 };
@@ -36,7 +36,7 @@ use spotter_mqtt::{
     CommandRequest, Inbound, InboundKind, Reply, ReplyValue, RequestHead, RequestScope,
     discovery::birth_topic,
 };
-use spotter_page::{PageQuestion, PageRequest};
+use spotter_page::{PageQuestion, PageRequest, Status, Trouble, TroubleKind};
 use spotter_state::PendingWrite;
 
 /// Topics that are logged per minute at most.
@@ -362,6 +362,32 @@ fn is_for_this_node(asked: &CommandRequest, config: &ConfigStore) -> bool {
     asked.scope == RequestScope::Node || camera.is_some_and(|camera| own.any(|id| id == camera))
 }
 
+/// Of cameras whose streams have another form than the pictures on which their shapes were drawn.
+fn report_other_aspects(context: &mut StageContext<'_>) {
+    let Status {
+        cameras, troubles, ..
+    } = &mut context.status;
+    for (camera, drawn) in context.config.drawn_sizes() {
+        let status = cameras
+            .iter_mut()
+            .find(|status| status.id == camera.as_str());
+        let Some((status, size)) = status.and_then(|it| it.stream.size.map(|size| (it, size)))
+        else {
+            continue;
+        };
+        if has_other_aspect(drawn, size) {
+            status.drawn_size = Some(drawn);
+            let ([width, height], (now_width, now_height)) = (drawn, size);
+            troubles.push(Trouble::new(
+                TroubleKind::OtherAspect,
+                format!(
+                    "camera {camera}: its stream is {now_width} x {now_height} now; its shapes were drawn on {width} x {height}, which is of another form"
+                ),
+            ));
+        }
+    }
+}
+
 impl Stage for CommandHandler {
     /// A change is stored.
     fn next(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
@@ -421,6 +447,7 @@ impl Stage for CommandHandler {
         context.status.config = status::config(self.reporter.config());
         let rejected = status::config_trouble(self.reporter.config());
         context.status.troubles.extend(rejected);
+        report_other_aspects(context);
     }
 
     fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {

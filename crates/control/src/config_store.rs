@@ -211,6 +211,12 @@ impl ConfigStore {
         })
     }
 
+    /// Width and height of the pictures on which shapes were drawn that are not the file's, as far as they are known.
+    pub fn drawn_sizes(&self) -> impl Iterator<Item = (&CameraId, [u32; 2])> {
+        let overrides = self.overrides.as_slice().iter();
+        overrides.filter_map(|change| Some((&change.camera, change.drawn_size?)))
+    }
+
     /// The values of each camera that a command may change, also those without a topic.
     pub fn all_settings(&self) -> Vec<(CameraId, Vec<Setting>)> {
         let cameras = self.stored_cameras().into_iter();

@@ -56,6 +56,8 @@ pub struct ShapesAnswer {
     pub size: Option<(u32, u32)>,
     /// Those of the picture on which the shapes in force were drawn; `None`: unknown, or the shapes are the file's.
     pub drawn_size: Option<[u32; 2]>,
+    /// Both are known and their aspect ratios differ.
+    pub has_other_aspect: bool,
     pub prompts: Vec<ShapesPrompt>,
     /// In a fleet: the node that watches the camera, if it is another one.
     pub owner: Option<ShapesOwner>,

@@ -124,6 +124,9 @@ pub struct CameraStatus {
     /// Seconds until the next attempt.
     pub next_retry_s: Option<f64>,
     pub stream: StreamStatus,
+    /// Width and height of the picture on which its shapes were drawn, if the stream has another aspect ratio now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drawn_size: Option<[u32; 2]>,
     /// In the order of the configuration; empty: it is looked at always.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub triggers: Vec<TriggerReport>,

@@ -32,6 +32,8 @@ pub enum TroubleKind {
     Device,
     BrokenAdapter,
     NoStrips,
+    /// The shapes of a camera were drawn on a picture of another form.
+    OtherAspect,
     TriggerRejected,
     OnvifEvents,
     BrokerLost,
@@ -64,7 +66,7 @@ impl TroubleKind {
     pub fn is_failure(self) -> bool {
         !matches!(
             self,
-            Self::FleetIncomplete | Self::ConfigRejected | Self::OverBudget
+            Self::FleetIncomplete | Self::ConfigRejected | Self::OverBudget | Self::OtherAspect
         )
     }
 
@@ -119,6 +121,10 @@ impl TroubleKind {
             Self::NoStrips => (
                 "Raise the camera's frame rate, or set a longer `over` or fewer `frames` in the prompts that the line names.",
                 "gpu.md#film-strips",
+            ),
+            Self::OtherAspect => (
+                "Open the camera in the view “Draw”, look whether each shape is still in its place, and save. Until then, nothing moves by itself.",
+                "page.md#draw",
             ),
             Self::TriggerRejected => (
                 "Allow Spotter's user to read this topic in the access rules of the broker.",

@@ -248,7 +248,7 @@ fn browser_draws_status_json_and_loads_nothing_from_elsewhere() {
         "<p>No box has: vault.</p>",
         "Until then Spotter tries rarely",
         "<a href=\"#help/webhooks.md/delivery\">More about “webhook failing”</a>",
-        "<summary>2 cameras</summary><p>gate, yard</p>",
+        "<summary>2 cameras</summary><p><a href=\"#draw/gate\">gate</a>, <a href=\"#draw/yard\">yard</a></p>",
         "points=\"0.4600,0.5500 0.4200,0.9500\"",
         "<tspan class=\"ink0\">12</tspan> <tspan class=\"plain\">in</tspan>",
         "<tspan class=\"plain\">corner</tspan>",

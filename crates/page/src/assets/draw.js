@@ -3,7 +3,7 @@
 
 import { ShapeCanvas, pointWords } from "./canvas.js";
 import { copied, follow, h, quiet } from "./dom.js";
-import { HINTS, dialogParts, footParts, headParts, noteParts, sideParts, toolParts } from "./draw_parts.js";
+import { HINTS, cameraNames, dialogParts, footParts, headParts, noteParts, sideParts, toolParts } from "./draw_parts.js";
 import { picture, request } from "./server.js";
 import {
   POINTS_MIN, ShapeSteps, boxAround, canRemovePoint, capital, complete, cornersOf, differences, freeName, isSame, listOf, nameProblem, pathProblem,
@@ -521,9 +521,10 @@ let editor = null;
 let isShown = false;
 
 function render(status, argument) {
-  const camera = argument ?? status.cameras[0]?.id;
+  const names = cameraNames(status);
+  const camera = argument ?? names[0];
   if (camera === undefined) return quiet("There is no camera to draw on.");
-  if (!status.cameras.some(({ id }) => id === camera)) return quiet(`There is no camera ${camera}.`);
+  if (!names.includes(camera)) return quiet(`There is no camera ${camera}.`);
   if (editor?.camera !== camera) {
     editor?.dropPicture();
     editor = new ShapeEditor(camera, status);

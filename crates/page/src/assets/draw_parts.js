@@ -5,9 +5,6 @@ import { UNREAD, classes, h, quiet, s } from "./dom.js";
 import { counted } from "./format.js";
 import { POINTS_MIN, canRemovePoint, capital, differences, errorKey, pathProblem, titleOf } from "./shapes.js";
 
-// Share by which the aspect ratio of the stream may differ from that of the drawing.
-const ASPECT_TOLERANCE = 0.02;
-
 const WISHES = [
   ["zone", "Only alarms here", "A zone. Prompts that have it report only what is in it."],
   ["mask", "Hide this place from every picture", "A mask. It is painted black before the model or anyone else sees the picture."],
@@ -35,8 +32,14 @@ const POINTS = [["bottom", "Its feet", "the middle of the lower edge"], ["centre
 const icon = (kind) => s("svg", { class: "icon", viewBox: "0 0 16 16", ...UNREAD }, s("path", { d: ICONS[kind] }));
 const button = (action, words, more = {}) => h("button", { type: "button", "data-do": action, ...more }, words);
 
+// In a fleet, also the cameras that other boxes watch: they are looked at here.
+export function cameraNames({ cameras, fleet }) {
+  const ofFleet = fleet?.nodes.flatMap((node) => node.cameras) ?? [];
+  return [...new Set([...cameras.map(({ id }) => id), ...ofFleet])];
+}
+
 export function headParts(editor) {
-  const others = editor.status.cameras.map(({ id }) => id);
+  const others = cameraNames(editor.status);
   return [
     h("h2", { id: "h-draw" }, "Draw"),
     others.length > 1
@@ -207,13 +210,15 @@ function buttons(editor, shape) {
 export function footParts(editor) {
   if (!editor.loaded) return null;
   const { saving, isDirty } = editor;
+  // Those that are in their places on a stream of another form are saved as they are.
+  const isSaved = !isDirty && !editor.loaded.has_other_aspect;
   const general = saving.is === "refused" ? saving.errors.filter((error) => !editor.shapes().some(({ key }) => key === errorKey(error))) : [];
   return [
     saving.is === "refused" && h("div", { role: "alert" }, h("p", { class: "wrong" }, "Not saved."), general.map((error) => h("p", { class: "wrong" }, error))),
     editor.preview && h("p", { class: "preview" }, previewWords(editor.preview)),
     h("p", { class: "buttons" },
       editor.status.visitor === "logged_in" && !editor.loaded.owner && [
-        button("save", saving.is === "saving" ? "Saving …" : "Save", { class: "main", "aria-disabled": (!isDirty || saving.is === "saving") && "true" }),
+        button("save", saving.is === "saving" ? "Saving …" : "Save", { class: "main", "aria-disabled": (isSaved || saving.is === "saving") && "true" }),
         h("span", { class: "quiet state" }, isDirty ? "Not saved yet" : "All saved")],
       button("copy", "Copy TOML", { "aria-haspopup": "dialog" })),
   ];
@@ -267,10 +272,8 @@ function previewWords({ events, counted: count, days, reason }) {
 }
 
 // Positions are shares, so another aspect ratio moves them in the scene.
-function aspectNote({ size, drawn_size: drawn }) {
-  if (!size || !drawn) return null;
-  const [now, before] = [size, drawn].map(([width, height]) => width / height);
-  if (Math.abs(now / before - 1) <= ASPECT_TOLERANCE) return null;
+function aspectNote({ size, drawn_size: drawn, has_other_aspect: isOther }) {
+  if (!isOther) return null;
   const sizes = `The stream is ${size.join(" × ")} now; the shapes were drawn on ${drawn.join(" × ")}, which is of another form.`;
-  return h("p", { class: "reason" }, `${sizes} Nothing was moved: look whether each shape is still in its place.`);
+  return h("p", { class: "reason" }, `${sizes} Nothing was moved: look whether each shape is still in its place, and save.`);
 }

@@ -31,11 +31,20 @@ function card(camera, status) {
     look ? picture(camera, status.visitor) : h("div", { class: "still empty" }, h("p", {}, "No look yet")),
     h("div", { class: "body" },
       reason(camera),
+      aspect(camera),
       active.length > 0 && quiet(`Looked at because of ${active.join(", ")}`),
       answers(camera),
       latency(camera.latency, status.stages),
       losses(frames, camera.stream),
+      h("p", { class: "links" }, [["draw", "Draw"], ["try", "Try"]].map(([view, title]) => h("a", { href: `#${view}/${id}` }, title, unseen(` ${id}`)))),
       details(camera, status)));
+}
+
+// Shapes are shares of the picture: of another form, it has them in other places.
+function aspect({ id, drawn_size: drawn, stream: { size } }) {
+  if (!drawn || !size) return null;
+  return h("p", { class: "reason" }, `The stream is ${size.join(" × ")} now; the shapes were drawn on ${drawn.join(" × ")}. Nothing moves by itself: `,
+    h("a", { href: `#draw/${id}` }, "look whether they are in their places"), ".");
 }
 
 // The address of the last picture that was in view.
@@ -317,5 +326,6 @@ function fleetPanel(fleet) {
           node.labels.length > 0 && h("span", {}, node.labels.join(", "))),
         node.cameras.length === 0
           ? quiet("No cameras")
-          : h("details", {}, h("summary", {}, counted(node.cameras.length, "camera")), h("p", {}, node.cameras.join(", "))))));
+          : h("details", {}, h("summary", {}, counted(node.cameras.length, "camera")),
+            h("p", {}, node.cameras.map((camera, i) => [i > 0 && ", ", h("a", { href: `#draw/${camera}` }, camera)]))))));
 }

@@ -35,6 +35,7 @@ impl Editor {
         let served = starting_with(config);
         let mut site = site(2);
         site["history"] = json!({});
+        site["cameras"][1]["drawn_size"] = json!([640, 480]);
         served.page.open(Arc::new(Painted::new(site)));
         let mut browser = Browser::start();
         browser.before_each_page(&format!("{SCRIPTED_DAEMON}\n{statements}"));
@@ -630,7 +631,7 @@ fn leaving_with_unsaved_changes_asks() {
 fn those_who_may_not_change_shapes_see_them() {
     let mut editor = Editor::start(
         HttpConfig::default(),
-        "daemon.answer.drawn_size = [640, 480];",
+        "Object.assign(daemon.answer, { drawn_size: [640, 480], has_other_aspect: true });",
     );
     editor.show(DESKTOP, "#draw/gate");
     editor
@@ -654,6 +655,20 @@ fn those_who_may_not_change_shapes_see_them() {
             .says("document.querySelector('.notes a').href"),
         "http://edge2.example:9464/"
     );
+    // The view is reached from the box that does not watch the camera.
+    owned.show(PHONE, "#now");
+    let link = "document.querySelector('[aria-labelledby=h-fleet] a[href=\"#draw/lobby\"]')";
+    owned
+        .browser
+        .says(&format!("{link}.closest('details').open = true"));
+    owned.browser.says(&format!("{link}.click()"));
+    owned
+        .browser
+        .until("document.querySelector('.notes a') !== null && document.querySelector('[name=camera]').value === 'lobby'");
+    owned.show(PHONE, "#draw/gate");
+    owned
+        .browser
+        .until("document.querySelector('.canvas image') !== null && document.querySelector('.shape-list') !== null");
     for editor in [&mut editor, &mut owned] {
         editor.click(0.3, 0.8);
         assert_eq!(editor.text(".shape-row.selected b"), "drive");
@@ -705,4 +720,33 @@ fn editor_fits_each_screen_and_keys_and_readers_reach_everything() {
         editor.screenshot(&format!("draw-{}.png", size.0));
         assert_eq!(editor.browser.complaints(), Vec::<&Value>::new());
     }
+}
+
+/// On its card in the first view, which links the view; saved as it is, it is as wanted.
+#[test]
+fn stream_of_another_form_is_said_on_the_card_of_its_camera() {
+    let mut editor = Editor::open(
+        DESKTOP,
+        "Object.assign(daemon.answer, { drawn_size: [640, 480], has_other_aspect: true });",
+    );
+    editor.act("save");
+    editor.saved();
+    editor.show(DESKTOP, "#now");
+    let notes = editor.browser.says(
+        "[...document.querySelectorAll('.card')].map((card) => card.querySelector('a[href^=\"#draw/\"]').closest('p').textContent)",
+    );
+    let notes = notes.as_array().expect("notes");
+    assert_eq!(notes[0], "Draw gateTry gate");
+    let note = notes[1].as_str().expect("words");
+    assert!(
+        note.contains("drawn on 640 × 480. Nothing moves by itself"),
+        "{note}"
+    );
+    editor
+        .browser
+        .says("document.querySelector('#cam-yard .reason a[href=\"#draw/yard\"]').click()");
+    editor
+        .browser
+        .until("document.querySelector('[name=camera]')?.value === 'yard'");
+    assert_eq!(editor.browser.complaints(), Vec::<&Value>::new());
 }

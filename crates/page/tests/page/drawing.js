@@ -8,6 +8,7 @@ window.daemon = {
     file_mask: [[[0, 0], [0.3, 0], [0.3, 0.08], [0, 0.08]]],
     size: [1280, 720],
     drawn_size: [1280, 720],
+    has_other_aspect: false,
     prompts: [
       { id: "person", kind: "detect", words: "person", rate_hz: 2 },
       { id: "car", kind: "detect", words: "car", rate_hz: 1 },
@@ -36,7 +37,7 @@ window.daemon = {
   const json = (status, value) => new Response(JSON.stringify(value), { status, headers: { "content-type": "application/json" } });
   window.fetch = async (path, sent) => {
     const { daemon } = window;
-    if (path === "camera/gate/shapes.json") return daemon.failures-- > 0 ? json(503, { error: "starting" }) : json(200, daemon.answer);
+    if (/^camera\/\w+\/shapes\.json$/.test(path)) return daemon.failures-- > 0 ? json(503, { error: "starting" }) : json(200, daemon.answer);
     if (path === "camera/gate/shapes-preview") return daemon.preview ? json(200, daemon.preview) : json(404, {});
     const picture = /^camera\/(\w+)\/(now|unmasked)\.jpg$/.exec(path);
     if (picture) {
