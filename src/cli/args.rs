@@ -284,6 +284,9 @@ pub enum HistoryCommand {
         target: PathBuf,
         #[command(flatten)]
         filter: EventFilterArgs,
+        /// Only events that a person judged, also objects below `min_score`: `labels.json` in the file is for `spotter eval`
+        #[arg(long)]
+        labels: bool,
         /// `node.state_dir` of the configuration; the default is the service's
         #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
         state_dir: PathBuf,

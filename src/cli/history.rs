@@ -27,8 +27,16 @@ pub fn history(command: &HistoryCommand) -> anyhow::Result<()> {
         HistoryCommand::Export {
             target,
             filter,
+            labels,
             state_dir,
-        } => export_to(target, &read_filter(filter)?, state_dir),
+        } => {
+            let filter = read_filter(filter)?;
+            let filter = match labels {
+                true => filter.judged(),
+                false => filter,
+            };
+            export_to(target, &filter, state_dir)
+        }
     }
 }
 

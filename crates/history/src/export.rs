@@ -1,16 +1,20 @@
 //! Events and their pictures as one ZIP file, which is written while it is made: none of it is in memory but a page of rows and a picture.
 
-use std::io::{self, Write};
+use std::{
+    collections::BTreeSet,
+    io::{self, Write},
+};
 
 use rawzip::{CompressionMethod, ZipArchiveWriter};
 
 use crate::{
     filter::HistoryFilter,
+    judged_set::JudgedPicture,
     reader::{EventJson, HistoryReader},
 };
 
 /// Writes `events.json`, a list of the events that fit the filter, the newest first, and `pictures/ID.jpg` of each; repeats are events of their
-/// own. Pictures are not compressed again. Returns how many events. Blocks.
+/// own. Where some were judged, `labels.json` has what was judged. Pictures are not compressed again. Returns how many events. Blocks.
 pub fn export(
     reader: &HistoryReader,
     filter: &HistoryFilter,
@@ -29,14 +33,27 @@ pub fn export(
         let end = if events == 0 { "[]\n" } else { "\n]\n" };
         entry.write_all(end.as_bytes())
     })?;
+    let mut pictured = BTreeSet::new();
     for_each(reader, filter, &mut |event| {
         // Deleted meanwhile, or without one.
         let Some(picture) = reader.picture(&event.id).map_err(io::Error::other)? else {
             return Ok(());
         };
         let name = format!("pictures/{}.jpg", event.id);
+        pictured.insert(event.id.clone());
         add(&mut archive, &name, |entry| entry.write_all(&picture.jpeg))
     })?;
+    let name_of = |judged: &JudgedPicture| {
+        let is_there = pictured.contains(&judged.id);
+        is_there.then(|| format!("pictures/{}.jpg", judged.id))
+    };
+    let judged = reader.judged_set_of(filter, name_of);
+    let judged = judged.map_err(io::Error::other)?.unwrap_or_default();
+    if !judged.is_empty() {
+        add(&mut archive, "labels.json", |entry| {
+            Ok(serde_json::to_writer(entry, &judged)?)
+        })?;
+    }
     archive.finish().map_err(io::Error::other)?.flush()?;
     Ok(events)
 }

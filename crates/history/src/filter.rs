@@ -120,6 +120,16 @@ impl HistoryFilter {
         Ok(())
     }
 
+    /// Of the same, those that a person judged, also below `min_score`.
+    #[must_use]
+    pub fn judged(self) -> Self {
+        Self {
+            mark: Some(MarkFilter::Any),
+            near: NearFilter::With,
+            ..self
+        }
+    }
+
     /// Events that other programs and exports have: an error where objects below `min_score` are asked for.
     pub fn require_alarms(&self) -> Result<(), String> {
         match self.near {

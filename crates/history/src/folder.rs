@@ -28,13 +28,17 @@ pub(crate) fn file_name(id: &str, picture: u64) -> String {
 
 /// Where the picture of an event is, for readers.
 pub(crate) fn picture_path(state_dir: &Path, id: &str, picture: u64) -> PathBuf {
-    state_dir.join("history").join(file_name(id, picture))
+    pictures_folder(state_dir).join(file_name(id, picture))
+}
+
+pub(crate) fn pictures_folder(state_dir: &Path) -> PathBuf {
+    state_dir.join("history")
 }
 
 impl HistoryFolder {
     /// Creates it for its owner alone.
     pub fn open(state_dir: &Path, free_min_bytes: u64) -> io::Result<Self> {
-        let path = state_dir.join("history");
+        let path = pictures_folder(state_dir);
         let folder = OpenFolder::create(&path, FileReaders::Owner)?;
         Ok(Self {
             path,

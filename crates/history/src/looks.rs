@@ -134,7 +134,16 @@ fn location_value(location: Location) -> Value {
 
 /// `None`: it is no place.
 pub(crate) fn read_location(text: &str) -> Option<Location> {
-    let numbers: Value = serde_json::from_str(text).ok()?;
+    read_value(&serde_json::from_str(text).ok()?)
+}
+
+/// What is no place is left out.
+pub(crate) fn read_locations(text: &str) -> Vec<Location> {
+    let places: Vec<Value> = serde_json::from_str(text).unwrap_or_default();
+    places.iter().filter_map(read_value).collect()
+}
+
+fn read_value(numbers: &Value) -> Option<Location> {
     let numbers = numbers.as_array()?.iter().map(Value::as_f64);
     match *numbers.collect::<Option<Vec<_>>>()? {
         [x0, y0, x1, y1] => Some(Location::Box(NormBox::from_corners(x0, y0, x1, y1))),
@@ -164,6 +173,8 @@ mod tests {
         for place in [of_box, of_point] {
             assert_eq!(read_location(&location_text(place)), Some(place));
         }
+        let places = [of_box, of_point];
+        assert_eq!(read_locations(&locations_text(&places)), places);
         assert!(
             ["", "[1]", "[0,\"x\"]", "{}"]
                 .map(read_location)

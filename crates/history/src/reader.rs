@@ -16,7 +16,8 @@ use spotter_state::{OpenError, open_reader};
 
 use crate::{
     filter::{HistoryFilter, NamedValues, PageStart, named},
-    folder::picture_path,
+    folder::{file_name, picture_path, pictures_folder},
+    judged_set::{JudgedPicture, JudgedSet, PictureFile, jpeg_size, judged_pictures},
     limits::{HistoryEnd, HistoryLimits, millis},
     looks::{LocationJson, LookJson, read_location, read_looks},
     recorded::{HistoryShared, HistoryStatus, WriterParts},
@@ -285,6 +286,38 @@ impl HistoryReader {
             seen: Some(seen.map(LookJson::from).collect()),
             ..event
         }))
+    }
+
+    /// The judged events of the filter that have a picture, as labels of the files in the folder of pictures. `None`: there is no database.
+    pub fn judged_set(&self, filter: &HistoryFilter) -> Result<Option<JudgedSet>, HistoryError> {
+        self.judged_set_of(filter, |picture| {
+            Some(file_name(&picture.id, picture.picture))
+        })
+    }
+
+    /// Those that `name_of` gives a name for their file.
+    pub(crate) fn judged_set_of(
+        &self,
+        filter: &HistoryFilter,
+        name_of: impl Fn(&JudgedPicture) -> Option<String>,
+    ) -> Result<Option<JudgedSet>, HistoryError> {
+        let Some(connection) = self.connect()? else {
+            return Ok(None);
+        };
+        let mut set = JudgedSet::default();
+        for picture in judged_pictures(&connection, filter)? {
+            let path = picture_path(&self.state_dir, &picture.id, picture.picture);
+            let size = jpeg_size(&path).map_err(HistoryError::Picture)?;
+            if let Some((name, size)) = name_of(&picture).zip(size) {
+                set.add(&picture, PictureFile { name, size });
+            }
+        }
+        Ok(Some(set))
+    }
+
+    /// The folder of pictures.
+    pub fn pictures(&self) -> PathBuf {
+        pictures_folder(&self.state_dir)
     }
 
     /// `None`: there is no such event, or it has no picture.

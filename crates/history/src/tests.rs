@@ -712,6 +712,18 @@ fn rows_wait_in_memory_while_the_database_cannot_be_written() {
     );
 }
 
+fn zip_entries(file: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let archive = rawzip::ZipArchive::from_slice(file).unwrap();
+    let mut entries = archive.entries();
+    let mut found = Vec::new();
+    while let Some(entry) = entries.next_entry().unwrap() {
+        let name = String::from_utf8(entry.file_path().as_bytes().to_vec()).unwrap();
+        let entry = archive.get_entry(entry.wayfinder()).unwrap();
+        found.push((name, entry.data().to_vec()));
+    }
+    found
+}
+
 #[test]
 fn export_has_events_and_pictures() {
     let rig = Rig::new();
@@ -725,14 +737,7 @@ fn export_has_events_and_pictures() {
     let mut file = Vec::new();
     let filter = HistoryFilter::read("text=car").unwrap();
     assert_eq!(export(rig.history.reader(), &filter, &mut file).unwrap(), 3);
-    let archive = rawzip::ZipArchive::from_slice(&file).unwrap();
-    let mut entries = archive.entries();
-    let mut found = Vec::new();
-    while let Some(entry) = entries.next_entry().unwrap() {
-        let name = String::from_utf8(entry.file_path().as_bytes().to_vec()).unwrap();
-        let entry = archive.get_entry(entry.wayfinder()).unwrap();
-        found.push((name, entry.data().to_vec()));
-    }
+    let found = zip_entries(&file);
     let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
     let picture = |number: u64| format!("pictures/b7c1-gate-{number}.jpg");
     assert_eq!(
@@ -827,4 +832,53 @@ fn object_that_gets_an_alarm_is_no_near_one_any_more() {
                 "b7c1-gate-9.1.jpg",
             ]
     });
+}
+
+#[test]
+fn export_has_labels_of_judged_events() {
+    let rig = Rig::new();
+    (1..=3).for_each(|number| drop(rig.happened(number, 0, |_| {})));
+    rig.until_stored(3);
+    near(&rig, 4);
+    rig.until(|rig| rig.files().len() == 4);
+    // A JPEG of 800 x 400 pixels, as far as its size is read; another one is none.
+    let head = [0xff, 0xd8, 0xff, 0xc0, 0, 17, 8, 1, 0x90, 3, 0x20, 3];
+    for number in [1, 2, 4] {
+        let name = format!("history/b7c1-gate-{number}.1.jpg");
+        fs::write(rig.folder.path().join(name), head).unwrap();
+    }
+    let judge = "UPDATE history SET mark = 'right' WHERE id <> 'b7c1-gate-2'";
+    rig.store
+        .execute(|transaction| transaction.execute(judge, []))
+        .unwrap();
+    let labels = |filter: HistoryFilter| {
+        let mut file = Vec::new();
+        let events = export(rig.history.reader(), &filter, &mut file).unwrap();
+        let mut found = zip_entries(&file);
+        let (name, labels) = found.pop().unwrap();
+        assert_eq!((&*name, found.len()), ("labels.json", 1 + events as usize));
+        let labels: Value = serde_json::from_slice(&labels).unwrap();
+        let images = labels["images"].as_array().unwrap().iter();
+        let names = images.map(|image| image["file_name"].as_str().unwrap().to_owned());
+        (events, Vec::from_iter(names))
+    };
+    let picture = |number: u64| format!("pictures/b7c1-gate-{number}.jpg");
+    assert_eq!(labels(HistoryFilter::default()), (3, vec![picture(1)]));
+    let judged = HistoryFilter::default().judged();
+    assert_eq!(labels(judged.clone()), (3, vec![picture(1), picture(4)]));
+    // As `spotter eval` reads it.
+    let set = rig.history.reader().judged_set(&judged).unwrap().unwrap();
+    let set = json!(set);
+    assert_eq!(set["images"][0]["file_name"], "b7c1-gate-1.1.jpg");
+    assert_eq!(
+        set["annotations"][0]["bbox"],
+        json!([40.0, 0.0, 40.0, 20.0])
+    );
+    assert!(
+        rig.history
+            .reader()
+            .pictures()
+            .join("b7c1-gate-1.1.jpg")
+            .exists()
+    );
 }
