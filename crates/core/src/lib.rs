@@ -12,6 +12,7 @@ mod clock;
 mod detection;
 mod epoch;
 mod event;
+mod event_mark;
 mod file;
 mod follow_up;
 mod frame;
@@ -52,10 +53,10 @@ mod view;
 mod window;
 
 pub use {
-    answer::*, backoff::*, camera_shapes::*, clock::*, detection::*, epoch::*, event::*, file::*,
-    follow_up::*, frame::*, frame_counters::*, geometry::*, gpu_precision::*, ids::*, latency::*,
-    log_throttle::*, look_token::*, model_record::*, nearest::*, phase::*, plain_line::*,
-    polygon::*, polygon_rules::*, prompt::*, prompt_state::*, region::*, rings::*, schedule::*,
-    score_map::*, setting::*, stream_counters::*, strip::*, text_part::*, time::*, trigger::*,
-    values::*, view::*, window::*,
+    answer::*, backoff::*, camera_shapes::*, clock::*, detection::*, epoch::*, event::*,
+    event_mark::*, file::*, follow_up::*, frame::*, frame_counters::*, geometry::*,
+    gpu_precision::*, ids::*, latency::*, log_throttle::*, look_token::*, model_record::*,
+    nearest::*, phase::*, plain_line::*, polygon::*, polygon_rules::*, prompt::*, prompt_state::*,
+    region::*, rings::*, schedule::*, score_map::*, setting::*, stream_counters::*, strip::*,
+    text_part::*, time::*, trigger::*, values::*, view::*, window::*,
 };

@@ -21,6 +21,7 @@ mod frame_queue;
 mod judged_set;
 mod limits;
 mod looks;
+mod marks;
 mod masks;
 mod near;
 mod reader;
@@ -40,7 +41,10 @@ pub use deletion::{DeletedBeside, DeletedEvents, HistorySelection, delete_beside
 pub use export::export;
 pub use filter::HistoryFilter;
 pub use judged_set::JudgedSet;
-pub use reader::{EventJson, EventsPage, HistoryError, HistoryReader, PictureLinks, StoredPicture};
+pub use marks::{JudgingError, SeriesKey, StoredAlarm};
+pub use reader::{
+    EventJson, EventsPage, HistoryError, HistoryReader, JudgingQueue, PictureLinks, StoredPicture,
+};
 pub use recorded::{EncodePicture, HistoryMessage, HistoryStatus};
 pub use recorder::History;
 pub use records::{RecordFilter, StoredRecord};

@@ -20,6 +20,7 @@ use crate::{
     judged_set::{JudgedPicture, JudgedSet, PictureFile, jpeg_size, judged_pictures},
     limits::{HistoryEnd, HistoryLimits, millis},
     looks::{LocationJson, LookJson, read_location, read_looks},
+    marks::{self, SeriesKey, StoredAlarm},
     recorded::{HistoryShared, HistoryStatus, WriterParts},
     records::{self, RecordFilter, StoredRecord},
     row,
@@ -27,6 +28,8 @@ use crate::{
 };
 
 const BARS: usize = 24;
+/// Events that a person is asked about at a time.
+const QUEUE_MAX: u32 = 50;
 const DAY: Duration = Duration::from_hours(24);
 const COLUMNS: &str = "e.number, e.id, e.camera, e.prompt, e.words, e.start_ms, e.end_ms, e.score, e.top_score, e.location, e.width, e.height, e.zones,
     e.description, e.looks, e.picture, e.picture_bytes, e.mark, e.near, e.drawn_ms IS NOT NULL, e.objects, e.all_found, e.others";
@@ -155,6 +158,15 @@ pub struct EventJson {
     pub repeats: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     seen: Option<Vec<LookJson>>,
+}
+
+/// A prompt's events to judge.
+#[derive(Debug, Default)]
+pub struct JudgingQueue {
+    /// At most 50: those that were drawn, in their order, then the objects below `min_score`.
+    pub events: Vec<EventJson>,
+    /// All of these two kinds that have a picture and no mark.
+    pub waiting: u64,
 }
 
 /// The JPEG of an event.
@@ -318,6 +330,42 @@ impl HistoryReader {
     /// The folder of pictures.
     pub fn pictures(&self) -> PathBuf {
         pictures_folder(&self.state_dir)
+    }
+
+    /// All alarms of a series, the oldest first.
+    pub fn alarms(&self, key: &SeriesKey) -> Result<Vec<StoredAlarm>, HistoryError> {
+        match self.connect()? {
+            Some(connection) => Ok(marks::alarms(&connection, key)?),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// What a person is asked about.
+    pub fn judging_queue(&self, key: &SeriesKey) -> Result<JudgingQueue, HistoryError> {
+        let Some(connection) = self.connect()? else {
+            return Ok(JudgingQueue::default());
+        };
+        let conditions = "e.camera = ?1 AND e.prompt = ?2 AND e.series = ?3 AND e.mark IS NULL AND e.picture_bytes > 0
+            AND (e.near OR e.drawn_ms IS NOT NULL)";
+        let count = format!("SELECT count(*) FROM history e WHERE {conditions}");
+        let waiting: i64 = connection.query_row(&count, key.values(), |row| row.get(0))?;
+        let sql = format!(
+            "SELECT {COLUMNS}, 0 FROM history e WHERE {conditions} ORDER BY e.near, e.drawn_ms, e.start_ms DESC LIMIT {QUEUE_MAX}"
+        );
+        let mut rows = connection.prepare(&sql)?;
+        let rows = rows.query_map(key.values(), |row| EventJson::read(row, PictureLinks::Page))?;
+        Ok(JudgingQueue {
+            events: rows.collect::<rusqlite::Result<_>>()?,
+            waiting: waiting as u64,
+        })
+    }
+
+    /// What a proposal said whose `min_score` the series has: so many of 100 alarms are right.
+    pub fn promise(&self, key: &SeriesKey) -> Result<Option<u8>, HistoryError> {
+        match self.connect()? {
+            Some(connection) => Ok(marks::promise(&connection, key)?),
+            None => Ok(None),
+        }
     }
 
     /// `None`: there is no such event, or it has no picture.

@@ -18,6 +18,7 @@ use crate::{
     frame_queue::{FrameOrder, FrameQueue, SeenTrack},
     limits::{HistoryLimits, StoredTotals},
     looks::{LookSpacing, StoredLook},
+    marks::{JudgingChange, JudgingError, QueuedJudging},
     masks::{CameraMasks, MaskAreas},
     near::NearCounts,
     records::RecordQueue,
@@ -77,6 +78,7 @@ pub(crate) struct RecorderState {
     pub records: RecordQueue,
     jpegs: Vec<EncodedPicture>,
     deletions: Vec<QueuedDeletion>,
+    judging: Vec<QueuedJudging>,
     pub masks: CameraMasks,
     removals: Vec<PictureRemoval>,
     /// Pictures of frames before this have less painted over than they should.
@@ -122,6 +124,7 @@ struct RecordedEvent {
     version: u64,
     stored_version: u64,
     is_stored: bool,
+    is_judged: bool,
     stored_bytes: u64,
     spacing: LookSpacing,
     unwritten_looks: Vec<u8>,
@@ -161,6 +164,7 @@ pub struct HistoryMessage<'a> {
 pub(crate) struct WriterTurn {
     pub jpegs: Vec<EncodedPicture>,
     pub deletions: Vec<QueuedDeletion>,
+    pub judging: Vec<QueuedJudging>,
     pub removals: Vec<PictureRemoval>,
     pub is_closing: bool,
 }
@@ -172,6 +176,7 @@ impl RecordedEvent {
             version: 1,
             stored_version: 0,
             is_stored: false,
+            is_judged: false,
             stored_bytes: 0,
             spacing: LookSpacing::default(),
             unwritten_looks: Vec::new(),
@@ -194,6 +199,11 @@ impl RecordedEvent {
 
     fn is_written(&self) -> bool {
         self.stored_version == self.version && self.pending_pictures == 0
+    }
+
+    /// Its picture is what a person judged, so no other one replaces it, also when it was removed because more is masked.
+    fn keeps_picture(&self) -> bool {
+        self.is_judged && self.row.picture > 0
     }
 
     fn is_needed(&self) -> bool {
@@ -297,6 +307,9 @@ impl RecorderState {
             others: others.map(|object| object.location).collect(),
         };
         if let Some(known) = self.events.get_mut(&event.track) {
+            if known.keeps_picture() {
+                return;
+            }
             known.pending_pictures += 1;
         }
         for track in self.frames.push(frame, seen) {
@@ -356,9 +369,21 @@ impl RecorderState {
         }
     }
 
-    /// The number of the last picture of an event; `None`: it was deleted.
-    pub fn picture_number(&self, track: &TrackId) -> Option<u64> {
-        self.events.get(track).map(|known| known.row.picture)
+    /// The number of the last picture of an event; `None`: it gets no other one, because it was deleted or judged.
+    pub fn picture_number(&mut self, track: &TrackId) -> Option<u64> {
+        let known = self.events.get(track)?;
+        if known.keeps_picture() {
+            self.picture_ended(track);
+            return None;
+        }
+        Some(known.row.picture)
+    }
+
+    /// The row has the mark, or has it no more.
+    pub fn marked(&mut self, track: &TrackId, is_judged: bool) {
+        if let Some(known) = self.events.get_mut(track) {
+            known.is_judged = is_judged;
+        }
     }
 
     /// Rows that differ from the disk. [`stored`](Self::stored) follows when they are there.
@@ -397,7 +422,11 @@ impl RecorderState {
         let bytes = write.row.bytes();
         let totals = &mut self.status.totals;
         totals.events += u64::from(!event.is_stored && !event.row.is_near);
-        totals.unjudged = (totals.unjudged + bytes).saturating_sub(event.stored_bytes);
+        let of_kind = match event.is_judged {
+            true => &mut totals.judged,
+            false => &mut totals.unjudged,
+        };
+        *of_kind = (*of_kind + bytes).saturating_sub(event.stored_bytes);
         event.stored_bytes = bytes;
         (event.row.look_bytes, event.row.written) = (write.row.look_bytes, write.row.written);
         event.is_stored = true;
@@ -440,7 +469,12 @@ impl RecorderState {
     }
 
     fn is_urgent(&self) -> bool {
-        !self.deletions.is_empty() || !self.removals.is_empty() || self.is_ending()
+        self.is_asked() || !self.removals.is_empty() || self.is_ending()
+    }
+
+    /// Someone waits for a reply, also one that says that the disk fails.
+    fn is_asked(&self) -> bool {
+        !self.deletions.is_empty() || !self.judging.is_empty()
     }
 
     /// The last pictures are encoded.
@@ -499,6 +533,14 @@ impl HistoryShared {
         let (reply, replied) = oneshot::channel();
         let deletion = QueuedDeletion { selection, reply };
         self.change(|state| state.deletions.push(deletion));
+        replied
+    }
+
+    /// The reply follows, unless the writer has ended.
+    pub fn judge(&self, change: JudgingChange) -> oneshot::Receiver<Result<usize, JudgingError>> {
+        let (reply, replied) = oneshot::channel();
+        let queued = QueuedJudging { change, reply };
+        self.change(|state| state.judging.push(queued));
         replied
     }
 
@@ -570,7 +612,7 @@ impl HistoryShared {
         };
         // What failed is not urgent.
         drop(self.wait_while(pause, |state| {
-            let waits = is_failing && state.deletions.is_empty() && !state.is_ending();
+            let waits = is_failing && !state.is_asked() && !state.is_ending();
             waits || !state.is_urgent()
         }));
         let is_quiet = |state: &RecorderState| !state.is_urgent() && !state.has_changes();
@@ -578,6 +620,7 @@ impl HistoryShared {
         WriterTurn {
             jpegs: mem::take(&mut state.jpegs),
             deletions: mem::take(&mut state.deletions),
+            judging: mem::take(&mut state.judging),
             removals: mem::take(&mut state.removals),
             is_closing: state.is_ending(),
         }

@@ -3,7 +3,7 @@
 use std::{io, sync::Arc, thread, time::Duration};
 
 use spotter_config::HistoryConfig;
-use spotter_core::{CameraId, Clock, Mono, TrackId, TrackedObject};
+use spotter_core::{CameraId, Clock, MarkOrder, Mono, TrackId, TrackedObject};
 use spotter_events::record::RecordChunk;
 use spotter_state::{Document, StateStore};
 use tokio::sync::watch;
@@ -13,6 +13,7 @@ use crate::{
     deletion::DeletedEvents,
     folder::FREE_MIN_BYTES,
     limits::HistoryLimits,
+    marks::{JudgingChange, JudgingError, SeriesKey},
     masks::CameraMasks,
     near::NearCounts,
     reader::HistoryReader,
@@ -100,6 +101,28 @@ impl History {
         let replied = self.0.shared.delete(selection);
         let ended = || Err("Spotter is stopping; try again".to_owned());
         replied.await.unwrap_or_else(|_| ended())
+    }
+
+    /// Stores what a person says of an event, which may still be open. Returns when it is stored.
+    pub async fn mark(&self, order: MarkOrder) -> Result<(), JudgingError> {
+        self.judge(JudgingChange::Mark(order)).await.map(drop)
+    }
+
+    /// Draws alarms with a picture by chance until `wanted` of the series wait to be judged. Returns how many are new.
+    pub async fn draw(&self, key: SeriesKey, wanted: usize) -> Result<usize, JudgingError> {
+        self.judge(JudgingChange::Draw(key, wanted)).await
+    }
+
+    /// The series has the `min_score` of a proposal: of 100 of its alarms, at least `percent` should be right.
+    pub async fn promise(&self, key: SeriesKey, percent: u8) -> Result<(), JudgingError> {
+        let promised = self.judge(JudgingChange::Promise(key, percent)).await;
+        promised.map(drop)
+    }
+
+    async fn judge(&self, change: JudgingChange) -> Result<usize, JudgingError> {
+        let replied = self.0.shared.judge(change);
+        let stopping = || Err(JudgingError::NotStored("Spotter is stopping".to_owned()));
+        replied.await.unwrap_or_else(|_| stopping())
     }
 
     /// These polygons of a camera are masked from `now` on. If stored pictures may show some of it, they are removed and the events stay; frames

@@ -1,5 +1,6 @@
 //! The whole way: events to files, and back through queries.
 
+mod marks;
 mod measurement;
 mod records;
 

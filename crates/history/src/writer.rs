@@ -10,6 +10,7 @@ use crate::{
     deletion::{self, DeletedEvents, DeletedRow, HistorySelection, SELECTED_MAX},
     folder::{HistoryFolder, file_name},
     limits::{RemovalCandidate, StoredTotals},
+    marks::{JudgingChange, JudgingError},
     near::PromptKey,
     recorded::{
         EncodedPicture, EventWrite, HistoryShared, PictureRemoval, WriterParts, WriterTurn,
@@ -66,11 +67,16 @@ impl HistoryWriter {
             let WriterTurn {
                 jpegs,
                 deletions,
+                judging,
                 removals,
                 is_closing,
             } = self.shared.next_turn(is_failing);
             self.store_masks();
             is_failing = self.reported(|writer| writer.turn(removals, jpegs));
+            for queued in judging {
+                // The one that asked may have left.
+                _ = queued.reply.send(self.judge(queued.change));
+            }
             for deletion in deletions {
                 let stopped = self.shared.lock().status.rows_stopped.clone();
                 let deleted = match stopped {
@@ -427,6 +433,26 @@ impl HistoryWriter {
                 self.store.folder().join("history").display()
             )),
         }
+    }
+
+    /// The events that it is about are written.
+    fn judge(&self, change: JudgingChange) -> Result<usize, JudgingError> {
+        if let Some(why) = self.shared.lock().status.rows_stopped.clone() {
+            return Err(JudgingError::NotStored(why));
+        }
+        let now_ms = self.now_ms();
+        let judged = self.store.execute(move |transaction| {
+            let changed = change.execute(transaction, now_ms)?;
+            Ok((changed, totals(transaction)?, change))
+        });
+        let (changed, totals, change) =
+            judged.map_err(|error| JudgingError::NotStored(error.to_string()))?;
+        let mut state = self.shared.lock();
+        state.status.totals = totals;
+        if let (JudgingChange::Mark(order), true) = (change, changed.is_ok()) {
+            state.marked(&order.event, order.mark.verdict.is_some());
+        }
+        changed
     }
 
     /// While another program reads, the look of each minute tries again.

@@ -1,0 +1,212 @@
+//! What people say of events, and which alarms they are asked about.
+
+use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
+use spotter_core::{CameraId, Location, MarkOrder, PromptId, TrackId, WallTime};
+use spotter_quality::{AlarmChoice, AlarmPlace, DrawableAlarm, Judgement, draw};
+use tokio::sync::oneshot;
+
+use crate::{
+    looks::{locations_text, read_location},
+    row::track_id,
+};
+
+/// The events of a prompt whose marks belong together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SeriesKey {
+    pub camera: CameraId,
+    pub prompt: PromptId,
+    /// `Series` of crates/quality.
+    pub series: String,
+}
+
+/// An alarm of a series.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredAlarm {
+    number: i64,
+    pub id: TrackId,
+    /// At its picture, and when it began.
+    pub place: AlarmPlace,
+    pub judgement: Option<Judgement>,
+    /// It was drawn by chance.
+    pub is_drawn: bool,
+    pub has_picture: bool,
+    /// The record in which it began.
+    pub record_ms: Option<i64>,
+}
+
+/// Why a change is not stored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JudgingError {
+    #[error("there is no such event, or it was removed")]
+    Unknown,
+    #[error("objects: those of this event are {0}")]
+    OtherKind(&'static str),
+    #[error("not stored: {0}; try again")]
+    NotStored(String),
+}
+
+/// What is changed.
+#[derive(Clone, Debug)]
+pub(crate) enum JudgingChange {
+    Mark(MarkOrder),
+    /// Draws alarms until so many wait to be judged.
+    Draw(SeriesKey, usize),
+    /// A proposal said that so many of 100 alarms are right.
+    Promise(SeriesKey, u8),
+}
+
+#[derive(Debug)]
+pub(crate) struct QueuedJudging {
+    pub change: JudgingChange,
+    /// How many events it changed.
+    pub reply: oneshot::Sender<Result<usize, JudgingError>>,
+}
+
+impl SeriesKey {
+    /// The first values of a statement.
+    pub(crate) fn values(&self) -> [&str; 3] {
+        [self.camera.as_str(), self.prompt.as_str(), &self.series]
+    }
+}
+
+impl StoredAlarm {
+    /// Why it has a mark or gets one.
+    pub fn choice(&self) -> Option<AlarmChoice> {
+        match (self.is_drawn, self.judgement) {
+            (true, _) => Some(AlarmChoice::Drawn),
+            (false, Some(_)) => Some(AlarmChoice::Given),
+            (false, None) => None,
+        }
+    }
+
+    /// A person is asked about it.
+    pub fn waits(&self) -> bool {
+        self.is_drawn && self.judgement.is_none() && self.has_picture
+    }
+}
+
+impl JudgingChange {
+    pub fn execute(
+        &self,
+        transaction: &Transaction<'_>,
+        now_ms: i64,
+    ) -> rusqlite::Result<Result<usize, JudgingError>> {
+        match self {
+            Self::Mark(order) => mark(transaction, order, now_ms),
+            Self::Draw(key, wanted) => draw_alarms(transaction, key, *wanted, now_ms).map(Ok),
+            Self::Promise(key, percent) => {
+                let sql = "INSERT OR REPLACE INTO history_promise (camera, prompt, series, percent) VALUES (?1, ?2, ?3, ?4)";
+                let [camera, prompt, series] = key.values();
+                let row = params![camera, prompt, series, percent];
+                transaction.execute(sql, row).map(Ok)
+            }
+        }
+    }
+}
+
+fn mark(
+    transaction: &Transaction<'_>,
+    MarkOrder { event, mark }: &MarkOrder,
+    now_ms: i64,
+) -> rusqlite::Result<Result<usize, JudgingError>> {
+    let sql = "SELECT location FROM history WHERE id = ?1";
+    let place = transaction.query_row(sql, [event.as_str()], |row| row.get::<_, String>(0));
+    let Some(place) = place.optional()? else {
+        return Ok(Err(JudgingError::Unknown));
+    };
+    if let (Some(objects), Some(place)) = (mark.objects(), read_location(&place)) {
+        let kind = kind(place);
+        if objects.iter().any(|object| self::kind(*object) != kind) {
+            return Ok(Err(JudgingError::OtherKind(kind)));
+        }
+    }
+    let word = mark.word();
+    let sql = "UPDATE history SET mark = :mark, objects = :objects, all_found = :all_found, judged_ms = :judged_ms WHERE id = :id";
+    let changed = transaction.execute(
+        sql,
+        named_params! {
+            ":id": event.as_str(), ":mark": word, ":objects": mark.objects().map(locations_text), ":all_found": mark.all_found,
+            ":judged_ms": word.map(|_| now_ms),
+        },
+    )?;
+    Ok(Ok(changed))
+}
+
+fn kind(place: Location) -> &'static str {
+    match place {
+        Location::Box(_) => "boxes, [x0, y0, x1, y1]",
+        Location::Point(_) => "points, [x, y]",
+    }
+}
+
+/// Returns how many are new. The times say in which order they were drawn.
+fn draw_alarms(
+    transaction: &Transaction<'_>,
+    key: &SeriesKey,
+    wanted: usize,
+    now_ms: i64,
+) -> rusqlite::Result<usize> {
+    let mut alarms = alarms(transaction, key)?;
+    // One without a picture cannot be judged on the page.
+    alarms.retain(|alarm| alarm.has_picture || alarm.choice().is_some());
+    let waiting = alarms.iter().filter(|alarm| alarm.waits()).count();
+    let drawable = alarms.iter().map(|alarm| DrawableAlarm {
+        place: alarm.place,
+        choice: alarm.choice(),
+    });
+    let drawable = Vec::from_iter(drawable);
+    let drawn = draw(&drawable, wanted.saturating_sub(waiting), |below| {
+        fastrand::usize(..below)
+    });
+    let mut set = transaction.prepare("UPDATE history SET drawn_ms = ?2 WHERE number = ?1")?;
+    let all = drawn.to_judge.iter().chain(&drawn.judged_before);
+    for (drawn_ms, &index) in (now_ms..).zip(all) {
+        set.execute([alarms[index].number, drawn_ms])?;
+    }
+    Ok(drawn.to_judge.len())
+}
+
+/// All alarms of a series, the oldest first.
+pub(crate) fn alarms(
+    connection: &Connection,
+    key: &SeriesKey,
+) -> rusqlite::Result<Vec<StoredAlarm>> {
+    let sql = "SELECT number, id, location, start_ms, mark, drawn_ms IS NOT NULL, picture_bytes > 0, record_ms FROM history
+        WHERE camera = ?1 AND prompt = ?2 AND series = ?3 AND near = 0 ORDER BY start_ms";
+    let mut rows = connection.prepare(sql)?;
+    let rows = rows.query_map(key.values(), alarm)?;
+    // A place that cannot be read is on no picture.
+    let read = rows.filter_map(Result::transpose);
+    read.collect()
+}
+
+fn alarm(row: &Row<'_>) -> rusqlite::Result<Option<StoredAlarm>> {
+    let (location, start_ms): (String, i64) = (row.get(2)?, row.get(3)?);
+    let mark: Option<String> = row.get(4)?;
+    let Some(location) = read_location(&location) else {
+        return Ok(None);
+    };
+    Ok(Some(StoredAlarm {
+        number: row.get(0)?,
+        id: track_id(row, 1)?,
+        place: AlarmPlace {
+            location,
+            at: WallTime::from_unix_millis(start_ms),
+        },
+        judgement: mark.map(|mark| match mark == "wrong" {
+            true => Judgement::Wrong,
+            false => Judgement::Right,
+        }),
+        is_drawn: row.get(5)?,
+        has_picture: row.get(6)?,
+        record_ms: row.get(7)?,
+    }))
+}
+
+/// What a proposal said whose `min_score` the series has: so many of 100 alarms are right.
+pub(crate) fn promise(connection: &Connection, key: &SeriesKey) -> rusqlite::Result<Option<u8>> {
+    let sql =
+        "SELECT percent FROM history_promise WHERE camera = ?1 AND prompt = ?2 AND series = ?3";
+    let percent = connection.query_row(sql, key.values(), |row| row.get(0));
+    percent.optional()
+}
