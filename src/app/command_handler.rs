@@ -4,6 +4,7 @@
 //!   Inbound, PageCommand ──parse──▶ command ─┬─ settled here, or by the stage that hears of it ──▶ reply
 //!                               ├─ changes cameras ──▶ all stages apply the change ──stored──▶ reply
 //!                               ├─ reload ──▶ the file is read ──▶ reply, then the change
+//!                               ├─ mark ──▶ History ──stored──▶ reply
 //!                               └─ ask ──▶ PendingQuestions ──look──▶ reply
 //! ```
 //!
@@ -20,6 +21,7 @@ use super::{
     logging::Logging,
     node_reporter::NodeReporter,
     notice::{FoundFile, ReadFile, StageNotice},
+    pending_marks::PendingMarks,
     pending_questions::{PendingQuestions, SettledQuestion},
     request_history::{RequestHistory, RequestStatus},
     shapes::{has_other_aspect, shapes_answer},
@@ -30,7 +32,8 @@ use spotter_config::{CameraConfig, ConfigChange, question_of_keys};
 use spotter_control::{
     ChangeResult, Command, ConfigStore, LogLevel, Refusal, RefusalCode, RequestedInfo,
 };
-use spotter_core::{CameraId, LineId, LogThrottle, Mono};
+use spotter_core::{CameraId, LineId, LogThrottle, MarkOrder, Mono};
+use spotter_history::History;
 use spotter_mqtt as publish;
 use spotter_mqtt::{
     CommandRequest, Inbound, InboundKind, Reply, ReplyValue, RequestHead, RequestScope,
@@ -52,6 +55,8 @@ pub struct CommandHandler {
     questions: PendingQuestions<CommandSender>,
     /// Replies to commands whose change is on its way to the disk, in the order of the commands. All stages apply it before the next reply.
     unsent: VecDeque<UnsentReply>,
+    /// Marks of events on their way to the disk.
+    marks: PendingMarks,
     /// Looked at at once, when the sampler has the new rate.
     due: Vec<CameraId>,
     /// Requests of the last minutes: a repeated request gets the first reply.
@@ -77,6 +82,7 @@ impl CommandHandler {
             logging,
             questions: PendingQuestions::default(),
             unsent: VecDeque::new(),
+            marks: PendingMarks::default(),
             due: Vec::new(),
             recent: RequestHistory::default(),
             logged_topics: LogThrottle::with_max_kinds(LOGGED_TOPICS_MAX),
@@ -196,6 +202,13 @@ impl CommandHandler {
                 self.handles.sampler.ask_once(&camera.id, prompt);
                 return Ok(None);
             }
+            // When it is stored.
+            Command::Mark { event, mark } => {
+                let history = self.handles.history.as_ref();
+                let order = MarkOrder { event, mark };
+                self.marks.mark(history, order, sender.clone())?;
+                return Ok(None);
+            }
             // The stages settle these when they hear of them.
             Command::Snapshot { camera } => {
                 require_active(context.config, &camera)?;
@@ -280,27 +293,12 @@ impl CommandHandler {
 
     /// Replies to the next command that is stored, or of which it is known that the disk fails. Dropping the future loses nothing.
     async fn reply_next(&mut self) {
-        let Some(oldest) = self.unsent.front_mut() else {
-            return pending().await;
-        };
         let history = self.handles.history.as_ref();
-        let stored = async {
-            oldest.write.finished().await;
-            // A mask that grew is saved when no stored picture shows what it hides.
-            if let Some(history) = history {
-                history.removed().await;
-            }
+        let (sender, result) = tokio::select! {
+            settled = next_stored(&mut self.unsent, history) => settled,
+            settled = self.marks.next() => settled,
         };
-        let in_time = timeout_at(oldest.deadline, stored).await.is_ok();
-        let is_removing = history.is_some_and(|history| !in_time && history.is_removing());
-        if let Some(oldest) = self.unsent.pop_front() {
-            let text = "the change is in force; stored pictures that show what is masked now are still being removed";
-            let result = match is_removing {
-                true => Err(Refusal::new(RefusalCode::Failed, text)),
-                false => Ok(oldest.value),
-            };
-            self.reply(oldest.sender, result);
-        }
+        self.reply(sender, result);
     }
 
     /// Replies to the commands that asked for it.
@@ -333,6 +331,33 @@ impl CommandHandler {
         }
         sender.send(&reply, &self.handles.publisher);
     }
+}
+
+async fn next_stored(
+    unsent: &mut VecDeque<UnsentReply>,
+    history: Option<&History>,
+) -> SettledQuestion<CommandSender> {
+    let Some(oldest) = unsent.front_mut() else {
+        return pending().await;
+    };
+    let stored = async {
+        oldest.write.finished().await;
+        // A mask that grew is saved when no stored picture shows what it hides.
+        if let Some(history) = history {
+            history.removed().await;
+        }
+    };
+    let in_time = timeout_at(oldest.deadline, stored).await.is_ok();
+    let is_removing = history.is_some_and(|history| !in_time && history.is_removing());
+    let Some(UnsentReply { sender, value, .. }) = unsent.pop_front() else {
+        return pending().await;
+    };
+    let text = "the change is in force; stored pictures that show what is masked now are still being removed";
+    let result = match is_removing {
+        true => Err(Refusal::new(RefusalCode::Failed, text)),
+        false => Ok(value),
+    };
+    (sender, result)
 }
 
 /// Refuses a command to a camera that is switched off.
@@ -452,7 +477,7 @@ impl Stage for CommandHandler {
 
     fn finish(&mut self) -> StageFuture<'_, Vec<StageNotice>> {
         Box::pin(async {
-            while !self.unsent.is_empty() {
+            while !self.unsent.is_empty() || !self.marks.is_empty() {
                 self.reply_next().await;
             }
             Vec::new()

@@ -62,7 +62,8 @@ fn status(code: RefusalCode) -> u16 {
         | RefusalCode::UnknownCamera
         | RefusalCode::UnknownPrompt
         | RefusalCode::UnknownLine
-        | RefusalCode::UnknownMode => 404,
+        | RefusalCode::UnknownMode
+        | RefusalCode::UnknownEvent => 404,
         RefusalCode::Conflict => 409,
         RefusalCode::BadValue | RefusalCode::TooLong => 422,
         RefusalCode::Failed => 500,

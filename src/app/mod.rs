@@ -55,6 +55,7 @@ mod near_events;
 mod node_reporter;
 mod notice;
 mod onvif_events;
+mod pending_marks;
 mod pending_questions;
 pub mod prompt_rule;
 mod reload;

@@ -7,8 +7,8 @@ use serde_json::{Map, Value, json};
 
 use crate::refusal::{Refusal, RefusalCode, shown};
 use spotter_core::{
-    CameraId, CameraShapes, LineId, LookRate, ModeId, PromptId, Setting, duration_from_secs,
-    plain_line,
+    CameraId, CameraShapes, EventMark, LineId, LookRate, ModeId, PromptId, Setting, TrackId,
+    duration_from_secs, plain_line,
 };
 
 /// The longest time of a higher rate.
@@ -95,6 +95,13 @@ pub enum Command {
         /// Width and height of the picture that they were drawn on; `None` = unknown.
         size: Option<[u32; 2]>,
     },
+    /// Store what a person says of an event.
+    Mark {
+        event: TrackId,
+        /// The other keys of the request.
+        #[serde(deserialize_with = "event_mark")]
+        mark: EventMark,
+    },
     /// Take back what was changed at run time.
     ResetOverrides {
         /// Of which camera; `None` = of all.
@@ -152,7 +159,8 @@ impl Command {
         text("prompt").map(prompt_id).transpose()?;
         let op = shown(text("op").unwrap_or_default());
         let request = match text("op") {
-            Some("ask") => with_question(request),
+            Some("ask") => gathered(request, &["op", "cam"], "question"),
+            Some("mark") => gathered(request, &["op", "cam", "event"], "mark"),
             _ => request,
         };
         serde_json::from_value(Value::Object(request)).map_err(|error| {
@@ -183,13 +191,20 @@ fn checked<'de, D: Deserializer<'de>, T: Deserialize<'de>, C>(
     check(T::deserialize(input)?).map_err(|refusal| D::Error::custom(json!(refusal)))
 }
 
-/// The request of `ask` with the keys of its question in a table of their own.
-fn with_question(request: Map<String, Value>) -> Map<String, Value> {
-    let is_of_request = |key: &str| matches!(key, "op" | "cam");
-    let (mut request, question): (Map<_, _>, Map<_, _>) =
-        request.into_iter().partition(|(key, _)| is_of_request(key));
-    request.insert("question".to_owned(), Value::Object(question));
+/// The request with all keys but its `own` ones in a table of their own.
+fn gathered(request: Map<String, Value>, own: &[&str], table: &str) -> Map<String, Value> {
+    let is_own = |key: &str| own.contains(&key);
+    let (mut request, gathered): (Map<_, _>, Map<_, _>) =
+        request.into_iter().partition(|(key, _)| is_own(key));
+    request.insert(table.to_owned(), Value::Object(gathered));
     request
+}
+
+fn event_mark<'de, D: Deserializer<'de>>(input: D) -> Result<EventMark, D::Error> {
+    checked(input, |keys: Value| {
+        serde_json::from_value(keys)
+            .map_err(|error| Refusal::bad_value(plain_line(&error.to_string())))
+    })
 }
 
 /// Keys that are read as those of the file. `null` is no key.

@@ -16,6 +16,7 @@ pub enum RefusalCode {
     UnknownPrompt,
     UnknownLine,
     UnknownMode,
+    UnknownEvent,
     /// The value is not of the right kind or out of its range.
     BadValue,
     /// The text is too long.
