@@ -154,7 +154,7 @@ async fn judged_event_loses_its_picture_to_a_mask_and_all_to_a_deletion() {
     assert_eq!(rig.mark(1, json!({"mark": "wrong"})).await, Ok(()));
     let gate = CameraId::new("gate").unwrap();
     let now = frame("gate", 100).times.received;
-    rig.history.remove_pictures(&gate, now);
+    rig.history.mask(&gate, &[square(0.5)], now);
     rig.history.removed().await;
     // What came later was not judged.
     rig.event(&better(&open), Some(&frame("gate", 101)));
@@ -190,6 +190,7 @@ async fn drawn_alarms_have_pictures_and_wait_until_they_are_judged() {
         series: "another",
         frame: Some(&frame("gate", 10)),
         objects: &[],
+        is_near: false,
     });
     rig.until(|rig| rig.shown(10)["picture"].is_string());
     assert_eq!(rig.mark(1, json!({"mark": "wrong"})).await, Ok(()));
