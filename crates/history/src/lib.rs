@@ -42,6 +42,7 @@ pub use export::export;
 pub use filter::HistoryFilter;
 pub use judged_set::JudgedSet;
 pub use marks::{JudgingError, SeriesKey, StoredAlarm};
+pub use masks::{MaskAreas, is_covered};
 pub use reader::{
     EventJson, EventsPage, HistoryError, HistoryReader, JudgingQueue, PictureLinks, StoredPicture,
 };

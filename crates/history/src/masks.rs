@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize, de::Error as _};
 use spotter_core::{CameraId, NormPoint, rings_area};
 
 /// Polygons in shares of the picture.
-pub(crate) type MaskAreas = Vec<Vec<(f64, f64)>>;
+pub type MaskAreas = Vec<Vec<(f64, f64)>>;
 
 /// Rises with each change that an older program could not read.
 const VERSION: u32 = 1;
@@ -97,7 +97,7 @@ impl StoredMasks {
 }
 
 /// Whether a polygon is inside of others together.
-fn is_covered(area: &Vec<(f64, f64)>, others: &MaskAreas) -> bool {
+pub fn is_covered(area: &Vec<(f64, f64)>, others: &MaskAreas) -> bool {
     if others.contains(area) {
         return true;
     }

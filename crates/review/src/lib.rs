@@ -5,3 +5,10 @@
 //! ```
 //!
 //! All functions read the history and a configuration, and change nothing; they block.
+
+mod narrowing;
+mod preview;
+mod replayed;
+
+pub use preview::{PreviewReach, ShapesPreview, preview};
+pub use replayed::{replayed, stored_ids};

@@ -1,0 +1,192 @@
+//! A site with visitors, its history, and a second run with other shapes.
+
+use std::{sync::Arc, time::Duration};
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg32;
+use spotter_config::{HistoryConfig, testing};
+use spotter_core::{
+    AnswerBody, Clock, Event, EventStep, FoundObject, ManualClock, NormBox, Prompt, ScoreSource,
+    testing::{answer_to, frame_at},
+};
+use spotter_events::track::Tracker;
+use spotter_history::{History, HistoryMessage};
+use spotter_state::StateStore;
+use tempfile::TempDir;
+
+use super::*;
+use crate::stored_ids;
+
+const VISITORS: usize = 31;
+/// From the begin of a visit to that of the next one.
+const VISIT: Duration = Duration::from_mins(30);
+
+/// Where each visitor stands.
+fn visitors(seed: u64) -> Vec<NormBox> {
+    let mut random = Pcg32::seed_from_u64(seed);
+    let mut visitor = || {
+        let [x0, y1] = [random.random_range(0.0..0.9), random.random_range(0.3..1.0)];
+        NormBox::from_corners(x0, y1 - 0.25, x0 + 0.1, y1)
+    };
+    (0..VISITORS).map(|_| visitor()).collect()
+}
+
+/// The events of the camera when these visitors come, each for ten seconds.
+fn run(tracker: &mut Tracker, camera: &CameraConfig, visitors: &[NormBox]) -> Vec<Event> {
+    let prompt = &camera.prompts[0];
+    let asked = Arc::new(Prompt {
+        view: camera.view_of(prompt),
+        ..Prompt::new(prompt.id.clone(), 1, prompt.task.clone())
+    });
+    let mut events = Vec::new();
+    for (number, place) in (0..).zip(visitors) {
+        for second in 0..25 {
+            let at = VISIT * number + Duration::from_secs(second);
+            let found = (second < 10).then_some(FoundObject {
+                place: *place,
+                score: 0.8,
+                source: ScoreSource::TokenProb,
+                sharpness: 0.5,
+            });
+            let body = AnswerBody::Boxes(Vec::from_iter(found));
+            let frame = frame_at(&camera.id, at);
+            let tracked = tracker.update(&frame, &answer_to(&asked, body)).unwrap();
+            events.extend(tracked.change.events);
+        }
+    }
+    events
+}
+
+fn starts(events: &[Event]) -> usize {
+    let starts = events.iter().filter(|event| event.step == EventStep::New);
+    starts.count()
+}
+
+struct Site {
+    camera: CameraConfig,
+    visitors: Vec<NormBox>,
+    history: History,
+    now: WallTime,
+    _folder: TempDir,
+}
+
+impl Site {
+    fn new(camera: CameraConfig) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let visitors = visitors(1);
+        let now = frame_at(&camera.id, VISIT * VISITORS as u32)
+            .times
+            .received_wall;
+        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(now));
+        let store = StateStore::open(folder.path(), Arc::clone(&clock)).unwrap();
+        let config = HistoryConfig {
+            keep: Duration::from_hours(24 * 7),
+            size: 1 << 30,
+            judged: 1 << 30,
+        };
+        let history = History::start(&store, &config, |_| Ok(Vec::new()), clock).unwrap();
+        let mut tracker = Tracker::recording("b7c1".into(), std::slice::from_ref(&camera));
+        for event in run(&mut tracker, &camera, &visitors) {
+            history.event(&HistoryMessage {
+                event: &event,
+                words: "person",
+                series: "",
+                frame: None,
+                objects: &[],
+            });
+        }
+        history.records(tracker.take_records());
+        let site = Self {
+            camera,
+            visitors,
+            history,
+            now,
+            _folder: folder,
+        };
+        while site.records().len() < VISITORS {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        site
+    }
+
+    fn records(&self) -> Vec<StoredRecord> {
+        let mut records = Vec::new();
+        let all = RecordFilter::default();
+        let read = self.history.reader().each_record(&all, |record| {
+            records.push(record);
+            ControlFlow::Continue(())
+        });
+        read.unwrap();
+        records
+    }
+
+    fn preview(&self, keys: &str) -> ShapesPreview {
+        let shapes = CameraShapes(keys.parse().unwrap());
+        preview(self.history.reader(), &self.camera, &shapes, self.now).unwrap()
+    }
+
+    /// The events of another daemon with these shapes.
+    fn second_run(&self, keys: &str) -> usize {
+        let shapes = CameraShapes(keys.parse().unwrap());
+        let camera = with_shapes(&self.camera, &shapes).unwrap();
+        let mut tracker = Tracker::new("c0de".into(), std::slice::from_ref(&camera));
+        starts(&run(&mut tracker, &camera, &self.visitors))
+    }
+}
+
+fn camera() -> CameraConfig {
+    testing::camera("gate", vec![testing::prompt("person")])
+}
+
+const ZONE: &str = "zone.drive.polygon = [[0.1, 0.4], [0.6, 0.4], [0.8, 1], [0.1, 1]]\nprompt.person.zones = ['drive']";
+
+#[test]
+fn preview_is_what_a_second_run_with_the_shapes_gives() {
+    let site = Site::new(camera());
+    let in_zone = site.second_run(ZONE);
+    assert!((8..24).contains(&in_zone), "{in_zone}");
+    let counted = |counted: usize| ShapesPreview::Counted {
+        events: VISITORS as u64,
+        counted: counted as u64,
+        reach: PreviewReach::Days(7),
+    };
+    assert_eq!(site.preview(ZONE), counted(in_zone));
+    let hidden = "mask = [[[0, 0], [0.5, 0], [0.5, 1], [0, 1]]]";
+    let is_seen = |place: &&NormBox| place.centre().x > 0.5;
+    let seen = site.visitors.iter().filter(is_seen).count();
+    assert_eq!(site.preview(hidden), counted(seen));
+    assert_eq!(
+        site.preview("prompt.person.region = [0.5, 0, 1, 1]"),
+        counted(seen)
+    );
+    let json = serde_json::to_value(site.preview(ZONE)).unwrap();
+    assert_eq!(
+        json,
+        serde_json::json!({"events": 31, "counted": in_zone, "days": 7})
+    );
+    let no_change = site.preview("zone.drive.polygon = [[0, 0], [1, 0], [1, 1]]");
+    assert_eq!(
+        no_change,
+        ShapesPreview::unknown("These changes make no event more or less.")
+    );
+}
+
+#[test]
+fn replayed_events_have_the_ids_of_the_stored_ones() {
+    let site = Site::new(camera());
+    let rules = ReplayRules {
+        camera: &site.camera,
+        prompt: &site.camera.prompts[0],
+        added_masks: &[],
+    };
+    for record in site.records() {
+        let events = replayed(&record, &rules).unwrap();
+        let ids = stored_ids(&record, &events);
+        assert_eq!(ids, [Some(&record.started[0].track)]);
+        let mut other = record.clone();
+        other.started[0].first_look = WallTime::from_unix_millis(5);
+        assert_eq!(stored_ids(&other, &events), [None]);
+        other.chunks[0].truncate(9);
+        assert_eq!(replayed(&other, &rules), None);
+    }
+}
