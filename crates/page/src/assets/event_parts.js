@@ -14,12 +14,14 @@ export const alarm = (why) => why && h("p", { class: "reason", role: "alert" }, 
 
 const toPlace = (numbers) => (numbers.length === 4 ? { box: numbers } : { point: numbers });
 
-// The event's object, or those of its correction; fainter is what else was found, or what was corrected.
+// The event's object, or those of its correction.
+export const placesOf = (event) => event.objects?.map(toPlace) ?? [placeOf(event)].filter(Boolean);
+
+// The same; fainter is what else was found, or what was corrected.
 export function shapesOf(event) {
-  const own = [placeOf(event)];
-  const [clear, faint] = event.objects ? [event.objects.map(toPlace), own] : [own, event.others ?? []];
-  const drawn = (places) => places.filter(Boolean).map((place) => markShape({ prompt: 0, place }));
-  return s("svg", { class: "overlay", ...UNREAD }, s("g", { class: "faint" }, drawn(faint)), drawn(clear));
+  const faint = event.objects ? [placeOf(event)].filter(Boolean) : event.others ?? [];
+  const drawn = (places) => places.map((place) => markShape({ prompt: 0, place }));
+  return s("svg", { class: "overlay", ...UNREAD }, s("g", { class: "faint" }, drawn(faint)), drawn(placesOf(event)));
 }
 
 // The picture at `source` with what is drawn over it.

@@ -1,14 +1,16 @@
 // Words tried on stored pictures of events, one after the other; and which verdicts they would keep.
 
 import { h, quiet } from "./dom.js";
-import { smallPicture } from "./event_parts.js";
+import { placesOf, smallPicture } from "./event_parts.js";
 import { counted, two } from "./format.js";
 import { overlay } from "./overlay.js";
 import { request } from "./server.js";
 import { TimeZone } from "./zone.js";
 
 export const LAST_EVENTS = 20;
-const JUDGED_MAX = 100;
+// Of each mark.
+const JUDGED_MAX = 50;
+const MARKS = ["right", "corrected", "wrong"];
 // A tile has the width of a phone at most.
 const TILE_PX = 640;
 // While the cameras need the engine, a picture is asked about again.
@@ -26,11 +28,17 @@ function overlapOf(a, b) {
 }
 const isIn = ([x, y], [x0, y0, x1, y1]) => x0 <= x && x <= x1 && y0 <= y && y <= y1;
 
-// Whether an object of an answer, with this score at least, is the object of the event.
-export function isFound({ box }, { objects = [] }, minScore) {
+// Whether an object of an answer is at a box or point.
+function isAt(object, { box, point }) {
+  if (box) return object.box ? overlapOf(object.box, box) >= OVERLAP_MIN : !object.point || isIn(object.point, box);
+  return !object.box || isIn(point, object.box);
+}
+
+// Whether an object of an answer, with this score at least, is the object of the event, or one of its correction.
+export function isFound(event, { objects = [] }, minScore) {
   const counted = objects.filter(({ score }) => score >= minScore);
-  const isSame = (object) => !box || (object.box ? overlapOf(object.box, box) >= OVERLAP_MIN : !object.point || isIn(object.point, box));
-  return counted.some(isSame);
+  const places = placesOf(event);
+  return counted.some((object) => places.length === 0 || places.some((place) => isAt(object, place)));
 }
 
 // Of judged events with answers, those that stay right and those wrong ones that would not have come; null without any.
@@ -43,6 +51,10 @@ export function verdicts(events, answers, minScore) {
   return { right: right.length, kept: found(right), wrong: wrong.length, gone: wrong.length - found(wrong) };
 }
 
+// Repeats with the same verdict are one row of a list.
+const queries = (camera, prompt) =>
+  prompt ? MARKS.map((mark) => ({ camera, prompt: prompt.id, mark, limit: JUDGED_MAX })) : [{ camera, limit: LAST_EVENTS }];
+
 export class ContactSheet {
   constructor(changed) {
     this.changed = changed;
@@ -54,19 +66,20 @@ export class ContactSheet {
     Object.assign(this, { run: null, events: [], answers: new Map(), note: null, toml: null, asked: null, zone: null });
   }
 
-  // `prompt`: the judged events of this prompt; without it, the last events of the camera.
+  // `prompt`: the judged events of this prompt, about the words that it has; without it, the last events of the camera.
   async start(camera, ask, prompt) {
     this.clear();
     const run = {};
     Object.assign(this, { run, asked: ask });
     this.changed();
     try {
-      const query = new URLSearchParams({ camera, ...(prompt ? { prompt, mark: "any", limit: JUDGED_MAX } : { limit: LAST_EVENTS }) });
-      const listed = await request(`events.json?${query}`);
+      const listed = await Promise.all(queries(camera, prompt).map((query) => request(`events.json?${new URLSearchParams(query)}`)));
       if (run !== this.run) return;
-      if (listed.is_on) this.zone = new TimeZone(listed.time_zone, listed.offset_min);
-      if (!listed.is_on) this.toml = listed.toml;
-      else await this.askAll(run, camera, ask, listed.events.filter(({ picture }) => picture));
+      const [{ is_on: isOn, time_zone: zone, offset_min: offset, toml }] = listed;
+      const events = listed.flatMap((one) => one.events ?? []).filter(({ picture, words }) => picture && (!prompt || words === prompt.words));
+      if (isOn) this.zone = new TimeZone(zone, offset);
+      if (!isOn) this.toml = toml;
+      else await this.askAll(run, camera, ask, events);
     } catch (error) {
       if (run === this.run) this.note = `${error.message}.`;
     }

@@ -439,7 +439,7 @@ const BUTTONS = {
   "try-confirm": changeWords,
   "try-leave": () => (state.confirms = false),
   "try-events": () => !sheet.isRunning && sheet.start(state.camera, asks()[0]),
-  "try-judged": () => !sheet.isRunning && sheet.start(state.camera, asks()[0], state.prompt),
+  "try-judged": () => !sheet.isRunning && sheet.start(state.camera, asks()[0], chosen()),
   "try-stop": () => sheet.stop(),
 };
 

@@ -435,13 +435,14 @@ fn own_picture_is_tried_and_refusals_are_words() {
     );
 }
 
-/// A history of three events, of which one has no picture, and what the model says of the others: the cameras need the engine at first.
+/// A history of four events, of which one has no picture and one other words, and what the model says of the others: the cameras need the engine at first.
 const EVENTS: &str = r#"
-const eventOf = (id, mark, box, picture) => ({ id, mark, box, picture, prompt: "car", start_ms: 1.78e12, size: [640, 360] });
+const eventOf = (id, mark, box, picture, words = "car") => ({ id, mark, box, picture, words, prompt: "car", start_ms: 1.78e12, size: [640, 360] });
 const stored = [
-  eventOf("a", "right", [0.1, 0.1, 0.3, 0.3], "camera/gate/now.jpg?a"),
+  { ...eventOf("a", "corrected", [0.8, 0.8, 0.9, 0.9], "camera/gate/now.jpg?a"), objects: [[0.1, 0.1, 0.3, 0.3]] },
   eventOf("b", "wrong", [0.5, 0.5, 0.7, 0.7], "camera/gate/now.jpg?b"),
-  eventOf("c", null, [0.5, 0.5, 0.7, 0.7], null),
+  eventOf("c", "wrong", [0.5, 0.5, 0.7, 0.7], null),
+  eventOf("d", "wrong", [0.5, 0.5, 0.7, 0.7], "camera/gate/now.jpg?d", "van"),
 ];
 const found = { a: [{ box: [0.1, 0.1, 0.3, 0.28], score: 0.9 }], b: [{ box: [0.1, 0.1, 0.3, 0.3], score: 0.9 }, { box: [0.5, 0.5, 0.7, 0.7], score: 0.4 }] };
 const asked = [];
@@ -450,12 +451,13 @@ const real = fetch;
 fetch = (path, options) => {
   if (path.startsWith("events.json")) {
     asked.push(path);
-    return answer(asked.length > 1 ? { is_on: false, toml: "[history]" } : { is_on: true, time_zone: "Asia/Kolkata", offset_min: 330, events: stored }, 200);
+    const events = stored.filter(({ mark }) => path.includes(`mark=${mark}&`));
+    return answer(path.includes("mark=") ? { is_on: true, time_zone: "Asia/Kolkata", offset_min: 330, events } : { is_on: false, toml: "[history]" }, 200);
   }
   const body = path === "try" ? JSON.parse(options.body) : {};
   if (!body.event) return real(path, options);
   asked.push(body);
-  if (asked.length === 2) return answer({ error: "no room", retry_after_s: 0.01 }, 429);
+  if (asked.length === 4) return answer({ error: "no room", retry_after_s: 0.01 }, 429);
   return answer({ size: [640, 360], answers: [{ objects: found[body.event] }] }, 200);
 };
 "#;
@@ -471,11 +473,15 @@ fn words_are_tried_on_judged_events_and_keep_verdicts() {
         "document.querySelector('#sheet [role=status]').textContent === '{summary}'"
     ));
     let caption = visitor.text("#sheet-a p:last-child");
-    assert_eq!(caption, "car · Fri 2026-05-29 01:56 Asia/Kolkata · right");
+    assert_eq!(
+        caption,
+        "car · Fri 2026-05-29 01:56 Asia/Kolkata · corrected"
+    );
     let ask = json!({"kind": "detect", "words": "car"});
     let of = |event: &str| json!({"cam": "gate", "event": event, "asks": [ask]});
-    let list = json!("events.json?camera=gate&prompt=car&mark=any&limit=100");
-    let asked = json!([list, of("a"), of("a"), of("b")]);
+    let list = |mark| format!("events.json?camera=gate&prompt=car&mark={mark}&limit=50");
+    let lists = ["right", "corrected", "wrong"].map(list);
+    let asked = json!([lists[0], lists[1], lists[2], of("a"), of("a"), of("b")]);
     assert_eq!(visitor.browser.says("asked"), asked);
     // With a lower min_score, the wrong one would come.
     visitor.press_button("try-events");
@@ -484,7 +490,7 @@ fn words_are_tried_on_judged_events_and_keep_verdicts() {
         .until("document.querySelector('#sheet pre')?.textContent === '[history]'");
     let verdicts = |score: f64| {
         format!(
-            "import('/sheet.js').then(({{ verdicts }}) => verdicts(stored, new Map(Object.entries(found).map(([id, objects]) => [id, {{ objects }}])), {score}))"
+            "import('/sheet.js').then(({{ verdicts }}) => verdicts(stored.slice(0, 2), new Map(Object.entries(found).map(([id, objects]) => [id, {{ objects }}])), {score}))"
         )
     };
     for (score, kept, gone) in [(0.3, 1, 0), (0.5, 1, 1), (0.95, 0, 1)] {
