@@ -80,6 +80,7 @@ impl Site {
         let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(now));
         let store = StateStore::open(folder.path(), Arc::clone(&clock)).unwrap();
         let config = HistoryConfig {
+            near: 0,
             keep: Duration::from_hours(24 * 7),
             size: 1 << 30,
             judged: 1 << 30,
@@ -88,6 +89,7 @@ impl Site {
         let mut tracker = Tracker::recording("b7c1".into(), std::slice::from_ref(&camera));
         for event in run(&mut tracker, &camera, &visitors) {
             history.event(&HistoryMessage {
+                is_near: false,
                 event: &event,
                 words: "person",
                 series: "",
