@@ -13,7 +13,7 @@ use super::{
     status,
 };
 use spotter_cameras::{
-    ingest::{self, CameraHandle, DeviceMap, Health},
+    ingest::{self, CameraHandle, DeviceMap, FrameSink, Health},
     sampler::StripShortage,
 };
 use spotter_config::{self as config, CameraChange, ConfigChange};
@@ -77,11 +77,17 @@ impl CameraSupervisor {
 
     /// Not for a camera that the sampler does not know.
     fn begin(&mut self, camera: &config::CameraConfig) {
-        let Some(sink) = self.handles.sampler.camera_sink(&camera.id) else {
+        let sampler = &self.handles.sampler;
+        let (sink, whole) = (
+            sampler.camera_sink(&camera.id),
+            sampler.whole_pictures(&camera.id),
+        );
+        let (Some(sink), Some(whole)) = (sink, whole) else {
             return;
         };
+        let sink = FrameSink::new(sink).with_whole(whole);
         let clock = Arc::clone(&self.handles.clock);
-        let handle = ingest::spawn(camera.clone(), clock, Arc::new(sink), self.device);
+        let handle = ingest::spawn(camera.clone(), clock, sink, self.device);
         self.cameras.push(SupervisedCamera::new(camera, handle));
     }
 

@@ -325,7 +325,7 @@ fn recording_sink(
     recorder: Arc<DelayRecorder>,
     clock: Arc<dyn Clock>,
 ) -> FrameSink {
-    Arc::new(move |frame: Frame| {
+    FrameSink::new(move |frame: Frame| {
         let times = frame.times;
         sampled(frame);
         let now = clock.now();

@@ -7,7 +7,7 @@ use super::{
     clock::ClockHealth,
     gst::GstOpener,
     health::{Failure, Fault, Health, StreamInfo},
-    source::Opener,
+    source::{FrameSink, Opener},
 };
 use spotter_config::CameraConfig;
 use spotter_core::{Clock, Phase};
@@ -31,7 +31,7 @@ pub struct ProbeReport {
 pub async fn probe(camera: &CameraConfig, clock: Arc<dyn Clock>) -> Result<ProbeReport, Failure> {
     let opener = Arc::new(GstOpener::new(camera.clone(), None));
     let running: Arc<dyn Opener> = opener.clone();
-    let handle = spawn_with(running, camera, Arc::clone(&clock), Arc::new(drop));
+    let handle = spawn_with(running, camera, Arc::clone(&clock), FrameSink::new(drop));
     let mut reports = handle.health();
     let (mut began, mut streaming_since, mut attempts) = (clock.now(), None, 0);
     let result = loop {

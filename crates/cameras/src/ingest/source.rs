@@ -11,10 +11,46 @@ use super::{
     clock::ClockHealth,
     health::{Failure, StreamInfo},
 };
-use spotter_core::{CameraId, Clock, Frame, Mono, StreamCounters};
+use spotter_core::{CameraId, Clock, Frame, Mono, Picture, StreamCounters};
 
 /// Takes every good frame, in the source's thread. Must not block; the newest frame wins.
-pub type FrameSink = Arc<dyn Fn(Frame) + Send + Sync>;
+#[derive(Clone)]
+pub struct FrameSink {
+    take: Arc<dyn Fn(Frame) + Send + Sync>,
+    whole: Option<Arc<dyn WholePictures>>,
+}
+
+/// Takes pictures as the camera sent them, before they are scaled to what the looks need. In the source's thread; must not block.
+pub trait WholePictures: Send + Sync {
+    fn is_wanted(&self) -> bool;
+
+    fn take_whole(&self, picture: Picture);
+}
+
+impl FrameSink {
+    pub fn new(take: impl Fn(Frame) + Send + Sync + 'static) -> Self {
+        Self {
+            take: Arc::new(take),
+            whole: None,
+        }
+    }
+
+    pub fn with_whole(self, whole: Arc<dyn WholePictures>) -> Self {
+        Self {
+            whole: Some(whole),
+            ..self
+        }
+    }
+
+    pub fn take(&self, frame: Frame) {
+        (self.take)(frame);
+    }
+
+    /// `None`: no person waits for a whole picture.
+    pub fn wanted_whole(&self) -> Option<&dyn WholePictures> {
+        self.whole.as_deref().filter(|whole| whole.is_wanted())
+    }
+}
 
 /// What a running source reports, each at most once, [`SourceEvent::Ended`] once for each rewind.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,11 +6,12 @@ use tokio::sync::oneshot;
 
 use super::mask::Mask;
 use crate::lock;
-use spotter_core::{Frame, Picture};
+use spotter_core::Picture;
 
-/// A frame as the camera's decoder gave it, with the mask that was in force when it arrived.
+/// A frame's picture, as large as it can be had, with the mask that was in force when it arrived.
 pub struct NextFrame {
-    frame: Frame,
+    picture: Picture,
+    camera_size: (u32, u32),
     mask: Arc<Mask>,
 }
 
@@ -27,13 +28,13 @@ impl NextFrame {
     }
 
     fn copied(&self, mask: &Mask) -> Option<Picture> {
-        let picture = &self.frame.picture;
+        let picture = &self.picture;
         picture.fetch().then(|| mask.painted_copy(picture))
     }
 
     /// Pixels across and down that the camera sent, before Spotter scaled the frame.
     pub fn camera_size(&self) -> (u32, u32) {
-        self.frame.camera_size
+        self.camera_size
     }
 }
 
@@ -51,17 +52,29 @@ impl FrameRequests {
         receiver
     }
 
-    /// A frame came from ingest.
-    pub fn put(&self, frame: &Frame, mask: impl FnOnce() -> Arc<Mask>) {
+    pub fn is_waiting(&self) -> bool {
+        lock(&self.0).iter().any(|sender| !sender.is_closed())
+    }
+
+    /// A frame came from ingest, or its picture before it is scaled.
+    pub fn put(
+        &self,
+        picture: &Picture,
+        camera_size: (u32, u32),
+        mask: impl FnOnce() -> Arc<Mask>,
+    ) {
         let waiting = std::mem::take(&mut *lock(&self.0));
         if waiting.is_empty() {
             return;
         }
         let mask = mask();
         for sender in waiting {
-            let (frame, mask) = (frame.clone(), Arc::clone(&mask));
             // The receiver may be gone.
-            let _ = sender.send(NextFrame { frame, mask });
+            let _ = sender.send(NextFrame {
+                picture: picture.clone(),
+                camera_size,
+                mask: Arc::clone(&mask),
+            });
         }
     }
 }

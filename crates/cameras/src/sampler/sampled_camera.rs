@@ -17,11 +17,11 @@ use super::{
     slot::{FrameSlot, MovedRecently, TakenLook},
     strip_maker::StripMaker,
 };
-use crate::lock;
+use crate::{ingest::WholePictures, lock};
 use spotter_config::{CameraConfig, MotionConfig, PromptConfig};
 use spotter_core::{
-    CameraId, Frame, FrameCounters, FrameEnd, Look, LookCounter, LookRate, LookToken, Mono, Prompt,
-    PromptRegion, PromptView, SkippedSinceLast, TriggeredLooks,
+    CameraId, Frame, FrameCounters, FrameEnd, Look, LookCounter, LookRate, LookToken, Mono,
+    Picture, Prompt, PromptRegion, PromptView, SkippedSinceLast, TriggeredLooks,
 };
 
 /// Multiples of it, without their whole parts, fill 0..1 evenly, however many they are.
@@ -125,7 +125,8 @@ impl SampledCamera {
 
     /// A frame came from ingest.
     pub fn put(&self, frame: Frame, now: Mono) {
-        self.requests.put(&frame, || self.strips.mask());
+        self.requests
+            .put(&frame.picture, frame.camera_size, || self.strips.mask());
         let copies = self.strips.due_copies(&frame);
         let waits = self.slot(|slot| slot.put(frame, now));
         if let (true, Some(engine)) = (waits, &*lock(&self.frame_arrived)) {
@@ -268,5 +269,18 @@ impl FrameFilter {
     /// count.
     fn looked(&mut self) {
         self.looked_at = self.measured.take();
+    }
+}
+
+impl WholePictures for SampledCamera {
+    fn is_wanted(&self) -> bool {
+        self.requests.is_waiting()
+    }
+
+    fn take_whole(&self, picture: Picture) {
+        let (width, height) = picture.size();
+        let camera_size = (width as u32, height as u32);
+        self.requests
+            .put(&picture, camera_size, || self.strips.mask());
     }
 }

@@ -11,7 +11,7 @@ use super::{
     kept_frames::StripShortage, limits::TimeLimits, next_frame::NextFrame,
     sampled_camera::SampledCamera, share::CameraShare, slot::FrameSlot,
 };
-use crate::lock;
+use crate::{ingest::WholePictures, lock};
 use spotter_config::{CameraConfig, ConfigChange};
 use spotter_core::{CameraId, Clock, Frame, FrameCounters, Prompt, TriggeredLooks};
 
@@ -103,7 +103,12 @@ impl Sampler {
         Some(move |frame| sampled.put(frame, clock.now()))
     }
 
-    /// The camera's next frame, at any pace; it comes with none of its looks. `None` for an unknown camera. The receiver ends without a frame
+    /// Where ingest puts pictures of a camera before it scales them. `None` for an unknown camera.
+    pub fn whole_pictures(&self, camera: &CameraId) -> Option<Arc<dyn WholePictures>> {
+        Some(self.sampled(camera)?)
+    }
+
+    /// The camera's next frame, at any pace, in the size that the camera sends where it can be had; it comes with none of its looks. `None` for an unknown camera. The receiver ends without a frame
     /// when the camera is removed.
     pub fn next_frame(&self, camera: &CameraId) -> Option<oneshot::Receiver<NextFrame>> {
         Some(self.sampled(camera)?.requests.add())

@@ -373,6 +373,17 @@ fn person_gets_the_next_frame_at_any_pace() {
     bench.put_grey(0, ms(20), 50);
     assert!(lost.try_recv().is_err(), "once");
 
+    // In full size, before the frame that is scaled for the looks.
+    let whole = bench.sampler.whole_pictures(&gate).unwrap();
+    assert!(!whole.is_wanted());
+    let mut next = wait(&bench);
+    assert!(whole.is_wanted());
+    whole.take_whole(Picture::from_rgb(4, 2, vec![9; 24]).unwrap());
+    bench.put_grey(0, ms(20), 50);
+    let next = next.try_recv().unwrap();
+    assert_eq!((next.camera_size(), whole.is_wanted()), ((4, 2), false));
+    assert_eq!(next.masked().unwrap().size(), (4, 2));
+
     // A picture that cannot be fetched from its device is not shown as a black one.
     let mut next = wait(&bench);
     let planes = FakeDevicePlanes::lost(vec![vec![200; 4], vec![128; 2]]);

@@ -132,7 +132,7 @@ impl WatchedCamera {
 
     fn start_with(opener: impl Opener, camera: &CameraConfig) -> Self {
         let (sender, received) = mpsc::channel(500);
-        let sink: FrameSink = Arc::new(move |frame| {
+        let sink = FrameSink::new(move |frame| {
             let _ = sender.try_send(frame);
         });
         let clock = Arc::new(SystemClock::new());

@@ -8,7 +8,7 @@ use std::{
 use gstreamer::{self as gst, prelude::*};
 use gstreamer_app::{AppSink, AppSinkCallbacks};
 use gstreamer_video as video;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::{
     PipelineProbes,
@@ -18,7 +18,7 @@ use super::{
     picture::{
         nvmm_colorimetry, picture_from_sample, picture_on_device, scaled_size, with_colorimetry,
     },
-    tail::PictureMemory,
+    tail::{PictureMemory, is_in_nvmm},
 };
 use crate::ingest::{health::Failure, source::SourceEvent};
 use spotter_core::{Frame, Picture};
@@ -33,6 +33,7 @@ impl PipelineProbes {
                     pictures.on_decoded_caps(caps, &size);
                 }
             });
+            self.watch_whole(&pad);
         }
         let pictures = Arc::downgrade(self);
         let on_sample = move |sink: &AppSink| {
@@ -47,6 +48,39 @@ impl PipelineProbes {
             .map_err(|_| device("sink is no appsink".into()))?;
         sink.set_callbacks(AppSinkCallbacks::builder().new_sample(on_sample).build());
         Ok(())
+    }
+
+    /// The pictures that come to the scaler.
+    fn watch_whole(self: &Arc<Self>, pad: &gst::Pad) {
+        let pictures = Arc::downgrade(self);
+        pad.add_probe(gst::PadProbeType::BUFFER, move |pad, info| {
+            if let (Some(pictures), Some(buffer)) = (pictures.upgrade(), info.buffer()) {
+                pictures.on_decoded(pad, buffer);
+            }
+            gst::PadProbeReturn::Ok
+        });
+    }
+
+    /// A person waits for a picture in full size. Where it cannot be read here, because it is in another format or in a Jetson's memory, that
+    /// person gets the one behind the scaler.
+    fn on_decoded(&self, pad: &gst::Pad, buffer: &gst::Buffer) {
+        let Some(whole) = self.outlet.sink.wanted_whole() else {
+            return;
+        };
+        let is_broken = buffer.flags().contains(gst::BufferFlags::CORRUPTED);
+        let Some(caps) = pad.current_caps().filter(|_| self.is_open() && !is_broken) else {
+            return;
+        };
+        let sample = gst::Sample::builder().buffer(buffer).caps(&caps).build();
+        let picture = match (self.decoder_status().place, self.device) {
+            (PictureMemory::Device, Some(device)) => picture_on_device(&sample, device),
+            (PictureMemory::Host, _) if !is_in_nvmm(&caps) => picture_from_sample(&sample),
+            _ => return,
+        };
+        match picture {
+            Ok(picture) => whole.take_whole(picture),
+            Err(text) => debug!(camera = %self.outlet.camera, "no picture in full size: {text}"),
+        }
     }
 
     /// The camera's size is known: sets a smaller one at the scaler when the camera's is wider than wanted.
@@ -100,7 +134,7 @@ impl PipelineProbes {
             times,
             picture,
         };
-        (self.outlet.sink)(frame);
+        self.outlet.sink.take(frame);
         if first {
             self.memory.transport().works();
             self.send(SourceEvent::FirstFrame);

@@ -1,9 +1,16 @@
 //! Video files, paths that are no video, and the test source.
 
-use std::path::PathBuf;
+use std::{
+    path::PathBuf,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use super::*;
-use crate::ingest::first_picture;
+use crate::ingest::{WholePictures, first_picture};
+use spotter_core::Picture;
 
 /// A short video made by GStreamer itself: 15 frames at 15 frames a second.
 fn video_file(folder: &tempfile::TempDir) -> PathBuf {
@@ -77,6 +84,53 @@ async fn the_test_source_runs_and_reconnects_on_request() {
     let again = |health: &Health| health.reconnects_1h == 1 && is_streaming(health);
     let before = watched.until("streaming again", again).await.frames;
     watched.frame_until(|frame| frame.number > before).await;
+    watched.stop().await;
+}
+
+/// Wants one picture at a time.
+#[derive(Default)]
+struct WholeFrames {
+    is_wanted: AtomicBool,
+    sizes: Mutex<Vec<(usize, usize)>>,
+}
+
+impl WholePictures for WholeFrames {
+    fn is_wanted(&self) -> bool {
+        self.is_wanted.load(Ordering::Relaxed)
+    }
+
+    fn take_whole(&self, picture: Picture) {
+        self.is_wanted.store(false, Ordering::Relaxed);
+        self.sizes.lock().unwrap().push(picture.size());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whole_picture_is_had_beside_the_scaled_frames() {
+    let camera = CameraConfig {
+        width: 320,
+        ..camera(SourceConfig::Test)
+    };
+    let whole = Arc::new(WholeFrames::default());
+    let (sender, received) = mpsc::channel(500);
+    let sink = FrameSink::new(move |frame| _ = sender.try_send(frame));
+    let sink = sink.with_whole(Arc::clone(&whole) as Arc<dyn WholePictures>);
+    let opener = Arc::new(GstOpener::new(camera.clone(), None));
+    let clock = Arc::new(SystemClock::new());
+    let mut watched = WatchedCamera {
+        handle: spawn_with(opener, &camera, clock, sink),
+        received,
+    };
+    for wanted in 0..3 {
+        whole.is_wanted.store(wanted > 0, Ordering::Relaxed);
+        let is_over = |frame: &Frame| {
+            assert_eq!(frame.picture.size(), (320, 180));
+            !whole.is_wanted()
+        };
+        watched.frame_until(is_over).await;
+        let sizes = whole.sizes.lock().unwrap().clone();
+        assert_eq!(sizes, vec![(640, 360); wanted]);
+    }
     watched.stop().await;
 }
 

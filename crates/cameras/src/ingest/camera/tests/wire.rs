@@ -91,7 +91,7 @@ impl CheckedCamera {
     fn start_with(stream: SourceSetup, script: &CameraScript) -> Self {
         let received = Arc::<Mutex<Tally>>::default();
         let (judge, script) = (Arc::clone(&received), script.clone());
-        let sink: FrameSink = Arc::new(move |frame| judge.lock().unwrap().take(&frame, &script));
+        let sink = FrameSink::new(move |frame| judge.lock().unwrap().take(&frame, &script));
         let camera = CameraId::new("gate").unwrap();
         let handle = start(stream, &camera, Arc::new(SystemClock::new()), sink);
         Self { handle, received }
