@@ -36,7 +36,7 @@ use crate::{
     status::PromptCost,
 };
 use spotter_config::{CameraConfig, PromptConfig, SourceConfig, prompt_of_keys};
-use spotter_core::{CameraId, Look, Picture, PromptId, PromptRegion};
+use spotter_core::{CameraId, Look, Picture, PromptId, PromptRegion, Task};
 use spotter_http::{BodyError, BodyMemory, HeldBody, ask_again_after, json_answer, read_body};
 use spotter_requests::{RequestNews, RequestQueue, UnansweredRequest, data_url};
 
@@ -170,6 +170,9 @@ struct TrialAsk {
     words: String,
     region: Option<toml::Value>,
     crops: Option<u8>,
+    /// One of the camera's prompts.
+    adapter: Option<String>,
+    choices: Option<Vec<String>>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -242,7 +245,8 @@ impl Trials {
             let kind = camera.model_prompt(prompt).kind();
             json!({
                 "id": prompt.id, "kind": kind, "words": prompt.task.text(), "region": region,
-                "crops": prompt.crops_max, "min_score": prompt.min_score,
+                "crops": prompt.crops_max, "min_score": prompt.min_score, "adapter": prompt.adapter,
+                "choices": choices(&prompt.task),
             })
         });
         Ok(json!({"prompts": prompts.collect::<Vec<_>>(), "rate_hz": camera.rate.hz()}))
@@ -390,6 +394,14 @@ async fn decoded(
     Ok((tried, place))
 }
 
+/// The answers of which a question's is one; empty: any text.
+fn choices(task: &Task) -> &[String] {
+    match task {
+        Task::Query { choices, .. } => choices,
+        _ => &[],
+    }
+}
+
 /// The prompt that a file with these keys has on this camera; its mistakes are those of the file.
 fn prompt(ask: &TrialAsk, camera: &CameraConfig) -> Result<PromptConfig, String> {
     let mut keys = toml::Table::new();
@@ -401,7 +413,13 @@ fn prompt(ask: &TrialAsk, camera: &CameraConfig) -> Result<PromptConfig, String>
     );
     let crops = ask.crops.map(i64::from);
     keys.extend(crops.map(|crops| ("crops".to_owned(), crops.into())));
-    let prompt = prompt_of_keys(&keys, &PromptId::numbered("try", 0), camera, &[])?;
+    let adapter = ask.adapter.clone();
+    keys.extend(adapter.map(|adapter| ("adapter".to_owned(), adapter.into())));
+    let choices = ask.choices.clone();
+    keys.extend(choices.map(|choices| ("choices".to_owned(), choices.into())));
+    let adapters = camera.prompts.iter();
+    let adapters: Vec<_> = adapters.filter_map(|it| it.adapter.clone()).collect();
+    let prompt = prompt_of_keys(&keys, &PromptId::numbered("try", 0), camera, &adapters)?;
     match prompt.region {
         PromptRegion::Motion => {
             Err("region: \"motion\" is elsewhere in each frame; draw the part to try".to_owned())

@@ -128,7 +128,7 @@ async function readPrompts() {
 // ---- Asking
 
 function asks() {
-  const [first, second] = state.asks.map(({ kind, words }) => ({ kind, words, ...cropsOf() }));
+  const [first, second] = state.asks.map(({ kind, words }) => ({ kind, words, ...restOf(kind) }));
   const part = region.box ? { region: region.box } : {};
   const all = [{ ...first, ...part }];
   if (state.beside === "words") all.push({ ...second, ...part });
@@ -137,7 +137,11 @@ function asks() {
 }
 
 const chosen = () => state.prompts.find(({ id }) => id === state.prompt);
-const cropsOf = () => (chosen()?.crops ? { crops: chosen().crops } : {});
+// What else the chosen prompt has: the model answers by it. Only a question has choices.
+function restOf(kind) {
+  const { crops, adapter, choices = [] } = chosen() ?? {};
+  return { ...(crops && { crops }), ...(adapter && { adapter }), ...(kind === "query" && choices.length > 0 && { choices }) };
+}
 
 async function ask() {
   const asked = asks();
@@ -190,14 +194,14 @@ const kept = () => state.result.asked[Math.min(state.keeps, state.result.asked.l
 
 // The keys of a prompt in the file.
 function keys() {
-  const { kind, words, region: part, crops } = kept();
+  const { kind, words, region: part, ...rest } = kept();
   const withScore = kind !== "query" && state.minScore > 0;
-  return { [kind]: words, ...(part && { region: part }), ...(crops && { crops }), ...(withScore && { min_score: state.minScore }) };
+  return { [kind]: words, ...(part && { region: part }), ...rest, ...(withScore && { min_score: state.minScore }) };
 }
 
-// JSON's texts and lists are TOML's, but for one character.
-const toml = (value) => JSON.stringify(value).replaceAll("\u007f", "\\u007F").replaceAll(",", ", ");
-const tomlText = (value) => (typeof value === "string" ? JSON.stringify(value).replaceAll("\u007f", "\\u007F") : toml(value));
+// JSON's texts and numbers are TOML's, but for one character.
+const tomlText = (value) =>
+  Array.isArray(value) ? `[${value.map(tomlText).join(", ")}]` : JSON.stringify(value).replaceAll("\u007f", "\\u007F");
 const lines = () =>
   [`[camera.${state.camera ?? "NAME"}.prompt.${state.name || "NAME"}]`, ...Object.entries(keys()).map(([key, value]) => `${key} = ${tomlText(value)}`)].join("\n");
 

@@ -3,8 +3,8 @@
 use std::future::{pending, ready};
 
 use spotter_core::{
-    Answer, AnswerBody, FoundObject, Mono, NormBox, NormPoint, Outline, RegionBox, ScoreSource,
-    SpatialReference, StageTimes, SystemClock, Task,
+    AdapterId, Answer, AnswerBody, FoundObject, Mono, NormBox, NormPoint, Outline, QueryOptions,
+    RegionBox, ScoreSource, SpatialReference, StageTimes, SystemClock, Task,
     testing::{answer_to, asked},
 };
 use spotter_pictures::{RgbPixels, png_file};
@@ -29,8 +29,17 @@ impl TrialSource for Cameras {
             },
             ..spotter_config::testing::prompt("person")
         };
+        let plate = PromptConfig {
+            task: Task::Query {
+                question: "Whose van?".into(),
+                choices: vec!["post".into(), "none".into()],
+                options: QueryOptions::default(),
+            },
+            adapter: Some(AdapterId::new("vans").unwrap()),
+            ..spotter_config::testing::prompt("van")
+        };
         let known = ["gate", "dock"].contains(&camera);
-        known.then(|| spotter_config::testing::camera(camera, vec![person]))
+        known.then(|| spotter_config::testing::camera(camera, vec![person, plate]))
     }
 
     fn next_picture(&self, camera: &CameraId, areas: ShownAreas) -> NextPicture {
@@ -120,7 +129,7 @@ async fn two_asks_see_the_same_frame_as_the_cameras_prompts() {
     let (trials, queue) = trials();
     let asks = json!([
         {"kind": "detect", "words": "person", "region": [0, 0, 0.5, 0.5], "crops": 1},
-        {"kind": "query", "words": "Is it dark?"},
+        {"kind": "query", "words": "Is it dark?", "adapter": "vans", "choices": ["yes", "no"]},
     ]);
     let asked = asking(&trials, json!({"cam": "gate", "asks": asks}));
     let first = queue.next().await;
@@ -140,6 +149,14 @@ async fn two_asks_see_the_same_frame_as_the_cameras_prompts() {
     let second = queue.next().await;
     // The model sees the whole picture in as many crops as for a prompt of the camera.
     assert_eq!(second.look.prompts[0].view.width_max, Some(1280));
+    let Task::Query { choices, .. } = &second.look.prompts[0].task else {
+        panic!("{:?}", second.look.prompts[0]);
+    };
+    let adapter = second.look.prompts[0].adapter.as_ref();
+    assert_eq!(
+        (choices.join(" "), adapter.map(AdapterId::as_str)),
+        ("yes no".into(), Some("vans"))
+    );
     let rows = [&first.look, &second.look].map(|look| look.frame.picture.row(0, 0).as_ptr());
     assert_eq!(rows[0], rows[1], "the same picture");
     let text = AnswerBody::Text {
@@ -392,8 +409,12 @@ async fn camera_shows_its_frame_and_its_prompts() {
         assert_eq!(trials.now("gate", areas).await.unwrap(), shown);
     }
     let prompt = json!({
-        "id": "person", "kind": "detect", "words": "person", "region": null, "crops": null, "min_score": 0.0,
+        "id": "person", "kind": "detect", "words": "person", "region": null, "crops": null, "min_score": 0.0, "adapter": null, "choices": [],
     });
-    let expected = json!({"prompts": [prompt], "rate_hz": 1.0});
+    let van = json!({
+        "id": "van", "kind": "query", "words": "Whose van?", "region": null, "crops": null, "min_score": 0.0, "adapter": "vans",
+        "choices": ["post", "none"],
+    });
+    let expected = json!({"prompts": [prompt, van], "rate_hz": 1.0});
     assert_eq!(trials.prompts("gate").unwrap(), expected);
 }

@@ -95,7 +95,12 @@ fn source_that_never_opens_does_not_delay_shutdown() {
     let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
     let handle = runtime.block_on(async {
         let clock = Arc::new(SystemClock::new());
-        spawn_with(opener, &camera(SourceConfig::Test), clock, FrameSink::new(|_| {}))
+        spawn_with(
+            opener,
+            &camera(SourceConfig::Test),
+            clock,
+            FrameSink::new(|_| {}),
+        )
     });
     opens.recv_timeout(LIMIT).unwrap();
     drop(handle);
