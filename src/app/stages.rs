@@ -42,7 +42,7 @@ use spotter_core::{CameraId, Clock, SystemClock};
 use spotter_engine::{model::model_config, open::ModelCard};
 use spotter_history::{History, HistoryReader};
 use spotter_mqtt::{Identity, Publisher};
-use spotter_page::{Board, EventAnswers, PromptCosts, Readiness, TrialParts};
+use spotter_page::{Board, EventAnswers, JudgingAnswers, PromptCosts, Readiness, TrialParts};
 use spotter_quality::AnsweringModel;
 use spotter_state::{OpenedEvents, StateStore};
 use spotter_webhook::Webhooks;
@@ -282,7 +282,8 @@ impl PreparedStages {
             name: Arc::clone(&card.name),
             precision: Arc::clone(&card.precision),
         };
-        let answers = AnswerRouter::new(&config, model, Arc::clone(&identity.boot), shared());
+        let answers =
+            AnswerRouter::new(&config, model.clone(), Arc::clone(&identity.boot), shared());
         let cameras = CameraSupervisor::start(config.cameras(), engines.device_map(), shared());
         let triggers = Triggers::start(config.cameras(), shared());
         let watching = file.cameras.len();
@@ -303,7 +304,8 @@ impl PreparedStages {
             costs,
         };
         let events = EventAnswers::new(handles.history.clone(), Arc::clone(&handles.clock));
-        open_events(servers, events);
+        let judging = JudgingAnswers::new(handles.board.clone(), model, events.clone());
+        open_events(servers, events, judging);
         serve(servers, trials, file, &card);
         let stages = Stages {
             servers: std::mem::take(servers),
@@ -373,12 +375,13 @@ impl PreparedStages {
 }
 
 /// Page and API show stored events, once they are open.
-fn open_events(servers: &HttpServers, events: EventAnswers) {
+fn open_events(servers: &HttpServers, events: EventAnswers, judging: JudgingAnswers) {
     if let Some(api) = &servers.api {
         api.open_events(events.clone());
     }
     if let Some(page) = &servers.page {
         page.open_events(events);
+        page.open_judging(judging);
     }
 }
 

@@ -43,6 +43,8 @@ use spotter_requests::{RequestQueue, UnansweredRequest, data_url};
 
 /// Pictures that are decoded at the same time.
 const DECODERS: usize = 2;
+/// Bytes of a mark with its places.
+const MARK_MAX_BYTES: usize = 8192;
 /// Networks that are logged a minute for tokens that are missing or unknown.
 const LOGGED_NETWORKS: usize = 8;
 
@@ -181,6 +183,7 @@ fn routes(state: &Arc<ApiState>) -> Router {
         .route("/v1/events.zip", get(export_events))
         .route("/v1/events/{id}", get(show_event).delete(delete_event))
         .route("/v1/events/{id}/picture", get(show_event_picture))
+        .route("/v1/events/{id}/mark", post(mark_event))
         .route("/health", get(health))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
@@ -524,6 +527,18 @@ async fn show_event_picture(
     uri: Uri,
 ) -> Result<Response, ApiError> {
     Ok(state.events()?.picture(&id, uri.query()).await?)
+}
+
+async fn mark_event(
+    State(state): ApiShared,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let events = state.events()?;
+    let body = state.body(request, MARK_MAX_BYTES).await?;
+    let keys = serde_json::from_slice(&body.bytes);
+    let keys = keys.map_err(|error| ApiError::wrong(error.to_string()))?;
+    Ok(events.mark(&id, keys).await?)
 }
 
 async fn delete_event(

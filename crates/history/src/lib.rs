@@ -50,3 +50,4 @@ pub use recorded::{EncodePicture, HistoryMessage, HistoryStatus};
 pub use recorder::History;
 pub use records::{RecordFilter, StoredRecord};
 pub use row::is_same_place;
+pub use time_zone::time_zone;

@@ -14,6 +14,8 @@ use crate::{History, HistoryMessage, PictureLinks};
 /// Events of [`stored_events`] that have a picture, the first ones: the queue of frames is short.
 const PICTURES: usize = 4;
 
+const SERIES: &str = "5e71e5";
+
 /// The id of [`stored_event`].
 pub const EVENT_ID: &str = "b7c1-gate-1";
 
@@ -24,6 +26,11 @@ pub fn stored_event(state_dir: &Path) -> History {
 
 /// The same with events of these cameras and numbers, all at one place of their camera.
 pub fn stored_events(state_dir: &Path, events: &[(&str, u64)]) -> History {
+    stored_alarms(state_dir, SERIES, events)
+}
+
+/// The same of this series.
+pub fn stored_alarms(state_dir: &Path, series: &str, events: &[(&str, u64)]) -> History {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let store = StateStore::open(state_dir, Arc::clone(&clock)).unwrap();
     let day = Duration::from_hours(24);
@@ -38,7 +45,10 @@ pub fn stored_events(state_dir: &Path, events: &[(&str, u64)]) -> History {
         let frame = frame_at(&CameraId::new(camera).unwrap(), Duration::ZERO);
         let frame = (index < PICTURES).then_some(&frame);
         let begun = event(camera, number, EventStep::New);
-        history.event(&message(&begun, "a red car", frame));
+        history.event(&HistoryMessage {
+            series,
+            ..message(&begun, "a red car", frame)
+        });
     }
     for (index, &(camera, number)) in events.iter().enumerate() {
         let track = event(camera, number, EventStep::New).track;
@@ -62,7 +72,7 @@ pub(crate) fn message<'a>(
     HistoryMessage {
         event,
         words,
-        series: "5e71e5",
+        series: SERIES,
         frame,
         objects: &[],
         is_near: false,

@@ -8,7 +8,7 @@ use spotter_core::read_short_file;
 const NAME_MAX_BYTES: u64 = 256;
 
 /// The name, such as `Europe/Berlin`, and minutes east of UTC now. Where the machine has no name for it, that is its distance.
-pub(crate) fn time_zone(now_ms: i64) -> (String, i32) {
+pub fn time_zone(now_ms: i64) -> (String, i32) {
     let now = Timestamp::from_millisecond(now_ms).unwrap_or_default();
     let zone = TimeZone::system();
     let offset = zone.to_offset(now);

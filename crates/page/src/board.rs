@@ -118,6 +118,13 @@ impl Board {
         }
     }
 
+    /// The cameras as they are configured now.
+    pub fn cameras(&self) -> Vec<CameraConfig> {
+        let state = self.lock();
+        let cameras = state.cameras.iter();
+        cameras.map(|board| board.config().clone()).collect()
+    }
+
     /// A camera as it is configured now.
     pub fn camera(&self, camera: &str) -> Option<CameraConfig> {
         let state = self.lock();

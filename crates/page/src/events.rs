@@ -22,10 +22,10 @@ use tokio::{
 };
 
 use crate::stored_picture::{PictureQuery, at_most_wide};
-use spotter_core::Clock;
+use spotter_core::{Clock, MarkOrder};
 use spotter_history::{
-    History, HistoryError, HistoryFilter, HistoryReader, HistorySelection, PictureLinks,
-    StoredPicture, export,
+    History, HistoryError, HistoryFilter, HistoryReader, HistorySelection, JudgingError,
+    PictureLinks, StoredPicture, export,
 };
 use spotter_http::{ask_again_after, json_answer};
 
@@ -63,10 +63,14 @@ pub enum EventRefusal {
     Unknown,
     #[error("other queries of the history are in progress; ask again in a moment")]
     Busy,
+    #[error(
+        "this node has no such prompt that finds objects; it was removed, or another node has the camera"
+    )]
+    UnknownPrompt,
     #[error("the history cannot be read: {0}")]
     Failed(#[from] HistoryError),
     #[error("{0}")]
-    NotDeleted(String),
+    NotWritten(String),
     #[error("the query ended abnormally; see the log of Spotter")]
     Panicked,
 }
@@ -74,10 +78,10 @@ pub enum EventRefusal {
 impl EventRefusal {
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Off | Self::Unknown => StatusCode::NOT_FOUND,
+            Self::Off | Self::Unknown | Self::UnknownPrompt => StatusCode::NOT_FOUND,
             Self::Wrong(_) => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Busy => StatusCode::TOO_MANY_REQUESTS,
-            Self::Starting | Self::Failed(_) | Self::NotDeleted(_) => {
+            Self::Starting | Self::Failed(_) | Self::NotWritten(_) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             Self::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
@@ -89,10 +93,20 @@ impl EventRefusal {
         let seconds = match self {
             Self::Busy => 1,
             Self::Starting => 10,
-            Self::Failed(_) | Self::NotDeleted(_) => 5,
+            Self::Failed(_) | Self::NotWritten(_) => 5,
             _ => return None,
         };
         Some(Duration::from_secs(seconds))
+    }
+}
+
+impl From<JudgingError> for EventRefusal {
+    fn from(error: JudgingError) -> Self {
+        match error {
+            JudgingError::Unknown => Self::Unknown,
+            JudgingError::OtherKind(_) => Self::Wrong(error.to_string()),
+            JudgingError::NotStored(_) => Self::NotWritten(error.to_string()),
+        }
     }
 }
 
@@ -108,7 +122,7 @@ impl IntoResponse for EventRefusal {
     }
 }
 
-type EventAnswer<T = Response> = Result<T, EventRefusal>;
+pub(crate) type EventAnswer<T = Response> = Result<T, EventRefusal>;
 
 impl EventAnswers {
     pub fn new(history: Option<History>, clock: Arc<dyn Clock>) -> Self {
@@ -120,16 +134,31 @@ impl EventAnswers {
         }
     }
 
-    fn history(&self) -> EventAnswer<&History> {
+    pub(crate) fn history(&self) -> EventAnswer<&History> {
         self.history.as_ref().ok_or(EventRefusal::Off)
+    }
+
+    /// The answer to a list while no events are stored.
+    pub(crate) fn off(&self) -> Option<Response> {
+        let is_off = self.history.is_none();
+        is_off.then(|| json(&json!({"is_on": false, "toml": TOML})))
+    }
+
+    pub(crate) fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock)
+    }
+
+    /// Unix milliseconds.
+    pub(crate) fn now_ms(&self) -> i64 {
+        self.clock.wall().unix_millis()
     }
 
     /// A page of events. `query`: that of the URL.
     pub async fn list(&self, query: Option<&str>, links: PictureLinks) -> EventAnswer {
-        if self.history.is_none() {
-            return Ok(json(&json!({"is_on": false, "toml": TOML})));
+        if let Some(off) = self.off() {
+            return Ok(off);
         }
-        let (filter, now_ms) = (filter(query)?, self.clock.wall().unix_millis());
+        let (filter, now_ms) = (filter(query)?, self.now_ms());
         if links != PictureLinks::Page {
             filter.require_alarms().map_err(EventRefusal::Wrong)?;
         }
@@ -204,11 +233,25 @@ impl EventAnswers {
         let wrong = |text: &str| EventRefusal::Wrong(text.to_owned());
         selection.check().map_err(wrong)?;
         let deleted = history.delete(selection).await;
-        let deleted = deleted.map_err(EventRefusal::NotDeleted)?;
+        let deleted = deleted.map_err(EventRefusal::NotWritten)?;
         Ok(json(&deleted))
     }
 
-    async fn read<T: Send + 'static>(
+    /// Stores what a person says of the event: `mark`, `objects` and `all_found` of `keys`. Answers when it is stored.
+    pub async fn mark(&self, id: &str, keys: Value) -> EventAnswer {
+        let history = self.history()?;
+        let wrong = |error: serde_json::Error| EventRefusal::Wrong(error.to_string());
+        let order = MarkOrder {
+            event: serde_json::from_value(id.into()).map_err(wrong)?,
+            mark: serde_json::from_value(keys).map_err(wrong)?,
+        };
+        let mut stored = json!(order.mark);
+        stored["id"] = json!(order.event);
+        history.mark(order).await?;
+        Ok(json(&stored))
+    }
+
+    pub(crate) async fn read<T: Send + 'static>(
         &self,
         query: impl FnOnce(&HistoryReader) -> Result<T, HistoryError> + Send + 'static,
     ) -> EventAnswer<T> {
@@ -231,11 +274,11 @@ pub(crate) fn selection(body: Value) -> EventAnswer<HistorySelection> {
     serde_json::from_value(body).map_err(|error| EventRefusal::Wrong(error.to_string()))
 }
 
-fn filter(query: Option<&str>) -> EventAnswer<HistoryFilter> {
+pub(crate) fn filter(query: Option<&str>) -> EventAnswer<HistoryFilter> {
     HistoryFilter::read(query.unwrap_or_default()).map_err(EventRefusal::Wrong)
 }
 
-fn json(body: &impl serde::Serialize) -> Response {
+pub(crate) fn json(body: &impl serde::Serialize) -> Response {
     json_answer(StatusCode::OK, serde_json::to_vec(body).unwrap_or_default())
 }
 

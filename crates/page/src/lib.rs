@@ -18,6 +18,7 @@ mod board;
 mod commands;
 mod events;
 mod guard;
+mod judging;
 mod metrics;
 mod minute;
 mod packed_file;
@@ -34,6 +35,7 @@ pub use access::Visitor;
 pub use board::{Board, DrawThumbnail, PromptCosts, StatusRequest, StatusSource, Thumbnail};
 pub use commands::{PageQuestion, PageReply, PageRequest, ShapesAnswer, ShapesOwner, ShapesPrompt};
 pub use events::{EventAnswers, EventRefusal};
+pub use judging::JudgingAnswers;
 pub use readiness::{NotReady, Readiness};
 pub use serve::ServedPage;
 pub use status::{

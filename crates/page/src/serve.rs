@@ -4,6 +4,7 @@ mod changes;
 mod documentation;
 mod figures;
 mod files;
+mod judging;
 mod stored_events;
 mod trials;
 
@@ -20,6 +21,7 @@ use crate::{
     commands::{self, PageQuestion, PageReply, PageRequest, UnansweredCommand},
     events::EventAnswers,
     guard::{self, Guard},
+    judging::JudgingAnswers,
     trial::{TrialParts, Trials},
 };
 use axum::{
@@ -62,6 +64,7 @@ struct PageState {
     /// Set once the daemon runs.
     source: OnceLock<Arc<dyn StatusSource>>,
     events: OnceLock<EventAnswers>,
+    judging: OnceLock<JudgingAnswers>,
 }
 
 impl ServedPage {
@@ -90,6 +93,7 @@ impl ServedPage {
             has_logged_hidden: AtomicBool::new(false),
             source: OnceLock::new(),
             events: OnceLock::new(),
+            judging: OnceLock::new(),
         });
         let listener =
             ServedListener::serve(bound, router(&state, guard, config.base_path())?, clock)?;
@@ -116,6 +120,12 @@ impl ServedPage {
     pub fn open_events(&self, events: EventAnswers) {
         // Opened once.
         _ = self.state.events.set(events);
+    }
+
+    /// From now on alarms are judged.
+    pub fn open_judging(&self, judging: JudgingAnswers) {
+        // Opened once.
+        _ = self.state.judging.set(judging);
     }
 
     /// The bound address; of use when port 0 was asked for.
@@ -162,10 +172,11 @@ enum Shows {
 type PageRoute = (&'static str, Shows, fn() -> MethodRouter<Arc<PageState>>);
 
 /// All of them but the page's own files, which show nothing of this machine.
-const ROUTES: [&[PageRoute]; 5] = [
+const ROUTES: [&[PageRoute]; 6] = [
     figures::ROUTES,
     trials::ROUTES,
     stored_events::ROUTES,
+    judging::ROUTES,
     changes::ROUTES,
     documentation::ROUTES,
 ];

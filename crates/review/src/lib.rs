@@ -6,9 +6,15 @@
 //!
 //! All functions read the history and a configuration, and change nothing; they block.
 
+mod figures;
+mod judged_prompt;
+mod min_score_replays;
 mod narrowing;
 mod preview;
 mod replayed;
 
+pub use figures::{PromptFigures, PromptQuality, PromptSummary, figures, quality, summary};
+pub use judged_prompt::JudgedPrompt;
+pub use min_score_replays::MinScoreReplays;
 pub use preview::{PreviewReach, ShapesPreview, preview};
 pub use replayed::{replayed, stored_ids};

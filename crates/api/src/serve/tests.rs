@@ -70,16 +70,19 @@ async fn stored_events_are_shown_and_deleted_with_a_token_alone() {
     let _folders = [&open, &closed].map(open_events);
     let event = format!("/v1/events/{EVENT_ID}");
     let picture = format!("{event}/picture?v=1");
+    let mark = format!("{event}/mark");
     for (api, method, path, expected) in [
         (&open, "GET", &*event, 403),
         (&open, "GET", "/v1/events.zip", 403),
         (&open, "GET", &picture, 403),
         (&open, "DELETE", &event, 403),
+        (&open, "POST", &mark, 403),
         (&closed, "GET", "/v1/events", 401),
         (&closed, "GET", "/v1/events.zip", 401),
         (&closed, "GET", &event, 401),
         (&closed, "GET", &picture, 401),
         (&closed, "DELETE", &event, 401),
+        (&closed, "POST", &mark, 401),
         (&closed, "DELETE", "/v1/events?camera=gate", 401),
     ] {
         let (status, body) = call(api, method, path, &Value::Null).await;

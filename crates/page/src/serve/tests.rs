@@ -4,12 +4,20 @@ use std::{
     time::Duration,
 };
 
-use spotter_config::Secret;
+use spotter_config::{
+    Secret,
+    testing::{camera, prompt},
+};
 use spotter_core::SystemClock;
-use spotter_history::testing::{EVENT_ID, stored_event};
+use spotter_history::testing::{EVENT_ID, stored_alarms, stored_event};
+use spotter_quality::{AnsweringModel, Series};
+
+use serde_json::json;
 
 use super::*;
-use crate::{StatusRequest, Thumbnail, commands::COMMAND_MAX_BYTES, trial::tests::trial_parts};
+use crate::{
+    Board, StatusRequest, Thumbnail, commands::COMMAND_MAX_BYTES, trial::tests::trial_parts,
+};
 
 const TOKEN: &str = "a-token-of-the-page-for-tests";
 
@@ -256,6 +264,148 @@ async fn page_without_a_history_says_how_to_switch_it_on() {
             "{zip}"
         );
     });
+    asked.await.unwrap();
+    page.close().await;
+}
+
+/// The page shows four alarms at one place of camera gate, to be judged.
+fn open_judging(page: &ServedPage) -> tempfile::TempDir {
+    let [name, precision] = ["a model", "f32"].map(Arc::from);
+    let model = AnsweringModel { name, precision };
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let gate = camera("gate", vec![prompt("person")]);
+    let series = Series::new(&gate.prompts[0], &model);
+    let folder = tempfile::tempdir().unwrap();
+    let alarms = [("gate", 1), ("gate", 2), ("gate", 3), ("gate", 4)];
+    let history = stored_alarms(folder.path(), series.as_str(), &alarms);
+    let board = Board::new(&[gate], Arc::clone(&clock), |_, _| Ok(Vec::new()), None);
+    let events = EventAnswers::new(Some(history), clock);
+    page.open_events(events.clone());
+    page.open_judging(JudgingAnswers::new(board, model, events));
+    folder
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn alarms_are_drawn_marked_and_a_proposal_is_taken() {
+    let mut page = served(Some(TOKEN)).await;
+    page.open(Arc::new(Source));
+    let _folder = open_judging(&page);
+    let address = page.address();
+    let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
+    let head = format!("{bearer}Content-Type: application/json\r\n");
+    let json_of = |answer: &str| -> Value {
+        let body = answer.split_once("\r\n\r\n").unwrap().1;
+        serde_json::from_str(body).unwrap()
+    };
+    let of_prompt = "/judge.json?camera=gate&prompt=person";
+    let get = move |path: &str| json_of(&ask(address, path, &bearer));
+    let post = move |path: &str, body: Value| {
+        let answer = send(address, &format!("POST {path}"), &head, &body.to_string());
+        (answer[9..12].to_owned(), json_of(&answer))
+    };
+    let mut asked = tokio::task::spawn_blocking(move || {
+        let person = json!({"camera": "gate", "prompt": "person"});
+        let with = |more: Value| {
+            let mut body = person.clone();
+            body.as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            body
+        };
+        let listed = get("/judge.json");
+        let counts = |drawn: u32, judged: u32, waiting: u32| {
+            with(json!({
+                "words": "person", "kind": "detect", "min_score": 0.0, "alarms": 4, "drawn": drawn,
+                "judged": judged, "right": judged, "wrong": 0, "waiting": waiting,
+            }))
+        };
+        let min_score = listed["prompts"][0]["min_score"].clone();
+        let mut expected = counts(0, 0, 0);
+        expected["min_score"] = min_score;
+        assert_eq!(listed, json!({"is_on": true, "prompts": [expected]}));
+        let (status, drawn) = post("/judge/draw", with(json!({"wanted": 5})));
+        // They are repeats of one.
+        assert_eq!(
+            (&*status, &drawn["drawn_now"], &drawn["waiting"]),
+            ("200", &json!(1), &json!(1))
+        );
+        let first = &drawn["queue"][0];
+        assert_eq!(first["drawn"], true);
+        let mark = json!({"id": first["id"], "mark": "right", "all_found": true});
+        let (status, marked) = post("/events/mark", mark.clone());
+        let mut expected = mark;
+        expected["objects"] = Value::Null;
+        assert_eq!((&*status, marked), ("200", expected));
+        let shown = get(of_prompt);
+        assert_eq!(
+            shown["share"],
+            json!({"percent": 100, "low": 21, "high": 100})
+        );
+        assert_eq!((&shown["judged"], &shown["queue"]), (&json!(1), &json!([])));
+        assert_eq!(
+            shown["sentences"][0],
+            "1 judged, 1 right. Too few for a proposal: judge about 20 more."
+        );
+        for (path, body, expected) in [
+            (
+                "/events/mark",
+                json!({"id": "none", "mark": "right"}),
+                "404",
+            ),
+            ("/events/mark", json!({"mark": "right"}), "422"),
+            (
+                "/events/mark",
+                json!({"id": EVENT_ID, "mark": "good"}),
+                "422",
+            ),
+            (
+                "/events/mark",
+                json!({"id": EVENT_ID, "mark": "corrected", "objects": [[0.5, 0.5]]}),
+                "422",
+            ),
+            ("/judge/draw", with(json!({"wanted": 51})), "422"),
+            (
+                "/judge/draw",
+                json!({"camera": "gate", "prompt": "dog"}),
+                "404",
+            ),
+            (
+                "/judge/draw",
+                json!({"camera": "yard", "prompt": "person"}),
+                "404",
+            ),
+            (
+                "/judge/use",
+                with(json!({"target_percent": 95, "min_score": 0.5})),
+                "422",
+            ),
+            (
+                "/judge/use",
+                with(json!({"target_percent": 90, "min_score": 1.5})),
+                "422",
+            ),
+        ] {
+            let (status, answer) = post(path, body);
+            assert!(
+                status == expected && answer["error"].is_string(),
+                "{path}: {status} {answer}"
+            );
+        }
+        let taken = post(
+            "/judge/use",
+            with(json!({"target_percent": 90, "min_score": 0.6})),
+        );
+        assert_eq!(taken, ("200".to_owned(), json!({"ok": true})));
+    });
+    tokio::select! {
+        failed = &mut asked => failed.unwrap(),
+        request = page.next_request() => {
+            let set = json!({"op": "set", "cam": "gate", "prompt": "person", "field": "min_score", "value": 0.6});
+            assert_eq!(request.asked, PageQuestion::Command(set));
+            let json = b"{\"ok\":true}".to_vec();
+            request.reply.try_send(PageReply { status: 200, json }).unwrap();
+        }
+    }
     asked.await.unwrap();
     page.close().await;
 }
