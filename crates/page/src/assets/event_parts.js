@@ -19,7 +19,7 @@ export const placesOf = (event) => event.objects?.map(toPlace) ?? [placeOf(event
 
 // The same; fainter is what else was found, or what was corrected.
 export function shapesOf(event) {
-  const faint = event.objects ? [placeOf(event)].filter(Boolean) : event.others ?? [];
+  const faint = event.objects ? [placeOf(event)].filter(Boolean) : (event.others ?? []).map(toPlace);
   const drawn = (places) => places.map((place) => markShape({ prompt: 0, place }));
   return s("svg", { class: "overlay", ...UNREAD }, s("g", { class: "faint" }, drawn(faint)), drawn(placesOf(event)));
 }

@@ -12,6 +12,8 @@ export const judge = { id: "judge", title: "Judge", needs: "pictures", open, clo
 
 const DRAWN = 20;
 const PRELOADED = 2;
+// Recorded looks are replayed for the figures.
+const FIGURES_MS = 30_000;
 // The daemon replies within 45 s.
 const COMMAND_MS = 60_000;
 const SKIP_KEYS = ["s", "ArrowRight"];
@@ -50,7 +52,7 @@ function chosenOf(argument) {
 async function read() {
   const of = chosen;
   try {
-    const found = await request(of ? `judge.json?${new URLSearchParams(of)}` : "judge.json");
+    const found = await request(of ? `judge.json?${new URLSearchParams(of)}` : "judge.json", undefined, FIGURES_MS);
     if (of === chosen) accept(found);
   } catch (error) {
     if (of === chosen) readProblem = `${error.message}.`;
@@ -85,7 +87,7 @@ async function change(path, body, limitMs, done) {
 // ---- Judging
 
 const begin = () =>
-  change("judge/draw", { wanted: DRAWN }, undefined, (found) => {
+  change("judge/draw", { wanted: DRAWN }, FIGURES_MS, (found) => {
     accept(found);
     if (found.queue.length === 0) {
       said = found.alarms === 0 ? "No alarm with a picture is stored yet." : "All alarms with pictures are judged. Judge again when there are more.";

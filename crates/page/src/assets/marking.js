@@ -53,7 +53,7 @@ export class EventMarking {
     const place = placeOf(event);
     if (!place || event.picture == null) return;
     const objects = event.objects ?? [numbers(place)];
-    const others = [numbers(place), ...(event.others ?? []).map(numbers)];
+    const others = [numbers(place), ...(event.others ?? [])];
     const isSame = (a) => (b) => a.join() === b.join();
     this.isAllFound = event.all_found === true || this.isAllFound;
     this.editor = new ObjectEditor(objects, others.filter((other) => !objects.some(isSame(other))), place.box ? "box" : "point", () => this.host.changed());
