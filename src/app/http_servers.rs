@@ -29,7 +29,7 @@ impl HttpServers {
         readiness: Readiness,
         clock: &Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
-        let page = ServedPage::start(&file.http, readiness, clock).await?;
+        let page = ServedPage::start(&file.node.name, &file.http, readiness, clock).await?;
         let names = HostNames::of_this_machine(&file.http.names);
         let mut servers = Self {
             page,

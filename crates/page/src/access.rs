@@ -21,7 +21,7 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use spotter_config::HttpConfig;
-use spotter_core::{Clock, LogThrottle};
+use spotter_core::{Clock, LogThrottle, NodeId};
 use spotter_http::{
     AccessTokens, ClientNetwork, HostNames, RequestRates, RequestSender, TokenClient,
     TrustedProxies, ask_again_after, bearer_token, is_loopback_name, json_answer,
@@ -38,7 +38,7 @@ const SESSIONS_MAX: usize = 64;
 const COOKIE_S: u64 = 30 * 86_400;
 
 /// Who asks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Visitor {
     /// Sees figures: no picture and no text of an answer.
@@ -121,7 +121,7 @@ pub(crate) struct PageAccess {
     proxies: TrustedProxies,
     state: Mutex<AccessState>,
     clock: Arc<dyn Clock>,
-    /// With the port, because a browser sends cookies to all ports of a host.
+    /// With node and port: a browser sends cookies to all ports of a host, and a proxy may have several nodes behind one of them.
     cookie_name: String,
 }
 
@@ -133,7 +133,7 @@ struct AccessState {
 }
 
 impl PageAccess {
-    pub fn new(config: &HttpConfig, clock: &Arc<dyn Clock>) -> Self {
+    pub fn new(node: &NodeId, config: &HttpConfig, clock: &Arc<dyn Clock>) -> Self {
         Self {
             tokens: AccessTokens::new(&config.tokens),
             names: HostNames::of_this_machine(&config.names),
@@ -145,7 +145,7 @@ impl PageAccess {
             }),
             clock: Arc::clone(clock),
             cookie_name: format!(
-                "spotter_session_{}",
+                "spotter_session_{node}_{}",
                 config.listen.map_or(0, |at| at.port())
             ),
         }

@@ -34,7 +34,7 @@ use axum::{
 };
 use serde_json::Value;
 use spotter_config::HttpConfig;
-use spotter_core::Clock;
+use spotter_core::{Clock, NodeId};
 use spotter_http::{BodyMemory, RequestSender, ServedListener, bind, read_body};
 use tokio::sync::{Semaphore, mpsc};
 
@@ -72,6 +72,7 @@ impl ServedPage {
     /// [`open`](Self::open).
     /// `None` without an address: there is no page. Needs a tokio runtime.
     pub async fn start(
+        node: &NodeId,
         config: &HttpConfig,
         readiness: Readiness,
         clock: &Arc<dyn Clock>,
@@ -80,7 +81,7 @@ impl ServedPage {
             return Ok(None);
         };
         let bound = bind("http.listen", address).await?;
-        let access = Arc::new(PageAccess::new(config, clock));
+        let access = Arc::new(PageAccess::new(node, config, clock));
         let guard = Guard::new(&access, &config.frames);
         let (caller, requests) = commands::request_queue();
         let state = Arc::new(PageState {

@@ -31,7 +31,7 @@ use devtools::Browser;
 use serde_json::{Value, json};
 use site::{LONG_NAME, Painted, site, streaming_site};
 use spotter_config::{HttpConfig, Secret};
-use spotter_core::{Clock, StreamCounters, SystemClock};
+use spotter_core::{Clock, NodeId, StreamCounters, SystemClock};
 use spotter_page::{Readiness, ServedPage, TroubleKind};
 use strum::IntoEnumIterator as _;
 
@@ -63,7 +63,8 @@ fn starting_with(config: HttpConfig) -> Served {
         names: vec!["nvr.example".into()],
         ..config
     };
-    let page = runtime.block_on(ServedPage::start(&config, readiness.clone(), &clock));
+    let node = NodeId::new("edge1").expect("a name");
+    let page = runtime.block_on(ServedPage::start(&node, &config, readiness.clone(), &clock));
     let page = page.expect("a free port").expect("a page");
     Served {
         address: page.address(),

@@ -2,7 +2,7 @@ use std::net::IpAddr;
 
 use axum::http::{HeaderName, HeaderValue};
 use spotter_config::Secret;
-use spotter_core::ManualClock;
+use spotter_core::{ManualClock, NodeId};
 
 use super::*;
 
@@ -20,7 +20,11 @@ fn page(tokens: &[&str]) -> (PageAccess, ManualClock) {
     };
     let clock = ManualClock::default();
     let shared: Arc<dyn Clock> = Arc::new(clock.clone());
-    (PageAccess::new(&config, &shared), clock)
+    (PageAccess::new(&node(), &config, &shared), clock)
+}
+
+fn node() -> NodeId {
+    NodeId::new("edge1").unwrap()
 }
 
 fn headers(lines: &[(&str, &str)]) -> HeaderMap {
@@ -151,7 +155,7 @@ fn cookie_has_the_path_of_a_trusted_ingress() {
         ..HttpConfig::default()
     };
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
-    let page = PageAccess::new(&config, &clock);
+    let page = PageAccess::new(&node(), &config, &clock);
     let lines = headers(&[
         ("x-ingress-path", "/api/hassio_ingress/abc"),
         ("origin", "http://homeassistant.local:8123"),
@@ -168,4 +172,20 @@ fn cookie_has_the_path_of_a_trusted_ingress() {
             "{cookie}"
         );
     }
+    // Two boxes behind one host and port, whose proxy names no path.
+    let other = PageAccess::new(&NodeId::new("edge2").unwrap(), &config, &clock);
+    let [one, two] = [&page, &other].map(|page| {
+        let sender = from(page, "192.0.2.1", &lines);
+        let cookie = page.log_in(TOKEN, &sender, &lines).unwrap();
+        cookie.split_once(';').unwrap().0.to_owned()
+    });
+    let both = headers(&[("cookie", &format!("{one}; {two}"))]);
+    for page in [&page, &other] {
+        let sender = from(page, "192.0.2.1", &both);
+        assert_eq!(page.visitor(&sender, &both), Ok(Visitor::LoggedIn));
+    }
+    assert_ne!(
+        one.split_once('=').unwrap().0,
+        two.split_once('=').unwrap().0
+    );
 }

@@ -100,7 +100,9 @@ async fn served(token: Option<&str>) -> ServedPage {
         tokens: Vec::from_iter(token.map(|token| Secret::new(token.into()))),
         ..HttpConfig::default()
     };
-    let page = ServedPage::start(&config, Readiness::new(Arc::clone(&clock)), &clock).await;
+    let node = NodeId::new("edge1").unwrap();
+    let readiness = Readiness::new(Arc::clone(&clock));
+    let page = ServedPage::start(&node, &config, readiness, &clock).await;
     page.unwrap().unwrap()
 }
 
