@@ -38,7 +38,7 @@ pub struct Thumbnail {
 }
 
 /// A request for `/status.json`.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct StatusRequest {
     /// The looks that have a thumbnail.
     pub pictured: bool,

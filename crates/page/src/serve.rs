@@ -57,6 +57,7 @@ struct PageState {
     access: Arc<PageAccess>,
     bodies: BodyMemory,
     streams: Arc<Semaphore>,
+    streamed: figures::StreamedStatus,
     requests: mpsc::Sender<PageRequest>,
     trials: Trials,
     /// The log has said that pictures are hidden.
@@ -89,6 +90,7 @@ impl ServedPage {
             access,
             bodies: BodyMemory::new(BODY_MEMORY_BYTES),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            streamed: figures::StreamedStatus::default(),
             requests: caller,
             trials: Trials::default(),
             has_logged_hidden: AtomicBool::new(false),

@@ -1,14 +1,15 @@
 //! What the daemon does now: status, its pictures, metrics, health.
 
 use std::{
+    collections::HashMap,
     convert::Infallible,
-    sync::{Arc, atomic::Ordering},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
 use axum::{
     Extension,
-    body::Body,
+    body::{Body, Bytes},
     extract::{Path, Request, State},
     http::{StatusCode, Uri, header, request::Parts},
     response::IntoResponse,
@@ -17,11 +18,11 @@ use axum::{
 use futures_util::stream;
 use tokio::{
     sync::OwnedSemaphorePermit,
-    time::{Interval, MissedTickBehavior, interval},
+    time::{Instant, Interval, MissedTickBehavior, interval_at},
 };
 
 use super::{PageAnswer, PageRoute, PageShared, PageState, Shows, source};
-use crate::{StatusRequest, Visitor, metrics};
+use crate::{StatusRequest, StatusSource, Visitor, metrics};
 use spotter_http::{RequestSender, json_answer};
 
 /// Between two events of `/status.events`.
@@ -45,7 +46,8 @@ async fn show_status(
     Extension(sender): Extension<RequestSender>,
     uri: Uri,
 ) -> PageAnswer<impl IntoResponse> {
-    let text = state.status(visitor, &sender, &uri)?;
+    let asked = state.status_request(visitor, &sender, &uri);
+    let text = source(&state)?.status_json(asked);
     Ok(json_answer(StatusCode::OK, text))
 }
 
@@ -64,8 +66,7 @@ async fn stream_status(
     );
     let place = place.map_err(|_| full)?;
     let (head, _) = request.into_parts();
-    let mut ticks = interval(EVENT_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let ticks = state.streamed.ticks();
     let watched = StatusStream {
         state,
         visitor,
@@ -76,7 +77,8 @@ async fn stream_status(
         _place: place,
     };
     let events = stream::unfold(watched, |mut watched| async {
-        Some((Ok::<_, Infallible>(watched.next().await?), watched))
+        let event = watched.next().await?;
+        Some((Ok::<_, Infallible>(event), watched))
     });
     let head = [
         ("content-type", "text/event-stream"),
@@ -99,22 +101,78 @@ struct StatusStream {
 }
 
 impl StatusStream {
-    /// The next event; `None` at the end.
-    async fn next(&mut self) -> Option<String> {
+    /// The next event, the first one at once; `None` at the end.
+    async fn next(&mut self) -> Option<Bytes> {
+        let is_first = self.left == STREAM_EVENTS;
         self.left = self.left.checked_sub(1)?;
-        self.ticks.tick().await;
+        if !is_first {
+            self.ticks.tick().await;
+        }
         let (access, head) = (&self.state.access, &self.head);
         if access.visitor(&self.sender, &head.headers) != Ok(self.visitor) {
             return None;
         }
-        let status = self.state.status(self.visitor, &self.sender, &head.uri);
-        let status = status.ok()?;
-        Some(format!("data: {status}\n\n"))
+        let asked = self
+            .state
+            .status_request(self.visitor, &self.sender, &head.uri);
+        let source = source(&self.state).ok()?;
+        Some(self.state.streamed.event(asked, source))
+    }
+}
+
+/// The events of this second, which all streams send at the same time: each is made once for all visitors who see the same.
+pub struct StreamedStatus {
+    origin: Instant,
+    made: Mutex<HashMap<StatusRequest, MadeEvent>>,
+}
+
+struct MadeEvent {
+    second: u64,
+    text: Bytes,
+}
+
+impl Default for StreamedStatus {
+    fn default() -> Self {
+        Self {
+            origin: Instant::now(),
+            made: Mutex::default(),
+        }
+    }
+}
+
+impl StreamedStatus {
+    fn second(&self) -> u64 {
+        self.origin.elapsed().as_secs()
+    }
+
+    /// From the next second on.
+    pub fn ticks(&self) -> Interval {
+        let next = self.origin + Duration::from_secs(self.second() + 1);
+        let mut ticks = interval_at(next, EVENT_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        ticks
+    }
+
+    pub fn event(&self, asked: StatusRequest, source: &dyn StatusSource) -> Bytes {
+        let second = self.second();
+        // Others who wait here need the same event, or one that takes as long.
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = made.get(&asked).filter(|event| event.second == second);
+        if let Some(event) = known {
+            return event.text.clone();
+        }
+        let text = Bytes::from(format!("data: {}\n\n", source.status_json(asked)));
+        let event = MadeEvent {
+            second,
+            text: text.clone(),
+        };
+        made.insert(asked, event);
+        text
     }
 }
 
 impl PageState {
-    fn status(&self, visitor: Visitor, sender: &RequestSender, uri: &Uri) -> PageAnswer<String> {
+    fn status_request(&self, visitor: Visitor, sender: &RequestSender, uri: &Uri) -> StatusRequest {
         // Home Assistant's ingress adds the sign.
         let pictured = matches!(uri.query(), Some("pictured" | "pictured="));
         let is_hidden = pictured && visitor == Visitor::Stranger && !self.access.has_tokens();
@@ -124,11 +182,11 @@ impl PageState {
                 "the status page shows no pictures and texts to clients on other machines or behind a proxy; to show them again, set http.tokens and log in (docs/page.md)"
             );
         }
-        Ok(source(self)?.status_json(StatusRequest {
+        StatusRequest {
             pictured,
             visitor,
             has_login: self.access.has_tokens(),
-        }))
+        }
     }
 }
 

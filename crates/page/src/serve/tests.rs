@@ -1,6 +1,7 @@
 use std::{
     io::{Read as _, Write as _},
     net::TcpStream,
+    sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
@@ -104,6 +105,51 @@ async fn served(token: Option<&str>) -> ServedPage {
     let readiness = Readiness::new(Arc::clone(&clock));
     let page = ServedPage::start(&node, &config, readiness, &clock).await;
     page.unwrap().unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_is_made_once_a_second_for_all_streams() {
+    let (streamed, source) = (figures::StreamedStatus::default(), Counted::default());
+    let of = |visitor| StatusRequest {
+        visitor,
+        ..StatusRequest::default()
+    };
+    for second in 0..3 {
+        for visitor in [Visitor::LoggedIn, Visitor::Stranger, Visitor::LoggedIn] {
+            // Opened within the second.
+            tokio::time::advance(Duration::from_millis(200)).await;
+            let event = streamed.event(of(visitor), &source);
+            let name = serde_json::to_string(&visitor).unwrap();
+            let expected = format!("data: {name} {second}\n\n");
+            assert_eq!(event, expected.as_bytes());
+        }
+        assert_eq!(source.0.load(Ordering::Relaxed), 2 * (second + 1));
+        streamed.ticks().tick().await;
+    }
+}
+
+/// Says who asks, and how often anyone like that has asked before.
+#[derive(Default)]
+struct Counted(AtomicUsize);
+
+impl StatusSource for Counted {
+    fn status_json(&self, request: StatusRequest) -> String {
+        let asked = self.0.fetch_add(1, Ordering::Relaxed);
+        let visitor = serde_json::to_string(&request.visitor).unwrap();
+        format!("{visitor} {}", asked / 2)
+    }
+
+    fn metrics(&self) -> String {
+        String::new()
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    fn thumbnail(&self, _: &str, _: Option<u64>) -> Option<Arc<Thumbnail>> {
+        None
+    }
 }
 
 // Faults: H16.
