@@ -31,9 +31,11 @@ pub struct MinScoreReplays {
     clock: Arc<dyn Clock>,
 }
 
+type KnownReplays = HashMap<(SeriesKey, TrackId), ComingAlarm>;
+
 /// Whether an alarm comes with each value above the `min_score` of its series. `None`: the rules of the replay do not give it, because
 /// zones or the like are others now.
-type KnownReplays = HashMap<(SeriesKey, TrackId), Option<Vec<bool>>>;
+type ComingAlarm = Option<Vec<bool>>;
 
 /// Judged alarms that could be replayed.
 #[derive(Debug, Default)]
@@ -58,7 +60,11 @@ impl MinScoreReplays {
         let unknown = self.unknown(&key, alarms);
         let replays = self.replay(reader, judged, &unknown)?;
         let mut known = self.known();
-        known.extend(replays.into_iter().map(|(id, comes)| ((key.clone(), id), comes)));
+        known.extend(
+            replays
+                .into_iter()
+                .map(|(id, comes)| ((key.clone(), id), comes)),
+        );
         let replayed = alarms.iter().filter_map(|alarm| {
             let comes = known.get(&(key.clone(), alarm.id.clone()))?.clone()?;
             Some((judged_alarm(alarm)?, comes))
@@ -95,7 +101,7 @@ impl MinScoreReplays {
         reader: &HistoryReader,
         judged: &JudgedPrompt<'_>,
         wanted: &[TrackId],
-    ) -> Result<Vec<(TrackId, Option<Vec<bool>>)>, HistoryError> {
+    ) -> Result<Vec<(TrackId, ComingAlarm)>, HistoryError> {
         let mut replays = Vec::new();
         if wanted.is_empty() {
             return Ok(replays);
@@ -123,7 +129,7 @@ fn replayed_alarms(
     record: &StoredRecord,
     judged: &JudgedPrompt<'_>,
     wanted: &[TrackId],
-) -> Vec<(TrackId, Option<Vec<bool>>)> {
+) -> Vec<(TrackId, ComingAlarm)> {
     let with = |prompt: &PromptConfig| {
         let rules = ReplayRules {
             camera: judged.camera,
