@@ -11,7 +11,7 @@ use std::{fs, sync::Arc, time::Duration};
 use gstreamer::{self as gst, prelude::*};
 use tokio::{sync::mpsc, time::timeout};
 
-use spotter_cameras::ingest;
+use spotter_cameras::ingest::{self, FrameSink};
 use spotter_config::{self as config, Environment};
 use spotter_core::SystemClock;
 use spotter_street::rtsp::{RtspContent, RtspStreet, StreetOptions};
@@ -72,7 +72,7 @@ async fn watch_a_camera(reported: &str) {
     let config = config::load(&path, &Environment::process()).expect("a good configuration");
 
     let (sender, mut frames) = mpsc::channel(100);
-    let sink = Arc::new(move |frame| drop(sender.try_send(frame)));
+    let sink = FrameSink::new(move |frame| drop(sender.try_send(frame)));
     let camera = config.config.cameras[0].clone();
     let refusing = |_| Err("no picture was to come this way".to_owned());
     let handle = ingest::spawn(camera, clock, sink, Some(refusing));

@@ -9,7 +9,7 @@ use std::{
 use tokio::runtime::{Builder, Runtime};
 
 use super::STOP_LIMIT;
-use spotter_cameras::ingest::{self, CameraHandle};
+use spotter_cameras::ingest::{self, CameraHandle, FrameSink};
 use spotter_config::{self as config, Environment};
 use spotter_core::{Clock, Frame, SystemClock, WallTime};
 use spotter_street::timecode;
@@ -43,7 +43,7 @@ impl Viewer {
             .expect("a runtime");
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         let inside = runtime.enter();
-        let handle = ingest::spawn(camera, clock, Arc::new(note), None);
+        let handle = ingest::spawn(camera, clock, FrameSink::new(note), None);
         drop(inside);
         Self {
             watching: Some((runtime, handle)),

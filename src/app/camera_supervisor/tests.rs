@@ -5,7 +5,7 @@
 use super::*;
 use crate::app::testing;
 use spotter_cameras::ingest::{
-    Failure, Fault, Opener, Progress, Source, SourceEvent, SourceOutlet,
+    Failure, Fault, FrameSink, Opener, Progress, Source, SourceEvent, SourceOutlet,
 };
 use spotter_control::ConfigStore;
 use spotter_core::{AdapterId, Clock, ManualClock, StripShape, SystemClock};
@@ -35,7 +35,7 @@ fn watched(
     camera: &config::CameraConfig,
 ) -> (SupervisedCamera, watch::Receiver<Health>) {
     let clock = Arc::new(SystemClock::new());
-    let handle = ingest::spawn_with(Arc::new(opener), camera, clock, Arc::new(drop));
+    let handle = ingest::spawn_with(Arc::new(opener), camera, clock, FrameSink::new(drop));
     let health = handle.health();
     (SupervisedCamera::new(camera, handle), health)
 }
