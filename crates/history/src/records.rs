@@ -329,7 +329,7 @@ mod tests {
         }
     }
 
-    // Faults: S15.
+    // Faults: S19.
     #[test]
     fn parts_that_wait_are_bounded_and_a_record_has_no_gap() {
         let mut queue = RecordQueue::default();

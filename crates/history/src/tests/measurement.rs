@@ -4,7 +4,11 @@
 
 use std::time::Instant;
 
+use spotter_core::{AnswerBody, FoundObject, Prompt, ScoreSource, testing::answer_to};
+use spotter_events::track::Tracker;
+
 use super::*;
+use crate::records::RecordWrite;
 
 /// Bytes that this process gave to the disk's page cache, by the kernel's count.
 fn write_bytes() -> u64 {
@@ -90,5 +94,66 @@ fn time_of_queries_over_100_000_events() {
         let start = Instant::now();
         let count = ids(&rig.list(query)).len();
         println!("{query:?}: {count} events in {:?}", start.elapsed());
+    }
+}
+
+/// A place as the model gives it: centre and size are steps of its scales, here one of three each.
+fn trembling(random: &mut fastrand::Rng, centre: f64) -> NormBox {
+    let mut step = |from: f64| from + random.i8(-1..=1) as f64;
+    let [x, y] = [step(1024.0 * centre) / 1024.0, step(600.0) / 1024.0];
+    let [width, height] = [step(700.0), step(650.0)].map(|bin| (bin / 1023.0 * 10.0 - 10.0).exp2());
+    NormBox::from_centre(x, y, width, height)
+}
+
+/// Packed bytes that a day of this many things that stay has, and looks of it.
+fn recorded_day(things: u32, looks_a_second: u64) -> (u64, u64) {
+    let camera =
+        spotter_config::testing::camera("gate", vec![spotter_config::testing::prompt("car")]);
+    let prompt = &camera.prompts[0];
+    let asked = Arc::new(Prompt {
+        view: camera.view_of(prompt),
+        ..Prompt::new(prompt.id.clone(), 1, prompt.task.clone())
+    });
+    let mut tracker = Tracker::recording("b7c1".into(), std::slice::from_ref(&camera));
+    let mut random = fastrand::Rng::with_seed(1);
+    // A twelfth of a day, which is cut once or more.
+    let looks = 7200 * looks_a_second;
+    let mut bytes = 0;
+    for look in 0..looks {
+        let mut found = |thing: u32| FoundObject {
+            place: trembling(&mut random, f64::from(thing + 1) / f64::from(things + 1)),
+            score: 0.6 + 0.3 * random.f64(),
+            source: ScoreSource::Calibrated,
+            sharpness: 0.5,
+        };
+        let found = (0..things).map(&mut found).collect();
+        let at = Duration::from_nanos(1_000_000_000 / looks_a_second * look + look % 977 * 1013);
+        let frame = frame_at(&camera.id, at);
+        tracker.update(&frame, &answer_to(&asked, AnswerBody::Boxes(found)));
+        let chunks = tracker.take_records();
+        bytes += chunks
+            .iter()
+            .map(|chunk| RecordWrite::new(chunk).bytes())
+            .sum::<u64>();
+    }
+    tracker.shutdown(WallTime::default());
+    let chunks = tracker.take_records();
+    bytes += chunks
+        .iter()
+        .map(|chunk| RecordWrite::new(chunk).bytes())
+        .sum::<u64>();
+    (12 * bytes, 12 * looks)
+}
+
+#[test]
+#[ignore = "a measurement"]
+fn bytes_of_recorded_looks() {
+    for (things, looks_a_second) in [(1, 1), (1, 2), (5, 1), (5, 2)] {
+        let (bytes, looks) = recorded_day(things, looks_a_second);
+        println!(
+            "{things} things, {looks_a_second} looks a second: {} bytes a look, {:.1} MB a day",
+            bytes / looks,
+            bytes as f64 / 1e6
+        );
     }
 }

@@ -71,6 +71,7 @@ fn event(number: u64) -> HistorySelection {
     }
 }
 
+// Faults: S19.
 #[test]
 fn records_with_an_event_are_stored_and_read_back() {
     let rig = Rig::new();
