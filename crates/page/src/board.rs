@@ -45,6 +45,8 @@ pub struct StatusRequest {
     pub visitor: Visitor,
     /// The page has tokens.
     pub has_login: bool,
+    /// Events are stored.
+    pub has_history: bool,
 }
 
 /// What the routes answer from. No call blocks for longer than a lock and some copies.
@@ -221,6 +223,7 @@ impl Board {
             time_ms: wall.unix_millis(),
             visitor: request.visitor,
             has_login: request.has_login,
+            history: request.has_history,
             cameras: cameras.collect(),
             ..status.clone()
         };

@@ -22,17 +22,21 @@ use tokio::{
 };
 
 use crate::stored_picture::{PictureQuery, at_most_wide};
-use spotter_core::{Clock, MarkOrder};
+use spotter_config::CameraConfig;
+use spotter_core::{CameraShapes, Clock, MarkOrder};
 use spotter_history::{
     History, HistoryError, HistoryFilter, HistoryReader, HistorySelection, JudgingError,
     PictureLinks, StoredPicture, export,
 };
 use spotter_http::{ask_again_after, json_answer};
+use spotter_review::preview;
 
 /// Queries at the same time, of page and API together.
 const READS_MAX: usize = 4;
 /// Exports at the same time: each reads all pictures.
 const EXPORTS_MAX: usize = 2;
+/// Previews at the same time: each takes a core for some seconds.
+const PREVIEWS_MAX: usize = 1;
 const READ_WITHIN: Duration = Duration::from_secs(10);
 /// Parts of an export that wait for the client.
 const PARTS_MAX: usize = 4;
@@ -47,6 +51,7 @@ pub struct EventAnswers {
     history: Option<History>,
     reads: Arc<Semaphore>,
     exports: Arc<Semaphore>,
+    previews: Arc<Semaphore>,
     clock: Arc<dyn Clock>,
 }
 
@@ -130,8 +135,13 @@ impl EventAnswers {
             history,
             reads: Arc::new(Semaphore::new(READS_MAX)),
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
+            previews: Arc::new(Semaphore::new(PREVIEWS_MAX)),
             clock,
         }
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.history.is_some()
     }
 
     pub(crate) fn history(&self) -> EventAnswer<&History> {
@@ -249,6 +259,23 @@ impl EventAnswers {
         stored["id"] = json!(order.event);
         history.mark(order).await?;
         Ok(json(&stored))
+    }
+
+    /// How many stored events other shapes on their camera would have counted.
+    pub(crate) async fn preview(&self, camera: CameraConfig, shapes: CameraShapes) -> EventAnswer {
+        if self.history.is_none() {
+            return Ok(json(&json!({"reason": EventRefusal::Off.to_string()})));
+        }
+        let place = timeout(READ_WITHIN, Arc::clone(&self.previews).acquire_owned()).await;
+        let Ok(Ok(place)) = place else {
+            return Err(EventRefusal::Busy);
+        };
+        let now = self.clock.wall();
+        let previewed = self.read(move |reader| {
+            let _place = place;
+            preview(reader, &camera, &shapes, now)
+        });
+        Ok(json(&previewed.await?))
     }
 
     pub(crate) async fn read<T: Send + 'static>(

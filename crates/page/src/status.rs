@@ -46,6 +46,8 @@ pub struct Status {
     pub visitor: Visitor,
     /// The page has tokens, with which people log in.
     pub has_login: bool,
+    /// Events are stored.
+    pub history: bool,
     pub node: NodeStatus,
     /// Names of the stages, in the order of every account.
     pub stages: [&'static str; STAGES.len()],

@@ -222,6 +222,11 @@ impl Trials {
         _ = self.parts.set(parts);
     }
 
+    /// As it is configured now.
+    pub fn camera(&self, camera: &str) -> Result<CameraConfig, TrialRefusal> {
+        known(self.parts()?, camera)
+    }
+
     /// The JPEG of a camera's next frame.
     pub async fn now(&self, camera: &str, areas: ShownAreas) -> Result<Bytes, TrialRefusal> {
         let parts = self.parts()?;

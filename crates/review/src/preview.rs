@@ -100,6 +100,11 @@ pub fn preview(
         ..RecordFilter::default()
     };
     reader.each_record(&filter, |record| count.add(&record))?;
+    if count.events == 0 {
+        return Ok(ShapesPreview::unknown(
+            "The last 7 days have no event with recorded looks of these prompts.",
+        ));
+    }
     Ok(ShapesPreview::Counted {
         events: count.events,
         counted: count.counted,

@@ -266,9 +266,10 @@ function rowWords(shape) {
   return users.length === 0 ? `${kind}, no prompt uses it` : `${kind} of ${users.join(", ")}`;
 }
 
-function previewWords({ events, counted: count, days, reason }) {
+function previewWords({ events, counted: count, days, hours, reason }) {
   if (reason != null) return reason;
-  return `Of ${counted(events, "event")} of the last ${counted(days, "day")}, ${count} would have counted.`;
+  const time = hours == null ? counted(days, "day") : counted(hours, "hour");
+  return `Of ${counted(events, "event")} of the last ${time}, ${count} would have counted.`;
 }
 
 // Positions are shares, so another aspect ratio moves them in the scene.

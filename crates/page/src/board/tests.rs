@@ -20,6 +20,7 @@ fn local(pictured: bool) -> StatusRequest {
         pictured,
         visitor: Visitor::Local,
         has_login: false,
+        has_history: false,
     }
 }
 

@@ -22,7 +22,7 @@ use tokio::{
 };
 
 use super::{PageAnswer, PageRoute, PageShared, PageState, Shows, source};
-use crate::{StatusRequest, StatusSource, Visitor, metrics};
+use crate::{StatusRequest, StatusSource, Visitor, events::EventAnswers, metrics};
 use spotter_http::{RequestSender, json_answer};
 
 /// Between two events of `/status.events`.
@@ -186,6 +186,7 @@ impl PageState {
             pictured,
             visitor,
             has_login: self.access.has_tokens(),
+            has_history: self.events.get().is_some_and(EventAnswers::is_on),
         }
     }
 }

@@ -10,8 +10,11 @@ use axum::{
 use super::{LOGIN_MAX_BYTES, PageRoute, PageShared, PageState, Shows};
 use crate::{
     access::AccessRefusal,
+    commands::COMMAND_MAX_BYTES,
     events::{self, EventAnswers, EventRefusal},
 };
+use serde::Deserialize;
+use spotter_core::CameraShapes;
 use spotter_history::PictureLinks;
 
 pub const ROUTES: &[PageRoute] = &[
@@ -19,7 +22,17 @@ pub const ROUTES: &[PageRoute] = &[
     ("/events.zip", Shows::Pictures, || get(export_events)),
     ("/events/{event}", Shows::Pictures, || get(show_event)),
     ("/events/delete", Shows::Change, || post(delete_events)),
+    ("/camera/{camera}/shapes-preview", Shows::Pictures, || {
+        post(preview_shapes)
+    }),
 ];
+
+/// The body of a question about shapes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PreviewedShapes {
+    shapes: CameraShapes,
+}
 
 fn events(state: &PageState) -> Result<&EventAnswers, EventRefusal> {
     state.events.get().ok_or(EventRefusal::Starting)
@@ -58,4 +71,21 @@ async fn delete_events(
             .await
     };
     Ok(deleted.await)
+}
+
+/// It changes nothing, and takes some seconds of a core: no foreign web page may ask.
+async fn preview_shapes(
+    State(state): PageShared,
+    Path(camera): Path<String>,
+    request: Request,
+) -> Result<Result<Response, EventRefusal>, AccessRefusal> {
+    let asked = state.change(request, COMMAND_MAX_BYTES).await?;
+    let previewed = async {
+        let camera = state.trials.camera(&camera);
+        let camera = camera.map_err(|refusal| EventRefusal::Wrong(refusal.to_string()))?;
+        let wrong = |error: serde_json::Error| EventRefusal::Wrong(error.to_string());
+        let PreviewedShapes { shapes } = serde_json::from_value(asked.body).map_err(wrong)?;
+        events(&state)?.preview(camera, shapes).await
+    };
+    Ok(previewed.await)
 }

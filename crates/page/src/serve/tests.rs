@@ -232,6 +232,7 @@ fn open_events(page: &ServedPage) -> tempfile::TempDir {
 async fn stored_events_are_listed_shown_exported_and_deleted() {
     let page = served(Some(TOKEN)).await;
     page.open(Arc::new(Source));
+    page.open_trials(trial_parts());
     let _folder = open_events(&page);
     let address = page.address();
     let bearer = format!("Authorization: Bearer {TOKEN}\r\n");
@@ -283,6 +284,23 @@ async fn stored_events_are_listed_shown_exported_and_deleted() {
         for nothing in ["{}", "{\"cam\":\"gate\"}", "[]"] {
             assert!(delete(nothing).starts_with("HTTP/1.1 422"), "{nothing}");
         }
+        let preview = |camera: &str, body: &str| {
+            let request = format!("POST /camera/{camera}/shapes-preview");
+            send(address, &request, &head, body)
+        };
+        let mask = "{\"shapes\":{\"mask\":[[[0,0],[1,0],[1,1]]]}}";
+        let previewed = preview("gate", mask);
+        assert!(
+            previewed.contains("no event with recorded looks"),
+            "{previewed}"
+        );
+        for (camera, body) in [
+            ("cellar", mask),
+            ("gate", "{}"),
+            ("gate", "{\"shapes\":[]}"),
+        ] {
+            assert!(preview(camera, body).starts_with("HTTP/1.1 422"), "{body}");
+        }
         let deleted = delete("{\"camera\":\"gate\"}");
         assert!(
             deleted.contains("{\"events\":1,\"pictures\":1,"),
@@ -298,6 +316,7 @@ async fn stored_events_are_listed_shown_exported_and_deleted() {
 async fn page_without_a_history_says_how_to_switch_it_on() {
     let page = served(Some(TOKEN)).await;
     page.open(Arc::new(Source));
+    page.open_trials(trial_parts());
     page.open_events(EventAnswers::new(None, Arc::new(SystemClock::new())));
     let (address, bearer) = (page.address(), format!("Authorization: Bearer {TOKEN}\r\n"));
     let asked = tokio::task::spawn_blocking(move || {
@@ -310,6 +329,13 @@ async fn page_without_a_history_says_how_to_switch_it_on() {
         assert!(
             zip.starts_with("HTTP/1.1 404") && zip.contains("add [history]"),
             "{zip}"
+        );
+        let head = format!("{bearer}Content-Type: application/json\r\n");
+        let request = "POST /camera/gate/shapes-preview";
+        let preview = send(address, request, &head, "{\"shapes\":{}}");
+        assert!(
+            preview.contains("{\"reason\":\"no events are stored"),
+            "{preview}"
         );
     });
     asked.await.unwrap();

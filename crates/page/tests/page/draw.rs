@@ -34,7 +34,7 @@ impl Editor {
     fn start(config: HttpConfig, statements: &str) -> Self {
         let served = starting_with(config);
         let mut site = site(2);
-        site["history"] = json!({});
+        site["history"] = json!(true);
         site["cameras"][1]["drawn_size"] = json!([640, 480]);
         served.page.open(Arc::new(Painted::new(site)));
         let mut browser = Browser::start();
@@ -590,6 +590,14 @@ fn effect_on_stored_events_is_shown_before_saving() {
         .says("daemon.preview = { reason: 'Only narrower shapes can be previewed.' }");
     editor.act("add-point");
     until(&mut editor, "Only narrower shapes can be previewed.");
+    editor
+        .browser
+        .says("daemon.preview = { events: 3, counted: 1, hours: 5 }");
+    narrow(&mut editor);
+    until(
+        &mut editor,
+        "Of 3 events of the last 5 hours, 1 would have counted.",
+    );
     editor.browser.says("daemon.preview = null");
     editor.act("undo");
     editor
