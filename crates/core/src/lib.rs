@@ -37,6 +37,7 @@ mod schedule;
 mod score_map;
 mod setting;
 mod stream_counters;
+mod stream_fault;
 mod strip;
 #[cfg(any(test, feature = "testing"))]
 #[allow(
@@ -57,6 +58,6 @@ pub use {
     event_mark::*, file::*, follow_up::*, frame::*, frame_counters::*, geometry::*,
     gpu_precision::*, ids::*, latency::*, log_throttle::*, look_token::*, model_record::*,
     nearest::*, phase::*, plain_line::*, polygon::*, polygon_rules::*, prompt::*, prompt_state::*,
-    region::*, rings::*, schedule::*, score_map::*, setting::*, stream_counters::*, strip::*,
-    text_part::*, time::*, trigger::*, values::*, view::*, window::*,
+    region::*, rings::*, schedule::*, score_map::*, setting::*, stream_counters::*,
+    stream_fault::*, strip::*, text_part::*, time::*, trigger::*, values::*, view::*, window::*,
 };

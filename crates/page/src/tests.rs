@@ -9,7 +9,7 @@ use serde_json::Value;
 use spotter_config::{LineConfig, ZoneConfig, ZonePoint};
 use spotter_core::{
     CameraId, DirectionId, FrameCounters, Latency, LineId, Phase, Prompt, PromptId, STAGES,
-    StreamCounters, Task, TrackId, TriggerId, TriggerReport, ZoneId,
+    StreamCounters, StreamFault, Task, TrackId, TriggerId, TriggerReport, ZoneId,
 };
 
 use crate::{
@@ -58,9 +58,12 @@ fn figures() -> Status {
         }],
         api: Some(api()),
         fleet: Some(fleet()),
-        troubles: [TroubleKind::Starting, TroubleKind::Device]
-            .map(|kind| Trouble::new(kind, "camera gate".into()))
-            .into(),
+        troubles: [
+            TroubleKind::Starting,
+            TroubleKind::Camera(StreamFault::Device),
+        ]
+        .map(|kind| Trouble::new(kind, "camera gate".into()))
+        .into(),
         ..Status::default()
     }
 }

@@ -1,6 +1,7 @@
 //! What is wrong, and what an operator does about it: the table of all kinds, with the paragraph of the documentation that says more.
 
 use serde::{Serialize, Serializer};
+use spotter_core::StreamFault;
 use strum::{EnumIter, IntoStaticStr};
 
 /// A problem of this moment.
@@ -11,25 +12,15 @@ pub struct Trouble {
     pub text: String,
 }
 
-/// Those of cameras have the words of `reason` in `health`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumIter, IntoStaticStr, Serialize)]
-#[serde(rename_all = "snake_case")]
+/// Its word is that of `reason` in a camera's `health`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, EnumIter, IntoStaticStr)]
 #[strum(serialize_all = "snake_case")]
 pub enum TroubleKind {
     /// The camera connects: expected to end without an operator, and not shown on the page.
     Starting,
-    Unreachable,
-    NotFound,
-    AuthFailed,
-    TooManySessions,
-    Unsupported,
-    NotVideo,
-    NoFrame,
-    Stalled,
-    Disconnected,
-    Protocol,
-    Tls,
-    Device,
+    /// A camera does not stream.
+    #[strum(transparent)]
+    Camera(StreamFault),
     BrokenAdapter,
     NoStrips,
     /// The shapes of a camera were drawn on a picture of another form.
@@ -74,46 +65,7 @@ impl TroubleKind {
     pub fn advice(self) -> Option<(&'static str, &'static str)> {
         let (advice, paragraph) = match self {
             Self::Starting => return None,
-            Self::Unreachable => (
-                "Check the camera's power, its address in the configuration, and the network or firewall in between.",
-                "operations.md#cameras",
-            ),
-            Self::NotFound => (
-                "Correct the path of the URL. For an ONVIF camera, `spotter discover` lists its streams.",
-                "onvif.md#find-cameras",
-            ),
-            Self::AuthFailed => (
-                "Correct user and password of the camera in the configuration, and reload. Until then Spotter tries rarely, so that the camera does not lock the account.",
-                "operations.md#cameras",
-            ),
-            Self::TooManySessions => (
-                "Close other viewers of the camera, or use its second stream.",
-                "operations.md#cameras",
-            ),
-            Self::Unsupported | Self::NotVideo => (
-                "Set the stream to H.264, H.265 or JPEG in the camera, or choose another stream of it.",
-                "operations.md#cameras",
-            ),
-            Self::NoFrame | Self::Stalled => (
-                "Try the other `transport`, or the camera's second stream; look at the camera's load and the network.",
-                "operations.md#cameras",
-            ),
-            Self::Disconnected => (
-                "Spotter connects again by itself. If it repeats, check the camera's power supply, its network and its firmware.",
-                "operations.md#cameras",
-            ),
-            Self::Protocol => (
-                "Check that the URL is of an RTSP camera and not of its web page; `spotter check --probe` shows what it answers.",
-                "operations.md#cameras",
-            ),
-            Self::Tls => (
-                "Set `tls.fingerprint` of the camera to the SHA-256 of its certificate. If it has changed, find out why first.",
-                "configuration.md#tls-in-cameraname",
-            ),
-            Self::Device => (
-                "End other programs that use the device, and let Spotter's user read it.",
-                "operations.md#cameras",
-            ),
+            Self::Camera(fault) => camera_advice(fault),
             Self::BrokenAdapter => (
                 "Mend or replace the file of the adapter. Spotter looks at it every few seconds and asks the prompts again.",
                 "gpu.md#adapters",
@@ -191,11 +143,57 @@ impl TroubleKind {
     }
 }
 
+/// The same for a camera that does not stream.
+fn camera_advice(fault: StreamFault) -> (&'static str, &'static str) {
+    match fault {
+        StreamFault::Unreachable => (
+            "Check the camera's power, its address in the configuration, and the network or firewall in between.",
+            "operations.md#cameras",
+        ),
+        StreamFault::NotFound => (
+            "Correct the path of the URL. For an ONVIF camera, `spotter discover` lists its streams.",
+            "onvif.md#find-cameras",
+        ),
+        StreamFault::AuthFailed => (
+            "Correct user and password of the camera in the configuration, and reload. Until then Spotter tries rarely, so that the camera does not lock the account.",
+            "operations.md#cameras",
+        ),
+        StreamFault::TooManySessions => (
+            "Close other viewers of the camera, or use its second stream.",
+            "operations.md#cameras",
+        ),
+        StreamFault::Unsupported | StreamFault::NotVideo => (
+            "Set the stream to H.264, H.265 or JPEG in the camera, or choose another stream of it.",
+            "operations.md#cameras",
+        ),
+        StreamFault::NoFrame | StreamFault::Stalled => (
+            "Try the other `transport`, or the camera's second stream; look at the camera's load and the network.",
+            "operations.md#cameras",
+        ),
+        StreamFault::Disconnected => (
+            "Spotter connects again by itself. If it repeats, check the camera's power supply, its network and its firmware.",
+            "operations.md#cameras",
+        ),
+        StreamFault::Protocol => (
+            "Check that the URL is of an RTSP camera and not of its web page; `spotter check --probe` shows what it answers.",
+            "operations.md#cameras",
+        ),
+        StreamFault::Tls => (
+            "Set `tls.fingerprint` of the camera to the SHA-256 of its certificate. If it has changed, find out why first.",
+            "configuration.md#tls-in-cameraname",
+        ),
+        StreamFault::Device => (
+            "End other programs that use the device, and let Spotter's user read it.",
+            "operations.md#cameras",
+        ),
+    }
+}
+
 /// Those that the page shows, with `advice` and the paragraph `help` below `docs`.
 pub fn trouble_keys<S: Serializer>(troubles: &[Trouble], serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct Shown<'a> {
-        kind: TroubleKind,
+        kind: &'static str,
         text: &'a str,
         advice: &'static str,
         help: &'static str,
@@ -203,7 +201,7 @@ pub fn trouble_keys<S: Serializer>(troubles: &[Trouble], serializer: S) -> Resul
     let shown = troubles.iter().filter_map(|Trouble { kind, text }| {
         let (advice, help) = kind.advice()?;
         Some(Shown {
-            kind: *kind,
+            kind: kind.into(),
             text,
             advice,
             help,

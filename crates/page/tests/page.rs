@@ -31,9 +31,9 @@ use devtools::Browser;
 use serde_json::{Value, json};
 use site::{LONG_NAME, Painted, site, streaming_site};
 use spotter_config::{HttpConfig, Secret};
-use spotter_core::{Clock, NodeId, StreamCounters, SystemClock};
+use spotter_core::{Clock, NodeId, StreamCounters, StreamFault, SystemClock};
 use spotter_page::{Readiness, ServedPage, TroubleKind};
-use strum::IntoEnumIterator as _;
+use strum::{IntoEnumIterator as _, VariantArray as _};
 
 /// The page on loopback, which ends with the test.
 struct Served {
@@ -301,7 +301,8 @@ const MODULES: [&str; 6] = ["dom", "format", "overlay", "plots", "shapes", "zone
 fn each_trouble_links_a_heading_of_the_documentation() {
     let (served, mut browser) = (serve(site(1)), Browser::start());
     browser.open(&format!("http://{}/", served.address), 390, 844);
-    for kind in TroubleKind::iter() {
+    let of_cameras = StreamFault::VARIANTS.iter().copied();
+    for kind in TroubleKind::iter().chain(of_cameras.map(TroubleKind::Camera)) {
         let Some((_, paragraph)) = kind.advice() else {
             continue;
         };

@@ -2,7 +2,7 @@
 
 use std::{fmt, time::Duration};
 
-use spotter_cameras::ingest::{Fault, Health};
+use spotter_cameras::ingest::Health;
 use spotter_core::{Mono, Phase, rounded};
 use spotter_mqtt::{CameraClockHealth, CameraHealth, Off};
 use spotter_page::TroubleKind;
@@ -80,28 +80,11 @@ impl HealthReason {
             (None, failure) => {
                 let failure = failure.as_ref()?;
                 let fault = failure.fault;
-                (fault.code(), trouble_kind(fault), &*failure.text)
+                (fault.code(), TroubleKind::Camera(fault), &*failure.text)
             }
         };
         let text = text.to_owned();
         Some(Self { code, kind, text })
-    }
-}
-
-fn trouble_kind(fault: Fault) -> TroubleKind {
-    match fault {
-        Fault::Unreachable => TroubleKind::Unreachable,
-        Fault::NotFound => TroubleKind::NotFound,
-        Fault::AuthFailed => TroubleKind::AuthFailed,
-        Fault::TooManySessions => TroubleKind::TooManySessions,
-        Fault::Unsupported => TroubleKind::Unsupported,
-        Fault::NotVideo => TroubleKind::NotVideo,
-        Fault::NoFrame => TroubleKind::NoFrame,
-        Fault::Stalled => TroubleKind::Stalled,
-        Fault::Disconnected => TroubleKind::Disconnected,
-        Fault::Protocol => TroubleKind::Protocol,
-        Fault::Tls => TroubleKind::Tls,
-        Fault::Device => TroubleKind::Device,
     }
 }
 

@@ -5,10 +5,10 @@
 use super::*;
 use crate::app::testing;
 use spotter_cameras::ingest::{
-    Failure, Fault, FrameSink, Opener, Progress, Source, SourceEvent, SourceOutlet,
+    Failure, FrameSink, Opener, Progress, Source, SourceEvent, SourceOutlet,
 };
 use spotter_control::ConfigStore;
-use spotter_core::{AdapterId, Clock, ManualClock, StripShape, SystemClock};
+use spotter_core::{AdapterId, Clock, ManualClock, StreamFault, StripShape, SystemClock};
 
 const CONFIG: &str = "mqtt.url = \"mqtt://127.0.0.1:1\"\n[camera.gate]\nurl = \"test://\"\n\
     prompt.person.detect = \"person\"\n";
@@ -21,7 +21,7 @@ struct ScriptedSource(&'static [SourceEvent]);
 impl Opener for ScriptedSource {
     fn open(&self, outlet: SourceOutlet) -> Result<Arc<dyn Source>, Failure> {
         if self.0.is_empty() {
-            return Err(Failure::new(Fault::Unreachable, "test"));
+            return Err(Failure::new(StreamFault::Unreachable, "test"));
         }
         for event in self.0 {
             outlet.events.try_send(event.clone()).unwrap();

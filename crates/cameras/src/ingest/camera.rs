@@ -17,13 +17,14 @@ use tracing::{error, info, warn};
 
 use super::{
     gst::{DeviceMap, GstOpener},
-    health::{Failure, Fault, Health},
+    health::{Failure, Health},
     session::{Action, Session, SessionInput, SessionPolicy, SourceActivity},
     source::{FrameSink, Opener, Progress, Source, SourceEvent, SourceOutlet},
 };
 use spotter_config::CameraConfig;
 use spotter_core::{
-    CameraId, Clock, LogThrottle, Phase, StreamCounters, WallTime, duration_from_secs, rounded,
+    CameraId, Clock, LogThrottle, Phase, StreamCounters, StreamFault, WallTime, duration_from_secs,
+    rounded,
 };
 
 /// A pipeline that did not end by then is left behind.
@@ -197,13 +198,13 @@ async fn in_time<T: Send + 'static>(
     let done = timeout(limit, in_thread("ingest-open", work)).await.ok()?;
     Some(done.unwrap_or_else(|_| {
         let text = "the thread that opens the source failed; the log above says why";
-        Err(Failure::new(Fault::Device, text))
+        Err(Failure::new(StreamFault::Device, text))
     }))
 }
 
 /// `what` was not done in time.
 fn stuck(what: &str) -> Failure {
-    Failure::new(Fault::Device, format!("{what}; is its driver stuck?"))
+    Failure::new(StreamFault::Device, format!("{what}; is its driver stuck?"))
 }
 
 impl SourceSetup {
@@ -238,7 +239,7 @@ struct CameraTask {
     counters: StreamCounters,
     abandoned: u32,
     since: WallTime,
-    failures: LogThrottle<Fault>,
+    failures: LogThrottle<StreamFault>,
     /// The last log line was about a failure, or there was none.
     silent: bool,
 }

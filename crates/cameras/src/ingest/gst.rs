@@ -32,13 +32,14 @@ use self::{
     tail::PictureMemory,
 };
 use super::{
-    health::{Failure, Fault},
+    health::Failure,
     rtsp::register_socket_types,
     source::{Opener, Progress, Source, SourceEvent, SourceOutlet},
     transport::TransportChoice,
 };
 use crate::lock;
 use spotter_config::{CameraConfig, SourceConfig, Transport};
+use spotter_core::StreamFault;
 
 #[cfg(any(test, feature = "testing"))]
 pub use picture::picture_on_device;
@@ -183,7 +184,7 @@ impl Drop for GstSource {
 }
 
 fn device(text: String) -> Failure {
-    Failure::new(Fault::Device, text)
+    Failure::new(StreamFault::Device, text)
 }
 
 /// Whether GStreamer has the element.

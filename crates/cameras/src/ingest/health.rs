@@ -3,56 +3,7 @@
 use std::time::Duration;
 
 use super::clock::ClockHealth;
-use spotter_core::{Phase, StreamCounters, WallTime};
-
-/// Why a camera does not stream. The kind decides how soon it is tried again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
-    /// No connection: refused, no route, unknown host.
-    Unreachable,
-    /// The camera has no such stream (404) or the file is not there.
-    NotFound,
-    /// The login was refused. Many cameras lock an account after repeated tries, so these are rare.
-    AuthFailed,
-    /// The camera has no free session or bandwidth (453, 503).
-    TooManySessions,
-    /// No video in a codec that can be decoded here.
-    Unsupported,
-    /// The file or device has no video.
-    NotVideo,
-    /// Connected, but no good picture came in time.
-    NoFrame,
-    /// It streamed, then no good picture came for the configured time.
-    Stalled,
-    /// The camera ended the stream.
-    Disconnected,
-    /// What the camera sent is not RTSP, or it answered with an error of its own.
-    Protocol,
-    /// The certificate was not accepted.
-    Tls,
-    /// A device node or an element of this machine does not work.
-    Device,
-}
-
-impl Fault {
-    /// The short code of `reason` in docs/mqtt.md section 2.
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::Unreachable => "unreachable",
-            Self::NotFound => "not_found",
-            Self::AuthFailed => "auth_failed",
-            Self::TooManySessions => "too_many_sessions",
-            Self::Unsupported => "unsupported",
-            Self::NotVideo => "not_video",
-            Self::NoFrame => "no_frame",
-            Self::Stalled => "stalled",
-            Self::Disconnected => "disconnected",
-            Self::Protocol => "protocol",
-            Self::Tls => "tls",
-            Self::Device => "device",
-        }
-    }
-}
+use spotter_core::{Phase, StreamCounters, StreamFault, WallTime};
 
 /// Of a stream that worked.
 pub(super) const INTERRUPTED: &str = "the stream was interrupted by bytes that are no packet of it; reconnecting. Where this repeats, \
@@ -62,7 +13,7 @@ pub(super) const INTERRUPTED: &str = "the stream was interrupted by bytes that a
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text}")]
 pub struct Failure {
-    pub fault: Fault,
+    pub fault: StreamFault,
     /// What was tried, on what, what is wrong, what to do.
     pub text: String,
     /// The camera refuses a transport that was tried because the other one gave no frames or was refused.
@@ -70,7 +21,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    pub fn new(fault: Fault, text: impl Into<String>) -> Self {
+    pub fn new(fault: StreamFault, text: impl Into<String>) -> Self {
         Self {
             fault,
             text: text.into(),
@@ -79,27 +30,27 @@ impl Failure {
     }
 
     /// With the usual text of the fault.
-    pub(super) fn of(fault: Fault) -> Self {
+    pub(super) fn of(fault: StreamFault) -> Self {
         let text = match fault {
-            Fault::Unsupported => {
+            StreamFault::Unsupported => {
                 "no video stream that can be decoded here; H.264, H.265 and JPEG are supported"
             }
-            Fault::Unreachable => "no connection; check address, port and network",
-            Fault::NotFound => "not found; check the path of the URL",
-            Fault::AuthFailed => "the camera rejected the login; check user and password",
-            Fault::TooManySessions => {
+            StreamFault::Unreachable => "no connection; check address, port and network",
+            StreamFault::NotFound => "not found; check the path of the URL",
+            StreamFault::AuthFailed => "the camera rejected the login; check user and password",
+            StreamFault::TooManySessions => {
                 "the camera has no free session; close other viewers or use another stream"
             }
-            Fault::Disconnected => {
+            StreamFault::Disconnected => {
                 "the camera closed the connection; check its power and the network"
             }
-            Fault::NoFrame => "connected, but the camera does not answer; is it overloaded?",
-            Fault::NotVideo => "not a video that can be decoded here",
-            Fault::Tls => "the camera's certificate was rejected; see `tls` of the camera",
-            Fault::Device => {
+            StreamFault::NoFrame => "connected, but the camera does not answer; is it overloaded?",
+            StreamFault::NotVideo => "not a video that can be decoded here",
+            StreamFault::Tls => "the camera's certificate was rejected; see `tls` of the camera",
+            StreamFault::Device => {
                 "the device does not work; check that no other program uses it and that it is readable"
             }
-            Fault::Protocol | Fault::Stalled => {
+            StreamFault::Protocol | StreamFault::Stalled => {
                 "the camera's answers are not valid RTSP; is this an RTSP camera?"
             }
         };
@@ -108,7 +59,7 @@ impl Failure {
 
     /// The camera closed the connection of a stream.
     pub(super) fn ended() -> Self {
-        Self::new(Fault::Disconnected, "the camera ended the stream")
+        Self::new(StreamFault::Disconnected, "the camera ended the stream")
     }
 
     /// With the name of its source in front, which has no login.

@@ -31,7 +31,7 @@ pub use gst::picture_from_sample;
 #[cfg(any(test, feature = "testing"))]
 pub use gst::picture_on_device;
 pub use gst::{DeviceMap, GstOpener, init as start_gstreamer};
-pub use health::{Failure, Fault, Health, StreamInfo};
+pub use health::{Failure, Health, StreamInfo};
 pub use probe::{ProbeReport, probe};
 pub use source::{FrameSink, Opener, Progress, Source, SourceEvent, SourceOutlet, WholePictures};
 pub use still::first_picture;

@@ -6,11 +6,11 @@ use super::{
     camera::spawn_with,
     clock::ClockHealth,
     gst::GstOpener,
-    health::{Failure, Fault, Health, StreamInfo},
+    health::{Failure, Health, StreamInfo},
     source::{FrameSink, Opener},
 };
 use spotter_config::CameraConfig;
-use spotter_core::{Clock, Phase};
+use spotter_core::{Clock, Phase, StreamFault};
 
 /// How long a stream is watched when its key-frame distance or its clock stay unknown; two sender reports come in it.
 const WATCH: Duration = Duration::from_secs(15);
@@ -58,7 +58,7 @@ pub async fn probe(camera: &CameraConfig, clock: Arc<dyn Clock>) -> Result<Probe
         }
         if reports.changed().await.is_err() {
             let text = "the camera's task panicked; the panic message is in the log above";
-            break Err(Failure::new(Fault::Device, text));
+            break Err(Failure::new(StreamFault::Device, text));
         }
     };
     handle.stop(TEARDOWN_LIMIT).await;

@@ -16,12 +16,8 @@
 
 use std::{cmp::min_by_key, mem, time::Duration};
 
-use super::{
-    gate::patience,
-    health::{Failure, Fault},
-    source::SourceEvent,
-};
-use spotter_core::{Backoff, Mono, Phase};
+use super::{gate::patience, health::Failure, source::SourceEvent};
+use spotter_core::{Backoff, Mono, Phase, StreamFault};
 
 /// No two starts are closer than this.
 pub const RETRY_MIN: Duration = Duration::from_secs(1);
@@ -226,9 +222,9 @@ impl Session {
             SessionState::Ended => Phase::Ended,
             SessionState::Waiting { .. } => {
                 match self.failure.as_ref().map(|failure| failure.fault) {
-                    Some(Fault::Stalled) => Phase::Stalled,
-                    Some(Fault::AuthFailed) => Phase::AuthFailed,
-                    Some(Fault::Unsupported | Fault::NotVideo) => Phase::Unsupported,
+                    Some(StreamFault::Stalled) => Phase::Stalled,
+                    Some(StreamFault::AuthFailed) => Phase::AuthFailed,
+                    Some(StreamFault::Unsupported | StreamFault::NotVideo) => Phase::Unsupported,
                     _ => Phase::Connecting,
                 }
             }
@@ -343,7 +339,7 @@ impl Session {
             }
             _ => {
                 let text = "it ended before the first picture; is it a video that can be decoded?";
-                self.fail(Failure::new(Fault::NotVideo, text), now, random);
+                self.fail(Failure::new(StreamFault::NotVideo, text), now, random);
             }
         }
     }
@@ -352,7 +348,7 @@ impl Session {
         self.attempts = self.attempts.saturating_add(1);
         let failure = failure.after(self.failure.as_ref());
         let mut pause = pauses(failure.fault).pause(self.attempts, random);
-        if failure.fault == Fault::Stalled && self.silent > 1 {
+        if failure.fault == StreamFault::Stalled && self.silent > 1 {
             pause = pause.max(SILENT_AGAIN.pause(self.silent - 1, random));
         }
         self.state = SessionState::Waiting {
@@ -444,23 +440,23 @@ impl ConnectionLimit {
             ),
         };
         let fault = if streaming {
-            Fault::Stalled
+            StreamFault::Stalled
         } else {
-            Fault::NoFrame
+            StreamFault::NoFrame
         };
         Failure::new(fault, text)
     }
 }
 
 /// How soon a camera is tried again after failures in a row.
-pub fn pauses(fault: Fault) -> Backoff {
+pub fn pauses(fault: StreamFault) -> Backoff {
     match fault {
         // Cameras lock accounts after repeated refusals.
-        Fault::AuthFailed => Backoff::of_seconds(30, 300),
+        StreamFault::AuthFailed => Backoff::of_seconds(30, 300),
         // A camera keeps the session of a client that is gone for about a minute.
-        Fault::TooManySessions => Backoff::of_seconds(10, 120),
+        StreamFault::TooManySessions => Backoff::of_seconds(10, 120),
         // The operator has to change something first.
-        Fault::Unsupported | Fault::NotVideo => Backoff::of_seconds(30, 60),
+        StreamFault::Unsupported | StreamFault::NotVideo => Backoff::of_seconds(30, 60),
         _ => Backoff::of_seconds(1, 60),
     }
 }

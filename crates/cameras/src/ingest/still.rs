@@ -7,9 +7,9 @@ use gstreamer_app::AppSink;
 
 use super::{
     gst::{file_pipeline, init, picture_from_sample},
-    health::{Failure, Fault},
+    health::Failure,
 };
-use spotter_core::Picture;
+use spotter_core::{Picture, StreamFault};
 
 /// Decoding is given up after this time without a picture.
 const LIMIT: gst::ClockTime = gst::ClockTime::from_seconds(10);
@@ -24,7 +24,7 @@ pub fn first_picture(path: &Path) -> Result<Picture, Failure> {
     let _ = pipeline.set_state(gst::State::Null);
     picture.map_err(|what| {
         let text = format!("{}: {what}", path.display());
-        Failure::new(Fault::NotVideo, text)
+        Failure::new(StreamFault::NotVideo, text)
     })
 }
 

@@ -3,8 +3,9 @@
 
 use std::fmt;
 
-use super::health::{Failure, Fault};
+use super::health::Failure;
 use spotter_config::Transport;
+use spotter_core::StreamFault;
 
 /// A way for RTP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,9 +119,12 @@ impl TransportChoice {
         let text = format!("camera refused RTP over {} (RTSP 461)", self.current);
         let next = self.next();
         let (fault, remedy) = match (next == self.current, self.is_second) {
-            (true, _) => (Fault::Unsupported, "; set transport = \"auto\"".to_owned()),
-            (false, false) => (Fault::Protocol, format!("; retrying over {next}")),
-            (false, true) => (Fault::Protocol, String::new()),
+            (true, _) => (
+                StreamFault::Unsupported,
+                "; set transport = \"auto\"".to_owned(),
+            ),
+            (false, false) => (StreamFault::Protocol, format!("; retrying over {next}")),
+            (false, true) => (StreamFault::Protocol, String::new()),
         };
         Failure {
             is_second_refusal: self.is_second,
@@ -187,7 +191,7 @@ mod tests {
         for (configured, transport) in [(Transport::Tcp, Tcp), (Transport::Udp, Udp)] {
             let mut choice = TransportChoice::new(configured);
             assert_eq!(choice.connect(), transport);
-            assert_eq!(choice.refuse().fault, Fault::Unsupported);
+            assert_eq!(choice.refuse().fault, StreamFault::Unsupported);
             assert_eq!(choice.connect(), transport);
         }
     }

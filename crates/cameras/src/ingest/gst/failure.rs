@@ -5,9 +5,10 @@ use gstreamer as gst;
 
 use super::PipelineProbes;
 use crate::ingest::{
-    health::{Failure, Fault, INTERRUPTED},
+    health::{Failure, INTERRUPTED},
     nal::NalCodec,
 };
+use spotter_core::StreamFault;
 
 /// What an error means of a stream, whose packets say more than the error. After pictures the address and the codec were right, and
 /// something interrupted the stream.
@@ -15,10 +16,10 @@ pub fn of_stream(failure: Failure, probes: &PipelineProbes) -> Failure {
     let has_pictures = probes.decoder_status().seen;
     let suspected = probes.suspected_codec();
     match (failure.fault, suspected) {
-        (Fault::Protocol | Fault::Unsupported, _) if has_pictures => {
-            Failure::new(Fault::Protocol, INTERRUPTED)
+        (StreamFault::Protocol | StreamFault::Unsupported, _) if has_pictures => {
+            Failure::new(StreamFault::Protocol, INTERRUPTED)
         }
-        (Fault::Unsupported, Some((announced, sent))) => other_codec(probes, announced, sent),
+        (StreamFault::Unsupported, Some((announced, sent))) => other_codec(probes, announced, sent),
         _ => failure,
     }
 }
@@ -28,13 +29,13 @@ pub fn other_codec(probes: &PipelineProbes, announced: NalCodec, sent: NalCodec)
     let (announced, sent) = (announced.label(), sent.label());
     let (fault, text) = match probes.decoder_status().seen {
         true => (
-            Fault::Protocol,
+            StreamFault::Protocol,
             format!(
                 "the camera sends {sent} instead of {announced} since a moment ago; reconnecting"
             ),
         ),
         false => (
-            Fault::Unsupported,
+            StreamFault::Unsupported,
             format!(
                 "the camera announces {announced} in its SDP and sends {sent}; set the codec of this stream in the camera again and \
                  restart it, or update its firmware or the server in between"
@@ -47,11 +48,11 @@ pub fn other_codec(probes: &PipelineProbes, announced: NalCodec, sent: NalCodec)
 /// The camera refused a request with this status.
 pub fn of_status(status: u16) -> Failure {
     let mut failure = Failure::of(match status {
-        401 | 403 => Fault::AuthFailed,
-        404 => Fault::NotFound,
-        453 | 503 => Fault::TooManySessions,
-        415 | 451 => Fault::Unsupported,
-        _ => Fault::Protocol,
+        401 | 403 => StreamFault::AuthFailed,
+        404 => StreamFault::NotFound,
+        453 | 503 => StreamFault::TooManySessions,
+        415 | 451 => StreamFault::Unsupported,
+        _ => StreamFault::Protocol,
     });
     failure.text += &format!(" (RTSP {status})");
     failure
@@ -60,7 +61,7 @@ pub fn of_status(status: u16) -> Failure {
 /// Reads an error message of an RTSP pipeline whose camera refused nothing.
 pub fn from_rtsp(message: &gst::message::Error, probes: &PipelineProbes) -> Failure {
     if message.error().kind::<gst::StreamError>().is_some() {
-        let failure = Failure::of(Fault::Unsupported);
+        let failure = Failure::of(StreamFault::Unsupported);
         return match &probes.statistics().rejected_codec {
             None => failure,
             Some(codec) => Failure {
@@ -75,7 +76,7 @@ pub fn from_rtsp(message: &gst::message::Error, probes: &PipelineProbes) -> Fail
     let debug = message.debug();
     let is_timeout = debug.is_some_and(|debug| debug.contains("Timeout"));
     Failure::of(match is_timeout {
-        true => Fault::NoFrame,
-        false => Fault::Protocol,
+        true => StreamFault::NoFrame,
+        false => StreamFault::Protocol,
     })
 }

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use gstreamer as gst;
 
 use super::{PipelineProbes, failure, statistics::SourceKind};
-use crate::ingest::health::{Failure, Fault};
+use crate::ingest::health::Failure;
 use spotter_config::SourceConfig;
+use spotter_core::StreamFault;
 
 pub use file::pipeline as file_pipeline;
 
@@ -40,9 +41,9 @@ pub fn failure_of(message: &gst::message::Error, probes: &PipelineProbes) -> Fai
     match probes.kind {
         SourceKind::Network => failure::from_rtsp(message, probes),
         SourceKind::File => Failure::of(match message.error().kind::<gst::ResourceError>() {
-            Some(gst::ResourceError::NotFound) => Fault::NotFound,
-            _ => Fault::NotVideo,
+            Some(gst::ResourceError::NotFound) => StreamFault::NotFound,
+            _ => StreamFault::NotVideo,
         }),
-        SourceKind::Local => Failure::of(Fault::Device),
+        SourceKind::Local => Failure::of(StreamFault::Device),
     }
 }

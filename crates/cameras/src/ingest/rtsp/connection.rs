@@ -10,8 +10,9 @@ use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::dialogue::port;
-use crate::ingest::health::{Failure, Fault};
+use crate::ingest::health::Failure;
 use spotter_config::CameraTls;
+use spotter_core::StreamFault;
 
 const NO_TLS: &str = "no TLS connection; check that the camera accepts rtsps:// at this port";
 
@@ -52,7 +53,7 @@ impl CameraConnection {
             // A proxy of the machine is for the web; cameras are in its own network.
             client.set_enable_proxy(false);
             let connected = client.connect_future(&address).await;
-            let socket = connected.map_err(|_| Failure::of(Fault::Unreachable))?;
+            let socket = connected.map_err(|_| Failure::of(StreamFault::Unreachable))?;
             let peer = socket.remote_address().ok();
             let peer = peer.and_downcast::<gio::InetSocketAddress>();
             let peer = peer.and_then(|peer| peer.address().to_str().parse().ok());
@@ -64,7 +65,7 @@ impl CameraConnection {
         };
         tokio::select! {
             opened = opened => opened,
-            () = glib::timeout_future(limit) => Err(Failure::of(Fault::Unreachable)),
+            () = glib::timeout_future(limit) => Err(Failure::of(StreamFault::Unreachable)),
         }
     }
 }
@@ -76,7 +77,7 @@ async fn encrypted(
     address: &gio::NetworkAddress,
     tls: &CameraTls,
 ) -> Result<gio::TlsConnection, Failure> {
-    let failed = |_: glib::Error| Failure::new(Fault::Tls, NO_TLS);
+    let failed = |_: glib::Error| Failure::new(StreamFault::Tls, NO_TLS);
     let connection = gio::TlsClientConnection::new(socket, Some(address)).map_err(failed)?;
     let connection: gio::TlsConnection = connection.upcast();
     // The signal does not come for a session that is resumed, so the certificate is checked behind it.
@@ -93,7 +94,7 @@ async fn encrypted(
     };
     is_accepted
         .then_some(connection)
-        .ok_or_else(|| Failure::of(Fault::Tls))
+        .ok_or_else(|| Failure::of(StreamFault::Tls))
 }
 
 fn is_pinned(certificate: &gio::TlsCertificate, pinned: &[u8; 32]) -> bool {

@@ -8,12 +8,9 @@ use std::{collections::VecDeque, net::IpAddr, time::Duration};
 use url::Url;
 
 use super::{login::CameraLogin, message::RtspMessage};
-use crate::{
-    ingest::health::{Failure, Fault},
-    push_bounded,
-};
+use crate::{ingest::health::Failure, push_bounded};
 use spotter_config::RtspConfig;
-use spotter_core::{Mono, plain_line};
+use spotter_core::{Mono, StreamFault, plain_line};
 
 const REDIRECTS_MAX: usize = 5;
 /// Requests until the stream plays, repeated ones included. A usual camera gets six.
@@ -296,7 +293,7 @@ impl RtspDialogue {
                 let text = format!(
                     "the camera redirects to {to}, which demands a login; the login is sent to the host and port of `url` alone; {REMEDY}"
                 );
-                Err(Failure::new(Fault::AuthFailed, text))
+                Err(Failure::new(StreamFault::AuthFailed, text))
             }
             Some(login) => {
                 let is_new = login.challenged(answer, pending.has_login);
@@ -342,7 +339,7 @@ impl RtspDialogue {
             let text = format!(
                 "the camera redirects to {to}, which is not encrypted and not followed; {REMEDY}"
             );
-            return Err(Failure::new(Fault::Tls, text));
+            return Err(Failure::new(StreamFault::Tls, text));
         }
         let is_circle = self.addresses.contains(&address);
         self.addresses.push(address.clone());
@@ -391,7 +388,7 @@ impl RtspDialogue {
 }
 
 fn protocol(text: impl Into<String>) -> Failure {
-    Failure::new(Fault::Protocol, text)
+    Failure::new(StreamFault::Protocol, text)
 }
 
 /// Of both schemes, as rtspsrc and most cameras have it.

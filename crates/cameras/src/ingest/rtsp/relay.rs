@@ -21,11 +21,11 @@ use super::{
     message::{NotRtsp, RtspInbox, RtspItem, RtspMessage},
 };
 use crate::{
-    ingest::health::{Failure, Fault, INTERRUPTED},
+    ingest::health::{Failure, INTERRUPTED},
     lock,
 };
 use spotter_config::RtspConfig;
-use spotter_core::Clock;
+use spotter_core::{Clock, StreamFault};
 
 /// Packets of several pictures.
 const READ_BYTES: usize = 64 * 1024;
@@ -189,7 +189,9 @@ impl RelayedSession<'_> {
             match admitted {
                 Ok(()) => break,
                 Err(wait) if now.after(wait) > latest => {
-                    return Err(Failure::new(Fault::Disconnected, TOO_MANY_CONNECTIONS).into());
+                    return Err(
+                        Failure::new(StreamFault::Disconnected, TOO_MANY_CONNECTIONS).into(),
+                    );
                 }
                 Err(wait) => glib::timeout_future(wait).await,
             }
@@ -261,9 +263,9 @@ impl RelayedSession<'_> {
     fn end_of_camera(&self, has_closed: bool) -> Failure {
         match (has_closed, self.dialogue.borrow().is_playing()) {
             (true, true) => Failure::ended(),
-            (true, false) => Failure::of(Fault::Disconnected),
-            (false, true) => Failure::new(Fault::Protocol, INTERRUPTED),
-            (false, false) => Failure::of(Fault::Protocol),
+            (true, false) => Failure::of(StreamFault::Disconnected),
+            (false, true) => Failure::new(StreamFault::Protocol, INTERRUPTED),
+            (false, false) => Failure::of(StreamFault::Protocol),
         }
     }
 

@@ -24,7 +24,7 @@ fn at(seconds: f64) -> Mono {
     Mono::from_nanos((seconds * 1e9) as u64)
 }
 
-fn failed(fault: Fault) -> SessionInput {
+fn failed(fault: StreamFault) -> SessionInput {
     SessionInput::Source(SourceEvent::Failed(Failure::new(fault, "test")))
 }
 
@@ -60,7 +60,7 @@ impl Session {
         due.as_nanos() as f64 * 1e-9
     }
 
-    fn fault(&self) -> Option<Fault> {
+    fn fault(&self) -> Option<StreamFault> {
         self.failure.as_ref().map(|failure| failure.fault)
     }
 
@@ -69,7 +69,7 @@ impl Session {
         &mut self,
         from_s: f64,
         mut tick: impl FnMut(f64) -> SessionInput,
-    ) -> Option<(f64, Fault)> {
+    ) -> Option<(f64, StreamFault)> {
         let mut seconds = (0..2000).map(|n| from_s + f64::from(n) * 0.5);
         seconds.find_map(|now_s| {
             let actions = self.take(now_s, [tick(now_s)]);
@@ -96,7 +96,7 @@ fn absent_camera_is_retried_for_ever_with_growing_pauses() {
     session.take(now_s, [SessionInput::Enable]);
     let mut pauses_s = Vec::new();
     for _ in 0..200 {
-        let failed = session.take(now_s, [failed(Fault::Unreachable)]);
+        let failed = session.take(now_s, [failed(StreamFault::Unreachable)]);
         assert_eq!(failed, [Action::Stop]);
         let next_s = session.restarts(now_s);
         pauses_s.push(next_s - now_s);
@@ -115,7 +115,7 @@ fn a_frozen_camera_is_rebuilt_and_counted() {
     assert_eq!(session.next_deadline(), Some(at(8.0)));
     assert_eq!(session.take(8.0, [frame_at(3.0)]), [Action::Stop]);
     assert_eq!(session.phase(), Phase::Stalled);
-    assert_eq!(session.fault(), Some(Fault::Stalled));
+    assert_eq!(session.fault(), Some(StreamFault::Stalled));
     let restart = [SessionInput::Stopped, FIRST_FRAME];
     assert_eq!(session.take(9.5, restart), [Action::Start]);
     assert!(session.failure.is_none());
@@ -140,7 +140,11 @@ fn packets_without_pictures_end_the_session_after_two_keyframe_distances() {
             ..POLICY
         });
         let seen = session.given_up(3.0, |now_s| packets(now_s, Some(3.0), gop_s));
-        assert_eq!(seen, Some((3.0 + limit_s, Fault::Stalled)), "{gop_s:?}");
+        assert_eq!(
+            seen,
+            Some((3.0 + limit_s, StreamFault::Stalled)),
+            "{gop_s:?}"
+        );
         assert_eq!(session.last_hour(at(500.0)), (0, 1));
     }
     // Without packets it is over after `stall`, at any distance.
@@ -149,7 +153,7 @@ fn packets_without_pictures_end_the_session_after_two_keyframe_distances() {
     assert_eq!(session.take(3.0, [last()]), []);
     assert_eq!(session.next_deadline(), Some(at(8.0)));
     let seen = session.given_up(3.5, |_| last());
-    assert_eq!(seen, Some((8.0, Fault::Stalled)));
+    assert_eq!(seen, Some((8.0, StreamFault::Stalled)));
 }
 
 // Faults: C44.
@@ -168,7 +172,7 @@ fn camera_with_rare_keyframes_streams_eventually() {
             break;
         }
         waits_s.push(end_s - now_s);
-        assert_eq!(fault, Fault::NoFrame);
+        assert_eq!(fault, StreamFault::NoFrame);
         now_s = session.restarts(end_s);
     }
     assert!(waits_s.len() <= 2, "{waits_s:?}");
@@ -180,16 +184,22 @@ fn source_that_streamed_gets_the_first_back_off_again() {
     let mut session = streaming(POLICY);
     let again = || [SessionInput::Stopped, FIRST_FRAME];
     let blind = |now_s: f64| packets(now_s, None, Some(1.0));
-    assert_eq!(session.given_up(0.0, blind), Some((10.0, Fault::Stalled)));
+    assert_eq!(
+        session.given_up(0.0, blind),
+        Some((10.0, StreamFault::Stalled))
+    );
     session.take(12.0, again());
     let second = session.given_up(12.0, blind);
-    assert_eq!(second, Some((32.0, Fault::Stalled)), "twice as long");
+    assert_eq!(second, Some((32.0, StreamFault::Stalled)), "twice as long");
     session.take(40.0, again());
     for now_s in [41.0, 50.0, 60.0, 71.0] {
         let good = packets(now_s, Some(now_s), Some(1.0));
         assert_eq!(session.take(now_s, [good]), []);
     }
-    assert_eq!(session.given_up(71.0, blind), Some((81.0, Fault::Stalled)));
+    assert_eq!(
+        session.given_up(71.0, blind),
+        Some((81.0, StreamFault::Stalled))
+    );
 }
 
 // Faults: C31.
@@ -200,7 +210,7 @@ fn session_with_pictures_is_followed_by_the_first_pause() {
     let mut now_s = 0.0;
     for _ in 0..20 {
         session.take(now_s + 9.8, [frame_at(now_s + 9.8)]);
-        session.take(now_s + 10.0, [failed(Fault::Protocol)]);
+        session.take(now_s + 10.0, [failed(StreamFault::Protocol)]);
         let next_s = session.restarts(now_s + 10.0);
         let pause_s = next_s - now_s - 10.0;
         assert!((1.0..=1.2).contains(&pause_s), "{pause_s}");
@@ -259,7 +269,7 @@ fn each_stream_end_is_counted_once() {
     session.take(1.0, [frame_at(1.0)]);
     assert_eq!(session.counts.losses, 0);
     // The stream was lost and recovered between two reports: the phase is the same, the count differs.
-    session.take(2.0, [(); 2].map(|()| failed(Fault::Disconnected)));
+    session.take(2.0, [(); 2].map(|()| failed(StreamFault::Disconnected)));
     session.take(3.5, [SessionInput::Stopped, FIRST_FRAME]);
     assert_eq!(session.phase(), Phase::Streaming);
     assert_eq!(session.counts.losses, 1);
@@ -296,9 +306,9 @@ fn any_input() -> impl Strategy<Value = SessionInput> {
         Just(ENDED),
         Just(SessionInput::Stopped),
         Just(SessionInput::Tick(SourceActivity::default())),
-        Just(failed(Fault::Unreachable)),
-        Just(failed(Fault::AuthFailed)),
-        Just(failed(Fault::TooManySessions)),
+        Just(failed(StreamFault::Unreachable)),
+        Just(failed(StreamFault::AuthFailed)),
+        Just(failed(StreamFault::TooManySessions)),
     ]
 }
 

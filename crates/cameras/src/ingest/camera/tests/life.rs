@@ -50,7 +50,7 @@ impl Opener for Stuck {
     fn open(&self, outlet: SourceOutlet) -> Result<Arc<dyn Source>, Failure> {
         self.opened.fetch_add(1, Ordering::SeqCst);
         outlet.send(SourceEvent::FirstFrame);
-        let failure = Failure::new(Fault::Disconnected, "gone");
+        let failure = Failure::new(StreamFault::Disconnected, "gone");
         outlet.send(SourceEvent::Failed(failure));
         let (sender, receiver) = std::sync::mpsc::channel();
         self.held.lock().unwrap().push((outlet.events, sender));
@@ -81,7 +81,7 @@ impl Opener for HangingSource {
     fn open(&self, _: SourceOutlet) -> Result<Arc<dyn Source>, Failure> {
         let _ = self.opening.send(());
         let _ = self.held.lock().unwrap().recv();
-        Err(Failure::new(Fault::Device, "gone"))
+        Err(Failure::new(StreamFault::Device, "gone"))
     }
 }
 

@@ -60,8 +60,8 @@ async fn files_end_once_or_loop_and_other_paths_are_rejected() {
     let text = folder.path().join("text.mp4");
     std::fs::write(&text, "this is no video\n".repeat(1000)).unwrap();
     for (path, fault) in [
-        (text.clone(), Fault::NotVideo),
-        (folder.path().join("nothing.mp4"), Fault::NotFound),
+        (text.clone(), StreamFault::NotVideo),
+        (folder.path().join("nothing.mp4"), StreamFault::NotFound),
     ] {
         let watched = WatchedCamera::start(file(&path, false));
         let failure = watched.failure().await.failure.unwrap();
@@ -71,7 +71,7 @@ async fn files_end_once_or_loop_and_other_paths_are_rejected() {
 
     assert_eq!(first_picture(&path).unwrap().size(), (160, 120));
     let failure = first_picture(&text).unwrap_err();
-    assert_eq!(failure.fault, Fault::NotVideo);
+    assert_eq!(failure.fault, StreamFault::NotVideo);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -140,7 +140,7 @@ async fn an_absent_device_is_named_and_tried_again() {
     let watched = WatchedCamera::start(camera(SourceConfig::Usb { device }));
     let health = watched.failure().await;
     let failure = health.failure.unwrap();
-    assert_eq!(failure.fault, Fault::Device, "{failure}");
+    assert_eq!(failure.fault, StreamFault::Device, "{failure}");
     assert!(failure.text.contains("/dev/video-that-is-not-there"));
     assert!(health.next_retry.is_some());
     watched.stop().await;

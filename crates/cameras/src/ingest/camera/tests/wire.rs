@@ -215,7 +215,7 @@ fn impatient(camera: &mut CameraConfig) {
 struct Case {
     name: String,
     script: CameraScript,
-    fault: Fault,
+    fault: StreamFault,
     phase: Phase,
     /// From the first picture, or from the connection where none comes.
     noticed: Duration,
@@ -224,27 +224,27 @@ struct Case {
 
 impl Case {
     /// A case of an ordinary fault: the camera reconnects after a second.
-    fn new(name: impl Into<String>, script: CameraScript, fault: Fault) -> Self {
+    fn new(name: impl Into<String>, script: CameraScript, fault: StreamFault) -> Self {
         Self {
             name: name.into(),
             script,
             fault,
             phase: match fault {
-                Fault::Stalled => Phase::Stalled,
-                Fault::AuthFailed => Phase::AuthFailed,
-                Fault::Unsupported => Phase::Unsupported,
+                StreamFault::Stalled => Phase::Stalled,
+                StreamFault::AuthFailed => Phase::AuthFailed,
+                StreamFault::Unsupported => Phase::Unsupported,
                 _ => Phase::Connecting,
             },
             noticed: match fault {
-                Fault::NoFrame => FIRST_FRAME,
-                Fault::Stalled => STALL,
+                StreamFault::NoFrame => FIRST_FRAME,
+                StreamFault::Stalled => STALL,
                 _ => Duration::ZERO,
             },
             // The time that has passed until the test reads it is already subtracted.
             retry_s: match fault {
                 // 10 to 12 s, and 30 to 36 s, by `PAUSE_SCALE`.
-                Fault::TooManySessions => 1.3..3.1,
-                Fault::AuthFailed | Fault::Unsupported => 4.0..9.1,
+                StreamFault::TooManySessions => 1.3..3.1,
+                StreamFault::AuthFailed | StreamFault::Unsupported => 4.0..9.1,
                 _ => 0.0..1.3,
             },
         }
@@ -269,8 +269,8 @@ impl Case {
         let mut camera = camera_of(&server);
         // Only cameras that must fail get short limits.
         match self.fault {
-            Fault::NoFrame => camera.first_frame = FIRST_FRAME,
-            Fault::Stalled => camera.stall = STALL,
+            StreamFault::NoFrame => camera.first_frame = FIRST_FRAME,
+            StreamFault::Stalled => camera.stall = STALL,
             _ => {}
         }
         let began = clock.now();

@@ -6,8 +6,9 @@ use gstreamer::{self as gst, prelude::*};
 
 use crate::ingest::{
     gst::{PipelineProbes, decodebin, named},
-    health::{Failure, Fault},
+    health::Failure,
 };
+use spotter_core::StreamFault;
 
 pub fn build(path: &Path, probes: &Arc<PipelineProbes>) -> Result<gst::Pipeline, Failure> {
     let pipeline = pipeline(path, true)?;
@@ -21,7 +22,7 @@ pub fn pipeline(path: &Path, sync: bool) -> Result<gst::Pipeline, Failure> {
     let shown = path.display();
     if let Err(e) = std::fs::File::open(path) {
         let text = format!("file {shown} cannot be read: {e}");
-        return Err(Failure::new(Fault::NotFound, text));
+        return Err(Failure::new(StreamFault::NotFound, text));
     }
     let pipeline = decodebin("filesrc", sync)?;
     named(&pipeline, "source")?.set_property("location", path);

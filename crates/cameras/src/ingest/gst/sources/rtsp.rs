@@ -15,11 +15,11 @@ use crate::ingest::{
     gst::{
         PipelineProbes, decoder::Codec, device, exists, fill, named, parse, tail::PictureMemory,
     },
-    health::{Failure, Fault},
+    health::Failure,
     rtsp::{RelayReport, RelaySettings, RtspRelay},
 };
 use spotter_config::RtspConfig;
-use spotter_core::plain_line;
+use spotter_core::{StreamFault, plain_line};
 
 const RTSP: &str = include_str!("../../../../../../pipelines/rtsp.launch");
 const RTP: &str = include_str!("../../../../../../pipelines/rtp.launch");
@@ -148,7 +148,7 @@ fn decode_when_added(
         }
         if decoding.swap(true, Ordering::Relaxed) {
             let text = "the camera began another stream within its session; connecting again";
-            return probes.fail(Failure::new(Fault::Protocol, text));
+            return probes.fail(Failure::new(StreamFault::Protocol, text));
         }
         if let Err(failure) = decode(&pipeline, pad, &probes) {
             // Elements that cannot even be linked are not linked again.
@@ -163,7 +163,7 @@ fn decode(
     pad: &gst::Pad,
     probes: &Arc<PipelineProbes>,
 ) -> Result<(), Failure> {
-    let unsupported = |text: &str| Failure::new(Fault::Unsupported, text);
+    let unsupported = |text: &str| Failure::new(StreamFault::Unsupported, text);
     let caps = pad.current_caps().unwrap_or_else(|| pad.query_caps(None));
     let stream = caps.structure(0);
     let codec = stream

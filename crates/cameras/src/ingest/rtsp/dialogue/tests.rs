@@ -231,17 +231,17 @@ fn redirects_are_followed_to_allowed_places_only() {
     let (other, encryption) = ("which is not followed", "which is not encrypted");
     let no_address = "without an RTSP address";
     for (to, fault, text) in [
-        ("rtsps://192.0.2.9/new", Fault::Protocol, other),
+        ("rtsps://192.0.2.9/new", StreamFault::Protocol, other),
         (
             "rtsps://192.0.2.9/\u{202e}x\u{1b}[2J",
-            Fault::Protocol,
+            StreamFault::Protocol,
             other,
         ),
-        ("rtsp://gate:7441/new", Fault::Tls, encryption),
-        ("", Fault::Protocol, no_address),
-        ("http://gate/new", Fault::Protocol, no_address),
-        ("file:///etc/passwd", Fault::Protocol, no_address),
-        ("rtsp://", Fault::Protocol, no_address),
+        ("rtsp://gate:7441/new", StreamFault::Tls, encryption),
+        ("", StreamFault::Protocol, no_address),
+        ("http://gate/new", StreamFault::Protocol, no_address),
+        ("file:///etc/passwd", StreamFault::Protocol, no_address),
+        ("rtsp://", StreamFault::Protocol, no_address),
     ] {
         let failure: Failure = follow(to).unwrap_err();
         assert_eq!(failure.fault, fault, "{failure}");

@@ -114,7 +114,7 @@ async fn parameters_that_come_late_are_awaited_and_those_that_never_come_are_no_
         let watched = watch_impatiently(&server, &script);
         let failure = watched.failure().await.failure.unwrap();
         println!("no PPS: {failure:?}");
-        assert_eq!(failure.fault, Fault::NoFrame, "{failure}");
+        assert_eq!(failure.fault, StreamFault::NoFrame, "{failure}");
         watched.frames(20).await;
         watched.stop().await;
     };

@@ -164,7 +164,7 @@ async fn bytes_between_packets_are_an_interrupted_stream() {
         let server = serve(&script).await;
         let watched = CheckedCamera::start(camera_of(&server), &script);
         let failure = watched.failure().await.failure.unwrap();
-        assert_eq!(failure.fault, Fault::Protocol, "{failure}");
+        assert_eq!(failure.fault, StreamFault::Protocol, "{failure}");
         let text = &failure.text;
         assert!(text.contains("the stream was interrupted"), "{text}");
         watched.stop().await;

@@ -54,7 +54,7 @@ async fn redirect_elsewhere_is_followed_without_login_where_named() {
         redirect: Some(Redirect::Path("/x", location)),
         ..good()
     };
-    let refused = async |location: String, hosts: &[&str], fault: Fault, text: &str| {
+    let refused = async |location: String, hosts: &[&str], fault: StreamFault, text: &str| {
         let server = serve(&to(location)).await;
         let camera = configured(server.url(), |rtsp| {
             rtsp.redirect_hosts = hosts.iter().map(|host| (*host).to_owned()).collect();
@@ -68,11 +68,11 @@ async fn redirect_elsewhere_is_followed_without_login_where_named() {
         watched.stop().await;
     };
     let (host, text) = (other_host(&there), "redirect_hosts");
-    refused(host, &["nvr"], Fault::Protocol, text).await;
+    refused(host, &["nvr"], StreamFault::Protocol, text).await;
     assert_eq!(there.memory().connections, 0);
     let text = "the login is sent to the host and port of `url` alone";
     let host = other_host(&guarded);
-    refused(host, &["localhost"], Fault::AuthFailed, text).await;
+    refused(host, &["localhost"], StreamFault::AuthFailed, text).await;
     assert_eq!(guarded.memory().wrong_logins, 0);
 
     let server = serve(&to(other_host(&there))).await;
@@ -110,7 +110,7 @@ async fn rtsps_camera_streams_with_an_accepted_certificate_alone() {
     for bad in [CameraTls::Verify, CameraTls::Fingerprint([7; 32])] {
         let watched = watch(bad);
         let failure = watched.failure().await.failure.unwrap();
-        assert_eq!(failure.fault, Fault::Tls, "{failure}");
+        assert_eq!(failure.fault, StreamFault::Tls, "{failure}");
         watched.stop().await;
     }
     let memory = server.memory();
@@ -199,7 +199,10 @@ async fn refused_second_transport_hides_no_reason_of_the_first() {
         let text = &failure.text;
         let names_both = text.starts_with("no picture within 5s")
             && text.ends_with("camera refused RTP over UDP (RTSP 461)");
-        assert!(failure.fault == Fault::NoFrame && names_both, "{failure}");
+        assert!(
+            failure.fault == StreamFault::NoFrame && names_both,
+            "{failure}"
+        );
     };
     let probed = async {
         let server = serve(&script()).await;

@@ -146,7 +146,7 @@ impl CutConnection {
         let (mut counted, mut right) = (0, self.watched.tally().right);
         while counted < rounds {
             let health = self.watched.failure().await;
-            assert_eq!(health.failure.unwrap().fault, Fault::Disconnected);
+            assert_eq!(health.failure.unwrap().fault, StreamFault::Disconnected);
             let now = self.watched.tally().right;
             counted += usize::from(now > right);
             right = now;

@@ -95,7 +95,7 @@ async fn auto_transport_falls_back_to_udp_and_silence_is_noticed() {
         let camera = rtsp(server.url(), Transport::Tcp);
         let refused = probe(&camera, Arc::new(SystemClock::new())).await;
         let refused = refused.unwrap_err();
-        assert_eq!(refused.fault, Fault::Unsupported);
+        assert_eq!(refused.fault, StreamFault::Unsupported);
         let message = "camera refused RTP over TCP (RTSP 461); set transport = \"auto\"";
         assert!(refused.text.ends_with(message), "{refused}");
     };
@@ -106,7 +106,7 @@ async fn auto_transport_falls_back_to_udp_and_silence_is_noticed() {
         impatient(&mut camera);
         let watched = CheckedCamera::start(camera, &script);
         let health = watched.within(STALL + SLACK, "silence", failed).await;
-        assert_eq!(health.failure.as_ref().unwrap().fault, Fault::Stalled);
+        assert_eq!(health.failure.as_ref().unwrap().fault, StreamFault::Stalled);
         watched.comes_back(&health, "after silence").await;
         watched.stop().await;
     };

@@ -12,14 +12,14 @@ async fn each_stream_end_has_its_reason_and_the_stream_reconnects() {
     tape(TapeCodec::H264);
     let mut cases = Vec::new();
     for (deed, fault) in [
-        (CameraFault::Silence, Fault::Stalled),
-        (CameraFault::Close, Fault::Disconnected),
-        (CameraFault::Reset, Fault::Disconnected),
-        (CameraFault::Babble, Fault::Protocol),
+        (CameraFault::Silence, StreamFault::Stalled),
+        (CameraFault::Close, StreamFault::Disconnected),
+        (CameraFault::Reset, StreamFault::Disconnected),
+        (CameraFault::Babble, StreamFault::Protocol),
     ] {
         // Before the first packet nothing can stall.
         let at_once = match fault {
-            Fault::Stalled => Fault::NoFrame,
+            StreamFault::Stalled => StreamFault::NoFrame,
             other => other,
         };
         for (place, script, fault) in [

@@ -22,12 +22,12 @@ async fn each_refusal_has_its_reason_and_pause_then_recovers() {
     let mut cases = Vec::new();
     for request in REQUESTS {
         for (status, fault) in [
-            (403, Fault::AuthFailed),
-            (404, Fault::NotFound),
-            (453, Fault::TooManySessions),
-            (503, Fault::TooManySessions),
-            (461, Fault::Unsupported),
-            (500, Fault::Protocol),
+            (403, StreamFault::AuthFailed),
+            (404, StreamFault::NotFound),
+            (453, StreamFault::TooManySessions),
+            (503, StreamFault::TooManySessions),
+            (461, StreamFault::Unsupported),
+            (500, StreamFault::Protocol),
         ] {
             for deed in [
                 CameraFault::Refuse(status),
@@ -38,10 +38,10 @@ async fn each_refusal_has_its_reason_and_pause_then_recovers() {
             }
         }
         for (deed, fault) in [
-            (CameraFault::Silence, Fault::NoFrame),
-            (CameraFault::Close, Fault::Disconnected),
-            (CameraFault::Reset, Fault::Disconnected),
-            (CameraFault::Babble, Fault::Protocol),
+            (CameraFault::Silence, StreamFault::NoFrame),
+            (CameraFault::Close, StreamFault::Disconnected),
+            (CameraFault::Reset, StreamFault::Disconnected),
+            (CameraFault::Babble, StreamFault::Protocol),
         ] {
             let script = good().at(request, deed);
             cases.push(Case::new(format!("{deed:?} at {request}"), script, fault));
@@ -52,7 +52,7 @@ async fn each_refusal_has_its_reason_and_pause_then_recovers() {
         .at("OPTIONS", CameraFault::Refuse(501))
         .at("DESCRIBE", CameraFault::Close);
     let name = "no OPTIONS, closed at DESCRIBE".to_owned();
-    cases.push(Case::new(name, script, Fault::Disconnected));
+    cases.push(Case::new(name, script, StreamFault::Disconnected));
     for scheme in [Scheme::Basic, Scheme::Digest, Scheme::DigestSha256] {
         let wrong = login(scheme, "another");
         let closed = wrong
@@ -60,7 +60,7 @@ async fn each_refusal_has_its_reason_and_pause_then_recovers() {
             .at("OPTIONS", CameraFault::RefuseAndClose(401));
         for (name, script) in [("wrong login", wrong), ("wrong login, closed", closed)] {
             let name = format!("{name}, {scheme:?}");
-            cases.push(Case::new(name, script, Fault::AuthFailed));
+            cases.push(Case::new(name, script, StreamFault::AuthFailed));
         }
     }
     side_by_side(cases).await;
@@ -125,7 +125,10 @@ async fn closed_port_is_retried_until_a_camera_listens() {
     let watched =
         CheckedCamera::start(rtsp(format!("rtsp://{address}/x"), Transport::Tcp), &good());
     let health = watched.failure().await;
-    assert_eq!(health.failure.as_ref().unwrap().fault, Fault::Unreachable);
+    assert_eq!(
+        health.failure.as_ref().unwrap().fault,
+        StreamFault::Unreachable
+    );
     let server = Server::start_at(address, |_| good()).await;
     watched.comes_back(&health, "a listener").await;
     watched.stop().await;
