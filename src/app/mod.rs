@@ -58,6 +58,7 @@ mod onvif_events;
 mod pending_marks;
 mod pending_questions;
 pub mod prompt_rule;
+mod quality_reports;
 mod reload;
 mod report;
 mod request_history;

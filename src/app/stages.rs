@@ -27,6 +27,7 @@ use super::{
     node_reporter::{NodeReporter, node_info},
     onvif_events::OnvifEvents,
     prompt_rule::{prompts_fit, read_prompt_rule},
+    quality_reports::QualityReports,
     reload::{Reload, log_advice},
     report::RunReport,
     snapshot,
@@ -94,6 +95,8 @@ pub struct Stages {
     pub webhooks: Webhooks,
     /// `None`: no events are stored.
     pub history: Option<EventHistory>,
+    /// `None`: no events are stored.
+    pub quality: Option<QualityReports>,
     pub reload: Reload,
     /// `None`: detections are not printed for people.
     pub console: Option<Console>,
@@ -140,6 +143,9 @@ impl Stages {
         ]);
         if let Some(history) = &mut self.history {
             all.push(history);
+        }
+        if let Some(quality) = &mut self.quality {
+            all.push(quality);
         }
         all.extend([&mut self.reload as &mut dyn Stage, &mut self.figures]);
         if let Some(console) = &mut self.console {
@@ -304,7 +310,7 @@ impl PreparedStages {
             costs,
         };
         let events = EventAnswers::new(handles.history.clone(), Arc::clone(&handles.clock));
-        let judging = JudgingAnswers::new(handles.board.clone(), model, events.clone());
+        let judging = JudgingAnswers::new(handles.board.clone(), model.clone(), events.clone());
         open_events(servers, events, judging);
         serve(servers, trials, file, &card);
         let stages = Stages {
@@ -323,6 +329,8 @@ impl PreparedStages {
             onvif: OnvifEvents::start(config.cameras(), Arc::clone(&handles.clock)),
             broker,
             webhooks,
+            quality: (handles.history.clone())
+                .map(|history| QualityReports::new(history, model, shared())),
             history: (handles.history.clone()).map(|history| {
                 EventHistory::new(history, config.cameras(), Arc::clone(&handles.clock))
             }),

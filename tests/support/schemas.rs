@@ -95,6 +95,7 @@ fn documented(levels: &[&str]) -> Option<Payload> {
         ["reply"] => Payload::Json("reply"),
         ["cam", _, "owner"] => Payload::Json("owner"),
         ["cam", _, "health"] => Payload::Json("health"),
+        ["cam", _, "quality"] => Payload::Json("quality"),
         ["cam", _, "det", _] => Payload::Json("detection"),
         ["cam", _, "answer", _, "part"] => Payload::Json("part"),
         ["cam", _, "event", _] => Payload::Json("event"),

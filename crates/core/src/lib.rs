@@ -30,6 +30,7 @@ mod plain_line;
 mod polygon;
 mod polygon_rules;
 mod prompt;
+mod prompt_quality;
 mod prompt_state;
 mod region;
 mod rings;
@@ -57,7 +58,8 @@ pub use {
     answer::*, backoff::*, camera_shapes::*, clock::*, detection::*, epoch::*, event::*,
     event_mark::*, file::*, follow_up::*, frame::*, frame_counters::*, geometry::*,
     gpu_precision::*, ids::*, latency::*, log_throttle::*, look_token::*, model_record::*,
-    nearest::*, phase::*, plain_line::*, polygon::*, polygon_rules::*, prompt::*, prompt_state::*,
-    region::*, rings::*, schedule::*, score_map::*, setting::*, stream_counters::*,
-    stream_fault::*, strip::*, text_part::*, time::*, trigger::*, values::*, view::*, window::*,
+    nearest::*, phase::*, plain_line::*, polygon::*, polygon_rules::*, prompt::*,
+    prompt_quality::*, prompt_state::*, region::*, rings::*, schedule::*, score_map::*, setting::*,
+    stream_counters::*, stream_fault::*, strip::*, text_part::*, time::*, trigger::*, values::*,
+    view::*, window::*,
 };

@@ -111,6 +111,14 @@ impl Task {
         self.into()
     }
 
+    /// Its objects become events.
+    pub fn finds_objects(&self) -> bool {
+        matches!(
+            self,
+            Self::Detect { .. } | Self::Point { .. } | Self::Segment { .. }
+        )
+    }
+
     /// True when the answer is a text of the model's own words, which takes many steps: a question without choices or with thoughts
     /// before its answer, a caption, an outline.
     pub fn is_free_text(&self) -> bool {

@@ -68,6 +68,8 @@ pub struct HistoryStatus {
     pub events_dropped: u64,
     /// Pictures that were deleted and whose files cannot be removed.
     pub pictures_left: u64,
+    /// Marks that were stored since the start.
+    pub marks: u64,
     pub(crate) totals: StoredTotals,
 }
 
@@ -381,6 +383,7 @@ impl RecorderState {
 
     /// The row has the mark, or has it no more.
     pub fn marked(&mut self, track: &TrackId, is_judged: bool) {
+        self.status.marks += 1;
         if let Some(known) = self.events.get_mut(track) {
             known.is_judged = is_judged;
         }

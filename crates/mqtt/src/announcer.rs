@@ -214,8 +214,14 @@ fn retained_topics(
     let of_cameras = cameras.iter().flat_map(|camera| {
         let pictures = pictures(topics, camera).filter(|_| config.mqtt.retain_snapshots);
         let owner = topics.fleet().map(|_| topics.camera_owner(&camera.id));
+        let finds = camera
+            .prompts
+            .iter()
+            .any(|prompt| prompt.task.finds_objects());
+        let quality =
+            (finds && config.history.is_some()).then(|| topics.camera_quality(&camera.id));
         let all = of_camera(topics, camera).into_iter();
-        let all = all.chain(pictures).chain(owner);
+        let all = all.chain(pictures).chain(owner).chain(quality);
         all.map(|topic| {
             let camera = in_fleet(&camera.id);
             let entities = EntityPlatforms::new();

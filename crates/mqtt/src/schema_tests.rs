@@ -22,8 +22,8 @@ use crate::{
 use spotter_control::{Command, Override, Refusal, RefusalCode, RefusalDetails};
 use spotter_core::{
     AdapterId, CameraShapes, DirectionId, EndReason, Epoch, Event, EventStep, GroundedSpan, LineId,
-    Location, NormBox, NormPoint, ObjectOutline, Phase, Presence, PromptState, Reasoning, Setting,
-    TextSubject, TrackId, UpdateReason, WallTime, ZoneId,
+    Location, NormBox, NormPoint, ObjectOutline, Phase, Presence, PromptId, PromptQuality,
+    PromptState, Reasoning, Setting, TextSubject, TrackId, UpdateReason, WallTime, ZoneId,
     testing::{crossing, prompt_text, rate},
 };
 use spotter_state::LoggedEvent;
@@ -292,6 +292,23 @@ fn crossings() -> Vec<Vec<u8>> {
     .into()
 }
 
+fn quality() -> CameraQuality {
+    let of = |prompt: &str, right, wrong, interval| {
+        let unmarked = 12;
+        let quality = PromptQuality {
+            right,
+            wrong,
+            unmarked,
+            interval,
+        };
+        (PromptId::new(prompt).unwrap(), quality)
+    };
+    let judged = of("person", 41, 2, Some([0.846, 0.987]));
+    CameraQuality {
+        prompts: [judged, of("car", 0, 0, None)].into(),
+    }
+}
+
 /// Messages of a camera in a fleet.
 fn of_a_fleet() -> Vec<(&'static str, Value)> {
     let owner = |node| {
@@ -323,6 +340,7 @@ fn everything() -> Vec<(&'static str, Value)> {
         named("detection", payloads()),
         named("stats", statistics().iter().map(to_json).collect()),
         named("health", healths().iter().map(to_json).collect()),
+        named("quality", vec![to_json(&quality())]),
         named("info", infos().iter().map(to_json).collect()),
         named(
             "config",
@@ -507,6 +525,10 @@ fn each_state_is_a_documented_value() {
     let updates = states.chain(counts.map(in_zone)).map(state);
     let updates = updates.chain([true, false].map(camera_status));
     let updates = updates.chain(healths().map(health_of));
+    let updates = updates.chain([Update::Quality {
+        camera: camera("gate"),
+        quality: quality(),
+    }]);
     for update in updates {
         let message = message::Message::from_update(&topics, update, None);
         let message::MessageContent::State(state) = &message.content else {

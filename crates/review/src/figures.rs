@@ -2,10 +2,13 @@
 
 use jiff::{Timestamp, Zoned, tz::TimeZone};
 use serde::Serialize;
+use spotter_core::{PromptQuality, rounded};
 use spotter_history::{
     EventJson, HistoryError, HistoryReader, JudgingQueue, StoredAlarm, time_zone,
 };
-use spotter_quality::{DrawnSample, Outlook, Promise, QualityFigures, outlook, words};
+use spotter_quality::{
+    DrawnSample, Outlook, Promise, QualityFigures, ShareInterval, outlook, words,
+};
 
 use crate::{
     judged_prompt::{JudgedPrompt, judged_alarm},
@@ -21,18 +24,6 @@ struct AlarmCounts {
     judged: u32,
     right: u32,
     wrong: u32,
-}
-
-/// How right a prompt is, for programs.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct PromptQuality {
-    /// Alarms that were drawn by chance and judged; repeats count once.
-    pub right: u32,
-    pub wrong: u32,
-    /// Alarms without a mark.
-    pub unmarked: u32,
-    /// The share of right alarms is within it in 95 of 100 cases, 0 to 1; `None`: none is judged.
-    pub interval: Option<[f64; 2]>,
 }
 
 /// A prompt in a list.
@@ -93,22 +84,6 @@ impl AlarmCounts {
     }
 }
 
-impl PromptQuality {
-    fn of(alarms: &[StoredAlarm]) -> Self {
-        let count = sample(alarms).count();
-        let unmarked = alarms.iter().filter(|alarm| alarm.judgement.is_none());
-        let interval = count.interval();
-        Self {
-            right: count.right,
-            wrong: count.wrong(),
-            unmarked: unmarked.count() as u32,
-            interval: (count.judged > 0).then(|| {
-                [interval.low, interval.high].map(|share| spotter_core::rounded(share, 3))
-            }),
-        }
-    }
-}
-
 /// Blocks.
 pub fn summary(
     reader: &HistoryReader,
@@ -124,7 +99,16 @@ pub fn quality(
     reader: &HistoryReader,
     judged: &JudgedPrompt<'_>,
 ) -> Result<PromptQuality, HistoryError> {
-    Ok(PromptQuality::of(&reader.alarms(&judged.key())?))
+    let alarms = reader.alarms(&judged.key())?;
+    let count = sample(&alarms).count();
+    let unmarked = alarms.iter().filter(|alarm| alarm.judgement.is_none());
+    let ShareInterval { low, high } = count.interval();
+    Ok(PromptQuality {
+        right: count.right,
+        wrong: count.wrong(),
+        unmarked: unmarked.count() as u32,
+        interval: (count.judged > 0).then(|| [low, high].map(|share| rounded(share, 3))),
+    })
 }
 
 /// Reads and computes all of a prompt. Blocks; `replays` has what was computed before.
@@ -252,32 +236,4 @@ fn days_text(first_ms: i64, last_ms: i64, zone: &TimeZone) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn days_are_those_of_the_time_zone() {
-        let zone = TimeZone::get("Europe/Berlin").unwrap();
-        let text = |first: &str, last: &str| {
-            let ms = |time: &str| time.parse::<Timestamp>().unwrap().as_millisecond();
-            days_text(ms(first), ms(last), &zone)
-        };
-        for (first, last, expected) in [
-            ("2026-11-03T12:00Z", "2026-11-24T12:00Z", "3–24 November"),
-            // Half past midnight in Berlin.
-            ("2026-11-02T23:30Z", "2026-11-03T12:00Z", "3 November"),
-            (
-                "2026-10-28T12:00Z",
-                "2026-11-03T12:00Z",
-                "28 October – 3 November",
-            ),
-            (
-                "2026-12-28T12:00Z",
-                "2026-12-31T23:30Z",
-                "28 December 2026 – 1 January 2027",
-            ),
-        ] {
-            assert_eq!(text(first, last), expected);
-        }
-    }
-}
+mod tests;

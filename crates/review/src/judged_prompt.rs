@@ -1,7 +1,6 @@
 //! A prompt and its alarms whose marks belong together.
 
 use spotter_config::{CameraConfig, PromptConfig};
-use spotter_core::Task;
 use spotter_history::{SeriesKey, StoredAlarm};
 use spotter_quality::{AnsweringModel, JudgedAlarm, Series};
 
@@ -19,13 +18,8 @@ impl<'a> JudgedPrompt<'a> {
         camera: &'a CameraConfig,
         model: &'a AnsweringModel,
     ) -> impl Iterator<Item = Self> {
-        let finding = camera.prompts.iter().filter(|prompt| {
-            let task = &prompt.task;
-            matches!(
-                task,
-                Task::Detect { .. } | Task::Point { .. } | Task::Segment { .. }
-            )
-        });
+        let all = camera.prompts.iter();
+        let finding = all.filter(|prompt| prompt.task.finds_objects());
         finding.map(move |prompt| Self {
             camera,
             prompt,

@@ -13,7 +13,7 @@ mod narrowing;
 mod preview;
 mod replayed;
 
-pub use figures::{PromptFigures, PromptQuality, PromptSummary, figures, quality, summary};
+pub use figures::{PromptFigures, PromptSummary, figures, quality, summary};
 pub use judged_prompt::JudgedPrompt;
 pub use min_score_replays::MinScoreReplays;
 pub use preview::{PreviewReach, ShapesPreview, preview};

@@ -7,7 +7,7 @@ use super::{
     detection::Label,
     discovery::DiscoveryRecord,
     node_topic::status_text,
-    report::{self, CameraHealth, CameraOwner, ConfigReport, Info, Stats},
+    report::{self, CameraHealth, CameraOwner, CameraQuality, ConfigReport, Info, Stats},
 };
 use spotter_core::{
     CameraId, Detection, Epoch, Event, ModeId, NO_MODE, NodeId, Presence, PromptId, PromptState,
@@ -39,6 +39,11 @@ pub enum Update {
     Health {
         camera: CameraId,
         health: Box<CameraHealth>,
+    },
+    /// With a history, once a day and after marks.
+    Quality {
+        camera: CameraId,
+        quality: CameraQuality,
     },
     Detection(Arc<Detection>),
     /// What a text goes on with. Those of a text come in their order, the last one once.
@@ -107,6 +112,7 @@ impl Update {
             Self::Owner { camera, .. }
             | Self::CameraStatus { camera, .. }
             | Self::Health { camera, .. }
+            | Self::Quality { camera, .. }
             | Self::Snapshot { camera, .. }
             | Self::State { camera, .. }
             | Self::Trigger { camera, .. }
@@ -133,6 +139,7 @@ impl Update {
             Self::Owner { camera, .. } => topics.camera_owner(camera),
             Self::CameraStatus { camera, .. } => topics.camera_status(camera),
             Self::Health { camera, .. } => topics.camera_health(camera),
+            Self::Quality { camera, .. } => topics.camera_quality(camera),
             Self::Detection(detection) => {
                 topics.detections(detection.camera(), &detection.prompt.id)
             }
@@ -180,6 +187,9 @@ impl Update {
                 refresh: Some(HEALTH_REFRESH),
                 ..StateMessage::usual(report::to_json_of(&*health, epoch))
             },
+            Self::Quality { quality, .. } => {
+                StateMessage::usual(report::to_json_of(&quality, epoch))
+            }
             Self::State { state, .. } => StateMessage::usual(state_text(state)),
             Self::Trigger { is_active, .. } => StateMessage::usual(switch(is_active)),
             Self::Setting { setting, again, .. } => {

@@ -22,8 +22,8 @@ pub use line::JsonLine;
 pub use message::{ClearedTopic, Update};
 pub use node_topic::{NodeTopic, read_json, read_status};
 pub use report::{
-    CameraClockHealth, CameraHealth, CameraInfo, CameraOwner, ConfigReport, ConfigState,
-    DaemonInfo, GpuStats, Info, ModelInfo, Off, Stats,
+    CameraClockHealth, CameraHealth, CameraInfo, CameraOwner, CameraQuality, ConfigReport,
+    ConfigState, DaemonInfo, GpuStats, Info, ModelInfo, Off, Stats,
 };
 pub(crate) use topic::can_be_published_to;
 pub use topic::{RequestScope, Topics};

@@ -3,9 +3,11 @@
 //! Field names and units are those of docs/mqtt.md section 2. Unknown is `null`. They are read by `spotter fleet`, also from nodes of
 //! another version: a missing key has its default.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::json;
-use spotter_core::{Epoch, NodeId, Phase, StreamCounters};
+use spotter_core::{Epoch, NodeId, Phase, PromptId, PromptQuality, StreamCounters};
 
 use super::detection::{SCHEMA, add};
 
@@ -156,6 +158,12 @@ impl ConfigReport {
             errors,
         }
     }
+}
+
+/// How right the alarms of a camera are, by prompt.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CameraQuality {
+    pub prompts: BTreeMap<PromptId, PromptQuality>,
 }
 
 /// Figures of the node, flat for time series databases. Rates are per second over the last period.

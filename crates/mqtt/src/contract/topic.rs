@@ -189,6 +189,11 @@ impl Topics {
         self.of_camera(camera, "health")
     }
 
+    /// How right the alarms of a camera are.
+    pub fn camera_quality(&self, camera: &CameraId) -> String {
+        self.of_camera(camera, "quality")
+    }
+
     /// `ON` while the trigger is active, else `OFF`.
     pub fn trigger(&self, camera: &CameraId, trigger: &TriggerId) -> String {
         self.of_camera(camera, &format!("trigger/{trigger}"))

@@ -1,0 +1,273 @@
+//! Visitors and things that look like some, their history, and a second run with a higher `min_score`.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use rand::{RngExt as _, SeedableRng as _};
+use rand_pcg::Pcg32;
+use serde_json::{Value, json};
+use spotter_config::{CameraConfig, HistoryConfig, testing};
+use spotter_core::{
+    AnswerBody, Clock, Event, EventMark, EventStep, EventVerdict, FoundObject, ManualClock,
+    MarkOrder, NormBox, Prompt, ScoreSource, TrackId,
+    testing::{answer_to, frame_at, share},
+};
+use spotter_events::track::Tracker;
+use spotter_history::{History, HistoryMessage};
+use spotter_quality::AnsweringModel;
+use spotter_state::StateStore;
+use tempfile::TempDir;
+
+use super::*;
+
+const VISITORS: usize = 60;
+/// From the begin of a visit to that of the next one.
+const VISIT: Duration = Duration::from_mins(30);
+const LOOKS: usize = 10;
+
+struct Visitor {
+    place: NormBox,
+    /// Every third one is no person, and has lower scores.
+    is_right: bool,
+    scores: Vec<f64>,
+}
+
+fn visitors() -> Vec<Visitor> {
+    let mut random = Pcg32::seed_from_u64(7);
+    let visitor = |number: usize| {
+        // At places that no other one has, so that none repeats another.
+        let (x0, y0) = ((number % 10) as f64 * 0.09, (number / 10) as f64 * 0.12);
+        let is_right = !number.is_multiple_of(3);
+        let scores = if is_right { 0.5..0.95 } else { 0.35..0.6 };
+        Visitor {
+            place: NormBox::from_corners(x0, y0, x0 + 0.1, y0 + 0.25),
+            is_right,
+            scores: (0..LOOKS)
+                .map(|_| random.random_range(scores.clone()))
+                .collect(),
+        }
+    };
+    (0..VISITORS).map(visitor).collect()
+}
+
+fn camera(min_score: f64) -> CameraConfig {
+    let mut person = testing::prompt("person");
+    person.min_score = share(min_score);
+    testing::camera("gate", vec![person])
+}
+
+fn model() -> AnsweringModel {
+    let [name, precision] = ["a model", "f32"].map(Arc::from);
+    AnsweringModel { name, precision }
+}
+
+fn run(tracker: &mut Tracker, camera: &CameraConfig, visitors: &[Visitor]) -> Vec<Event> {
+    let prompt = &camera.prompts[0];
+    let asked = Prompt {
+        view: camera.view_of(prompt),
+        ..Prompt::new(prompt.id.clone(), 1, prompt.task.clone())
+    };
+    let asked = Arc::new(asked);
+    let mut events = Vec::new();
+    for (number, visitor) in (0..).zip(visitors) {
+        for second in 0..LOOKS + 15 {
+            let found = visitor.scores.get(second).map(|score| FoundObject {
+                place: visitor.place,
+                score: *score,
+                source: ScoreSource::TokenProb,
+                sharpness: 0.5,
+            });
+            let body = AnswerBody::Boxes(Vec::from_iter(found));
+            let at = VISIT * number + Duration::from_secs(second as u64);
+            let frame = frame_at(&camera.id, at);
+            let tracked = tracker.update(&frame, &answer_to(&asked, body)).unwrap();
+            events.extend(tracked.change.events);
+        }
+    }
+    events
+}
+
+/// The number of each event's visitor, with its track.
+fn begun(events: &[Event]) -> BTreeMap<usize, TrackId> {
+    let first = frame_at(&events[0].camera, Duration::ZERO);
+    let number = |event: &Event| {
+        let since_s = event.started.seconds_since(first.times.received_wall);
+        (since_s / VISIT.as_secs_f64()) as usize
+    };
+    let begun = events.iter().filter(|event| event.step == EventStep::New);
+    begun
+        .map(|event| (number(event), event.track.clone()))
+        .collect()
+}
+
+/// A history in which all alarms are drawn and judged.
+async fn judged_history(folder: &TempDir) -> (History, BTreeMap<usize, TrackId>) {
+    let (camera, visitors, model) = (camera(0.3), visitors(), model());
+    let now = frame_at(&camera.id, VISIT * VISITORS as u32)
+        .times
+        .received_wall;
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(now));
+    let store = StateStore::open(folder.path(), Arc::clone(&clock)).unwrap();
+    let config = HistoryConfig {
+        near: 0,
+        keep: Duration::from_hours(24 * 7),
+        size: 1 << 30,
+        judged: 1 << 30,
+    };
+    let history = History::start(&store, &config, |_| Ok(vec![0]), clock).unwrap();
+    let mut tracker = Tracker::recording("b7c1".into(), std::slice::from_ref(&camera));
+    let events = run(&mut tracker, &camera, &visitors);
+    let judged = JudgedPrompt::all_of(&camera, &model).next().unwrap();
+    let key = judged.key();
+    // One frame for all, so that it waits once.
+    let frame = frame_at(&camera.id, Duration::ZERO);
+    for event in &events {
+        history.event(&HistoryMessage {
+            is_near: false,
+            event,
+            words: "person",
+            series: &key.series,
+            frame: Some(&frame),
+            objects: &[],
+        });
+    }
+    history.records(tracker.take_records());
+    let tracks = begun(&events);
+    let is_stored = |alarm: &StoredAlarm| alarm.has_picture && alarm.record_ms.is_some();
+    loop {
+        let alarms = history.reader().alarms(&key).unwrap();
+        if alarms.len() == tracks.len() && alarms.iter().all(is_stored) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(history.draw(key, VISITORS).await, Ok(tracks.len()));
+    for (number, event) in &tracks {
+        let verdict = match visitors[*number].is_right {
+            true => EventVerdict::Right,
+            false => EventVerdict::Wrong,
+        };
+        let mark = EventMark {
+            verdict: Some(verdict),
+            all_found: false,
+        };
+        let event = event.clone();
+        history.mark(MarkOrder { event, mark }).await.unwrap();
+    }
+    (history, tracks)
+}
+
+#[tokio::test]
+async fn replayed_min_score_gives_the_alarms_of_a_second_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (history, tracks) = judged_history(&folder).await;
+    let (now, model) = (camera(0.3), model());
+    let judged = JudgedPrompt::all_of(&now, &model).next().unwrap();
+    let alarms = history.reader().alarms(&judged.key()).unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(alarms[0].place.at));
+    let replays = MinScoreReplays::new(clock);
+    let replayed = replays
+        .of(history.reader(), &judged, &Vec::from_iter(&alarms))
+        .unwrap();
+    assert_eq!(replayed.judged.len(), tracks.len());
+    let mut fewer = 0;
+    for replay in replayed.by_min_score {
+        let higher = camera(replay.min_score);
+        let mut tracker = Tracker::new("c0de".into(), std::slice::from_ref(&higher));
+        let events = run(&mut tracker, &higher, &visitors());
+        let expected = match events.is_empty() {
+            true => BTreeMap::new(),
+            false => begun(&events),
+        };
+        let comes = alarms
+            .iter()
+            .zip(&replay.comes)
+            .filter(|(_, comes)| **comes);
+        let comes = Vec::from_iter(comes.map(|(alarm, _)| &alarm.id));
+        let expected = Vec::from_iter(expected.keys().map(|number| &tracks[number]));
+        assert_eq!(comes, expected, "{}", replay.min_score);
+        fewer += usize::from((1..tracks.len()).contains(&comes.len()));
+    }
+    assert!(fewer > 5, "{fewer}");
+}
+
+#[tokio::test]
+async fn figures_propose_a_min_score_and_compare_its_promise() {
+    let folder = tempfile::tempdir().unwrap();
+    let (history, tracks) = judged_history(&folder).await;
+    let clock: Arc<dyn Clock> = Arc::new(ManualClock::default());
+    let (replays, model) = (MinScoreReplays::new(clock), model());
+    let shown = |camera: &CameraConfig| {
+        let judged = JudgedPrompt::all_of(camera, &model).next().unwrap();
+        json!(figures(history.reader(), &judged, &replays, 0).unwrap())
+    };
+    let shown_now = shown(&camera(0.3));
+    let count = tracks.len() as u64;
+    assert_eq!(
+        (&shown_now["drawn"], &shown_now["judged"]),
+        (&json!(count), &json!(count))
+    );
+    let best = &shown_now["proposals"]
+        .as_array()
+        .unwrap()
+        .last()
+        .unwrap()
+        .clone();
+    assert_eq!(best["target_percent"], 90, "{shown_now}");
+    let (right, wrong) = (&best["right_lost"], &best["wrong_lost"]);
+    let lost = format!(
+        "Of the {count} judged alarms, {right} right and {wrong} wrong ones would not have come."
+    );
+    let sentences = shown_now["sentences"].as_array().unwrap();
+    let says = |text: &str| {
+        sentences
+            .iter()
+            .any(|said| said.as_str().unwrap().contains(text))
+    };
+    assert!(says(&lost) && says("drawn by chance"), "{sentences:?}");
+    // It is taken.
+    let taken = camera(best["min_score"].as_f64().unwrap());
+    let judged = JudgedPrompt::all_of(&taken, &model).next().unwrap();
+    history.promise(judged.key(), 90).await.unwrap();
+    let then = shown(&taken);
+    assert_eq!(
+        then["sentences"][0],
+        "Promised: at least 90. None judged since then."
+    );
+    assert_eq!((&then["alarms"], &then["share"]), (&json!(0), &Value::Null));
+    let quality = quality(
+        history.reader(),
+        &JudgedPrompt::all_of(&camera(0.3), &model).next().unwrap(),
+    );
+    let quality = json!(quality.unwrap());
+    assert_eq!(quality["unmarked"], 0);
+    assert_eq!(
+        quality["right"].as_u64().unwrap() + quality["wrong"].as_u64().unwrap(),
+        count
+    );
+}
+
+#[test]
+fn days_are_those_of_the_time_zone() {
+    let zone = TimeZone::get("Europe/Berlin").unwrap();
+    let text = |first: &str, last: &str| {
+        let ms = |time: &str| time.parse::<Timestamp>().unwrap().as_millisecond();
+        days_text(ms(first), ms(last), &zone)
+    };
+    for (first, last, expected) in [
+        ("2026-11-03T12:00Z", "2026-11-24T12:00Z", "3–24 November"),
+        // Half past midnight in Berlin.
+        ("2026-11-02T23:30Z", "2026-11-03T12:00Z", "3 November"),
+        (
+            "2026-10-28T12:00Z",
+            "2026-11-03T12:00Z",
+            "28 October – 3 November",
+        ),
+        (
+            "2026-12-28T12:00Z",
+            "2026-12-31T23:30Z",
+            "28 December 2026 – 1 January 2027",
+        ),
+    ] {
+        assert_eq!(text(first, last), expected);
+    }
+}
