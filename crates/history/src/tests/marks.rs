@@ -92,8 +92,9 @@ async fn event_without_its_mark_gets_better_pictures_again() {
     rig.until(|rig| rig.files() == ["b7c1-gate-1.2.jpg"]);
 }
 
+// Faults: S14.
 #[tokio::test]
-async fn mark_of_no_event_or_of_another_kind_is_refused() {
+async fn mark_that_cannot_be_stored_is_refused() {
     let rig = Rig::new();
     rig.happened(1, 0, |_| {});
     rig.until_stored(1);
