@@ -65,3 +65,42 @@ fn refusal(error: JudgingError) -> Refusal {
     };
     Refusal::new(code, error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+    use spotter_history::testing::{EVENT_ID, stored_event};
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    fn order(event: &str) -> MarkOrder {
+        MarkOrder {
+            event: serde_json::from_value(json!(event)).unwrap(),
+            mark: serde_json::from_value(json!({"mark": "wrong"})).unwrap(),
+        }
+    }
+
+    fn sender() -> CommandSender {
+        CommandSender::Page {
+            head: Default::default(),
+            reply: mpsc::channel(1).0,
+        }
+    }
+
+    #[tokio::test]
+    async fn mark_is_replied_to_when_it_is_stored_or_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = stored_event(folder.path());
+        let mut marks = PendingMarks::default();
+        let mut settled = async |event: &str| {
+            marks.mark(Some(&history), order(event), sender()).unwrap();
+            marks.next().await.1.map_err(|refusal| refusal.code)
+        };
+        assert_eq!(settled(EVENT_ID).await, Ok(ReplyValue::Done));
+        assert_eq!(settled("none").await, Err(RefusalCode::UnknownEvent));
+        assert!(marks.is_empty());
+        let refused = marks.mark(None, order(EVENT_ID), sender()).unwrap_err();
+        assert_eq!(refused.code, RefusalCode::Unavailable);
+    }
+}

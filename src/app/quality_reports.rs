@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quality_is_due_at_the_start_each_day_and_a_minute_after_the_last_one() {
+    fn quality_is_due_daily_and_a_minute_after_the_last() {
         let mut schedule = QualitySchedule::default();
         let mut due = |seconds: u64, marks: u64| {
             let now = Mono::from_nanos(seconds * 1_000_000_000);

@@ -147,7 +147,7 @@ async fn judged_events_outlive_keep_up_to_their_own_limit() {
 }
 
 #[tokio::test]
-async fn judged_event_loses_its_picture_to_a_mask_and_all_to_a_deletion() {
+async fn mask_removes_a_judged_picture_and_a_deletion_all() {
     let rig = Rig::new();
     let open = begun(1, NOW_MS);
     rig.event(&open, Some(&frame("gate", 1)));
