@@ -25,7 +25,7 @@ use support::{
 };
 
 use spotter_core::{NormBox, NormPoint, Picture, SystemClock, WallTime};
-use spotter_pictures::{RgbPixels, png_file};
+use spotter_pictures::{RgbPixels, jpeg_photo, png_file};
 use spotter_scripted::{
     onvif::{OnvifLoginScheme, OnvifLoginScript, OnvifScript, ScriptedOnvifCamera},
     rtsp::{
@@ -311,6 +311,70 @@ fn save(scene: &Scene, path: &Path) {
         height: height as usize,
     };
     fs::write(path, png_file(pixels).expect("a PNG")).expect("a file");
+}
+
+/// A red car that is right, on a picture with all of them, and one of the dogs that is wrong, beside a dog that no one judged.
+#[test]
+fn judged_events_are_evaluated_beside_the_daemon() {
+    let moment = Moment::drawn();
+    let directory = tempfile::tempdir().expect("a directory");
+    let state = directory.path().to_str().expect("UTF-8");
+    let eval = |more: &[&str]| {
+        let of_history = ["eval", "--history", "--json", "--state-dir", state];
+        let with = ["--model", "embedded", "--device", "cpu"];
+        spotter([&of_history[..], &with, more].concat())
+    };
+    eval(&[]).fails_with(FAILED, &["no database of a daemon here"]);
+    let running = StateStore::open(directory.path(), Arc::new(SystemClock::new()));
+    let running = running.expect("a database");
+    eval(&[]).fails_with(FAILED, &["no judged events with pictures; judge some"]);
+    let pictures = directory.path().join("history");
+    fs::create_dir(&pictures).expect("a folder");
+    let frame = spotter_pictures::read(&moment.png).expect("a picture");
+    let rgb = Vec::from_iter((0..frame.height()).flat_map(|row| frame.row(0, row).to_vec()));
+    let pixels = RgbPixels {
+        rgb: &rgb,
+        width: frame.width(),
+        height: frame.height(),
+    };
+    let jpeg = jpeg_photo(pixels, 95).expect("a JPEG");
+    let NormBox { x0, y0, x1, y1 } = moment.red_car;
+    let place = json!([x0, y0, x1, y1]);
+    for (id, words, mark, all_found) in [("a-1", "red car", "right", 1), ("a-2", "dog", "wrong", 0)]
+    {
+        fs::write(pictures.join(format!("{id}.1.jpg")), &jpeg).expect("a file");
+        let row = format!(
+            "INSERT INTO history (id, place, camera, prompt, revision, words, start_ms, end_ms, last_seen_ms, score, top_score, location, width, height,
+             zones, looks, picture, picture_bytes, bytes, written, mark, all_found)
+             VALUES ('{id}', 1, 'gate', 'thing', 1, '{words}', 1, 1, 1, 0.5, 0.5, '{place}', 2560, 1440, '', 2, 1, 9, 9, 9, '{mark}', {all_found})"
+        );
+        running
+            .execute(move |transaction| transaction.execute(&row, []))
+            .expect("a row");
+    }
+    eval(&["--camera", "yard"]).fails_with(FAILED, &["of the camera \"yard\""]);
+    eval(&["--write"]).fails_with(
+        FAILED,
+        &["--write needs pictures on which all objects are labelled"],
+    );
+    let report: Value = serde_json::from_str(&eval(&[]).expect(DONE).stdout).expect("JSON");
+    let counts = |prompt: usize| {
+        let prompt = &report["prompts"][prompt];
+        let counts = [
+            "prompt",
+            "found",
+            "missed",
+            "wrong",
+            "found_share",
+            "sample",
+        ];
+        json!(counts.map(|key| &prompt[key]))
+    };
+    let sample = json!({"pictures": 1, "complete": 0, "right": 0, "right_found": 0, "wrong": 1, "wrong_found": 0});
+    assert_eq!(counts(0), json!(["detect dog", 0, 0, 0, null, sample]));
+    assert_eq!(counts(1), json!(["detect red car", 1, 0, 0, 1.0, null]));
+    assert_eq!(report["scores"], json!([]));
+    drop(running);
 }
 
 #[test]

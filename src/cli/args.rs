@@ -521,8 +521,17 @@ pub struct EvalPicturesArgs {
     /// Labels: a .json file of objects in COCO's form, and .jsonl files of questions, each line like
     /// {"picture": "a.jpg", "question": "Is the gate open?", "answer": "Yes", "choices": ["Yes", "No"]}; with --against also
     /// folders of pictures (PNG, JPEG)
-    #[arg(value_name = "FILE", required = true)]
+    #[arg(value_name = "FILE", required_unless_present = "history")]
     pub labels: Vec<PathBuf>,
+    /// The events that people judged on the page, also while the service runs
+    #[arg(long, conflicts_with = "labels")]
+    pub history: bool,
+    /// With --history: `node.state_dir` of the configuration; the default is the service's
+    #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
+    pub state_dir: PathBuf,
+    /// With --history: only events of this camera
+    #[arg(long, value_name = "NAME", requires = "history")]
+    pub camera: Option<String>,
     /// Where the pictures are; default: beside the file that names them
     #[arg(long, value_name = "DIR")]
     pub pictures: Option<PathBuf>,

@@ -1,7 +1,7 @@
 //! `spotter eval`: how right a model is about the user's own pictures, and what its scores mean.
 //!
 //! ```text
-//!   labels ────────────────────────────────▶ what is right ─┐
+//!   labels, or --history: judged events ───▶ what is right ─┐
 //!   or --against: pictures ─▶ other engine ─▶ answers ──────┤
 //!   pictures with their prompts ─▶ engine ─▶ answers ───────┴─▶ Evaluation ─┬─▶ table, the most different pictures as PNG
 //!                                                                           └─▶ ScoreFit ─▶ model.toml
@@ -20,12 +20,11 @@ use spotter_core::{
     Task,
 };
 use spotter_engine::open::ModelCard;
-use spotter_street::score::{
-    HitShare, MatchTally, TruthObject, match_boxes, match_points, same_answer,
-};
+use spotter_street::score::{HitShare, TruthObject, same_answer};
 
 use super::{
-    labels::{LabelledPictures, PictureLabels},
+    judged_answer::{JudgedAnswer, LabelledSample, PromptTally},
+    labels::{LabelledCategory, LabelledPictures, ObjectLabels, PictureLabels},
     score_fit::{ScoreFit, ScoredAnswers, model_directory, write_maps},
 };
 use crate::cli::{
@@ -44,13 +43,18 @@ const SAME_POINT: f64 = 0.02;
 
 /// Blocks for a look at each picture, with `--against` for two.
 pub fn eval(args: &EvalPicturesArgs) -> anyhow::Result<()> {
-    let settings = args.model.settings();
-    let directory = args.write.then(|| model_directory(&settings)).transpose()?;
     ensure!(
         args.against.is_none() || args.model.precision != args.against,
         "bf16 is what others are compared with; name another with --precision, e.g. --precision int8"
     );
     let mut pictures = asked_pictures(args)?;
+    let is_sample = args.against.is_none() && !is_complete(args, &pictures);
+    ensure!(
+        !(args.write && is_sample),
+        "--write needs pictures on which all objects are labelled: judged events are those that were found with min_score and that a person looked at, so a map of their scores would be wrong for others; docs/scores.md says how to label pictures"
+    );
+    let settings = args.model.settings();
+    let directory = args.write.then(|| model_directory(&settings)).transpose()?;
     let reference = match args.against {
         None => None,
         Some(precision) => {
@@ -71,7 +75,10 @@ pub fn eval(args: &EvalPicturesArgs) -> anyhow::Result<()> {
     for (index, (picture, answers)) in pictures.iter().zip(&given.answers).enumerate() {
         evaluation.add(index, picture, answers);
     }
-    let report = PicturesReport::new(&given, reference.as_ref(), &evaluation, &pictures);
+    let mut report = PicturesReport::new(&given, reference.as_ref(), &evaluation, &pictures);
+    if is_sample {
+        report.scores.clear();
+    }
     match args.json {
         true => say(serde_json::to_string(&report)?)?,
         false => say(&report)?,
@@ -96,7 +103,8 @@ struct AskedPicture {
 /// An answer that is taken for right, each part of it with the probability that it is.
 enum RightAnswer {
     Objects {
-        things: Vec<TruthObject>,
+        labels: ObjectLabels,
+        /// Of its things.
         probabilities: Vec<f64>,
     },
     Text(String, f64),
@@ -107,6 +115,9 @@ fn asked_pictures(args: &EvalPicturesArgs) -> anyhow::Result<Vec<AskedPicture>> 
     let mut labelled = LabelledPictures::default();
     for path in &args.labels {
         labelled.add(path, args.pictures.as_deref())?;
+    }
+    if args.history {
+        labelled.add_judged(&args.state_dir, args.camera.as_deref())?;
     }
     let has_labels =
         |labels: &PictureLabels| labels.objects.is_some() || !labels.questions.is_empty();
@@ -120,12 +131,17 @@ fn asked_pictures(args: &EvalPicturesArgs) -> anyhow::Result<Vec<AskedPicture>> 
     for (path, labels) in labelled.pictures {
         let (mut tasks, mut known) = (Vec::new(), Vec::new());
         if is_compared || labels.objects.is_some() {
-            let mut of_category = labels.objects.unwrap_or_default();
+            let judged = labels.objects.unwrap_or_default();
             for task in &objects {
-                let things = of_category.remove(task.text()).unwrap_or_default();
-                let probabilities = vec![1.0; things.len()];
+                let mut of_task = judged.iter().filter(|(category, _)| category.is_of(task));
+                let labels = of_task.next().map(|(_, labels)| labels.clone());
+                if labels.is_none() && !is_compared {
+                    continue;
+                }
+                let labels = labels.unwrap_or_default();
+                let probabilities = vec![1.0; labels.things.len()];
                 known.push(RightAnswer::Objects {
-                    things,
+                    labels,
                     probabilities,
                 });
                 tasks.push(task.clone());
@@ -147,30 +163,48 @@ fn asked_pictures(args: &EvalPicturesArgs) -> anyhow::Result<Vec<AskedPicture>> 
     Ok(pictures)
 }
 
+/// All objects of all pictures are labelled.
+fn is_complete(args: &EvalPicturesArgs, pictures: &[AskedPicture]) -> bool {
+    let mut known = pictures.iter().flat_map(|picture| &picture.known);
+    let is_complete = |known: &RightAnswer| match known {
+        RightAnswer::Objects { labels, .. } => labels.is_complete,
+        RightAnswer::Text(..) => true,
+    };
+    !args.history && known.all(is_complete)
+}
+
 /// What is looked for in pictures, by default all categories of the file of objects.
 fn object_prompts(
     args: &EvalPicturesArgs,
-    labelled: &BTreeSet<String>,
+    labelled: &BTreeSet<LabelledCategory>,
 ) -> anyhow::Result<Vec<Task>> {
-    for named in args.detect.iter().chain(&args.point) {
-        ensure!(!named.trim().is_empty(), "--detect and --point need a text");
+    let detect = |object: &String| Task::Detect {
+        object: object.trim().to_owned(),
+    };
+    let point = |object: &String| Task::Point {
+        object: object.trim().to_owned(),
+    };
+    if args.detect.is_empty() && args.point.is_empty() {
+        let tasks = labelled
+            .iter()
+            .map(|category| match category.kind.as_deref() {
+                Some("point") => point(&category.name),
+                _ => detect(&category.name),
+            });
+        return Ok(tasks.collect());
+    }
+    let named = args.detect.iter().map(detect);
+    let named = Vec::from_iter(named.chain(args.point.iter().map(point)));
+    for task in &named {
+        let (kind, text) = (task.kind(), task.text());
+        ensure!(!text.is_empty(), "--detect and --point need a text");
         ensure!(
-            args.against.is_some() || labelled.contains(named),
-            "no labels for {named:?}; the labelled categories are: {}",
-            Vec::from_iter(labelled.iter().map(String::as_str)).join(", ")
+            args.against.is_some() || labelled.iter().any(|category| category.is_of(task)),
+            "no labels for {kind} {text:?}; the labelled categories are: {}",
+            Vec::from_iter(labelled.iter().map(LabelledCategory::to_string)).join(", ")
         );
     }
-    let detect = match args.detect.is_empty() && args.point.is_empty() {
-        true => labelled.iter().collect(),
-        false => Vec::from_iter(&args.detect),
-    };
-    let detect = detect.into_iter().map(|object| Task::Detect {
-        object: object.trim().to_owned(),
-    });
-    let point = args.point.iter().map(|object| Task::Point {
-        object: object.trim().to_owned(),
-    });
-    Ok(detect.chain(point).collect())
+    Ok(named)
 }
 
 fn query(question: &str, choices: &[String]) -> Task {
@@ -261,9 +295,13 @@ fn known_answer(answer: &AnswerBody, share: impl Fn(f64) -> f64) -> RightAnswer 
     let ignored = false;
     let things = bounds.into_iter();
     RightAnswer::Objects {
-        things: things
-            .map(|bounds| TruthObject { bounds, ignored })
-            .collect(),
+        labels: ObjectLabels {
+            things: things
+                .map(|bounds| TruthObject { bounds, ignored })
+                .collect(),
+            wrong: Vec::new(),
+            is_complete: true,
+        },
         probabilities: scores.into_iter().map(share).collect(),
     }
 }
@@ -280,7 +318,7 @@ fn around(at: NormPoint) -> NormBox {
 /// Answers against what is right, of all pictures so far. Empty by default.
 #[derive(Debug, Default)]
 struct Evaluation {
-    of_prompt: BTreeMap<String, MatchTally>,
+    of_prompt: BTreeMap<String, PromptTally>,
     questions: HitShare,
     scored: ScoredAnswers,
     /// Of each picture, how much of it is right: the mean over its prompts.
@@ -313,7 +351,7 @@ impl Evaluation {
             kind.iter()
                 .for_each(|kind| self.scored.add(*kind, picture, answer));
         };
-        let (things, probabilities) = match (known, answer) {
+        let (labels, probabilities) = match (known, answer) {
             (
                 RightAnswer::Text(known, probability),
                 AnswerBody::Text {
@@ -328,34 +366,36 @@ impl Evaluation {
             }
             (
                 RightAnswer::Objects {
-                    things,
+                    labels,
                     probabilities,
                 },
                 _,
-            ) => (things, probabilities),
+            ) => (labels, probabilities),
             _ => return None,
         };
-        let (matches, scores) = match answer {
+        let (judged, scores) = match answer {
             AnswerBody::Boxes(found) => {
                 let (places, scores) = places_and_scores(found);
-                (match_boxes(&places, things), scores)
+                (JudgedAnswer::of_boxes(&places, labels), scores)
             }
             AnswerBody::Points(found) => {
                 let (places, scores) = places_and_scores(found);
-                (match_points(&places, things), scores)
+                (JudgedAnswer::of_points(&places, labels), scores)
             }
             AnswerBody::Text { .. } | AnswerBody::Outline(_) => return None,
         };
-        for found in &matches.found {
+        for found in &judged.matches.found {
             score(scores[found.answer], probabilities[found.thing]);
         }
-        for &wrong in &matches.wrong {
+        for &wrong in &judged.matches.wrong {
             score(scores[wrong], 0.0);
         }
-        let tally = matches.tally();
         let prompt = format!("{} {}", task.kind(), task.text());
-        self.of_prompt.entry(prompt).or_default().add(tally);
-        Some(tally.f1().unwrap_or(1.0))
+        self.of_prompt
+            .entry(prompt)
+            .or_default()
+            .add(labels, &judged);
+        Some(judged.matches.tally().f1().unwrap_or(1.0))
     }
 }
 
@@ -390,6 +430,9 @@ struct EvaluatedPrompt {
     found_share: Option<f64>,
     /// Mean overlap of found boxes; `None` for points and without any.
     mean_iou: Option<f64>,
+    /// Where not all objects of all pictures are labelled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sample: Option<LabelledSample>,
 }
 
 #[derive(Debug, PartialEq, Serialize)]
@@ -412,12 +455,13 @@ impl PicturesReport {
         let prompts = evaluation.of_prompt.iter();
         let prompts = prompts.map(|(prompt, tally)| EvaluatedPrompt {
             prompt: prompt.clone(),
-            found: tally.found,
-            missed: tally.missed,
-            wrong: tally.wrong,
-            right_share: tally.precision(),
-            found_share: tally.recall(),
-            mean_iou: tally.mean_iou().filter(|_| prompt.starts_with("detect")),
+            found: tally.all.found,
+            missed: tally.complete.missed,
+            wrong: tally.all.wrong,
+            right_share: tally.all.precision(),
+            found_share: tally.complete.recall(),
+            mean_iou: (tally.all.mean_iou()).filter(|_| prompt.starts_with("detect")),
+            sample: (tally.sample.complete < tally.sample.pictures).then_some(tally.sample),
         });
         let shares = evaluation.shares.iter().enumerate();
         let is_different = |(_, share): &(usize, &f64)| reference.is_some() && **share < 1.0;
@@ -508,6 +552,11 @@ impl fmt::Display for PicturesReport {
                 f,
                 "{asked} questions, {right} answered as {like} ({share} %)"
             )?;
+        }
+        for EvaluatedPrompt { prompt, sample, .. } in &self.prompts {
+            if let Some(sample) = sample {
+                write!(f, "\n{prompt}: {sample}")?;
+            }
         }
         for fit in &self.scores {
             write!(f, "\n{fit}")?;

@@ -4,6 +4,7 @@
 mod bench;
 mod calibrate;
 mod eval;
+mod judged_answer;
 mod labels;
 mod pictures;
 mod score_fit;
