@@ -25,10 +25,10 @@ const HEAD_MAX_BYTES: u64 = 64 << 10;
 /// Labels of pictures. Empty by default.
 #[derive(Debug, Default, Serialize)]
 pub struct JudgedSet {
-    info: SetInfo,
-    images: Vec<CocoImage>,
-    annotations: Vec<CocoAnnotation>,
-    categories: Vec<CocoCategory>,
+    info: LabelsInfo,
+    images: Vec<LabelledImage>,
+    annotations: Vec<LabelledBox>,
+    categories: Vec<JudgedCategory>,
     /// Alarms that are none. COCO has no key for them, and as annotations other programs would take them for objects.
     wrong: Vec<WrongBox>,
     #[serde(skip)]
@@ -36,11 +36,11 @@ pub struct JudgedSet {
 }
 
 #[derive(Debug, Serialize)]
-struct SetInfo {
+struct LabelsInfo {
     description: &'static str,
 }
 
-impl Default for SetInfo {
+impl Default for LabelsInfo {
     fn default() -> Self {
         Self {
             description: "events of Spotter that a person judged",
@@ -49,7 +49,7 @@ impl Default for SetInfo {
 }
 
 #[derive(Debug, Serialize)]
-struct CocoImage {
+struct LabelledImage {
     id: u64,
     file_name: String,
     width: u32,
@@ -61,7 +61,7 @@ struct CocoImage {
 }
 
 #[derive(Debug, Serialize)]
-struct CocoAnnotation {
+struct LabelledBox {
     id: u64,
     image_id: u64,
     category_id: u64,
@@ -79,7 +79,7 @@ struct WrongBox {
 }
 
 #[derive(Debug, Serialize)]
-struct CocoCategory {
+struct JudgedCategory {
     id: u64,
     name: String,
     kind: &'static str,
@@ -93,7 +93,7 @@ pub(crate) struct JudgedPicture {
     pub picture: u64,
     camera: String,
     words: String,
-    judgement: Judgement,
+    judgement: StoredJudgement,
     /// Of the event.
     location: Location,
     /// What no one judged.
@@ -102,7 +102,7 @@ pub(crate) struct JudgedPicture {
 }
 
 #[derive(Clone, Debug)]
-enum Judgement {
+enum StoredJudgement {
     Right,
     Wrong,
     /// These are the right ones.
@@ -121,9 +121,9 @@ impl JudgedPicture {
         let (mark, location): (String, String) = (row.get(4)?, row.get(5)?);
         let objects: Option<String> = row.get(7)?;
         let judgement = match &*mark {
-            "right" => Some(Judgement::Right),
-            "wrong" => Some(Judgement::Wrong),
-            _ => objects.map(|objects| Judgement::Corrected(read_locations(&objects))),
+            "right" => Some(StoredJudgement::Right),
+            "wrong" => Some(StoredJudgement::Wrong),
+            _ => objects.map(|objects| StoredJudgement::Corrected(read_locations(&objects))),
         };
         let Some((judgement, location)) = judgement.zip(read_location(&location)) else {
             return Ok(None);
@@ -149,9 +149,9 @@ impl JudgedPicture {
 
     fn right(&self) -> &[Location] {
         match &self.judgement {
-            Judgement::Right => std::slice::from_ref(&self.location),
-            Judgement::Wrong => &[],
-            Judgement::Corrected(objects) => objects,
+            StoredJudgement::Right => std::slice::from_ref(&self.location),
+            StoredJudgement::Wrong => &[],
+            StoredJudgement::Corrected(objects) => objects,
         }
     }
 
@@ -206,7 +206,7 @@ impl JudgedSet {
                 Vec::new()
             }
         };
-        self.images.push(CocoImage {
+        self.images.push(LabelledImage {
             id: image,
             file_name: file.name,
             width: size.0,
@@ -218,7 +218,7 @@ impl JudgedSet {
         });
         for (location, iscrowd) in labels {
             let bbox = pixels(*location, size);
-            self.annotations.push(CocoAnnotation {
+            self.annotations.push(LabelledBox {
                 id: self.annotations.len() as u64 + 1,
                 image_id: image,
                 category_id: category,
@@ -241,7 +241,7 @@ impl JudgedSet {
         let (name, kind) = (judged.words.clone(), judged.kind());
         let id = self.known_categories.entry((name, kind)).or_insert(next);
         if *id == next {
-            self.categories.push(CocoCategory {
+            self.categories.push(JudgedCategory {
                 id: next,
                 name: judged.words.clone(),
                 kind,
@@ -307,7 +307,7 @@ mod tests {
         Location::Box(NormBox::from_corners(x0, 0.25, x0 + 0.125, 0.75))
     }
 
-    fn judged(judgement: Judgement, location: Location) -> JudgedPicture {
+    fn judged(judgement: StoredJudgement, location: Location) -> JudgedPicture {
         JudgedPicture {
             id: "b7c1-gate-1".into(),
             picture: 1,
@@ -343,7 +343,7 @@ mod tests {
     #[test]
     fn judgements_become_labels_of_what_was_judged() {
         let others = vec![at(0.5), at(0.25)];
-        let mut right = judged(Judgement::Right, at(0.25));
+        let mut right = judged(StoredJudgement::Right, at(0.25));
         assert_eq!(labels(&right), json!([[], [1], [[0, 200.0]], []]));
         right.others.clone_from(&others);
         assert_eq!(
@@ -356,7 +356,7 @@ mod tests {
             json!([[], [], [[0, 200.0], [1, 400.0]], []])
         );
 
-        let mut wrong = judged(Judgement::Wrong, at(0.25));
+        let mut wrong = judged(StoredJudgement::Wrong, at(0.25));
         assert_eq!(labels(&wrong), json!([[], [1], [], [[1, 200.0]]]));
         wrong.all_found = true;
         assert_eq!(labels(&wrong), json!([[1], [], [], [[1, 200.0]]]));
@@ -364,7 +364,10 @@ mod tests {
         assert_eq!(labels(&wrong), json!([[], [], [[1, 400.0]], [[1, 200.0]]]));
 
         // The box was moved a little, and one that was missed was added; the other one is judged with it.
-        let mut corrected = judged(Judgement::Corrected(vec![at(0.26), at(0.51)]), at(0.25));
+        let mut corrected = judged(
+            StoredJudgement::Corrected(vec![at(0.26), at(0.51)]),
+            at(0.25),
+        );
         corrected.others = others;
         let found = json!([[0, 208.0], [0, 408.0]]);
         assert_eq!(labels(&corrected), json!([[], [1], found, []]));
@@ -375,10 +378,10 @@ mod tests {
     #[test]
     fn right_points_say_nothing_about_other_points() {
         let point = Location::Point(NormPoint::new(0.5, 0.5));
-        let mut right = judged(Judgement::Right, point);
+        let mut right = judged(StoredJudgement::Right, point);
         right.all_found = true;
         assert_eq!(labels(&right), json!([[], [1], [[0, 384.0]], []]));
-        let mut wrong = judged(Judgement::Wrong, point);
+        let mut wrong = judged(StoredJudgement::Wrong, point);
         wrong.all_found = true;
         assert_eq!(labels(&wrong), json!([[1], [], [], [[1, 384.0]]]));
     }
@@ -386,8 +389,11 @@ mod tests {
     #[test]
     fn categories_are_words_and_kinds() {
         let mut set = JudgedSet::default();
-        let boxed = judged(Judgement::Right, at(0.25));
-        let pointed = judged(Judgement::Right, Location::Point(NormPoint::new(0.5, 0.5)));
+        let boxed = judged(StoredJudgement::Right, at(0.25));
+        let pointed = judged(
+            StoredJudgement::Right,
+            Location::Point(NormPoint::new(0.5, 0.5)),
+        );
         for picture in [&boxed, &pointed, &boxed] {
             let (name, size) = (String::new(), (800, 400));
             set.add(picture, PictureFile { name, size });

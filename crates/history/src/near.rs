@@ -6,7 +6,7 @@ use jiff::civil::Date;
 use spotter_core::{CameraId, PromptId};
 
 /// A prompt of a camera.
-pub(crate) type PromptKey = (CameraId, PromptId);
+pub(crate) type NearPrompt = (CameraId, PromptId);
 
 /// Counts of one day. Without what earlier runs stored, none may be.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(crate) struct NearCounts {
     most: u32,
     day: Date,
     /// `None`: the database was not read yet.
-    stored: Option<BTreeMap<PromptKey, u32>>,
+    stored: Option<BTreeMap<NearPrompt, u32>>,
 }
 
 impl NearCounts {
@@ -27,7 +27,7 @@ impl NearCounts {
     }
 
     /// Begins with what earlier runs stored of this day. Later calls change nothing.
-    pub fn begin(&mut self, day: Date, stored: impl IntoIterator<Item = (PromptKey, u32)>) {
+    pub fn begin(&mut self, day: Date, stored: impl IntoIterator<Item = (NearPrompt, u32)>) {
         if self.stored.is_none() {
             self.day = day;
             self.stored = Some(stored.into_iter().collect());
@@ -35,7 +35,7 @@ impl NearCounts {
     }
 
     /// Counts one more. False: the prompt has as many of this day as it may.
-    pub fn admit(&mut self, prompt: PromptKey, day: Date) -> bool {
+    pub fn admit(&mut self, prompt: NearPrompt, day: Date) -> bool {
         let Some(stored) = &mut self.stored else {
             return false;
         };
@@ -50,7 +50,7 @@ impl NearCounts {
     }
 
     /// One that was counted on this day is removed again.
-    pub fn withdraw(&mut self, prompt: &PromptKey, day: Date) {
+    pub fn withdraw(&mut self, prompt: &NearPrompt, day: Date) {
         let stored = self.stored.as_mut().filter(|_| day == self.day);
         if let Some(count) = stored.and_then(|stored| stored.get_mut(prompt)) {
             *count = count.saturating_sub(1);
@@ -64,7 +64,7 @@ mod tests {
 
     use super::*;
 
-    fn key(prompt: &str) -> PromptKey {
+    fn key(prompt: &str) -> NearPrompt {
         let camera = CameraId::new("gate").unwrap();
         (camera, PromptId::new(prompt).unwrap())
     }

@@ -7,7 +7,7 @@ use spotter_core::{CameraId, Event, Location, PromptId, TrackId, WallTime, ZoneI
 
 use crate::{
     looks::{location_text, locations_text, read_location},
-    near::PromptKey,
+    near::NearPrompt,
     recorded::HistoryMessage,
 };
 
@@ -103,7 +103,7 @@ impl HistoryRow {
         }
     }
 
-    pub fn prompt_key(&self) -> PromptKey {
+    pub fn prompt_key(&self) -> NearPrompt {
         (self.camera.clone(), self.prompt.clone())
     }
 

@@ -11,7 +11,7 @@ use crate::{
     folder::{HistoryFolder, file_name},
     limits::{RemovalCandidate, StoredTotals},
     marks::{JudgingChange, JudgingError},
-    near::PromptKey,
+    near::NearPrompt,
     recorded::{
         EncodedPicture, EventWrite, HistoryShared, PictureRemoval, WriterParts, WriterTurn,
     },
@@ -574,7 +574,7 @@ fn stored_pictures(
 fn stored_near(
     connection: &rusqlite::Connection,
     from_ms: i64,
-) -> rusqlite::Result<Vec<(PromptKey, u32)>> {
+) -> rusqlite::Result<Vec<(NearPrompt, u32)>> {
     let sql = "SELECT camera, prompt, count(*) FROM history WHERE near = 1 AND start_ms >= ?1 GROUP BY camera, prompt";
     let mut rows = connection.prepare(sql)?;
     let rows = rows.query_map([from_ms], |row| {
@@ -583,7 +583,7 @@ fn stored_near(
         Ok((key, row.get(2)?))
     })?;
     let rows = rows.collect::<rusqlite::Result<Vec<_>>>()?;
-    let known = |(key, count): (Option<PromptKey>, u32)| Some((key?, count));
+    let known = |(key, count): (Option<NearPrompt>, u32)| Some((key?, count));
     Ok(rows.into_iter().filter_map(known).collect())
 }
 
