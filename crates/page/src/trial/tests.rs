@@ -332,9 +332,10 @@ async fn ask_without_room_is_refused_and_gives_its_place_back() {
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(refused.headers()[axum::http::header::RETRY_AFTER], "5");
 
-    let waiting = [(); PLACES].map(|()| asking(&trials, body()));
-    let mut begun = Vec::new();
+    let (mut waiting, mut begun) = (Vec::new(), Vec::new());
     for _ in 0..PLACES {
+        waiting.push(asking(&trials, body()));
+        // In the same order.
         begun.push(queue.next().await);
     }
     for refused in [
