@@ -292,7 +292,11 @@ function key(event) {
 function open(argument, draw) {
   redraw = draw;
   const wanted = chosenOf(argument);
-  if (wanted === null || JSON.stringify(wanted) !== JSON.stringify(chosen)) answer = null;
+  if (JSON.stringify(wanted) !== JSON.stringify(chosen)) {
+    answer = null;
+    // Marks of another prompt are taken back there, or in Events.
+    marking.steps = [];
+  }
   chosen = wanted;
   focusWanted = null;
   read();

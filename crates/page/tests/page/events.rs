@@ -50,6 +50,14 @@ impl EventsView {
         self.browser.says("document.activeElement.id")
     }
 
+    /// Chooses in the filter.
+    fn choose(&mut self, name: &str, value: &str) {
+        self.browser.says(&format!(
+            "(() => {{ const field = document.querySelector('[name={name}]'); field.value = '{value}'; \
+             field.dispatchEvent(new Event('change', {{ bubbles: true }})) }})()"
+        ));
+    }
+
     fn click(&mut self, selector: &str) {
         self.browser
             .says(&format!("document.querySelector('{selector}').click()"));
@@ -135,15 +143,9 @@ fn filter_and_bars_choose_events_and_a_camera_is_deleted() {
     let mut view = EventsView::open(Some(&[("gate", 1), ("gate", 2), ("yard", 1)]), (1440, 900));
     view.browser
         .until("document.querySelectorAll('.event').length === 2");
-    let choose = |view: &mut EventsView, name: &str, value: &str| {
-        view.browser.says(&format!(
-            "(() => {{ const field = document.querySelector('[name={name}]'); field.value = '{value}'; \
-             field.dispatchEvent(new Event('change', {{ bubbles: true }})) }})()"
-        ));
-    };
     view.browser
         .says("document.getElementById('filter-text').focus()");
-    choose(&mut view, "text", "blue");
+    view.choose("text", "blue");
     view.browser
         .until("document.querySelectorAll('.event').length === 0");
     assert_eq!(view.focus(), "filter-text");
@@ -151,8 +153,8 @@ fn filter_and_bars_choose_events_and_a_camera_is_deleted() {
     view.browser
         .until("document.querySelectorAll('.event').length === 2");
     // The events are of 2026-08-22; the clock of the box is that of this machine.
-    choose(&mut view, "from", "2026-08-21T00:00");
-    choose(&mut view, "to", "2026-08-24T00:00");
+    view.choose("from", "2026-08-21T00:00");
+    view.choose("to", "2026-08-24T00:00");
     view.browser.until("[...document.querySelectorAll('[data-bar]')].some((bar) => bar.title.endsWith('3 events'))");
     view.browser.says("[...document.querySelectorAll('[data-bar]')].find((bar) => bar.title.endsWith('3 events')).click()");
     view.browser.until("document.querySelectorAll('.event').length === 2 && document.querySelector('[name=from]').value.startsWith('2026-08-22')");
@@ -160,7 +162,7 @@ fn filter_and_bars_choose_events_and_a_camera_is_deleted() {
     view.browser.says("window.realFetch = fetch; window.fetch = async (path, sent) => path.startsWith('events.zip') ? new Response('{\"error\":\"two exports are in progress\"}', { status: 429 }) : realFetch(path, sent)");
     view.click("#export");
     view.browser.until("document.querySelector('.history > [role=alert]')?.textContent === 'two exports are in progress'");
-    choose(&mut view, "camera", "gate");
+    view.choose("camera", "gate");
     view.browser
         .until("document.querySelectorAll('.event').length === 1");
     view.click("[data-do=delete-all]");
@@ -173,6 +175,49 @@ fn filter_and_bars_choose_events_and_a_camera_is_deleted() {
         list.contains("b7c1-yard-1") && !list.contains("b7c1-gate"),
         "{list}"
     );
+}
+
+#[test]
+fn events_are_marked_filtered_and_corrected_by_keys() {
+    let mut view = EventsView::open(Some(&[("gate", 1), ("yard", 1)]), (1440, 900));
+    let count = "document.querySelectorAll('.event').length";
+    let marks = "[...document.querySelectorAll('.pill')].map((pill) => pill.textContent).filter((text) => /right|wrong|corrected/.test(text)).join()";
+    view.browser.until(&format!("{count} === 2"));
+    view.browser.press("j", 74);
+    let first = view.focus();
+    view.browser.press("w", 87);
+    view.browser.until(&format!("{marks} === 'wrong'"));
+    assert_eq!(view.focus(), first);
+    view.choose("mark", "right");
+    view.browser.until(&format!("{count} === 0"));
+    view.choose("mark", "wrong");
+    view.browser.until(&format!("{count} === 1"));
+    view.click("[data-do=all]");
+    view.browser.until(&format!("{count} === 2"));
+    view.browser.press("j", 74);
+    view.browser.press("u", 85);
+    view.browser.until(&format!("{marks} === ''"));
+    view.browser.press("c", 67);
+    view.browser
+        .until("document.activeElement.id === 'object-0'");
+    view.browser.press("ArrowRight", 39);
+    view.browser.press("Escape", 27);
+    view.browser
+        .until("!document.getElementById('objects') && document.activeElement.id === 'h-event'");
+    view.browser.press("c", 67);
+    view.browser
+        .until("document.activeElement.id === 'object-0'");
+    view.browser.press("f", 70);
+    view.browser.press("Enter", 13);
+    view.browser.until(&format!(
+        "{marks} === 'corrected' && document.getElementById('mark-found').ariaPressed === 'true'"
+    ));
+    let list = get_with_token(&view.served, "/events.json?mark=corrected");
+    assert!(
+        list.contains("\"all_found\":true") && list.matches("\"id\"").count() == 1,
+        "{list}"
+    );
+    assert_eq!(view.browser.complaints(), Vec::<&Value>::new());
 }
 
 #[test]
