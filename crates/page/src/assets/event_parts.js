@@ -17,11 +17,18 @@ const toPlace = (numbers) => (numbers.length === 4 ? { box: numbers } : { point:
 // The event's object, or those of its correction.
 export const placesOf = (event) => event.objects?.map(toPlace) ?? [placeOf(event)].filter(Boolean);
 
-// The same; fainter is what else was found, or what was corrected.
+// Drawn over a small picture.
+export const ownShapes = (event) => overPicture(placesOf(event), []);
+
+// Drawn over a large one: fainter is what else was found, or what was corrected.
 export function shapesOf(event) {
   const faint = event.objects ? [placeOf(event)].filter(Boolean) : (event.others ?? []).map(toPlace);
+  return overPicture(placesOf(event), faint);
+}
+
+function overPicture(clear, faint) {
   const drawn = (places) => places.map((place) => markShape({ prompt: 0, place }));
-  return s("svg", { class: "overlay", ...UNREAD }, s("g", { class: "faint" }, drawn(faint)), drawn(placesOf(event)));
+  return s("svg", { class: "overlay", ...UNREAD }, s("g", { class: "faint" }, drawn(faint)), drawn(clear));
 }
 
 // The picture at `source` with what is drawn over it.

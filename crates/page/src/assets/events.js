@@ -4,7 +4,7 @@
 // memory than those in view.
 
 import { UNREAD, facts, h, quiet, s, unseen } from "./dom.js";
-import { alarm, markPill, nameOf, offer, shapesOf, smallPicture, still } from "./event_parts.js";
+import { alarm, markPill, nameOf, offer, ownShapes, shapesOf, smallPicture, still } from "./event_parts.js";
 import { bytes, counted, duration, machineTime, number, percentage, sum } from "./format.js";
 import { EventMarking } from "./marking.js";
 import { change, refusal, request } from "./server.js";
@@ -334,7 +334,7 @@ function row(event, isRepeat) {
   const unfolded = repeats.get(event.id);
   return h("li", { class: "event" },
     h("a", { id: `event-${event.id}`, class: "entry", href: `#events/${event.id}` },
-      still(event, smallPicture(event), "", shapesOf(event)),
+      still(event, smallPicture(event), "", ownShapes(event)),
       h("span", { class: "entry-words" },
         h("span", { class: "head" }, h("b", {}, event.words || event.prompt), unseen(" at "), h("span", {}, event.camera)),
         h("time", { datetime: machineTime(start(event)) }, `${zone.day(start(event))} ${zone.clock(start(event))}`),
