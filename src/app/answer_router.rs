@@ -63,7 +63,10 @@ impl AnswerRouter {
             .is_some_and(|history| history.near > 0);
         let history = handles.history.clone().filter(|_| stores_near);
         let near = NearEvents::new(&boot, cameras, model.clone(), history);
-        let mut tracker = Tracker::new(boot, cameras);
+        let mut tracker = match handles.history {
+            Some(_) => Tracker::recording(boot, cameras),
+            None => Tracker::new(boot, cameras),
+        };
         let stores_line_counts = file.fleet.is_none();
         if stores_line_counts {
             tracker.restore_line_counts(&line_counts::read(&handles.state));
@@ -390,6 +393,19 @@ impl AnswerRouter {
             history.looks(objects);
         }
     }
+
+    /// After the events that started in them.
+    fn store_records(&mut self) {
+        let records = self.tracker.take_records();
+        if let Some(history) = self
+            .handles
+            .history
+            .as_ref()
+            .filter(|_| !records.is_empty())
+        {
+            history.records(records);
+        }
+    }
 }
 
 impl Stage for AnswerRouter {
@@ -430,6 +446,7 @@ impl Stage for AnswerRouter {
         let changes = self.tracker.tick(context.now, context.wall);
         self.publish(None, changes);
         self.store_line_counts();
+        self.store_records();
         context.status.node.snapshots = self.snapshots.counters().by_outcome().to_vec();
     }
 
@@ -442,6 +459,7 @@ impl Stage for AnswerRouter {
         let last = self.texts.lose(|_| true);
         self.publish_parts(last);
         self.store_line_counts();
+        self.store_records();
         Box::pin(async { Vec::new() })
     }
 }

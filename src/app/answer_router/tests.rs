@@ -3,6 +3,7 @@
 //! Faults: K16.
 
 use std::{
+    ops::ControlFlow,
     sync::mpsc::{Sender, channel},
     time::Duration,
 };
@@ -10,12 +11,14 @@ use std::{
 use super::*;
 use crate::app::testing;
 use spotter_cameras::sampler::{CameraShare, Sampler};
+use spotter_config::PromptConfig;
 use spotter_core::{
     AnswerBody, AnswerPiece, Clock, ColourMatrix, ColourRange, EventStep, FoundObject, FrameEnd,
     Look, LookFailure, ManualClock, Mono, NormBox, NormPoint, Outline, Picture, PictureLayout,
-    PixelFormat, PromptId, ScoreSource, Task, testing::FakeDevicePlanes,
+    PixelFormat, PromptId, ScoreSource, Task, WallTime, testing::FakeDevicePlanes,
 };
-use spotter_history::{History, HistoryFilter, PictureLinks};
+use spotter_events::replay::{ReplayRules, replay};
+use spotter_history::{History, HistoryFilter, PictureLinks, RecordFilter, StoredRecord};
 use spotter_state::StateStore;
 use tempfile::TempDir;
 
@@ -79,9 +82,13 @@ impl Site {
     }
 
     /// A look is answered: there is a thing for every prompt, and `verdict` to every question.
-    fn answered(&mut self, mut look: Look, verdict: &str) {
+    fn answered(&mut self, look: Look, verdict: &str) {
+        self.answered_with(look, &[found(place())], verdict);
+    }
+
+    fn answered_with(&mut self, mut look: Look, things: &[FoundObject<NormBox>], verdict: &str) {
         let body = |prompt: &Prompt| match &prompt.task {
-            Task::Detect { .. } => AnswerBody::Boxes(vec![found(place())]),
+            Task::Detect { .. } => AnswerBody::Boxes(things.to_vec()),
             _ => AnswerBody::Text {
                 text: verdict.into(),
                 score: 0.5,
@@ -414,8 +421,57 @@ fn history(site: &mut Site, text: &str, folder: &TempDir) -> History {
     let history = History::start(&store, history, encode, clock).unwrap();
     site.router.handles.history = Some(history.clone());
     let model = site.router.model.clone();
+    site.router.tracker = Tracker::recording("b7c1".into(), &config.cameras);
     site.router.near = NearEvents::new("b7c1", &config.cameras, model, Some(history.clone()));
     history
+}
+
+fn records(history: &History) -> Vec<StoredRecord> {
+    let mut records = Vec::new();
+    let read = history
+        .reader()
+        .each_record(&RecordFilter::default(), |record| {
+            records.push(record);
+            ControlFlow::Continue(())
+        });
+    read.unwrap();
+    records
+}
+
+#[tokio::test]
+async fn recorded_looks_replay_to_the_stored_events() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut site = Site::new(CONFIG);
+    let history = history(&mut site, &format!("{CONFIG}[history]"), &folder);
+    for number in 0..100 {
+        let look = site.frame(1000).unwrap();
+        // Ten seconds of something, and thirty of nothing.
+        let things = Vec::from_iter((number % 40 < 10).then_some(found(place())));
+        site.answered_with(look, &things, "yes");
+        site.router.store_records();
+    }
+    drop(site.router.finish());
+    while records(&history).len() < 6 {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let camera = &testing::config(CONFIG).cameras[0];
+    for record in records(&history) {
+        let is_of_record = |prompt: &&PromptConfig| prompt.id.as_str() == record.prompt;
+        let rules = ReplayRules {
+            camera,
+            prompt: camera.prompts.iter().find(is_of_record).unwrap(),
+            added_masks: &[],
+        };
+        let events = replay(&rules, record.chunks.iter().map(|chunk| &chunk[..])).unwrap();
+        let [event] = &events[..] else {
+            panic!("{events:?}")
+        };
+        let id = record.started[0].track.as_str();
+        let stored = history.reader().event(id, PictureLinks::Page).unwrap();
+        let (stored, end) = (stored.unwrap(), event.messages.last().unwrap().ended);
+        assert_eq!(stored.start_ms, event.messages[0].started.unix_millis());
+        assert_eq!(stored.end_ms, end.map(WallTime::unix_millis));
+    }
 }
 
 #[tokio::test]
