@@ -8,9 +8,8 @@ use spotter_page::{ShapesAnswer, ShapesOwner, ShapesPrompt};
 const ASPECT_TOLERANCE: f64 = 0.02;
 
 /// Positions are shares, so that shapes which were drawn on a picture of another form are in other places of the scene now.
-pub fn has_other_aspect([width, height]: [u32; 2], (now_width, now_height): (u32, u32)) -> bool {
-    let drawn = f64::from(width) / f64::from(height);
-    let now = f64::from(now_width) / f64::from(now_height);
+pub fn has_other_aspect(drawn: [u32; 2], now: (u32, u32)) -> bool {
+    let [drawn, now] = [drawn, now.into()].map(|[width, height]| f64::from(width) / f64::from(height));
     (now / drawn - 1.0).abs() > ASPECT_TOLERANCE
 }
 

@@ -507,7 +507,7 @@ async fn event_is_stored_with_frame_looks_and_end() {
 
 /// With `verify`, an object that is not below `min_score` is for the question to decide.
 #[tokio::test]
-async fn objects_below_min_score_are_stored_unless_they_get_an_alarm() {
+async fn objects_below_min_score_are_stored_without_an_alarm() {
     let text = r#"
 mqtt.url = "mqtt://127.0.0.1:1"
 http.listen = "off"

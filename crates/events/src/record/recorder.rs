@@ -100,7 +100,7 @@ struct OpenRecord {
     record: WallTime,
     number: u32,
     begun: Mono,
-    old_tracks: OldTracks,
+    old_tracks: TracksBefore,
     last_look: (Mono, WallTime),
     /// Since the last chunk.
     started: Vec<StartedEvent>,
@@ -109,7 +109,7 @@ struct OpenRecord {
 
 /// Tracks from before the record.
 #[derive(Clone, Copy, Debug)]
-enum OldTracks {
+enum TracksBefore {
     None,
     /// So many looks that saw all were since the cut.
     Possible {
@@ -144,14 +144,14 @@ impl LookRecorder {
             self.last_candidate = now;
         }
         match self.stage {
-            RecordStage::Quiet if candidates > 0 => self.begin(&look, OldTracks::None),
+            RecordStage::Quiet if candidates > 0 => self.begin(&look, TracksBefore::None),
             RecordStage::Cut => {
-                self.begin(&look, OldTracks::Possible { whole_looks: 0 });
+                self.begin(&look, TracksBefore::Possible { whole_looks: 0 });
                 self.add(RecordEntry::Continues);
             }
             _ => {}
         }
-        let at = (now, look.wall);
+        let wall = look.wall;
         self.add(RecordEntry::Look(look));
         let is_quiet = self.quiet_looks >= self.rule.looks
             && now.since(self.last_candidate) >= self.rule.time
@@ -161,11 +161,11 @@ impl LookRecorder {
         } else if self.is_long(now) {
             self.finish(RecordStage::Cut);
         } else if is_whole {
-            self.settle(at);
+            self.settle(now, wall);
         }
     }
 
-    fn begin(&mut self, look: &RecordedLook, old_tracks: OldTracks) {
+    fn begin(&mut self, look: &RecordedLook, old_tracks: TracksBefore) {
         self.stage = RecordStage::Recording(OpenRecord {
             record: look.wall,
             number: 0,
@@ -185,14 +185,14 @@ impl LookRecorder {
     }
 
     /// A look that saw all is recorded.
-    fn settle(&mut self, (now, wall): (Mono, WallTime)) {
+    fn settle(&mut self, now: Mono, wall: WallTime) {
         let rule = self.rule;
         if let RecordStage::Recording(open) = &mut self.stage
-            && let OldTracks::Possible { whole_looks } = &mut open.old_tracks
+            && let TracksBefore::Possible { whole_looks } = &mut open.old_tracks
         {
             *whole_looks += 1;
             if *whole_looks >= rule.looks && now.since(open.begun) >= rule.time {
-                open.old_tracks = OldTracks::SeenUntil(wall);
+                open.old_tracks = TracksBefore::SeenUntil(wall);
                 self.add(RecordEntry::Settled);
             }
         }
@@ -204,9 +204,9 @@ impl LookRecorder {
             return;
         };
         let is_own = match open.old_tracks {
-            OldTracks::None => true,
-            OldTracks::Possible { .. } => false,
-            OldTracks::SeenUntil(last) => event.started > last,
+            TracksBefore::None => true,
+            TracksBefore::Possible { .. } => false,
+            TracksBefore::SeenUntil(last) => event.started > last,
         };
         if is_own {
             open.started.push(StartedEvent {

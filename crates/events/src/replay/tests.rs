@@ -469,7 +469,7 @@ fn parked_car_and_passers_by(looks: u64) -> Vec<Input> {
 }
 
 #[test]
-fn record_of_days_is_cut_and_has_the_events_of_others() {
+fn record_of_days_is_cut_without_a_lost_event() {
     let mut camera = testing::camera("gate", vec![testing::prompt("person")]);
     let live = LiveRun::of(&camera, &parked_car_and_passers_by(45_000));
     let mut records: Vec<&[RecordChunk]> = Vec::new();

@@ -732,7 +732,7 @@ fn editor_fits_each_screen_and_keys_and_readers_reach_everything() {
 
 /// On its card in the first view, which links the view; saved as it is, it is as wanted.
 #[test]
-fn stream_of_another_form_is_said_on_the_card_of_its_camera() {
+fn stream_of_another_form_is_said_on_its_card() {
     let mut editor = Editor::open(
         DESKTOP,
         "Object.assign(daemon.answer, { drawn_size: [640, 480], has_other_aspect: true });",
