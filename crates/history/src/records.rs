@@ -1,7 +1,7 @@
 //! Recorded looks of prompts (`spotter_events::record`): the parts of records that wait, and the rows of `history_records`.
 //!
 //! A record is stored once an event began in it, until no event has it. Its looks are for replays with other rules, which need also what led to
-//! no event; those of `history_looks` are what an event saw, whatever the rules are later.
+//! no event; those of `history_looks` are what an event saw, also when the rules change later.
 
 use std::{
     collections::HashMap,
