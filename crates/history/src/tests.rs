@@ -801,7 +801,7 @@ async fn objects_below_min_score_are_few_and_no_alarms() {
 }
 
 #[test]
-fn object_that_gets_an_alarm_is_no_near_one_any_more() {
+fn object_that_gets_an_alarm_is_not_near() {
     let rig = Rig::new();
     rig.happened(9, 0, |_| {});
     rig.until_stored(1);

@@ -33,7 +33,7 @@ pub(crate) fn history(mut table: Reader<'_>) -> HistoryConfig {
         size = size_in(SIZE_RANGE).or(1 << 30), r#"size = "4GiB""#;
         /// The most space of judged events and their pictures, which `keep` does not remove.
         judged = size_in(SIZE_RANGE).or(1 << 30), r#"judged = "2GiB""#;
-        /// Of each prompt, at most so many objects a day that would have started an event with half the `min_score` are stored with their pictures, to be
+        /// Of each prompt, at most this number of objects a day that would have started an event with half the `min_score` are stored with their pictures, to be
         /// judged on the page; 0: none. They are no events: nothing publishes or lists them.
         near = whole(NEAR_RANGE, "pictures a day and prompt").or(0), "near = 20";
     }
