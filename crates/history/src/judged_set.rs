@@ -251,7 +251,7 @@ impl JudgedSet {
     }
 }
 
-fn pixels(location: Location, (width, height): (u32, u32)) -> [f64; 4] {
+fn pixels(location: Location, size: (u32, u32)) -> [f64; 4] {
     let NormBox { x0, y0, x1, y1 } = match location {
         Location::Box(bounds) => bounds,
         Location::Point(NormPoint { x, y }) => {
@@ -259,7 +259,7 @@ fn pixels(location: Location, (width, height): (u32, u32)) -> [f64; 4] {
             NormBox::from_corners(x - by, y - by, x + by, y + by)
         }
     };
-    let (width, height) = (f64::from(width), f64::from(height));
+    let (width, height) = (f64::from(size.0), f64::from(size.1));
     let pixels = [
         x0 * width,
         y0 * height,

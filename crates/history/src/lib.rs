@@ -23,6 +23,7 @@ mod limits;
 mod looks;
 mod marks;
 mod masks;
+mod message;
 mod near;
 mod reader;
 mod recorded;
@@ -43,10 +44,11 @@ pub use filter::HistoryFilter;
 pub use judged_set::JudgedSet;
 pub use marks::{JudgingError, SeriesKey, StoredAlarm};
 pub use masks::{MaskAreas, is_covered};
+pub use message::HistoryMessage;
 pub use reader::{
     EventJson, EventsPage, HistoryError, HistoryReader, JudgingQueue, PictureLinks, StoredPicture,
 };
-pub use recorded::{EncodePicture, HistoryMessage, HistoryStatus};
+pub use recorded::{EncodePicture, HistoryStatus};
 pub use recorder::History;
 pub use records::{RecordFilter, StoredRecord};
 pub use row::is_same_place;

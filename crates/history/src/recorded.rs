@@ -8,7 +8,7 @@ use std::{
 };
 
 use spotter_core::{
-    CameraId, Clock, Event, EventKind, Frame, LogThrottle, Mono, Picture, TrackId, TrackedObject,
+    CameraId, Clock, EventKind, Frame, LogThrottle, Mono, Picture, TrackId, TrackedObject,
 };
 use spotter_events::record::RecordChunk;
 use tokio::sync::{oneshot, watch};
@@ -20,6 +20,7 @@ use crate::{
     looks::{LookSpacing, StoredLook},
     marks::{JudgingChange, JudgingError, QueuedJudging},
     masks::{CameraMasks, MaskAreas},
+    message::HistoryMessage,
     near::NearCounts,
     records::RecordQueue,
     row::HistoryRow,
@@ -143,22 +144,6 @@ pub(crate) struct EventWrite {
     pub looks: Vec<u8>,
     pub part: u32,
     version: u64,
-}
-
-/// A message of an event, with what it does not say itself.
-#[derive(Clone, Copy, Debug)]
-pub struct HistoryMessage<'a> {
-    pub event: &'a Event,
-    /// Of the prompt.
-    pub words: &'a str,
-    /// What marks of its alarms depend on: `Series` of crates/quality.
-    pub series: &'a str,
-    /// The one that the message is about, where there is one.
-    pub frame: Option<&'a Frame>,
-    /// All objects of the prompt on that frame.
-    pub objects: &'a [TrackedObject],
-    /// Its object is below `min_score`: no alarm, to be judged alone.
-    pub is_near: bool,
 }
 
 /// What the writer has to do.

@@ -15,9 +15,10 @@ use crate::{
     limits::HistoryLimits,
     marks::{JudgingChange, JudgingError, SeriesKey},
     masks::CameraMasks,
+    message::HistoryMessage,
     near::NearCounts,
     reader::HistoryReader,
-    recorded::{EncodePicture, HistoryMessage, HistoryShared, HistoryStatus, WriterParts},
+    recorded::{EncodePicture, HistoryShared, HistoryStatus, WriterParts},
     writer::HistoryWriter,
 };
 

@@ -7,8 +7,8 @@ use spotter_core::{CameraId, Event, Location, PromptId, TrackId, WallTime, ZoneI
 
 use crate::{
     looks::{location_text, locations_text, read_location},
+    message::HistoryMessage,
     near::NearPrompt,
-    recorded::HistoryMessage,
 };
 
 /// Alarms of one prompt at one place within this time are shown as one.
