@@ -9,7 +9,8 @@ const ASPECT_TOLERANCE: f64 = 0.02;
 
 /// Positions are shares, so that shapes which were drawn on a picture of another form are in other places of the scene now.
 pub fn has_other_aspect(drawn: [u32; 2], now: (u32, u32)) -> bool {
-    let [drawn, now] = [drawn, now.into()].map(|[width, height]| f64::from(width) / f64::from(height));
+    let [drawn, now] =
+        [drawn, now.into()].map(|[width, height]| f64::from(width) / f64::from(height));
     (now / drawn - 1.0).abs() > ASPECT_TOLERANCE
 }
 

@@ -2,6 +2,9 @@
 
 pub mod ingest;
 pub mod sampler;
+mod whole_pictures;
+
+pub use whole_pictures::WholePictures;
 
 use std::{
     collections::VecDeque,

@@ -672,7 +672,7 @@ mod tests {
     use crate::testing::message;
 
     #[test]
-    fn picture_from_before_a_mask_is_not_written_after_a_failure() {
+    fn picture_before_a_mask_is_not_written_after_a_failure() {
         let shared = HistoryShared::with_encoder(CameraMasks::default(), NearCounts::default());
         let begun = event("gate", 1, EventStep::New);
         let frame = frame_at(&begun.camera, Duration::from_secs(1));

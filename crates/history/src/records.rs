@@ -55,14 +55,14 @@ pub(crate) struct RecordKey {
 /// Parts of records that wait in memory. Pure.
 #[derive(Debug, Default)]
 pub(crate) struct RecordQueue {
-    open: HashMap<(CameraId, PromptId), OpenRecord>,
+    open: HashMap<(CameraId, PromptId), WaitingRecord>,
     /// To be written, in this order.
     ready: Vec<RecordChunk>,
 }
 
 /// A record whose last part has not come.
 #[derive(Debug)]
-struct OpenRecord {
+struct WaitingRecord {
     record: WallTime,
     has_event: bool,
     /// Its parts, while it has no event.
@@ -74,7 +74,7 @@ impl RecordQueue {
     pub fn push(&mut self, chunk: RecordChunk) {
         let key = (chunk.camera.clone(), chunk.prompt.clone());
         if chunk.number == 0 {
-            let open = OpenRecord {
+            let open = WaitingRecord {
                 record: chunk.record,
                 has_event: false,
                 waiting: Vec::new(),
@@ -331,7 +331,7 @@ mod tests {
 
     // Faults: S19.
     #[test]
-    fn parts_that_wait_are_bounded_and_a_record_has_no_gap() {
+    fn parts_that_wait_are_bounded_and_have_no_gap() {
         let mut queue = RecordQueue::default();
         for number in 0..100 {
             (0..8).for_each(|prompt| queue.push(chunk(prompt, number)));

@@ -33,5 +33,5 @@ pub use gst::picture_on_device;
 pub use gst::{DeviceMap, GstOpener, init as start_gstreamer};
 pub use health::{Failure, Health, StreamInfo};
 pub use probe::{ProbeReport, probe};
-pub use source::{FrameSink, Opener, Progress, Source, SourceEvent, SourceOutlet, WholePictures};
+pub use source::{FrameSink, Opener, Progress, Source, SourceEvent, SourceOutlet};
 pub use still::first_picture;

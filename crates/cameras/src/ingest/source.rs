@@ -11,20 +11,14 @@ use super::{
     clock::ClockHealth,
     health::{Failure, StreamInfo},
 };
-use spotter_core::{CameraId, Clock, Frame, Mono, Picture, StreamCounters};
+use crate::WholePictures;
+use spotter_core::{CameraId, Clock, Frame, Mono, StreamCounters};
 
 /// Takes every good frame, in the source's thread. Must not block; the newest frame wins.
 #[derive(Clone)]
 pub struct FrameSink {
     take: Arc<dyn Fn(Frame) + Send + Sync>,
     whole: Option<Arc<dyn WholePictures>>,
-}
-
-/// Takes pictures as the camera sent them, before they are scaled to what the looks need. In the source's thread; must not block.
-pub trait WholePictures: Send + Sync {
-    fn is_wanted(&self) -> bool;
-
-    fn take_whole(&self, picture: Picture);
 }
 
 impl FrameSink {

@@ -17,7 +17,7 @@ use super::{
     slot::{FrameSlot, MovedRecently, TakenLook},
     strip_maker::StripMaker,
 };
-use crate::{ingest::WholePictures, lock};
+use crate::{WholePictures, lock};
 use spotter_config::{CameraConfig, MotionConfig, PromptConfig};
 use spotter_core::{
     CameraId, Frame, FrameCounters, FrameEnd, Look, LookCounter, LookRate, LookToken, Mono,

@@ -11,7 +11,7 @@ use super::{
     kept_frames::StripShortage, limits::TimeLimits, next_frame::NextFrame,
     sampled_camera::SampledCamera, share::CameraShare, slot::FrameSlot,
 };
-use crate::{ingest::WholePictures, lock};
+use crate::{WholePictures, lock};
 use spotter_config::{CameraConfig, ConfigChange};
 use spotter_core::{CameraId, Clock, Frame, FrameCounters, Prompt, TriggeredLooks};
 

@@ -71,7 +71,7 @@ pub struct QuietRule {
 /// A thing that stays keeps a record open. It is cut then, so that the history can remove what is old. At the beginning of the record that
 /// follows there are tracks that a replay does not have: it takes their objects for new ones. By the same proof, a track from before was
 /// seen within the next `n` looks and `end_after`, or has ended. So events of objects that were seen first within this time are no events of
-/// the record, and a replay tells them from the others ([`RecordEntry::Settled`]).
+/// the record, and a replay leaves them out ([`RecordEntry::Settled`]).
 #[derive(Clone, Debug)]
 pub struct LookRecorder {
     camera: CameraId,

@@ -21,7 +21,7 @@ const VISITORS: usize = 31;
 /// From the begin of a visit to that of the next one.
 const VISIT: Duration = Duration::from_mins(30);
 
-/// Where each visitor stands.
+/// Where each visitor is.
 fn visitors(seed: u64) -> Vec<NormBox> {
     let mut random = Pcg32::seed_from_u64(seed);
     let mut visitor = || {

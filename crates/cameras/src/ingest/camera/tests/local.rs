@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::*;
-use crate::ingest::{WholePictures, first_picture};
+use crate::{WholePictures, ingest::first_picture};
 use spotter_core::Picture;
 
 /// A short video made by GStreamer itself: 15 frames at 15 frames a second.
