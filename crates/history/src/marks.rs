@@ -32,6 +32,15 @@ pub struct StoredAlarm {
     pub has_picture: bool,
     /// The record in which it began.
     pub record_ms: Option<i64>,
+    has_ended: bool,
+    last_seen_ms: i64,
+}
+
+/// How far back the events without a mark reach: `keep` removes those that ended first, `size` those that began first.
+#[derive(Clone, Copy, Debug)]
+struct UnmarkedReach {
+    start_ms: i64,
+    last_seen_ms: i64,
 }
 
 /// Why a change is not stored.
@@ -77,6 +86,15 @@ impl StoredAlarm {
             (false, Some(_)) => Some(AlarmChoice::Given),
             (false, None) => None,
         }
+    }
+
+    /// Chance may draw it, or has drawn it. An event that goes on may get a better picture. Events with a mark outlive those without one: of
+    /// the time from which only they are left, none is drawn.
+    fn is_drawable(&self, reach: Option<UnmarkedReach>) -> bool {
+        let is_reached = |reach: UnmarkedReach| {
+            self.place.at.unix_millis() >= reach.start_ms && self.last_seen_ms >= reach.last_seen_ms
+        };
+        self.is_drawn || self.has_picture && self.has_ended && reach.is_some_and(is_reached)
     }
 
     /// A person is asked about it.
@@ -147,8 +165,8 @@ fn draw_alarms(
     now_ms: i64,
 ) -> rusqlite::Result<usize> {
     let mut alarms = alarms(transaction, key)?;
-    // One without a picture cannot be judged on the page.
-    alarms.retain(|alarm| alarm.has_picture || alarm.choice().is_some());
+    let reach = unmarked_reach(transaction)?;
+    alarms.retain(|alarm| alarm.is_drawable(reach));
     let waiting = alarms.iter().filter(|alarm| alarm.waits()).count();
     let drawable = alarms.iter().map(|alarm| DrawableAlarm {
         place: alarm.place,
@@ -166,12 +184,25 @@ fn draw_alarms(
     Ok(drawn.to_judge.len())
 }
 
+/// `None`: all events have marks.
+fn unmarked_reach(connection: &Connection) -> rusqlite::Result<Option<UnmarkedReach>> {
+    let sql = "SELECT min(start_ms), min(last_seen_ms) FROM history WHERE mark IS NULL";
+    connection.query_row(sql, [], |row| {
+        let (start_ms, last_seen_ms): (Option<i64>, Option<i64>) = (row.get(0)?, row.get(1)?);
+        let reach = |(start_ms, last_seen_ms)| UnmarkedReach {
+            start_ms,
+            last_seen_ms,
+        };
+        Ok(start_ms.zip(last_seen_ms).map(reach))
+    })
+}
+
 /// All alarms of a series, the oldest first.
 pub(crate) fn alarms(
     connection: &Connection,
     key: &SeriesKey,
 ) -> rusqlite::Result<Vec<StoredAlarm>> {
-    let sql = "SELECT number, id, location, start_ms, mark, drawn_ms IS NOT NULL, picture_bytes > 0, record_ms FROM history
+    let sql = "SELECT number, id, location, start_ms, mark, drawn_ms IS NOT NULL, picture_bytes > 0, record_ms, end_ms IS NOT NULL, last_seen_ms FROM history
         WHERE camera = ?1 AND prompt = ?2 AND series = ?3 AND near = 0 ORDER BY start_ms";
     let mut rows = connection.prepare(sql)?;
     let rows = rows.query_map(key.values(), alarm)?;
@@ -200,6 +231,8 @@ fn alarm(row: &Row<'_>) -> rusqlite::Result<Option<StoredAlarm>> {
         is_drawn: row.get(5)?,
         has_picture: row.get(6)?,
         record_ms: row.get(7)?,
+        has_ended: row.get(8)?,
+        last_seen_ms: row.get(9)?,
     }))
 }
 

@@ -4,7 +4,7 @@ use std::{path::Path, sync::Arc, time::Duration};
 
 use spotter_config::HistoryConfig;
 use spotter_core::{
-    CameraId, Clock, Event, EventStep, Frame, SystemClock,
+    CameraId, Clock, EndReason, Event, EventStep, Frame, SystemClock,
     testing::{event, frame_at},
 };
 use spotter_state::StateStore;
@@ -49,11 +49,19 @@ pub fn stored_alarms(state_dir: &Path, series: &str, events: &[(&str, u64)]) -> 
             series,
             ..message(&begun, "a red car", frame)
         });
+        let ended = Event {
+            step: EventStep::End(EndReason::Left),
+            ended: Some(begun.last_seen),
+            ..begun
+        };
+        history.event(&message(&ended, "a red car", None));
     }
     for (index, &(camera, number)) in events.iter().enumerate() {
         let track = event(camera, number, EventStep::New).track;
         let is_stored = || match history.reader().event(track.as_str(), PictureLinks::Page) {
-            Ok(Some(stored)) => index >= PICTURES || stored.picture.is_some(),
+            Ok(Some(stored)) => {
+                stored.end_ms.is_some() && (index >= PICTURES || stored.picture.is_some())
+            }
             _ => false,
         };
         while !is_stored() {

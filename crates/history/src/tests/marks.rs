@@ -1,8 +1,10 @@
 //! What people say of events.
 
 use super::*;
-use crate::{HistoryMessage, JudgingError, SeriesKey};
+use crate::{HistoryMessage, JudgingError, SeriesKey, marks::JudgingChange};
+use rusqlite::{Transaction, params};
 use spotter_core::{EventMark, EventVerdict, MarkOrder};
+use spotter_quality::Judgement;
 
 const DAY: Duration = Duration::from_hours(24);
 
@@ -182,8 +184,10 @@ async fn drawn_alarms_have_pictures_and_wait_until_they_are_judged() {
         rig.happened(number, number as i64 * HOUR_MS, |_| {});
         rig.until_stored(number);
     }
-    // One without a picture, and one of another series.
+    // One without a picture, one that goes on, and one of another series.
     rig.event(&begun(9, NOW_MS), None);
+    rig.event(&begun(11, NOW_MS), Some(&frame("gate", 11)));
+    rig.until(|rig| rig.shown(11)["picture"].is_string());
     let other = begun(10, NOW_MS);
     rig.history.event(&HistoryMessage {
         event: &other,
@@ -216,12 +220,60 @@ async fn drawn_alarms_have_pictures_and_wait_until_they_are_judged() {
     assert_eq!(queue().waiting, 6);
     let alarms = rig.history.reader().alarms(&key).unwrap();
     let drawn = alarms.iter().filter(|alarm| alarm.is_drawn).count();
-    assert_eq!((alarms.len(), drawn), (9, 8));
+    assert_eq!((alarms.len(), drawn), (10, 8));
     let promise = || rig.history.reader().promise(&key).unwrap();
     assert_eq!(promise(), None);
     rig.history.promise(key.clone(), 90).await.unwrap();
     rig.history.promise(key.clone(), 80).await.unwrap();
     assert_eq!(promise(), Some(80));
+}
+
+/// A day with ten alarms, of which the first two are wrong; a person marks one of these at once. Events without a mark are kept for a week.
+fn day_with_alarms(transaction: &Transaction<'_>, day: i64) -> rusqlite::Result<()> {
+    let mut alarm = transaction.prepare(
+        "INSERT INTO history (id, place, camera, prompt, revision, words, series, start_ms, end_ms, last_seen_ms, score, top_score, location, width, height,
+             zones, looks, picture, picture_bytes, bytes, written, mark)
+         VALUES (?1, 0, 'gate', 'person', 1, '', '5e71e5', ?2, ?2, ?2, 0.5, 0.5, ?3, 9, 9, '', 9, 1, 9, 9, 9, ?4)",
+    )?;
+    for number in 0..10 {
+        let at_ms = day * DAY.as_millis() as i64 + number * HOUR_MS;
+        let mark = (number == 0).then_some("wrong");
+        let left = 0.09 * number as f64;
+        let place = json!([left, 0.1, left + 0.08, 0.2]).to_string();
+        let id = format!("b7c1-gate-{}", 10 * day + number);
+        alarm.execute(params![id, at_ms, place, mark])?;
+    }
+    let old_ms = (day - 7) * DAY.as_millis() as i64;
+    let sql = "DELETE FROM history WHERE mark IS NULL AND last_seen_ms < ?1";
+    transaction.execute(sql, [old_ms]).map(drop)
+}
+
+#[test]
+fn drawn_share_stays_true_though_marked_events_outlive_others() {
+    let rig = Rig::new();
+    let (key, draw) = (rig.key(), JudgingChange::Draw(rig.key(), 20));
+    let judge = "UPDATE history SET mark = iif(number % 10 IN (1, 2), 'wrong', 'right') WHERE drawn_ms IS NOT NULL AND mark IS NULL";
+    let months = rig.store.execute(move |transaction| {
+        for day in 0..180 {
+            day_with_alarms(transaction, day)?;
+            // As few people do: once a month.
+            if day % 30 == 29 {
+                let drawn = draw.execute(transaction, day)?;
+                assert_eq!(drawn, Ok(20));
+                transaction.execute(judge, [])?;
+            }
+        }
+        Ok(())
+    });
+    months.unwrap();
+    let alarms = rig.history.reader().alarms(&key).unwrap();
+    let drawn = Vec::from_iter(alarms.iter().filter(|alarm| alarm.is_drawn));
+    let right = drawn
+        .iter()
+        .filter(|alarm| alarm.judgement == Some(Judgement::Right));
+    let share = right.count() as f64 / drawn.len() as f64;
+    // 80 of 100 are right; four standard deviations.
+    assert!(drawn.len() >= 120 && (share - 0.8).abs() < 0.14, "{share}");
 }
 
 #[test]
