@@ -22,7 +22,7 @@ mod words;
 pub use draw::{AlarmChoice, DrawableAlarm, DrawnAlarms, draw};
 pub use judged::{DrawnSample, JudgedAlarm, Judgement};
 pub use outlook::{
-    Outlook, Proposal, ReplayedMinScore, TARGETS_PERCENT, min_scores_above, outlook,
+    Outlook, Proposal, ReplayedMinScore, ReplayedSample, TARGETS_PERCENT, min_scores_above, outlook,
 };
 pub use repeats::{AlarmPlace, groups_of_repeats};
 pub use right_count::{RightCount, ShareInterval};

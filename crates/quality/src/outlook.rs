@@ -24,11 +24,25 @@ pub struct ReplayedMinScore {
     pub comes: Vec<bool>,
 }
 
+/// The judged alarms whose looks could be replayed: all of the sample or a part of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReplayedSample {
+    pub sample: DrawnSample,
+    /// One for each of [`min_scores_above`] the present value. Numbers of alarms are those of `sample`.
+    pub by_min_score: Vec<ReplayedMinScore>,
+    /// False: there was no time for further ones.
+    pub is_finished: bool,
+}
+
 /// What judged alarms say about `min_score`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outlook {
+    /// Further looks have to be replayed before something can be said.
+    Replaying,
     /// About so many more judged alarms are needed.
     TooFew { more: u32 },
+    /// Enough are judged, but the looks of so many of them cannot be replayed, each repeat counted.
+    LooksMissing { alarms: u32 },
     /// By target; never empty. Where one `min_score` reaches two targets, the higher one.
     Proposals(Vec<Proposal>),
     /// No `min_score` makes enough alarms right.
@@ -46,7 +60,9 @@ pub struct Proposal {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MinScoreChange {
     pub min_score: f64,
-    /// The judged alarms that would not have come, each repeat counted.
+    /// The judged alarms that were replayed, each repeat counted.
+    pub replayed: u32,
+    /// Of these, those that would not have come.
     pub lost: RightCount,
 }
 
@@ -56,12 +72,15 @@ pub fn min_scores_above(present: f64) -> impl Iterator<Item = f64> {
     all.filter(move |value| *value > present)
 }
 
-/// `replays`: one for each of [`min_scores_above`] the present value.
-pub fn outlook(sample: &DrawnSample, replays: &[ReplayedMinScore]) -> Outlook {
+/// The whole sample says what the present `min_score` reaches; its replayed part, what others do.
+pub fn outlook(sample: &DrawnSample, replayed: &ReplayedSample) -> Outlook {
+    if !replayed.is_finished {
+        return Outlook::Replaying;
+    }
     let mut proposals = Vec::from_iter(
         TARGETS_PERCENT
             .iter()
-            .filter_map(|&target_percent| proposal(sample, replays, target_percent)),
+            .filter_map(|&target_percent| proposal(sample, replayed, target_percent)),
     );
     let reaches_more = |proposal: &Proposal, next: &Proposal| {
         let min_score = |proposal: &Proposal| proposal.change.map(|change| change.min_score);
@@ -72,12 +91,29 @@ pub fn outlook(sample: &DrawnSample, replays: &[ReplayedMinScore]) -> Outlook {
     {
         proposals.remove(0);
     }
-    if !proposals.is_empty() {
-        return Outlook::Proposals(proposals);
+    match proposals.is_empty() {
+        true => without_proposal(sample, replayed),
+        false => Outlook::Proposals(proposals),
     }
-    match more_needed(sample, replays) {
+}
+
+fn without_proposal(sample: &DrawnSample, replayed: &ReplayedSample) -> Outlook {
+    let all = |sample: &DrawnSample| sample.count_with_repeats(|_| true).judged;
+    let missing = all(sample).saturating_sub(all(&replayed.sample));
+    if sample.count().judged < JUDGED_FEW {
+        let more = match missing {
+            0 => more_needed(sample, &replayed.by_min_score),
+            _ => more_needed(sample, &[]),
+        };
+        return Outlook::TooFew {
+            more: more.unwrap_or(MORE_USUAL),
+        };
+    }
+    if missing > 0 && replayed.sample.count().judged < JUDGED_FEW {
+        return Outlook::LooksMissing { alarms: missing };
+    }
+    match more_needed(&replayed.sample, &replayed.by_min_score) {
         Some(more) => Outlook::TooFew { more },
-        None if sample.count().judged < JUDGED_FEW => Outlook::TooFew { more: MORE_USUAL },
         None => Outlook::OutOfReach,
     }
 }
@@ -85,7 +121,7 @@ pub fn outlook(sample: &DrawnSample, replays: &[ReplayedMinScore]) -> Outlook {
 /// The lowest `min_score` that reaches a target.
 fn proposal(
     sample: &DrawnSample,
-    replays: &[ReplayedMinScore],
+    replayed: &ReplayedSample,
     target_percent: u8,
 ) -> Option<Proposal> {
     let target = f64::from(target_percent) / 100.0;
@@ -96,12 +132,18 @@ fn proposal(
     if sample.count().shows_at_least(target) {
         return Some(reached(None));
     }
-    let reaching = replays
+    let ReplayedSample {
+        sample,
+        by_min_score,
+        ..
+    } = replayed;
+    let reaching = by_min_score
         .iter()
         .filter(|replay| count_with(sample, replay).shows_at_least(target));
     let lowest = reaching.min_by(|a, b| a.min_score.total_cmp(&b.min_score))?;
     Some(reached(Some(MinScoreChange {
         min_score: lowest.min_score,
+        replayed: sample.count_with_repeats(|_| true).judged,
         lost: sample.count_with_repeats(|index| !comes(lowest, index)),
     })))
 }
@@ -163,15 +205,30 @@ pub(crate) mod tests {
 
     fn outlook_of(by_score: &[(f64, u32, u32)]) -> Outlook {
         let (judged, replays) = alarms(by_score);
-        outlook(&DrawnSample::new(&judged), &replays)
+        let replayed = replayed(&judged, replays);
+        outlook(&replayed.sample, &replayed)
     }
 
-    fn change(min_score: f64, right: u32, wrong: u32) -> Option<MinScoreChange> {
+    /// All of these alarms.
+    pub fn replayed(judged: &[JudgedAlarm], by_min_score: Vec<ReplayedMinScore>) -> ReplayedSample {
+        ReplayedSample {
+            sample: DrawnSample::new(judged),
+            by_min_score,
+            is_finished: true,
+        }
+    }
+
+    /// What is lost of so many.
+    fn change(min_score: f64, [right, wrong]: [u32; 2], replayed: u32) -> Option<MinScoreChange> {
         let lost = RightCount {
             right,
             judged: right + wrong,
         };
-        Some(MinScoreChange { min_score, lost })
+        Some(MinScoreChange {
+            min_score,
+            replayed,
+            lost,
+        })
     }
 
     #[test]
@@ -192,15 +249,15 @@ pub(crate) mod tests {
         assert_eq!(
             outlook_of(&found),
             Outlook::Proposals(vec![
-                proposal(80, change(0.45, 10, 20)),
-                proposal(90, change(0.65, 30, 24)),
+                proposal(80, change(0.45, [10, 20], 94)),
+                proposal(90, change(0.65, [30, 24], 94)),
             ])
         );
         // Too few of the highest scores for 90.
-        let one = Outlook::Proposals(vec![proposal(80, change(0.65, 30, 24))]);
+        let one = Outlook::Proposals(vec![proposal(80, change(0.65, [30, 24], 66))]);
         assert_eq!(outlook_of(&[found[0], found[1], (0.81, 12, 0)]), one);
         // One value reaches both targets.
-        let one = Outlook::Proposals(vec![proposal(90, change(0.65, 10, 46))]);
+        let one = Outlook::Proposals(vec![proposal(90, change(0.65, [10, 46], 86))]);
         assert_eq!(
             outlook_of(&[(0.42, 10, 40), (0.62, 0, 6), (0.81, 30, 0)]),
             one
@@ -221,5 +278,35 @@ pub(crate) mod tests {
         ] {
             assert_eq!(outlook_of(found), expected, "{found:?}");
         }
+    }
+    #[test]
+    fn present_min_score_is_judged_by_the_whole_sample() {
+        let (judged, replays) = alarms(&[(0.42, 60, 40)]);
+        let sample = DrawnSample::new(&judged);
+        // Only right ones could be replayed: alone, they would reach 90.
+        let (right, higher) = alarms(&[(0.42, 60, 0)]);
+        let part = replayed(&right, higher);
+        assert_eq!(
+            outlook(&part.sample, &part),
+            Outlook::Proposals(vec![Proposal {
+                target_percent: 90,
+                change: None
+            }])
+        );
+        assert!(matches!(
+            outlook(&sample, &part),
+            Outlook::TooFew { .. } | Outlook::OutOfReach
+        ));
+        let few = replayed(&right[..20], Vec::new());
+        assert_eq!(outlook(&sample, &few), Outlook::LooksMissing { alarms: 80 });
+        // Without a replay, the present value still reaches a target.
+        let (all_right, _) = alarms(&[(0.42, 60, 0)]);
+        let reached = outlook(&DrawnSample::new(&all_right), &replayed(&[], Vec::new()));
+        assert!(matches!(reached, Outlook::Proposals(_)));
+        let unfinished = ReplayedSample {
+            is_finished: false,
+            ..replayed(&judged, replays)
+        };
+        assert_eq!(outlook(&sample, &unfinished), Outlook::Replaying);
     }
 }

@@ -33,6 +33,20 @@ pub fn words(figures: &QualityFigures) -> Vec<String> {
     let promised = figures.promise.map(|promise| kept(promise, figures));
     let mut sentences = Vec::from_iter(promised);
     match figures.outlook {
+        Outlook::Replaying => {
+            sentences.extend((judged.judged > 0).then(|| share(figures, judged)));
+            sentences.push(
+                "The looks of judged alarms are being replayed: ask again for a proposal."
+                    .to_owned(),
+            );
+        }
+        Outlook::LooksMissing { alarms } => {
+            sentences.push(share(figures, judged));
+            sentences.push(format!(
+                "No proposal: the looks of {alarms} of the {} judged alarms are not stored, or the zones and other rules of the camera have changed since. New alarms have them: judge these.",
+                judged.judged
+            ));
+        }
         Outlook::TooFew { more } => {
             sentences.push(match judged {
                 RightCount { judged: 0, .. } => {
@@ -90,9 +104,13 @@ fn proposed_words(proposal: &Proposal, judged: RightCount) -> String {
     };
     let (right, wrong) = (change.lost.right, change.lost.wrong());
     let ones = if wrong == 1 { "one" } else { "ones" };
+    let replayed = match change.replayed < judged.judged {
+        true => " that could be replayed",
+        false => "",
+    };
     format!(
-        "With `min_score` **{}**, {promise} Of the {} judged alarms, {right} right and {wrong} wrong {ones} would not have come.",
-        change.min_score, judged.judged
+        "With `min_score` **{}**, {promise} Of the {} judged alarms{replayed}, {right} right and {wrong} wrong {ones} would not have come.",
+        change.min_score, change.replayed
     )
 }
 
@@ -120,7 +138,11 @@ fn percent(share: f64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{judged::JudgedAlarm, outlook::outlook, outlook::tests::alarms};
+    use crate::{
+        judged::JudgedAlarm,
+        outlook::tests::{alarms, replayed},
+        outlook::{ReplayedSample, outlook},
+    };
 
     fn words_of(
         by_score: &[(f64, u32, u32)],
@@ -130,10 +152,18 @@ mod tests {
         let (mut judged, replays) = alarms(by_score);
         let again: Vec<JudgedAlarm> = judged.iter().take(repeats).copied().collect();
         judged.extend(again);
-        let sample = DrawnSample::new(&judged);
+        words_with(&replayed(&judged, replays), &judged, target_percent)
+    }
+
+    fn words_with(
+        replayed: &ReplayedSample,
+        judged: &[JudgedAlarm],
+        target_percent: Option<u8>,
+    ) -> Vec<String> {
+        let sample = DrawnSample::new(judged);
         words(&QualityFigures {
             sample: &sample,
-            outlook: &outlook(&sample, &replays),
+            outlook: &outlook(&sample, replayed),
             drawn: 200,
             days: "3–24 November",
             kept_from: 0.4,
@@ -190,5 +220,18 @@ mod tests {
         let expected =
             "No `min_score` makes 80 of 100 alarms right. Other words, a `region` or `verify` may.";
         assert_eq!(shown[1..], [expected, NOT_KNOWN]);
+    }
+    #[test]
+    fn alarms_that_were_not_replayed_are_named() {
+        let (judged, _) = alarms(&[(0.8, 40, 0), (0.42, 20, 40)]);
+        let (part, replays) = alarms(&[(0.8, 40, 0), (0.42, 10, 20)]);
+        let shown = words_with(&replayed(&part, replays), &judged, None);
+        let lost = "Of the 70 judged alarms that could be replayed, 10 right and 20 wrong ones would not have come.";
+        assert!(shown[1].ends_with(lost), "{shown:?}");
+        let shown = words_with(&replayed(&part[..10], Vec::new()), &judged, None);
+        let missing = "No proposal: the looks of 90 of the 100 judged alarms are not stored";
+        assert!(shown[1].starts_with(missing), "{shown:?}");
+        let shown = words_with(&ReplayedSample::default(), &judged, None);
+        assert!(shown[1].contains("ask again"), "{shown:?}");
     }
 }

@@ -27,7 +27,7 @@ use spotter_events::{
 };
 use spotter_quality::{
     AlarmChoice, AlarmPlace, DrawableAlarm, DrawnSample, JudgedAlarm, Judgement, Outlook,
-    ReplayedMinScore, TARGETS_PERCENT, draw, min_scores_above, outlook,
+    ReplayedMinScore, ReplayedSample, TARGETS_PERCENT, draw, min_scores_above, outlook,
 };
 use spotter_street::{Street, scene::Class, truth, truth::Visibility};
 
@@ -321,7 +321,12 @@ fn judge(prompt: &WeakPrompt, marks: &[DrawableAlarm]) -> Tally {
         covered_by_all: covers(&all),
         ..Tally::default()
     };
-    let Outlook::Proposals(proposals) = outlook(&sample, &Vec::from_iter(replays)) else {
+    let replayed = ReplayedSample {
+        sample: sample.clone(),
+        by_min_score: replays.collect(),
+        is_finished: true,
+    };
+    let Outlook::Proposals(proposals) = outlook(&sample, &replayed) else {
         return tally;
     };
     for (index, target) in TARGETS_PERCENT.into_iter().enumerate() {

@@ -126,12 +126,7 @@ pub fn figures(
         .filter(|alarm| alarm.is_drawn && alarm.judgement.is_some());
     let replayed = replays.of(reader, judged, &Vec::from_iter(counted))?;
     let sample = sample(&alarms);
-    let of_replayed = outlook(&DrawnSample::new(&replayed.judged), &replayed.by_min_score);
-    // That the present `min_score` does well needs no replay.
-    let outlook = match (of_replayed, outlook(&sample, &[])) {
-        (Outlook::TooFew { .. } | Outlook::OutOfReach, reached @ Outlook::Proposals(_)) => reached,
-        (of_replayed, _) => of_replayed,
-    };
+    let outlook = outlook(&sample, &replayed);
     let summary = summary_of(judged, &alarms, &queue);
     let sentences = words(&QualityFigures {
         sample: &sample,

@@ -13,7 +13,7 @@ use spotter_events::replay::{ReplayRules, ReplayedEvent};
 use spotter_history::{
     HistoryError, HistoryReader, RecordFilter, SeriesKey, StoredAlarm, StoredRecord,
 };
-use spotter_quality::{JudgedAlarm, ReplayedMinScore, min_scores_above};
+use spotter_quality::{DrawnSample, ReplayedMinScore, ReplayedSample, min_scores_above};
 
 use crate::{
     judged_prompt::{JudgedPrompt, judged_alarm},
@@ -37,11 +37,12 @@ type KnownReplays = HashMap<(SeriesKey, TrackId), ComingAlarm>;
 /// zones or the like are others now.
 type ComingAlarm = Option<Vec<bool>>;
 
-/// Judged alarms that could be replayed.
+/// What was replayed of the wanted alarms.
 #[derive(Debug, Default)]
-pub(crate) struct ReplayedAlarms {
-    pub judged: Vec<JudgedAlarm>,
-    pub by_min_score: Vec<ReplayedMinScore>,
+struct NewReplays {
+    alarms: Vec<(TrackId, ComingAlarm)>,
+    /// There was no time for further records.
+    is_cut: bool,
 }
 
 impl MinScoreReplays {
@@ -55,16 +56,13 @@ impl MinScoreReplays {
         reader: &HistoryReader,
         judged: &JudgedPrompt<'_>,
         alarms: &[&StoredAlarm],
-    ) -> Result<ReplayedAlarms, HistoryError> {
+    ) -> Result<ReplayedSample, HistoryError> {
         let key = judged.key();
         let unknown = self.unknown(&key, alarms);
-        let replays = self.replay(reader, judged, &unknown)?;
+        let new = self.replay(reader, judged, &unknown)?;
         let mut known = self.known();
-        known.extend(
-            replays
-                .into_iter()
-                .map(|(id, comes)| ((key.clone(), id), comes)),
-        );
+        let replays = new.alarms.into_iter();
+        known.extend(replays.map(|(id, comes)| ((key.clone(), id), comes)));
         let replayed = alarms.iter().filter_map(|alarm| {
             let comes = known.get(&(key.clone(), alarm.id.clone()))?.clone()?;
             Some((judged_alarm(alarm)?, comes))
@@ -75,9 +73,10 @@ impl MinScoreReplays {
             min_score,
             comes: comes.iter().map(|of_alarm| of_alarm[index]).collect(),
         });
-        Ok(ReplayedAlarms {
+        Ok(ReplayedSample {
+            sample: DrawnSample::new(&judged_alarms),
             by_min_score: by_min_score.collect(),
-            judged: judged_alarms,
+            is_finished: !new.is_cut,
         })
     }
 
@@ -101,8 +100,8 @@ impl MinScoreReplays {
         reader: &HistoryReader,
         judged: &JudgedPrompt<'_>,
         wanted: &[TrackId],
-    ) -> Result<Vec<(TrackId, ComingAlarm)>, HistoryError> {
-        let mut replays = Vec::new();
+    ) -> Result<NewReplays, HistoryError> {
+        let mut replays = NewReplays::default();
         if wanted.is_empty() {
             return Ok(replays);
         }
@@ -113,12 +112,17 @@ impl MinScoreReplays {
             ..RecordFilter::default()
         };
         let until = self.clock.now().after(REPLAY_WITHIN);
+        let mut is_first = true;
         reader.each_record(&filter, |record| {
-            replays.extend(replayed_alarms(&record, judged, wanted));
-            match self.clock.now() < until {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
+            // At least one a time.
+            if !is_first && self.clock.now() >= until {
+                replays.is_cut = true;
+                return ControlFlow::Break(());
             }
+            is_first = false;
+            let alarms = replayed_alarms(&record, judged, wanted);
+            replays.alarms.extend(alarms);
+            ControlFlow::Continue(())
         })?;
         Ok(replays)
     }

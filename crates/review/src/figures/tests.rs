@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use spotter_config::{CameraConfig, HistoryConfig, testing};
 use spotter_core::{
     AnswerBody, Clock, Event, EventMark, EventStep, EventVerdict, FoundObject, ManualClock,
-    MarkOrder, NormBox, Prompt, ScoreSource, TrackId,
+    MarkOrder, Mono, NormBox, Prompt, ScoreSource, TrackId, WallTime,
     testing::{answer_to, frame_at, share},
 };
 use spotter_events::track::Tracker;
@@ -168,7 +168,9 @@ async fn replayed_min_score_gives_the_alarms_of_a_second_run() {
     let replayed = replays
         .of(history.reader(), &judged, &Vec::from_iter(&alarms))
         .unwrap();
-    assert_eq!(replayed.judged.len(), tracks.len());
+    assert!(replayed.is_finished);
+    let count = replayed.sample.count_with_repeats(|_| true);
+    assert_eq!(count.judged as usize, tracks.len());
     let mut fewer = 0;
     for replay in replayed.by_min_score {
         let higher = camera(replay.min_score);
@@ -188,6 +190,39 @@ async fn replayed_min_score_gives_the_alarms_of_a_second_run() {
         fewer += usize::from((1..tracks.len()).contains(&comes.len()));
     }
     assert!(fewer > 5, "{fewer}");
+}
+
+/// Each question takes it a second.
+#[derive(Default)]
+struct SlowClock(ManualClock);
+
+impl Clock for SlowClock {
+    fn now(&self) -> Mono {
+        self.0.advance(Duration::from_secs(1));
+        self.0.now()
+    }
+
+    fn wall(&self) -> WallTime {
+        self.0.wall()
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_proposed_until_all_looks_are_replayed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (history, tracks) = judged_history(&folder).await;
+    let (camera, model) = (camera(0.3), model());
+    let judged = JudgedPrompt::all_of(&camera, &model).next().unwrap();
+    let replays = MinScoreReplays::new(Arc::new(SlowClock::default()));
+    let shown = || json!(figures(history.reader(), &judged, &replays, 0).unwrap());
+    // Five records a time.
+    for _ in 1..tracks.len().div_ceil(5) {
+        let shown = shown();
+        assert_eq!(shown["proposals"], json!([]));
+        let sentences = shown["sentences"].to_string();
+        assert!(sentences.contains("being replayed"), "{sentences}");
+    }
+    assert_ne!(shown()["proposals"], json!([]));
 }
 
 #[tokio::test]
