@@ -23,7 +23,7 @@ const AREA_MIN: f64 = 1e-7;
 #[derive(Debug, Default)]
 struct CameraMask {
     in_force: MaskAreas,
-    /// Each stored picture of the camera has at least these areas painted over.
+    /// Each stored picture of the camera has at least these areas painted over; none, while pictures are to be removed.
     painted: MaskAreas,
 }
 
@@ -71,9 +71,11 @@ impl CameraMasks {
         let mask = self.0.entry(camera.clone()).or_default();
         mask.in_force.clone_from(areas);
         let is_painted = areas.iter().all(|area| is_covered(area, &mask.painted));
-        if is_painted {
+        match is_painted {
             // Pictures from now on have no more than these.
-            mask.painted.clone_from(areas);
+            true => mask.painted.clone_from(areas),
+            // Pictures from now on have less of the former ones.
+            false => mask.painted.clear(),
         }
         is_painted
     }
@@ -176,6 +178,13 @@ mod tests {
         let mut masks = CameraMasks::read(Some(masks.text()));
         assert!(!masks.set(&gate, &large));
         // Another one comes before the removal is done.
+        assert!(!masks.set(&gate, &elsewhere));
+        masks.removed(&gate, &large);
+        assert!(!masks.set(&gate, &elsewhere));
+        masks.removed(&gate, &elsewhere);
+        assert!(masks.set(&gate, &elsewhere));
+        // The former one again before the removal is done: pictures may have come meanwhile.
+        assert!(!masks.set(&gate, &large));
         assert!(!masks.set(&gate, &elsewhere));
         masks.removed(&gate, &large);
         assert!(!masks.set(&gate, &elsewhere));

@@ -368,16 +368,21 @@ impl HistoryReader {
         }
     }
 
-    /// `None`: there is no such event, or it has no picture.
+    /// `None`: there is no such event, or it has no picture, or the pictures of its camera are being removed, because more is masked.
     pub fn picture(&self, id: &str) -> Result<Option<StoredPicture>, HistoryError> {
         let Some(connection) = self.connect()? else {
             return Ok(None);
         };
         // A better one may replace it between row and file.
         for _ in 0..3 {
-            let Some((_, number, 1..)) = row::find(&connection, id)? else {
+            let Some((camera, number, 1..)) = row::find(&connection, id)? else {
                 return Ok(None);
             };
+            // After the row: a removal that is done then has removed the file.
+            let daemon = self.daemon.as_ref();
+            if daemon.is_some_and(|it| it.shared.is_removing_of(&camera)) {
+                return Ok(None);
+            }
             match fs::read(picture_path(&self.state_dir, id, number)) {
                 Ok(jpeg) => return Ok(Some(StoredPicture { jpeg, number })),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}

@@ -52,8 +52,8 @@ pub(crate) struct WriterParts {
 pub(crate) struct HistoryShared {
     state: Mutex<RecorderState>,
     changed: Condvar,
-    /// How many removals are asked for and not done.
-    unremoved: watch::Sender<usize>,
+    /// The camera of each removal that is asked for and not done.
+    unremoved: watch::Sender<Vec<CameraId>>,
 }
 
 /// What is known of the disk.
@@ -540,21 +540,27 @@ impl HistoryShared {
         };
         self.change(|state| {
             if !state.masks.set(camera, &removal.areas) {
-                self.unremoved.send_modify(|count| *count += 1);
+                self.unremoved
+                    .send_modify(|cameras| cameras.push(camera.clone()));
                 state.remove_pictures(removal, now);
             }
         });
     }
 
     pub fn is_removing(&self) -> bool {
-        *self.unremoved.borrow() > 0
+        !self.unremoved.borrow().is_empty()
+    }
+
+    pub fn is_removing_of(&self, camera: &str) -> bool {
+        let unremoved = self.unremoved.borrow();
+        unremoved.iter().any(|id| id.as_str() == camera)
     }
 
     /// Returns when all removals are done.
     pub async fn all_removed(&self) {
         let mut unremoved = self.unremoved.subscribe();
         // The sender is this one's.
-        _ = unremoved.wait_for(|count| *count == 0).await;
+        _ = unremoved.wait_for(Vec::is_empty).await;
     }
 
     /// The writer ends when all is written.
@@ -566,10 +572,12 @@ impl HistoryShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A removal is done.
-    pub fn removed(&self) {
-        self.unremoved
-            .send_modify(|unremoved| *unremoved = unremoved.saturating_sub(1));
+    /// A removal of this camera is done.
+    pub fn removed(&self, camera: &CameraId) {
+        self.unremoved.send_modify(|unremoved| {
+            let done = unremoved.iter().position(|id| id == camera);
+            done.map(|index| unremoved.swap_remove(index));
+        });
     }
 
     fn change<T>(&self, change: impl FnOnce(&mut RecorderState) -> T) -> T {

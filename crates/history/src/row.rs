@@ -219,12 +219,12 @@ pub fn is_same_place(one: Location, other: Location) -> bool {
     }
 }
 
-/// The number of the row, and of its picture with its bytes.
+/// The camera of the row, and the number of its picture with its bytes.
 pub(crate) fn find(
     connection: &rusqlite::Connection,
     id: &str,
-) -> rusqlite::Result<Option<(i64, u64, u64)>> {
-    let sql = "SELECT number, picture, picture_bytes FROM history WHERE id = ?1";
+) -> rusqlite::Result<Option<(String, u64, u64)>> {
+    let sql = "SELECT camera, picture, picture_bytes FROM history WHERE id = ?1";
     let row = connection.query_row(sql, [id], |row| {
         let [picture, bytes] = [row.get::<_, i64>(1)?, row.get(2)?];
         Ok((row.get(0)?, picture as u64, bytes as u64))

@@ -440,7 +440,9 @@ async fn larger_mask_removes_the_stored_pictures_of_its_camera() {
     rig.until_stored(2);
     let gate = CameraId::new("gate").unwrap();
     let now = frame("gate", 100).times.received;
+    let picture = |id| rig.history.reader().picture(id).unwrap();
     rig.history.mask(&gate, &[square(0.5)], now);
+    assert!(picture("b7c1-gate-1").is_none() && picture("b7c1-yard-2").is_some());
     rig.history.removed().await;
     assert_eq!(rig.files(), ["b7c1-yard-2.1.jpg"]);
     // A look that was under way has a frame from before.
@@ -452,13 +454,7 @@ async fn larger_mask_removes_the_stored_pictures_of_its_camera() {
     }
     rig.until(|rig| rig.files() == ["b7c1-gate-1.2.jpg", "b7c1-yard-2.1.jpg"]);
     rig.until_stored(2);
-    let picture = rig
-        .history
-        .reader()
-        .picture("b7c1-gate-1")
-        .unwrap()
-        .unwrap();
-    assert_eq!(picture.jpeg[0], 100);
+    assert_eq!(picture("b7c1-gate-1").unwrap().jpeg[0], 100);
     assert_eq!(rig.history.status().pictures_dropped, 1);
 }
 

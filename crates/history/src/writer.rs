@@ -478,7 +478,7 @@ impl HistoryWriter {
                 state.masks.removed(&removal.camera, &removal.areas);
                 drop(state);
                 self.store_masks();
-                self.shared.removed();
+                self.shared.removed(&removal.camera);
             } else {
                 left.push(removal);
             }
