@@ -37,6 +37,7 @@ pub struct HistorySelection {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DeletedEvents {
+    /// Objects below `min_score` are none; their pictures count.
     pub events: u64,
     pub pictures: u64,
     pub bytes: u64,
@@ -104,7 +105,7 @@ impl DeletedRow {
 
 impl DeletedEvents {
     pub(crate) fn add(&mut self, rows: &[DeletedRow]) {
-        self.events += rows.len() as u64;
+        self.events += rows.iter().filter(|row| !row.is_near).count() as u64;
         self.pictures += rows.iter().filter(|row| row.has_picture).count() as u64;
         self.bytes += rows.iter().map(|row| row.bytes).sum::<u64>();
     }

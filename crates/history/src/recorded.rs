@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use jiff::civil::Date;
 use spotter_core::{
     CameraId, Clock, EventKind, Frame, LogThrottle, Mono, Picture, TrackId, TrackedObject,
 };
@@ -21,7 +22,7 @@ use crate::{
     marks::{JudgingChange, JudgingError, QueuedJudging},
     masks::{CameraMasks, MaskAreas},
     message::HistoryMessage,
-    near::NearCounts,
+    near::{NearCounts, NearPrompt},
     records::RecordQueue,
     row::HistoryRow,
     time_zone::day,
@@ -88,10 +89,20 @@ pub(crate) struct RecorderState {
     masked_from: HashMap<CameraId, Mono>,
     pub near: NearCounts,
     /// Events below `min_score` whose objects have an alarm now.
-    withdrawn: Vec<TrackId>,
+    withdrawn: Vec<WithdrawnEvent>,
     pub status: HistoryStatus,
     is_closing: bool,
     has_encoder: bool,
+    /// The writer has ended: no request gets a reply.
+    has_ended: bool,
+}
+
+/// An event below `min_score` whose row goes, unless a person has judged it.
+#[derive(Clone, Debug)]
+pub(crate) struct WithdrawnEvent {
+    pub track: TrackId,
+    prompt: NearPrompt,
+    day: Date,
 }
 
 /// The picture of an event. Events of one frame share the JPEG.
@@ -430,17 +441,24 @@ impl RecorderState {
         let Some(known) = self.events.get(track) else {
             return;
         };
-        let (prompt, day) = (known.row.prompt_key(), day(known.row.start_ms));
-        self.near.withdraw(&prompt, day);
-        self.withdrawn.push(track.clone());
+        self.withdrawn.push(WithdrawnEvent {
+            track: track.clone(),
+            prompt: known.row.prompt_key(),
+            day: day(known.row.start_ms),
+        });
     }
 
-    pub fn take_withdrawn(&mut self) -> Vec<TrackId> {
+    /// The row is deleted: its prompt may have another one of the day.
+    pub fn withdrew(&mut self, event: &WithdrawnEvent) {
+        self.near.withdraw(&event.prompt, event.day);
+    }
+
+    pub fn take_withdrawn(&mut self) -> Vec<WithdrawnEvent> {
         mem::take(&mut self.withdrawn)
     }
 
     /// The disk failed.
-    pub fn return_withdrawn(&mut self, withdrawn: Vec<TrackId>) {
+    pub fn return_withdrawn(&mut self, withdrawn: Vec<WithdrawnEvent>) {
         self.withdrawn.extend(withdrawn);
     }
 
@@ -520,7 +538,7 @@ impl HistoryShared {
     ) -> oneshot::Receiver<Result<DeletedEvents, String>> {
         let (reply, replied) = oneshot::channel();
         let deletion = QueuedDeletion { selection, reply };
-        self.change(|state| state.deletions.push(deletion));
+        self.request(|state| state.deletions.push(deletion));
         replied
     }
 
@@ -528,7 +546,7 @@ impl HistoryShared {
     pub fn judge(&self, change: JudgingChange) -> oneshot::Receiver<Result<usize, JudgingError>> {
         let (reply, replied) = oneshot::channel();
         let queued = QueuedJudging { change, reply };
-        self.change(|state| state.judging.push(queued));
+        self.request(|state| state.judging.push(queued));
         replied
     }
 
@@ -577,6 +595,24 @@ impl HistoryShared {
         self.unremoved.send_modify(|unremoved| {
             let done = unremoved.iter().position(|id| id == camera);
             done.map(|index| unremoved.swap_remove(index));
+        });
+    }
+
+    /// Drops it where no writer replies.
+    fn request(&self, push: impl FnOnce(&mut RecorderState)) {
+        self.change(|state| {
+            if !state.has_ended {
+                push(state);
+            }
+        });
+    }
+
+    /// The writer has ended: drops the requests that it did not take.
+    pub fn end(&self) {
+        self.change(|state| {
+            state.has_ended = true;
+            state.deletions.clear();
+            state.judging.clear();
         });
     }
 

@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::{
     DeletedBeside, History, HistoryFilter, HistoryMessage, HistoryReader, HistorySelection,
-    PictureLinks, delete_beside, export, limits::HistoryLimits, recorded::WriterParts,
+    PictureLinks, SeriesKey, delete_beside, export, limits::HistoryLimits, recorded::WriterParts,
     testing::message,
 };
 
@@ -796,8 +796,8 @@ async fn objects_below_min_score_are_few_and_no_alarms() {
     assert_eq!(listed(&rig), ["b7c1-gate-2", "b7c1-gate-1"]);
 }
 
-#[test]
-fn object_that_gets_an_alarm_is_not_near() {
+#[tokio::test]
+async fn object_that_gets_an_alarm_is_not_near() {
     let rig = Rig::new();
     rig.happened(9, 0, |_| {});
     rig.until_stored(1);
@@ -829,6 +829,36 @@ fn object_that_gets_an_alarm_is_not_near() {
                 "b7c1-gate-9.1.jpg",
             ]
     });
+    // A judged one keeps its place, however often its object has an alarm.
+    rig.history.withdraw(&events[1].track);
+    rig.happened(4, 0, |_| {});
+    rig.until(|rig| rig.files().len() == 4);
+    near(&rig, 5);
+    let all = HistorySelection {
+        from_ms: Some(0),
+        ..HistorySelection::default()
+    };
+    let deleted = rig.history.delete(all).await.unwrap();
+    assert_eq!((deleted.events, deleted.pictures), (2, 4));
+}
+
+#[tokio::test]
+async fn request_after_the_end_is_refused() {
+    let rig = Rig::new();
+    let history = rig.history.clone();
+    rig.history.close().await;
+    let one = HistorySelection {
+        id: Some("b7c1-gate-1".into()),
+        ..HistorySelection::default()
+    };
+    let refused = history.delete(one).await.unwrap_err();
+    assert_eq!(refused, "Spotter is stopping; try again");
+    let key = SeriesKey {
+        camera: CameraId::new("gate").unwrap(),
+        prompt: PromptId::new("person").unwrap(),
+        series: String::new(),
+    };
+    assert!(history.draw(key, 1).await.is_err());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io, sync::Arc};
 
 use rusqlite::OptionalExtension as _;
-use spotter_core::{CameraId, PromptId, TrackId};
+use spotter_core::{CameraId, PromptId};
 use spotter_state::{Document, StateStore, StatementsError};
 
 use crate::{
@@ -13,7 +13,8 @@ use crate::{
     marks::{JudgingChange, JudgingError},
     near::NearPrompt,
     recorded::{
-        EncodedPicture, EventWrite, HistoryShared, PictureRemoval, WriterParts, WriterTurn,
+        EncodedPicture, EventWrite, HistoryShared, PictureRemoval, WithdrawnEvent, WriterParts,
+        WriterTurn,
     },
     records::{RecordWrite, record_bytes, write_records},
     time_zone::{day, day_start},
@@ -42,6 +43,12 @@ pub(crate) struct HistoryWriter {
     has_uncut_log: bool,
     /// When pictures are tried again.
     pictures_from_ms: i64,
+}
+
+impl Drop for HistoryWriter {
+    fn drop(&mut self) {
+        self.shared.end();
+    }
 }
 
 impl HistoryWriter {
@@ -355,13 +362,25 @@ impl HistoryWriter {
             let withdrawn = withdrawn.clone();
             move |transaction| {
                 let numbers = unjudged(transaction, &withdrawn)?;
-                let removed = deletion::delete_rows(transaction, &numbers)?;
-                Ok((removed, totals(transaction)?))
+                deletion::delete_rows(transaction, &numbers)
             }
         });
-        let (removed, totals) =
-            removed.inspect_err(|_| self.shared.lock().return_withdrawn(withdrawn))?;
-        self.shared.lock().status.totals = totals;
+        let mut state = self.shared.lock();
+        let removed = match removed {
+            Ok(removed) => removed,
+            Err(error) => {
+                state.return_withdrawn(withdrawn);
+                return Err(error);
+            }
+        };
+        for row in &removed {
+            row.subtract_from(&mut state.status.totals);
+            let mut withdrawn = withdrawn.iter();
+            if let Some(event) = withdrawn.find(|event| event.track == row.id) {
+                state.withdrew(event);
+            }
+        }
+        drop(state);
         self.forget(&removed);
         Ok(())
     }
@@ -588,11 +607,17 @@ fn stored_near(
 }
 
 /// The numbers of these rows, as far as they have no mark.
-fn unjudged(connection: &rusqlite::Connection, ids: &[TrackId]) -> rusqlite::Result<Vec<i64>> {
+fn unjudged(
+    connection: &rusqlite::Connection,
+    withdrawn: &[WithdrawnEvent],
+) -> rusqlite::Result<Vec<i64>> {
     let sql = "SELECT number FROM history WHERE id = ?1 AND mark IS NULL";
     let mut found = connection.prepare(sql)?;
-    let number = |id: &TrackId| found.query_row([id.as_str()], |row| row.get(0)).optional();
-    let numbers: rusqlite::Result<Vec<_>> = ids.iter().map(number).collect();
+    let number = |event: &WithdrawnEvent| {
+        let id = event.track.as_str();
+        found.query_row([id], |row| row.get(0)).optional()
+    };
+    let numbers: rusqlite::Result<Vec<_>> = withdrawn.iter().map(number).collect();
     Ok(numbers?.into_iter().flatten().collect())
 }
 
