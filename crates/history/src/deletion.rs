@@ -89,11 +89,7 @@ impl HistorySelection {
 impl DeletedRow {
     pub fn subtract_from(&self, totals: &mut StoredTotals) {
         totals.events = totals.events.saturating_sub(u64::from(!self.is_near));
-        let kind = match self.is_judged {
-            true => &mut totals.judged,
-            false => &mut totals.unjudged,
-        };
-        *kind = kind.saturating_sub(self.bytes);
+        totals.subtract(self.bytes, self.is_judged);
     }
 
     /// The name of its picture.

@@ -43,6 +43,30 @@ pub enum HistoryEnd {
     Size,
 }
 
+impl StoredTotals {
+    fn of_kind(&mut self, is_judged: bool) -> &mut u64 {
+        match is_judged {
+            true => &mut self.judged,
+            false => &mut self.unjudged,
+        }
+    }
+
+    pub fn add(&mut self, bytes: u64, is_judged: bool) {
+        *self.of_kind(is_judged) += bytes;
+    }
+
+    pub fn subtract(&mut self, bytes: u64, is_judged: bool) {
+        let of_kind = self.of_kind(is_judged);
+        *of_kind = of_kind.saturating_sub(bytes);
+    }
+
+    /// An event of these bytes is judged now, or is not any more.
+    pub fn judge(&mut self, bytes: u64, is_judged: bool) {
+        self.subtract(bytes, !is_judged);
+        self.add(bytes, is_judged);
+    }
+}
+
 impl HistoryLimits {
     pub fn new(config: &HistoryConfig) -> Self {
         Self {

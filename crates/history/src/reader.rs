@@ -416,7 +416,8 @@ impl HistoryReader {
             return Ok(None);
         };
         let now_ms = daemon.clock.wall().unix_millis();
-        let oldest = "SELECT min(start_ms) FILTER (WHERE near = 0), (SELECT start_ms FROM history WHERE mark IS NULL ORDER BY start_ms LIMIT 1) FROM history";
+        let oldest = "SELECT (SELECT start_ms FROM history WHERE near = 0 ORDER BY start_ms LIMIT 1),
+            (SELECT start_ms FROM history WHERE mark IS NULL AND near = 0 ORDER BY start_ms LIMIT 1)";
         let (since_ms, unjudged_ms): (Option<i64>, Option<i64>) =
             connection.query_row(oldest, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
         let written = "SELECT coalesce(sum(written), 0) FROM history WHERE start_ms > ?1";

@@ -421,11 +421,8 @@ impl RecorderState {
         let bytes = write.row.bytes();
         let totals = &mut self.status.totals;
         totals.events += u64::from(!event.is_stored && !event.row.is_near);
-        let of_kind = match event.is_judged {
-            true => &mut totals.judged,
-            false => &mut totals.unjudged,
-        };
-        *of_kind = (*of_kind + bytes).saturating_sub(event.stored_bytes);
+        totals.add(bytes, event.is_judged);
+        totals.subtract(event.stored_bytes, event.is_judged);
         event.stored_bytes = bytes;
         (event.row.look_bytes, event.row.written) = (write.row.look_bytes, write.row.written);
         event.is_stored = true;

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io, sync::Arc};
 
 use rusqlite::OptionalExtension as _;
-use spotter_core::{CameraId, PromptId};
+use spotter_core::{CameraId, PromptId, TrackId};
 use spotter_state::{Document, StateStore, StatementsError};
 
 use crate::{
@@ -407,9 +407,11 @@ impl HistoryWriter {
         let limits = self.parts.limits.clone();
         let totals = self.shared.lock().status.totals;
         let removed = self.store.execute(move |transaction| {
-            let mut oldest = oldest(transaction, false)?;
+            // Objects below `min_score` go before alarms.
+            let mut oldest = oldest(transaction, RemovalKind::Near)?;
+            oldest.extend(self::oldest(transaction, RemovalKind::Alarm)?);
             if totals.judged > limits.judged {
-                oldest.extend(self::oldest(transaction, true)?);
+                oldest.extend(self::oldest(transaction, RemovalKind::Judged)?);
             }
             let removed = limits.removed(&oldest, totals, incoming, now_ms);
             deletion::delete_rows(transaction, &removed)
@@ -430,11 +432,13 @@ impl HistoryWriter {
             let selection = selection.clone();
             let removed = self.store.execute(move |transaction| {
                 let numbers = selection.numbers(transaction)?;
-                let removed = deletion::delete_rows(transaction, &numbers)?;
-                Ok((removed, totals(transaction)?))
+                deletion::delete_rows(transaction, &numbers)
             });
-            let (removed, totals) = removed.map_err(|error| format!("not deleted: {error}"))?;
-            self.shared.lock().status.totals = totals;
+            let removed = removed.map_err(|error| format!("not deleted: {error}"))?;
+            let mut state = self.shared.lock();
+            let totals = &mut state.status.totals;
+            removed.iter().for_each(|row| row.subtract_from(totals));
+            drop(state);
             self.forget(&removed);
             deleted.add(&removed);
             if removed.len() < SELECTED_MAX {
@@ -454,22 +458,31 @@ impl HistoryWriter {
         }
     }
 
-    /// The events that it is about are written.
+    /// The events that it is about are written. The look of each minute corrects the totals by recorded looks.
     fn judge(&self, change: JudgingChange) -> Result<usize, JudgingError> {
         if let Some(why) = self.shared.lock().status.rows_stopped.clone() {
             return Err(JudgingError::NotStored(why));
         }
         let now_ms = self.now_ms();
         let judged = self.store.execute(move |transaction| {
+            let before = match &change {
+                JudgingChange::Mark(order) => judged_bytes(transaction, &order.event)?,
+                JudgingChange::Draw(..) | JudgingChange::Promise(..) => None,
+            };
             let changed = change.execute(transaction, now_ms)?;
-            Ok((changed, totals(transaction)?, change))
+            Ok((changed, before, change))
         });
-        let (changed, totals, change) =
+        let (changed, before, change) =
             judged.map_err(|error| JudgingError::NotStored(error.to_string()))?;
-        let mut state = self.shared.lock();
-        state.status.totals = totals;
-        if let (JudgingChange::Mark(order), true) = (change, changed.is_ok()) {
-            state.marked(&order.event, order.mark.verdict.is_some());
+        if let (JudgingChange::Mark(order), Some((was_judged, bytes)), true) =
+            (change, before, changed.is_ok())
+        {
+            let mut state = self.shared.lock();
+            let is_judged = order.mark.verdict.is_some();
+            if is_judged != was_judged {
+                state.status.totals.judge(bytes, is_judged);
+            }
+            state.marked(&order.event, is_judged);
         }
         changed
     }
@@ -517,14 +530,16 @@ impl HistoryWriter {
         let mut files = removal.left.clone();
         loop {
             let id = removal.camera.as_str().to_owned();
-            let (cleared, totals) = self.store.execute(move |transaction| {
-                Ok((clear_pictures(transaction, &id)?, totals(transaction)?))
-            })?;
-            self.shared.lock().status.totals = totals;
+            let cleared = self.store.execute(move |it| clear_pictures(it, &id))?;
             if cleared.is_empty() {
                 break;
             }
-            files.extend(cleared);
+            let mut state = self.shared.lock();
+            for picture in cleared {
+                let totals = &mut state.status.totals;
+                totals.subtract(picture.bytes, picture.is_judged);
+                files.push(picture.file);
+            }
         }
         // Of those, a file may be written and its row not.
         let open = self.shared.lock().unpictured(&removal.camera);
@@ -621,22 +636,54 @@ fn unjudged(
     Ok(numbers?.into_iter().flatten().collect())
 }
 
-/// The files of some of the camera's pictures, which its rows do not have any more.
+/// Whether the event is judged, and the bytes of its row and picture.
+fn judged_bytes(
+    connection: &rusqlite::Connection,
+    event: &TrackId,
+) -> rusqlite::Result<Option<(bool, u64)>> {
+    let sql = "SELECT mark IS NOT NULL, bytes FROM history WHERE id = ?1";
+    let row = connection.query_row(sql, [event.as_str()], |row| {
+        Ok((row.get(0)?, row.get::<_, i64>(1)? as u64))
+    });
+    row.optional()
+}
+
+/// A picture that its row does not have any more.
+struct ClearedPicture {
+    number: i64,
+    file: String,
+    bytes: u64,
+    is_judged: bool,
+}
+
+/// Some of the camera's.
 fn clear_pictures(
     connection: &rusqlite::Connection,
     camera: &str,
-) -> rusqlite::Result<Vec<String>> {
-    let sql = "UPDATE history SET bytes = bytes - picture_bytes, picture_bytes = 0
-        WHERE number IN (SELECT number FROM history WHERE camera = ?1 AND picture_bytes > 0 LIMIT 500) RETURNING id, picture";
+) -> rusqlite::Result<Vec<ClearedPicture>> {
+    let sql = "SELECT number, id, picture, picture_bytes, mark IS NOT NULL FROM history WHERE camera = ?1 AND picture_bytes > 0 LIMIT 500";
     let mut rows = connection.prepare(sql)?;
     let rows = rows.query_map([camera], |row| {
-        let (id, picture): (String, i64) = (row.get(0)?, row.get(1)?);
-        Ok(file_name(&id, picture as u64))
+        let (id, picture): (String, i64) = (row.get(1)?, row.get(2)?);
+        Ok(ClearedPicture {
+            number: row.get(0)?,
+            file: file_name(&id, picture as u64),
+            bytes: row.get::<_, i64>(3)? as u64,
+            is_judged: row.get(4)?,
+        })
     })?;
-    rows.collect()
+    let cleared = rows.collect::<rusqlite::Result<Vec<_>>>()?;
+    let sql =
+        "UPDATE history SET bytes = bytes - picture_bytes, picture_bytes = 0 WHERE number = ?1";
+    let mut clear = connection.prepare(sql)?;
+    for picture in &cleared {
+        clear.execute([picture.number])?;
+    }
+    Ok(cleared)
 }
 
-fn totals(connection: &rusqlite::Connection) -> rusqlite::Result<StoredTotals> {
+/// By a scan of the table.
+pub(crate) fn totals(connection: &rusqlite::Connection) -> rusqlite::Result<StoredTotals> {
     let sql = "SELECT count(*) FILTER (WHERE near = 0), coalesce(sum(bytes), 0), coalesce(sum(bytes) FILTER (WHERE mark IS NOT NULL), 0) FROM history";
     let (records, judged_records) = record_bytes(connection)?;
     connection.query_row(sql, [], |row| {
@@ -649,23 +696,47 @@ fn totals(connection: &rusqlite::Connection) -> rusqlite::Result<StoredTotals> {
     })
 }
 
-/// The oldest that are judged or not, by the index of their begin. The last event of a record has its bytes.
+/// What goes together, the oldest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RemovalKind {
+    /// Objects below `min_score` that are not judged.
+    Near,
+    /// Alarms that are not judged.
+    Alarm,
+    Judged,
+}
+
+impl RemovalKind {
+    /// Each has an index.
+    fn condition(self) -> &'static str {
+        match self {
+            Self::Near => "mark IS NULL AND near = 1",
+            Self::Alarm => "mark IS NULL AND near = 0",
+            Self::Judged => "mark IS NOT NULL",
+        }
+    }
+}
+
+/// The oldest of a kind. The last event of a record has its bytes.
 fn oldest(
     connection: &rusqlite::Connection,
-    is_judged: bool,
+    kind: RemovalKind,
 ) -> rusqlite::Result<Vec<RemovalCandidate>> {
-    let sql = "SELECT e.number, e.last_seen_ms, e.bytes + coalesce(
+    let condition = kind.condition();
+    let sql = format!(
+        "SELECT e.number, e.last_seen_ms, e.bytes + coalesce(
             (SELECT sum(bytes) FROM history_records r WHERE r.camera = e.camera AND r.prompt = e.prompt AND r.record_ms = e.record_ms
              AND NOT EXISTS (SELECT 1 FROM history n WHERE n.camera = e.camera AND n.prompt = e.prompt AND n.record_ms = e.record_ms
                  AND (n.start_ms, n.number) > (e.start_ms, e.number))), 0)
-        FROM history e WHERE (mark IS NOT NULL) = ?1 ORDER BY start_ms LIMIT 256";
-    let mut rows = connection.prepare(sql)?;
-    let rows = rows.query_map([is_judged], |row| {
+        FROM history e WHERE {condition} ORDER BY start_ms LIMIT 256"
+    );
+    let mut rows = connection.prepare(&sql)?;
+    let rows = rows.query_map([], |row| {
         Ok(RemovalCandidate {
             number: row.get(0)?,
             last_seen_ms: row.get(1)?,
             bytes: row.get::<_, i64>(2)? as u64,
-            is_judged,
+            is_judged: kind == RemovalKind::Judged,
         })
     })?;
     rows.collect()

@@ -39,6 +39,8 @@ pub(crate) const STEPS: &[&str] = &[
     ALTER TABLE history ADD COLUMN others TEXT NOT NULL DEFAULT '[]';
     ALTER TABLE history ADD COLUMN objects TEXT;
     ALTER TABLE history ADD COLUMN all_found INTEGER NOT NULL DEFAULT 0;
+    CREATE INDEX history_unjudged ON history (near, start_ms) WHERE mark IS NULL;
+    CREATE INDEX history_judged ON history (start_ms) WHERE mark IS NOT NULL;
     CREATE INDEX history_record ON history (camera, prompt, record_ms) WHERE record_ms IS NOT NULL;
     -- Recorded looks of prompts, while an event has them: crates/history/src/records.rs. `started`: the events that started in this part, each with
     -- the time of its first look, in JSON.

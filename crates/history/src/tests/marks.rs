@@ -154,11 +154,15 @@ async fn mask_removes_a_judged_picture_and_a_deletion_all() {
     let open = begun(1, NOW_MS);
     rig.event(&open, Some(&frame("gate", 1)));
     rig.until_stored(1);
-    assert_eq!(rig.mark(1, json!({"mark": "wrong"})).await, Ok(()));
+    for mark in ["right", "none", "wrong"] {
+        assert_eq!(rig.mark(1, json!({"mark": mark})).await, Ok(()));
+    }
     let gate = CameraId::new("gate").unwrap();
     let now = frame("gate", 100).times.received;
+    rig.until_totals_fit();
     rig.history.mask(&gate, &[square(0.5)], now);
     rig.history.removed().await;
+    rig.until_totals_fit();
     // What came later was not judged.
     rig.event(&better(&open), Some(&frame("gate", 101)));
     rig.event(&ended(&open), None);
