@@ -68,6 +68,8 @@ pub struct HistoryStatus {
     pub pictures_dropped: u64,
     /// Events that were not stored.
     pub events_dropped: u64,
+    /// Records whose looks were not stored, or not all: too many waited for an event or for the disk.
+    pub records_dropped: u64,
     /// Pictures that were deleted and whose files cannot be removed.
     pub pictures_left: u64,
     /// Marks that were stored since the start.
@@ -522,9 +524,8 @@ impl HistoryShared {
 
     pub fn records(&self, chunks: Vec<RecordChunk>) {
         self.change(|state| {
-            chunks
-                .into_iter()
-                .for_each(|chunk| state.records.push(chunk))
+            let discarded = chunks.into_iter().map(|chunk| state.records.push(chunk));
+            state.status.records_dropped += discarded.sum::<u64>();
         });
     }
 

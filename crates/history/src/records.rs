@@ -70,8 +70,9 @@ struct WaitingRecord {
 }
 
 impl RecordQueue {
-    /// Beyond the bound, the record of the part has no further ones.
-    pub fn push(&mut self, chunk: RecordChunk) {
+    /// Beyond the bound, the largest records without an event are discarded; if those with one fill it, the record of the part has no further
+    /// ones. Returns how many records lost parts.
+    pub fn push(&mut self, chunk: RecordChunk) -> u64 {
         let key = (chunk.camera.clone(), chunk.prompt.clone());
         if chunk.number == 0 {
             let open = WaitingRecord {
@@ -81,28 +82,49 @@ impl RecordQueue {
             };
             self.open.insert(key.clone(), open);
         }
-        let has_room = self.bytes() + chunk.bytes.len() <= WAITING_MAX_BYTES;
         let open = self.open.get_mut(&key);
         let Some(open) = open.filter(|open| open.record == chunk.record) else {
-            return;
+            return 0;
+        };
+        open.has_event |= !chunk.started.is_empty();
+        let discarded = self.make_room(chunk.bytes.len());
+        if self.bytes() + chunk.bytes.len() > WAITING_MAX_BYTES {
+            let lost = self.open.remove(&key);
+            return discarded + u64::from(lost.is_some());
+        }
+        // Its own record may be one of those.
+        let Some(open) = self.open.get_mut(&key) else {
+            return discarded;
         };
         let is_last = chunk.is_last;
-        if has_room {
-            open.has_event |= !chunk.started.is_empty();
-            open.waiting.push(chunk);
-            if open.has_event {
-                self.ready.append(&mut open.waiting);
-            }
+        open.waiting.push(chunk);
+        if open.has_event {
+            self.ready.append(&mut open.waiting);
         }
-        if is_last || !has_room {
+        if is_last {
             self.open.remove(&key);
         }
+        discarded
+    }
+
+    /// Discards records without an event until so many bytes fit, or none is left. Returns how many.
+    fn make_room(&mut self, incoming: usize) -> u64 {
+        let mut discarded = 0;
+        while self.bytes() + incoming > WAITING_MAX_BYTES {
+            let waiting = self.open.iter().filter(|(_, open)| !open.has_event);
+            let largest = waiting.max_by_key(|(_, open)| bytes(&open.waiting));
+            let Some(key) = largest.map(|(key, _)| key.clone()) else {
+                break;
+            };
+            self.open.remove(&key);
+            discarded += 1;
+        }
+        discarded
     }
 
     fn bytes(&self) -> usize {
-        let waiting = self.open.values().flat_map(|open| &open.waiting);
-        let chunks = waiting.chain(&self.ready);
-        chunks.map(|chunk| chunk.bytes.len()).sum()
+        let waiting = self.open.values().map(|open| bytes(&open.waiting));
+        waiting.sum::<usize>() + bytes(&self.ready)
     }
 
     pub fn has_ready(&self) -> bool {
@@ -112,6 +134,10 @@ impl RecordQueue {
     pub fn take_ready(&mut self) -> Vec<RecordChunk> {
         mem::take(&mut self.ready)
     }
+}
+
+fn bytes(chunks: &[RecordChunk]) -> usize {
+    chunks.iter().map(|chunk| chunk.bytes.len()).sum()
 }
 
 /// A part on its way to the disk.
@@ -333,25 +359,27 @@ mod tests {
     #[test]
     fn parts_that_wait_are_bounded_and_have_no_gap() {
         let mut queue = RecordQueue::default();
+        let mut discarded = 0;
         for number in 0..100 {
-            (0..8).for_each(|prompt| queue.push(chunk(prompt, number)));
+            let chunks = (0..8).map(|prompt| chunk(prompt, number));
+            discarded += chunks.map(|chunk| queue.push(chunk)).sum::<u64>();
             assert!(queue.bytes() <= WAITING_MAX_BYTES);
         }
-        assert!(!queue.has_ready());
-        queue = RecordQueue::default();
+        assert!(!queue.has_ready() && discarded > 0);
         let started = StartedEvent {
             track: TrackId::new("b7c1", &CameraId::new("gate").unwrap(), 1),
             first_look: WallTime::from_unix_millis(1),
         };
+        // One with an event has the room of those without one.
         for number in 0..1000 {
             queue.push(RecordChunk {
                 started: vec![started.clone()],
-                ..chunk(0, number)
+                ..chunk(9, number)
             });
         }
         let ready = queue.take_ready();
         assert_eq!(ready.len(), WAITING_MAX_BYTES / CHUNK_MAX_BYTES);
-        queue.push(chunk(0, 1000));
+        queue.push(chunk(9, 1000));
         assert!(queue.take_ready().is_empty() && queue.bytes() == 0);
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, io, sync::Arc};
 
 use rusqlite::OptionalExtension as _;
-use spotter_core::{CameraId, PromptId, TrackId};
+use spotter_core::{CameraId, LogThrottle, PromptId, TrackId};
 use spotter_state::{Document, StateStore, StatementsError};
 
 use crate::{
@@ -43,6 +43,9 @@ pub(crate) struct HistoryWriter {
     has_uncut_log: bool,
     /// When pictures are tried again.
     pictures_from_ms: i64,
+    /// As many as the log has.
+    records_dropped: u64,
+    records_log: LogThrottle<()>,
 }
 
 impl Drop for HistoryWriter {
@@ -65,6 +68,8 @@ impl HistoryWriter {
             last_look_ms: i64::MIN,
             has_uncut_log: false,
             pictures_from_ms: i64::MIN,
+            records_dropped: 0,
+            records_log: LogThrottle::default(),
         }
     }
 
@@ -79,6 +84,7 @@ impl HistoryWriter {
                 is_closing,
             } = self.shared.next_turn(is_failing);
             self.store_masks();
+            self.log_dropped_records();
             is_failing = self.reported(|writer| writer.turn(removals, jpegs));
             for queued in judging {
                 // The one that asked may have left.
@@ -99,6 +105,18 @@ impl HistoryWriter {
             if is_closing {
                 return;
             }
+        }
+    }
+
+    fn log_dropped_records(&mut self) {
+        let dropped = self.shared.lock().status.records_dropped;
+        let records = dropped - self.records_dropped;
+        if records > 0 && self.records_log.admit((), self.parts.clock.now()).is_some() {
+            self.records_dropped = dropped;
+            tracing::warn!(
+                records,
+                "recorded looks discarded: those that wait for an event or for the disk fill 16 MiB"
+            );
         }
     }
 
