@@ -68,10 +68,11 @@ pub struct QuietRule {
 ///
 /// # A record that is cut
 ///
-/// A thing that stays keeps a record open. It is cut then, so that the history can remove what is old. At the beginning of the record that
-/// follows there are tracks that a replay does not have: it takes their objects for new ones. By the same proof, a track from before was
-/// seen within the next `n` looks and `end_after`, or has ended. So events of objects that were seen first within this time are no events of
-/// the record, and a replay leaves them out ([`RecordEntry::Settled`]).
+/// A thing that stays keeps a record open. It is cut then, so that the history can remove what is old, and also when the rules change:
+/// a record has one set of rules. At the beginning of the record that follows there are tracks that a replay does not have: it takes their
+/// objects for new ones. By the same proof, a track from before was seen within the next `n` looks and `end_after`, or has ended: with the
+/// rules of now, because both are decided by the looks since then and by no rule of before. So events of objects that were seen first within
+/// this time are no events of the record, and a replay leaves them out ([`RecordEntry::Settled`]).
 #[derive(Clone, Debug)]
 pub struct LookRecorder {
     camera: CameraId,
@@ -91,8 +92,8 @@ enum RecordStage {
     Recording(OpenRecord),
     /// The next look begins the record that continues the one before.
     Cut,
-    /// There may be tracks that a replay would not have: the next record begins when it is quiet.
-    Interrupted,
+    /// A look has more objects than a part has room for: the next record begins when it is quiet.
+    Overfull,
 }
 
 #[derive(Clone, Debug)]
@@ -227,10 +228,10 @@ impl LookRecorder {
     }
 
     /// The tracker has other rules from now on. What is recorded so far was right with the old ones.
-    pub fn interrupt(&mut self, rule: QuietRule) {
+    pub fn change_rule(&mut self, rule: QuietRule) {
         self.rule = rule;
         if !matches!(self.stage, RecordStage::Quiet) {
-            self.finish(RecordStage::Interrupted);
+            self.finish(RecordStage::Cut);
         }
     }
 
@@ -254,8 +255,7 @@ impl LookRecorder {
             is_written = open.writer.add(&entry);
         }
         match &entry {
-            // More objects in one look than a chunk has room for.
-            _ if !is_written => self.finish(RecordStage::Interrupted),
+            _ if !is_written => self.finish(RecordStage::Overfull),
             RecordEntry::Look(look) => open.last_look = (look.received, look.wall),
             _ => {}
         }

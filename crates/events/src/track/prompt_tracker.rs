@@ -515,7 +515,7 @@ impl PromptTracker {
         if let Some(recorder) = &mut self.recorder
             && !is_same
         {
-            recorder.interrupt(rules.quiet_rule());
+            recorder.change_rule(rules.quiet_rule());
         }
         self.rules = Arc::new(rules);
         self.filter = filter;
