@@ -12,6 +12,7 @@ use crate::{
     access::AccessRefusal,
     commands::COMMAND_MAX_BYTES,
     events::{self, EventAnswers, EventRefusal},
+    trial::TrialRefusal,
 };
 use serde::Deserialize;
 use spotter_core::CameraShapes;
@@ -78,14 +79,13 @@ async fn preview_shapes(
     State(state): PageShared,
     Path(camera): Path<String>,
     request: Request,
-) -> Result<Result<Response, EventRefusal>, AccessRefusal> {
+) -> Result<Result<Response, TrialRefusal>, AccessRefusal> {
     let asked = state.change(request, COMMAND_MAX_BYTES).await?;
     let previewed = async {
-        let camera = state.trials.camera(&camera);
-        let camera = camera.map_err(|refusal| EventRefusal::Wrong(refusal.to_string()))?;
-        let wrong = |error: serde_json::Error| EventRefusal::Wrong(error.to_string());
+        let camera = state.trials.camera(&camera)?;
+        let wrong = |error: serde_json::Error| TrialRefusal::Wrong(error.to_string());
         let PreviewedShapes { shapes } = serde_json::from_value(asked.body).map_err(wrong)?;
-        events(&state)?.preview(camera, shapes).await
+        Ok(events(&state)?.preview(camera, shapes).await?)
     };
     Ok(previewed.await)
 }

@@ -294,12 +294,13 @@ async fn stored_events_are_listed_shown_exported_and_deleted() {
             previewed.contains("no event with recorded looks"),
             "{previewed}"
         );
-        for (camera, body) in [
-            ("cellar", mask),
-            ("gate", "{}"),
-            ("gate", "{\"shapes\":[]}"),
+        for (camera, body, status) in [
+            ("cellar", mask, "404"),
+            ("gate", "{}", "422"),
+            ("gate", "{\"shapes\":[]}", "422"),
         ] {
-            assert!(preview(camera, body).starts_with("HTTP/1.1 422"), "{body}");
+            let refused = format!("HTTP/1.1 {status}");
+            assert!(preview(camera, body).starts_with(&refused), "{body}");
         }
         let deleted = delete("{\"camera\":\"gate\"}");
         assert!(
