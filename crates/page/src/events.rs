@@ -37,7 +37,9 @@ const READS_MAX: usize = 4;
 const EXPORTS_MAX: usize = 2;
 /// Previews at the same time: each takes a core for some seconds.
 const PREVIEWS_MAX: usize = 1;
-const READ_WITHIN: Duration = Duration::from_secs(10);
+/// Pictures that are made smaller at the same time: a list asks for 50, each takes a core for some tens of milliseconds.
+const SCALINGS_MAX: usize = 2;
+const PERMIT_WITHIN: Duration = Duration::from_secs(10);
 /// Parts of an export that wait for the client.
 const PARTS_MAX: usize = 4;
 const PART_BYTES: usize = 64 << 10;
@@ -52,6 +54,7 @@ pub struct EventAnswers {
     reads: Arc<Semaphore>,
     exports: Arc<Semaphore>,
     previews: Arc<Semaphore>,
+    scalings: Arc<Semaphore>,
     clock: Arc<dyn Clock>,
 }
 
@@ -136,6 +139,7 @@ impl EventAnswers {
             reads: Arc::new(Semaphore::new(READS_MAX)),
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
             previews: Arc::new(Semaphore::new(PREVIEWS_MAX)),
+            scalings: Arc::new(Semaphore::new(SCALINGS_MAX)),
             clock,
         }
     }
@@ -186,24 +190,29 @@ impl EventAnswers {
 
     /// The file of an event's picture.
     pub(crate) async fn picture_file(&self, id: &str) -> EventAnswer<Vec<u8>> {
+        Ok(self.stored_picture(id).await?.jpeg)
+    }
+
+    async fn stored_picture(&self, id: &str) -> EventAnswer<StoredPicture> {
         let id = id.to_owned();
         let picture = self.read(move |reader| reader.picture(&id)).await?;
-        Ok(picture.ok_or(EventRefusal::Unknown)?.jpeg)
+        picture.ok_or(EventRefusal::Unknown)
+    }
+
+    async fn scaled(&self, jpeg: Vec<u8>, width: usize) -> EventAnswer<Vec<u8>> {
+        let permit = permit_of(&self.scalings).await?;
+        blocking(permit, move || at_most_wide(jpeg, width)).await
     }
 
     /// The picture of an event. With its number in the query, as in lists, a browser may keep it.
     pub async fn picture(&self, id: &str, query: Option<&str>) -> EventAnswer {
         let PictureQuery { number, width } =
             PictureQuery::read(query).map_err(EventRefusal::Wrong)?;
-        let id = id.to_owned();
-        let read = move |reader: &HistoryReader| {
-            let picture = reader.picture(&id)?;
-            Ok(picture.map(|StoredPicture { jpeg, number }| match width {
-                Some(width) => (at_most_wide(jpeg, width), number),
-                None => (jpeg, number),
-            }))
+        let StoredPicture { jpeg, number: own } = self.stored_picture(id).await?;
+        let jpeg = match width {
+            Some(width) => self.scaled(jpeg, width).await?,
+            None => jpeg,
         };
-        let (jpeg, own) = self.read(read).await?.ok_or(EventRefusal::Unknown)?;
         let caching = match number == Some(own) {
             true => "private, max-age=86400, immutable",
             false => "private, no-cache",
@@ -266,13 +275,11 @@ impl EventAnswers {
         if self.history.is_none() {
             return Ok(json(&json!({"reason": EventRefusal::Off.to_string()})));
         }
-        let place = timeout(READ_WITHIN, Arc::clone(&self.previews).acquire_owned()).await;
-        let Ok(Ok(place)) = place else {
-            return Err(EventRefusal::Busy);
-        };
+        let permit = permit_of(&self.previews).await?;
         let now = self.clock.wall();
         let previewed = self.read(move |reader| {
-            let _place = place;
+            // Held also when the client disconnects meanwhile.
+            let _permit = permit;
             preview(reader, &camera, &shapes, now)
         });
         Ok(json(&previewed.await?))
@@ -283,17 +290,27 @@ impl EventAnswers {
         query: impl FnOnce(&HistoryReader) -> Result<T, HistoryError> + Send + 'static,
     ) -> EventAnswer<T> {
         let reader = self.history()?.reader().clone();
-        let place = timeout(READ_WITHIN, Arc::clone(&self.reads).acquire_owned()).await;
-        let Ok(Ok(place)) = place else {
-            return Err(EventRefusal::Busy);
-        };
-        let answered = spawn_blocking(move || {
-            // Held also when the client disconnects meanwhile.
-            let _place = place;
-            query(&reader)
-        });
-        Ok(answered.await.map_err(|_| EventRefusal::Panicked)??)
+        let permit = permit_of(&self.reads).await?;
+        Ok(blocking(permit, move || query(&reader)).await??)
     }
+}
+
+/// Waits for it, for a limited time.
+pub(crate) async fn permit_of(permits: &Arc<Semaphore>) -> EventAnswer<OwnedSemaphorePermit> {
+    let permit = timeout(PERMIT_WITHIN, Arc::clone(permits).acquire_owned()).await;
+    permit.ok().and_then(Result::ok).ok_or(EventRefusal::Busy)
+}
+
+/// The permit is held until the work ends, also when the client disconnects meanwhile.
+async fn blocking<T: Send + 'static>(
+    permit: OwnedSemaphorePermit,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> EventAnswer<T> {
+    let done = spawn_blocking(move || {
+        let _permit = permit;
+        work()
+    });
+    done.await.map_err(|_| EventRefusal::Panicked)
 }
 
 /// The selection of a change of the page.

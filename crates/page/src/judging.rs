@@ -1,14 +1,14 @@
 //! What people judge: how right the alarms of a prompt are, and which one is asked about next.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::{sync::Semaphore, time::timeout};
+use tokio::sync::Semaphore;
 
 use crate::{
     board::Board,
-    events::{EventAnswer, EventAnswers, EventRefusal, filter, json},
+    events::{EventAnswer, EventAnswers, EventRefusal, filter, json, permit_of},
 };
 use spotter_config::CameraConfig;
 use spotter_core::{CameraId, PromptId, Share};
@@ -19,7 +19,6 @@ use spotter_review::{JudgedPrompt, MinScoreReplays, PromptFigures, figures, summ
 /// Alarms that a person may be asked about at a time.
 const WANTED_MAX: usize = 50;
 const WANTED_USUAL: usize = 20;
-const TURN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Answers about marks. Nothing blocks but the threads of queries.
 pub struct JudgingAnswers {
@@ -28,7 +27,7 @@ pub struct JudgingAnswers {
     events: EventAnswers,
     replays: Arc<MinScoreReplays>,
     /// One replays at a time: the other queries go on.
-    turn: Semaphore,
+    turn: Arc<Semaphore>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -85,7 +84,7 @@ impl JudgingAnswers {
             model,
             events,
             replays: Arc::new(MinScoreReplays::new(clock)),
-            turn: Semaphore::new(1),
+            turn: Arc::new(Semaphore::new(1)),
         }
     }
 
@@ -188,12 +187,11 @@ impl JudgingAnswers {
     }
 
     async fn figures(&self, prompt: OwnedPrompt) -> EventAnswer<Option<PromptFigures>> {
-        let turn = timeout(TURN_WITHIN, self.turn.acquire()).await;
-        let Ok(Ok(_turn)) = turn else {
-            return Err(EventRefusal::Busy);
-        };
+        let turn = permit_of(&self.turn).await?;
         let (replays, now_ms) = (Arc::clone(&self.replays), self.events.now_ms());
         let read = move |reader: &HistoryReader| {
+            // Held until the replays end, also when the client disconnects meanwhile.
+            let _turn = turn;
             let judged = prompt.judged();
             judged
                 .map(|judged| figures(reader, &judged, &replays, now_ms))
