@@ -230,7 +230,7 @@ const checks = {
       }
   },
 
-  async "a first user logs in, tries a word, draws a zone, sees an event and judges 20"() {
+  async "a first user logs in, tries a word, draws a zone, sees an event, judges 20 and takes the proposed threshold"() {
     const { context, page, watched } = await opened(DIRECT);
     await logIn(page);
     await show(page, "try");
@@ -262,9 +262,17 @@ const checks = {
     await event.click();
     await page.locator("article.detail img").waitFor();
     await openJudge(page, 25);
-    await judgeBatch(page);
-    await page.getByText(/^\d+ judged, \d+ right\.|of 100 alarms are right/).waitFor();
+    const use = page.locator('[data-do="ask"]').first();
+    for (let batches = 0; !(await use.isVisible()); batches += 1) {
+      assert.ok(batches < 10, "a threshold is proposed");
+      await judgeBatch(page);
+    }
     await page.screenshot({ path: `${SHOTS}/first-judge.png`, fullPage: true });
+    const score = (await use.textContent()).match(/0\.\d+/)[0];
+    await use.click();
+    await page.locator("#use-yes").click();
+    await page.getByText(`min_score is ${score} now`).waitFor();
+    await page.getByText("Promised: at least").waitFor();
     watched.isQuiet();
     await context.close();
   },
