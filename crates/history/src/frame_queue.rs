@@ -15,6 +15,8 @@ pub(crate) struct SeenTrack {
     pub track: TrackId,
     pub location: Location,
     pub score: f64,
+    /// Of an object below `min_score`, which is no alarm.
+    pub is_near: bool,
     /// The other objects of its prompt there.
     pub others: Vec<Location>,
 }
@@ -35,15 +37,20 @@ pub(crate) struct FrameQueue(VecDeque<FrameOrder>);
 
 impl FrameQueue {
     /// Orders a picture of the track: of its orders, the newest counts. Returns the tracks that get none of an order that was replaced
-    /// or declined. Where there is no room, this one is declined, and an earlier order of the track stays.
+    /// or declined. Where there is no room, an alarm replaces an order of objects below `min_score` alone; else this one is declined, and an
+    /// earlier order of the track stays.
     pub fn push(&mut self, frame: &Frame, seen: SeenTrack) -> Vec<TrackId> {
         let is_same =
             |order: &FrameOrder| (&order.camera, order.number) == (&frame.camera, frame.number);
         let same = self.0.iter().any(is_same);
-        if !same && !self.has_room(&frame.camera, &seen.track) {
-            return vec![seen.track];
-        }
         let mut unmade = Vec::new();
+        if !same && !self.has_room(&frame.camera, &seen.track) {
+            let near = self.near_order(&frame.camera).filter(|_| !seen.is_near);
+            let Some(replaced) = near.and_then(|index| self.0.remove(index)) else {
+                return vec![seen.track];
+            };
+            unmade.extend(replaced.tracks.into_iter().map(|other| other.track));
+        }
         for order in &mut self.0 {
             let replaced = order
                 .tracks
@@ -64,6 +71,16 @@ impl FrameQueue {
             tracks: vec![seen],
         });
         unmade
+    }
+
+    /// An order of objects below `min_score` alone, in whose place the camera has room: one of its own, or of any where it has few.
+    fn near_order(&self, camera: &CameraId) -> Option<usize> {
+        let is_near = |order: &FrameOrder| order.tracks.iter().all(|seen| seen.is_near);
+        let is_of_camera = |order: &FrameOrder| order.camera == *camera;
+        let mut orders = self.0.iter();
+        let own = orders.position(|order| is_of_camera(order) && is_near(order));
+        let has_few = self.0.iter().filter(|order| is_of_camera(order)).count() < OF_CAMERA_MAX;
+        own.or_else(|| self.0.iter().position(is_near).filter(|_| has_few))
     }
 
     /// For one more order, in place of those of this track alone.
@@ -111,12 +128,24 @@ mod tests {
         TrackId::new("b7c1", &CameraId::new("gate").unwrap(), number)
     }
 
-    fn push(queue: &mut FrameQueue, camera: &str, frame: u64, number: u64) -> Vec<TrackId> {
-        let seen = SeenTrack {
+    fn seen(number: u64) -> SeenTrack {
+        SeenTrack {
             track: track(number),
             location: Location::Point(NormPoint::new(0.5, 0.5)),
             score: 0.5,
+            is_near: false,
             others: Vec::new(),
+        }
+    }
+
+    fn push(queue: &mut FrameQueue, camera: &str, frame: u64, number: u64) -> Vec<TrackId> {
+        queue.push(&self::frame(camera, frame), seen(number))
+    }
+
+    fn push_near(queue: &mut FrameQueue, camera: &str, frame: u64, number: u64) -> Vec<TrackId> {
+        let seen = SeenTrack {
+            is_near: true,
+            ..seen(number)
         };
         queue.push(&self::frame(camera, frame), seen)
     }
@@ -135,6 +164,25 @@ mod tests {
         assert_eq!(next(), Some(vec![track(1), track(3)]));
         assert_eq!(next(), Some(vec![track(2)]));
         assert_eq!(next(), None);
+    }
+
+    #[test]
+    fn alarm_has_the_room_of_objects_below_min_score() {
+        let mut queue = FrameQueue::default();
+        // The second frame has an alarm too.
+        assert_eq!(push_near(&mut queue, "gate", 1, 1), []);
+        assert_eq!(push_near(&mut queue, "gate", 2, 2), []);
+        assert_eq!(push(&mut queue, "gate", 2, 3), []);
+        assert_eq!(push_near(&mut queue, "gate", 3, 4), [track(4)]);
+        assert_eq!(push(&mut queue, "gate", 3, 5), [track(1)]);
+        assert_eq!(push(&mut queue, "gate", 4, 6), [track(6)]);
+        for number in 10..40 {
+            let camera = format!("cam{number}");
+            assert_eq!(push_near(&mut queue, &camera, 1, number), []);
+        }
+        // Those of other cameras make no room for a third frame.
+        assert_eq!(push(&mut queue, "gate", 4, 6), [track(6)]);
+        assert_eq!(push(&mut queue, "yard", 1, 7), [track(10)]);
     }
 
     #[test]

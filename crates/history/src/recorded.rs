@@ -300,10 +300,11 @@ impl RecorderState {
             return;
         }
         let others = objects.iter().filter(|object| object.track != event.track);
-        let seen = SeenTrack {
+        let mut seen = SeenTrack {
             track: event.track.clone(),
             location: event.location,
             score: event.score,
+            is_near: message.is_near,
             others: others.map(|object| object.location).collect(),
         };
         if let Some(known) = self.events.get_mut(&event.track) {
@@ -311,6 +312,7 @@ impl RecorderState {
                 return;
             }
             known.pending_pictures += 1;
+            seen.is_near = known.row.is_near;
         }
         for track in self.frames.push(frame, seen) {
             self.drop_picture(&track);

@@ -805,6 +805,20 @@ async fn objects_below_min_score_are_few_and_no_alarms() {
     assert_eq!(listed(&rig), ["b7c1-gate-2", "b7c1-gate-1"]);
 }
 
+#[test]
+fn objects_below_min_score_make_room_before_alarms() {
+    let rig = Rig::with(4 * JPEG_BYTES as u64, 0);
+    rig.happened(1, HOUR_MS, |_| {});
+    rig.until_stored(1);
+    near(&rig, 2);
+    rig.until(|rig| rig.files().len() == 2);
+    rig.happened(3, 0, |_| {});
+    rig.until_stored(2);
+    rig.happened(4, 0, |_| {});
+    rig.until_stored(3);
+    assert_eq!(ids(&rig.list("near=only")), [""; 0]);
+}
+
 #[tokio::test]
 async fn object_that_gets_an_alarm_is_not_near() {
     let rig = Rig::new();
