@@ -10,7 +10,7 @@ use spotter_state::{ExecutedBeside, StatementsError, execute_beside};
 use crate::{
     folder::{file_name, picture_path},
     limits::StoredTotals,
-    records::{RecordKey, delete_unused},
+    records::{RecordKey, delete_unused, detach_events},
     row::track_id,
 };
 
@@ -107,10 +107,20 @@ impl DeletedEvents {
     }
 }
 
+/// What is deleted of the recorded looks that other events have too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SharedLooks {
+    /// Nothing: limits remove the event.
+    Stay,
+    /// All: a person deletes the event, and nothing may be left of it.
+    Go,
+}
+
 /// Returns those that were there. Recorded looks that no other event has are deleted with them.
 pub(crate) fn delete_rows(
     transaction: &Transaction<'_>,
     numbers: &[i64],
+    shared: SharedLooks,
 ) -> rusqlite::Result<Vec<DeletedRow>> {
     let mut looks = transaction.prepare("DELETE FROM history_looks WHERE number = ?1")?;
     let sql = "DELETE FROM history WHERE number = ?1
@@ -138,6 +148,9 @@ pub(crate) fn delete_rows(
         });
         if let Some((mut row, record)) = row.optional()? {
             if let Some(record) = record {
+                if shared == SharedLooks::Go {
+                    detach_events(transaction, &record)?;
+                }
                 row.bytes += delete_unused(transaction, &record)?;
             }
             deleted.push(row);
@@ -157,7 +170,7 @@ pub fn delete_beside(
     loop {
         let removed = execute_beside(state_dir, |transaction| {
             let numbers = selection.numbers(transaction)?;
-            delete_rows(transaction, &numbers)
+            delete_rows(transaction, &numbers, SharedLooks::Go)
         })?;
         let Some(ExecutedBeside { value, is_log_cut }) = removed else {
             return Ok(None);

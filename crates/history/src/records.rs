@@ -1,6 +1,6 @@
 //! Recorded looks of prompts (`spotter_events::record`): the parts of records that wait, and the rows of `history_records`.
 //!
-//! A record is stored once an event began in it, until no event has it. Its looks are for replays with other rules, which need also what led to
+//! A record is stored once an event began in it, until no event has it or a person deletes one of its events. Its looks are for replays with other rules, which need also what led to
 //! no event; those of `history_looks` are what an event saw, also when the rules change later.
 
 use std::{
@@ -215,6 +215,22 @@ pub(crate) fn write_records(
         delete_unused(transaction, &write.key)?;
     }
     Ok(())
+}
+
+/// No event has the record any more.
+pub(crate) fn detach_events(
+    transaction: &Transaction<'_>,
+    record: &RecordKey,
+) -> rusqlite::Result<()> {
+    let RecordKey {
+        camera,
+        prompt,
+        record_ms,
+    } = record;
+    let sql =
+        "UPDATE history SET record_ms = NULL WHERE camera = ?1 AND prompt = ?2 AND record_ms = ?3";
+    let mut detach = transaction.prepare(sql)?;
+    detach.execute(params![camera, prompt, record_ms]).map(drop)
 }
 
 /// Deletes the record when no event has it any more. Returns the bytes that it had.

@@ -7,7 +7,7 @@ use spotter_core::{CameraId, LogThrottle, PromptId, TrackId};
 use spotter_state::{Document, StateStore, StatementsError};
 
 use crate::{
-    deletion::{self, DeletedEvents, DeletedRow, HistorySelection, SELECTED_MAX},
+    deletion::{self, DeletedEvents, DeletedRow, HistorySelection, SELECTED_MAX, SharedLooks},
     folder::{HistoryFolder, file_name},
     limits::{RemovalCandidate, StoredTotals},
     marks::{JudgingChange, JudgingError},
@@ -380,7 +380,7 @@ impl HistoryWriter {
             let withdrawn = withdrawn.clone();
             move |transaction| {
                 let numbers = unjudged(transaction, &withdrawn)?;
-                deletion::delete_rows(transaction, &numbers)
+                deletion::delete_rows(transaction, &numbers, SharedLooks::Stay)
             }
         });
         let mut state = self.shared.lock();
@@ -432,7 +432,7 @@ impl HistoryWriter {
                 oldest.extend(self::oldest(transaction, RemovalKind::Judged)?);
             }
             let removed = limits.removed(&oldest, totals, incoming, now_ms);
-            deletion::delete_rows(transaction, &removed)
+            deletion::delete_rows(transaction, &removed, SharedLooks::Stay)
         })?;
         let mut state = self.shared.lock();
         let totals = &mut state.status.totals;
@@ -450,7 +450,7 @@ impl HistoryWriter {
             let selection = selection.clone();
             let removed = self.store.execute(move |transaction| {
                 let numbers = selection.numbers(transaction)?;
-                deletion::delete_rows(transaction, &numbers)
+                deletion::delete_rows(transaction, &numbers, SharedLooks::Go)
             });
             let removed = removed.map_err(|error| format!("not deleted: {error}"))?;
             let mut state = self.shared.lock();

@@ -113,7 +113,7 @@ fn records_with_an_event_are_stored_and_read_back() {
 }
 
 #[tokio::test]
-async fn looks_are_deleted_with_the_last_event_that_has_them() {
+async fn looks_are_deleted_with_any_event_that_a_person_deletes() {
     let rig = Rig::new();
     (1..=5).for_each(|number| drop(rig.happened(number, HOUR_MS, |_| {})));
     rig.history.records(vec![
@@ -122,10 +122,17 @@ async fn looks_are_deleted_with_the_last_event_that_has_them() {
     ]);
     rig.until(|rig| all(rig).len() == 2);
     rig.history.delete(event(1)).await.unwrap();
-    assert_eq!(all(&rig).len(), 2);
-    rig.history.delete(event(2)).await.unwrap();
+    assert_eq!(all(&rig).len(), 1);
+    rig.until_totals_fit();
     delete_beside(rig.folder.path(), &event(3)).unwrap();
     assert_eq!(all(&rig), []);
+    // The other event has none now.
+    let sql = "SELECT count(*) FROM history WHERE id = 'b7c1-gate-2' AND record_ms IS NULL";
+    let left: i64 = rig
+        .store
+        .execute(|it| it.query_row(sql, [], |row| row.get(0)))
+        .unwrap();
+    assert_eq!(left, 1);
     // What comes of a record whose looks were deleted is not stored, nor what waited while its event was.
     rig.history.delete(event(4)).await.unwrap();
     rig.history.records(vec![
@@ -136,6 +143,20 @@ async fn looks_are_deleted_with_the_last_event_that_has_them() {
     rig.history.records(vec![last(chunk(6 * HOUR_MS, 0, &[6]))]);
     rig.until(|rig| !all(rig).is_empty());
     assert_eq!(all(&rig), [(6, 1, vec!["6".to_owned()])]);
+}
+
+#[test]
+fn looks_stay_while_an_event_has_them_that_limits_left() {
+    let rig = Rig::new();
+    rig.happened(1, 6 * 24 * HOUR_MS, |_| {});
+    rig.happened(2, HOUR_MS, |_| {});
+    rig.history.records(vec![last(chunk(HOUR_MS, 0, &[1, 2]))]);
+    rig.until(|rig| all(rig).len() == 1);
+    rig.until_stored(2);
+    rig.clock.advance(Duration::from_hours(25));
+    rig.happened(3, 0, |_| {});
+    rig.until(|rig| ids(&rig.list("")) == ["b7c1-gate-3", "b7c1-gate-2"]);
+    assert_eq!(all(&rig), [(1, 1, vec!["1".to_owned(), "2".to_owned()])]);
 }
 
 #[tokio::test]
