@@ -10,7 +10,7 @@ use spotter_state::{ExecutedBeside, StatementsError, execute_beside};
 use crate::{
     folder::{file_name, picture_path},
     limits::StoredTotals,
-    records::{RecordKey, delete_unused, detach_events},
+    records::EventLooks,
     row::track_id,
 };
 
@@ -112,7 +112,7 @@ impl DeletedEvents {
 pub(crate) enum SharedLooks {
     /// Nothing: limits remove the event.
     Stay,
-    /// All: a person deletes the event, and nothing may be left of it.
+    /// All of its prompt from its time: a person deletes the event, and nothing may be left of it.
     Go,
 }
 
@@ -124,18 +124,19 @@ pub(crate) fn delete_rows(
 ) -> rusqlite::Result<Vec<DeletedRow>> {
     let mut looks = transaction.prepare("DELETE FROM history_looks WHERE number = ?1")?;
     let sql = "DELETE FROM history WHERE number = ?1
-        RETURNING id, picture, picture_bytes > 0, bytes, mark IS NOT NULL, camera, prompt, record_ms, near";
+        RETURNING id, picture, picture_bytes > 0, bytes, mark IS NOT NULL, camera, prompt, record_ms, near, start_ms, last_seen_ms";
     let mut rows = transaction.prepare(sql)?;
     let mut deleted = Vec::new();
     for number in numbers {
         looks.execute([number])?;
         let row = rows.query_row([number], |row| {
-            let [camera, prompt] = [row.get(5)?, row.get(6)?];
-            let record = row.get::<_, Option<i64>>(7)?.map(|record_ms| RecordKey {
-                camera,
-                prompt,
-                record_ms,
-            });
+            let looks = EventLooks {
+                camera: row.get(5)?,
+                prompt: row.get(6)?,
+                record_ms: row.get(7)?,
+                start_ms: row.get(9)?,
+                last_seen_ms: row.get(10)?,
+            };
             let row = DeletedRow {
                 id: track_id(row, 0)?,
                 picture: row.get::<_, i64>(1)? as u64,
@@ -144,15 +145,13 @@ pub(crate) fn delete_rows(
                 is_judged: row.get(4)?,
                 is_near: row.get(8)?,
             };
-            Ok((row, record))
+            Ok((row, looks))
         });
-        if let Some((mut row, record)) = row.optional()? {
-            if let Some(record) = record {
-                if shared == SharedLooks::Go {
-                    detach_events(transaction, &record)?;
-                }
-                row.bytes += delete_unused(transaction, &record)?;
-            }
+        if let Some((mut row, looks)) = row.optional()? {
+            row.bytes += match shared {
+                SharedLooks::Stay => looks.delete_unused(transaction)?,
+                SharedLooks::Go => looks.delete_all(transaction)?,
+            };
             deleted.push(row);
         }
     }

@@ -217,27 +217,63 @@ pub(crate) fn write_records(
     Ok(())
 }
 
-/// No event has the record any more.
-pub(crate) fn detach_events(
-    transaction: &Transaction<'_>,
-    record: &RecordKey,
-) -> rusqlite::Result<()> {
-    let RecordKey {
-        camera,
-        prompt,
-        record_ms,
-    } = record;
-    let sql =
-        "UPDATE history SET record_ms = NULL WHERE camera = ?1 AND prompt = ?2 AND record_ms = ?3";
-    let mut detach = transaction.prepare(sql)?;
-    detach.execute(params![camera, prompt, record_ms]).map(drop)
+/// Where the recorded looks of a deleted event are.
+#[derive(Debug)]
+pub(crate) struct EventLooks {
+    pub camera: String,
+    pub prompt: String,
+    /// The record in which it began.
+    pub record_ms: Option<i64>,
+    pub start_ms: i64,
+    pub last_seen_ms: i64,
+}
+
+impl EventLooks {
+    /// Deletes the record in which it began, when no event has it any more. Returns the bytes that it had.
+    pub fn delete_unused(self, transaction: &Transaction<'_>) -> rusqlite::Result<u64> {
+        let record = self.record_ms.map(|record_ms| RecordKey {
+            camera: self.camera,
+            prompt: self.prompt,
+            record_ms,
+        });
+        record.map_or(Ok(0), |record| delete_unused(transaction, &record))
+    }
+
+    /// Deletes the record in which it began and those of its time, also where other events have them. Returns the bytes that they had.
+    pub fn delete_all(self, transaction: &Transaction<'_>) -> rusqlite::Result<u64> {
+        let sql = "SELECT DISTINCT record_ms FROM history_records WHERE camera = ?1 AND prompt = ?2
+            AND (record_ms = ?3 OR record_ms <= ?5 AND until_ms >= ?4)";
+        let mut records = transaction.prepare(sql)?;
+        let (camera, prompt) = (&self.camera, &self.prompt);
+        let records = records.query_map(
+            params![
+                camera,
+                prompt,
+                self.record_ms,
+                self.start_ms,
+                self.last_seen_ms
+            ],
+            |row| row.get::<_, i64>(0),
+        )?;
+        let sql = "UPDATE history SET record_ms = NULL WHERE camera = ?1 AND prompt = ?2 AND record_ms = ?3";
+        let mut detach = transaction.prepare(sql)?;
+        let mut bytes = 0;
+        for record_ms in records.collect::<rusqlite::Result<Vec<_>>>()? {
+            detach.execute(params![camera, prompt, record_ms])?;
+            let (camera, prompt) = (camera.clone(), prompt.clone());
+            let record = RecordKey {
+                camera,
+                prompt,
+                record_ms,
+            };
+            bytes += delete_unused(transaction, &record)?;
+        }
+        Ok(bytes)
+    }
 }
 
 /// Deletes the record when no event has it any more. Returns the bytes that it had.
-pub(crate) fn delete_unused(
-    transaction: &Transaction<'_>,
-    record: &RecordKey,
-) -> rusqlite::Result<u64> {
+fn delete_unused(transaction: &Transaction<'_>, record: &RecordKey) -> rusqlite::Result<u64> {
     let RecordKey {
         camera,
         prompt,

@@ -140,9 +140,18 @@ async fn looks_are_deleted_with_any_event_that_a_person_deletes() {
         last(chunk(7 * HOUR_MS, 0, &[4])),
     ]);
     rig.happened(6, 0, |_| {});
-    rig.history.records(vec![last(chunk(6 * HOUR_MS, 0, &[6]))]);
+    rig.history.records(vec![
+        last(chunk(6 * HOUR_MS, 0, &[6])),
+        last(chunk(2 * HOUR_MS, 0, &[5])),
+    ]);
     rig.until(|rig| !all(rig).is_empty());
-    assert_eq!(all(&rig), [(6, 1, vec!["6".to_owned()])]);
+    let left = [(2, 1, vec!["5".to_owned()]), (6, 1, vec!["6".to_owned()])];
+    assert_eq!(all(&rig), left);
+    // It went on while a later record began.
+    rig.happened(7, 2 * HOUR_MS + 1, |_| {});
+    rig.until(|rig| ids(&rig.list("")).contains(&"b7c1-gate-7".to_owned()));
+    rig.history.delete(event(7)).await.unwrap();
+    assert_eq!(all(&rig), left[1..]);
 }
 
 #[test]
