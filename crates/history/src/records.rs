@@ -16,6 +16,8 @@ use spotter_events::record::{CHUNK_MAX_BYTES, RecordChunk, StartedEvent};
 
 /// Of parts that wait for an event or for the disk.
 const WAITING_MAX_BYTES: usize = 16 << 20;
+/// More than a record lasts, which is cut after six hours.
+const LONGEST_MS: i64 = 24 * 3_600_000;
 /// Of a row without the looks, with its entries in the indexes.
 const ROW_BYTES: u64 = 300;
 
@@ -241,8 +243,8 @@ impl EventLooks {
 
     /// Deletes the record in which it began and those of its time, also where other events have them. Returns the bytes that they had.
     pub fn delete_all(self, transaction: &Transaction<'_>) -> rusqlite::Result<u64> {
-        let sql = "SELECT DISTINCT record_ms FROM history_records WHERE camera = ?1 AND prompt = ?2
-            AND (record_ms = ?3 OR record_ms <= ?5 AND until_ms >= ?4)";
+        let sql = "SELECT record_ms FROM history_records WHERE camera = ?1 AND prompt = ?2 AND record_ms = ?3
+            UNION SELECT record_ms FROM history_records WHERE camera = ?1 AND prompt = ?2 AND record_ms BETWEEN ?6 AND ?5 AND until_ms >= ?4";
         let mut records = transaction.prepare(sql)?;
         let (camera, prompt) = (&self.camera, &self.prompt);
         let records = records.query_map(
@@ -251,7 +253,8 @@ impl EventLooks {
                 prompt,
                 self.record_ms,
                 self.start_ms,
-                self.last_seen_ms
+                self.last_seen_ms,
+                self.start_ms.saturating_sub(LONGEST_MS)
             ],
             |row| row.get::<_, i64>(0),
         )?;
