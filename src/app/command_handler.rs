@@ -205,7 +205,12 @@ impl CommandHandler {
             // When it is stored.
             Command::Mark { event, mark } => {
                 let history = self.handles.history.as_ref();
-                let order = MarkOrder { event, mark };
+                let picture = None;
+                let order = MarkOrder {
+                    event,
+                    mark,
+                    picture,
+                };
                 self.marks.mark(history, order, sender.clone())?;
                 return Ok(None);
             }

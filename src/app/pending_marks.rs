@@ -60,6 +60,7 @@ impl PendingMarks {
 fn refusal(error: JudgingError) -> Refusal {
     let code = match error {
         JudgingError::Unknown => RefusalCode::UnknownEvent,
+        JudgingError::OtherPicture => RefusalCode::Conflict,
         JudgingError::OtherKind(_) => RefusalCode::BadValue,
         JudgingError::NotStored(_) => RefusalCode::Failed,
     };
@@ -78,6 +79,7 @@ mod tests {
         MarkOrder {
             event: serde_json::from_value(json!(event)).unwrap(),
             mark: serde_json::from_value(json!({"mark": "wrong"})).unwrap(),
+            picture: None,
         }
     }
 

@@ -13,6 +13,8 @@ const OBJECTS_MAX: usize = 50;
 pub struct MarkOrder {
     pub event: TrackId,
     pub mark: EventMark,
+    /// The number of the picture that the person saw. `None`: not known, or none was seen.
+    pub picture: Option<u64>,
 }
 
 /// What a person says of an event. It replaces what was said before. In JSON: `mark`, `objects`, `all_found`.

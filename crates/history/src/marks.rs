@@ -48,6 +48,8 @@ struct UnmarkedReach {
 pub enum JudgingError {
     #[error("there is no such event, or it was removed")]
     Unknown,
+    #[error("the event has a better picture now; look at it, and mark it again")]
+    OtherPicture,
     #[error("objects: those of this event are {0}")]
     OtherKind(&'static str),
     #[error("not stored: {0}; try again")]
@@ -124,14 +126,24 @@ impl JudgingChange {
 
 fn mark(
     transaction: &Transaction<'_>,
-    MarkOrder { event, mark }: &MarkOrder,
+    order: &MarkOrder,
     now_ms: i64,
 ) -> rusqlite::Result<Result<usize, JudgingError>> {
-    let sql = "SELECT location FROM history WHERE id = ?1";
-    let place = transaction.query_row(sql, [event.as_str()], |row| row.get::<_, String>(0));
-    let Some(place) = place.optional()? else {
+    let MarkOrder {
+        event,
+        mark,
+        picture,
+    } = order;
+    let sql = "SELECT location, picture FROM history WHERE id = ?1";
+    let row = transaction.query_row(sql, [event.as_str()], |row| {
+        Ok((row.get::<_, String>(0)?, row.get::<_, i64>(1)? as u64))
+    });
+    let Some((place, stored)) = row.optional()? else {
         return Ok(Err(JudgingError::Unknown));
     };
+    if picture.is_some_and(|seen| seen != stored) {
+        return Ok(Err(JudgingError::OtherPicture));
+    }
     if let (Some(objects), Some(place)) = (mark.objects(), read_location(&place)) {
         let kind = kind(place);
         if objects.iter().any(|object| self::kind(*object) != kind) {

@@ -69,6 +69,8 @@ pub enum EventRefusal {
     Wrong(String),
     #[error("there is no such event, or it was removed")]
     Unknown,
+    #[error("{0}")]
+    Conflict(String),
     #[error("other queries of the history are in progress; ask again in a moment")]
     Busy,
     #[error(
@@ -88,6 +90,7 @@ impl EventRefusal {
         match self {
             Self::Off | Self::Unknown | Self::UnknownPrompt => StatusCode::NOT_FOUND,
             Self::Wrong(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Conflict(_) => StatusCode::CONFLICT,
             Self::Busy => StatusCode::TOO_MANY_REQUESTS,
             Self::Starting | Self::Failed(_) | Self::NotWritten(_) => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -112,6 +115,7 @@ impl From<JudgingError> for EventRefusal {
     fn from(error: JudgingError) -> Self {
         match error {
             JudgingError::Unknown => Self::Unknown,
+            JudgingError::OtherPicture => Self::Conflict(error.to_string()),
             JudgingError::OtherKind(_) => Self::Wrong(error.to_string()),
             JudgingError::NotStored(_) => Self::NotWritten(error.to_string()),
         }
@@ -256,13 +260,15 @@ impl EventAnswers {
         Ok(json(&deleted))
     }
 
-    /// Stores what a person says of the event: `mark`, `objects` and `all_found` of `keys`. Answers when it is stored.
-    pub async fn mark(&self, id: &str, keys: Value) -> EventAnswer {
+    /// Stores what a person says of the event: `mark`, `objects` and `all_found` of `keys`, about its picture of the number `picture`. Answers when it is stored.
+    pub async fn mark(&self, id: &str, mut keys: Value) -> EventAnswer {
         let history = self.history()?;
         let wrong = |error: serde_json::Error| EventRefusal::Wrong(error.to_string());
+        let picture = keys.as_object_mut().and_then(|keys| keys.remove("picture"));
         let order = MarkOrder {
             event: serde_json::from_value(id.into()).map_err(wrong)?,
             mark: serde_json::from_value(keys).map_err(wrong)?,
+            picture: serde_json::from_value(picture.unwrap_or_default()).map_err(wrong)?,
         };
         let mut stored = json!(order.mark);
         stored["id"] = json!(order.event);

@@ -13,6 +13,7 @@ fn order(number: u64, mark: Value) -> MarkOrder {
     MarkOrder {
         event: TrackId::new("b7c1", &gate, number),
         mark: serde_json::from_value(mark).unwrap(),
+        picture: None,
     }
 }
 
@@ -79,6 +80,25 @@ async fn mark_of_an_open_event_stays_and_keeps_its_picture() {
         (&Value::Null, &Value::Null, &json!(false))
     );
     assert_eq!(rig.history.status().totals.judged, 0);
+}
+
+#[tokio::test]
+async fn mark_of_an_earlier_picture_is_refused() {
+    let rig = Rig::new();
+    let open = begun(1, NOW_MS);
+    rig.event(&open, Some(&frame("gate", 1)));
+    rig.until_stored(1);
+    rig.event(&better(&open), Some(&frame("gate", 2)));
+    rig.until(|rig| rig.files() == ["b7c1-gate-1.2.jpg"]);
+    let mark = async |picture| {
+        let order = order(1, json!({"mark": "wrong"}));
+        let picture = Some(picture);
+        rig.history.mark(MarkOrder { picture, ..order }).await
+    };
+    assert_eq!(mark(1).await, Err(JudgingError::OtherPicture));
+    assert_eq!(rig.shown(1)["mark"], Value::Null);
+    assert_eq!(mark(2).await, Ok(()));
+    assert_eq!(rig.shown(1)["mark"], "wrong");
 }
 
 #[tokio::test]

@@ -406,9 +406,10 @@ async fn alarms_are_drawn_marked_and_a_proposal_is_taken() {
         );
         let first = &drawn["queue"][0];
         assert_eq!(first["drawn"], true);
-        let mark = json!({"id": first["id"], "mark": "right", "all_found": true});
-        let (status, marked) = post("/events/mark", mark.clone());
-        let mut expected = mark;
+        let mut expected = json!({"id": first["id"], "mark": "right", "all_found": true});
+        let mut mark = expected.clone();
+        mark["picture"] = json!(1);
+        let (status, marked) = post("/events/mark", mark);
         expected["objects"] = Value::Null;
         assert_eq!((&*status, marked), ("200", expected));
         let shown = get(of_prompt);
@@ -419,7 +420,7 @@ async fn alarms_are_drawn_marked_and_a_proposal_is_taken() {
         assert_eq!((&shown["judged"], &shown["queue"]), (&json!(1), &json!([])));
         assert_eq!(
             shown["sentences"][0],
-            "1 judged, 1 right. Too few for a proposal: judge about 20 more."
+            "1 judged, 1 right. Too few for a proposal: judge about 10 more."
         );
         for (path, body, expected) in [
             (
@@ -428,6 +429,16 @@ async fn alarms_are_drawn_marked_and_a_proposal_is_taken() {
                 "404",
             ),
             ("/events/mark", json!({"mark": "right"}), "422"),
+            (
+                "/events/mark",
+                json!({"id": EVENT_ID, "mark": "right", "picture": 2}),
+                "409",
+            ),
+            (
+                "/events/mark",
+                json!({"id": EVENT_ID, "mark": "right", "picture": "1"}),
+                "422",
+            ),
             (
                 "/events/mark",
                 json!({"id": EVENT_ID, "mark": "good"}),

@@ -151,7 +151,13 @@ async fn judged_history(folder: &TempDir) -> (History, BTreeMap<usize, TrackId>)
             all_found: false,
         };
         let event = event.clone();
-        history.mark(MarkOrder { event, mark }).await.unwrap();
+        let picture = None;
+        let order = MarkOrder {
+            event,
+            mark,
+            picture,
+        };
+        history.mark(order).await.unwrap();
     }
     (history, tracks)
 }
