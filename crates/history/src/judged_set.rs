@@ -9,12 +9,13 @@ use std::{
 
 use rusqlite::{Connection, Row};
 use serde::Serialize;
-use spotter_core::{Location, NormBox, NormPoint, rounded};
+use spotter_core::{EventVerdict, Location, NormBox, NormPoint, rounded};
+use spotter_quality::Judgement;
 
 use crate::{
     filter::{HistoryFilter, named},
     looks::{read_location, read_locations},
-    row::is_same_place,
+    marks::{is_among, judgement, stored_verdict},
 };
 
 /// Half the sides of the square that a point has as its box, parts of the picture's width and height.
@@ -93,20 +94,12 @@ pub(crate) struct JudgedPicture {
     pub picture: u64,
     camera: String,
     words: String,
-    judgement: StoredJudgement,
+    verdict: EventVerdict,
     /// Of the event.
     location: Location,
     /// What no one judged.
     others: Vec<Location>,
     all_found: bool,
-}
-
-#[derive(Clone, Debug)]
-enum StoredJudgement {
-    Right,
-    Wrong,
-    /// These are the right ones.
-    Corrected(Vec<Location>),
 }
 
 /// A picture file: its name in the set, width and height.
@@ -120,12 +113,8 @@ impl JudgedPicture {
     fn read(row: &Row<'_>) -> rusqlite::Result<Option<Self>> {
         let (mark, location): (String, String) = (row.get(4)?, row.get(5)?);
         let objects: Option<String> = row.get(7)?;
-        let judgement = match &*mark {
-            "right" => Some(StoredJudgement::Right),
-            "wrong" => Some(StoredJudgement::Wrong),
-            _ => objects.map(|objects| StoredJudgement::Corrected(read_locations(&objects))),
-        };
-        let Some((judgement, location)) = judgement.zip(read_location(&location)) else {
+        let verdict = stored_verdict(&mark, objects.as_deref());
+        let Some((verdict, location)) = verdict.zip(read_location(&location)) else {
             return Ok(None);
         };
         Ok(Some(Self {
@@ -133,7 +122,7 @@ impl JudgedPicture {
             picture: row.get::<_, i64>(1)? as u64,
             camera: row.get(2)?,
             words: row.get(3)?,
-            judgement,
+            verdict,
             location,
             others: read_locations(&row.get::<_, String>(6)?),
             all_found: row.get(8)?,
@@ -148,15 +137,15 @@ impl JudgedPicture {
     }
 
     fn right(&self) -> &[Location] {
-        match &self.judgement {
-            StoredJudgement::Right => std::slice::from_ref(&self.location),
-            StoredJudgement::Wrong => &[],
-            StoredJudgement::Corrected(objects) => objects,
+        match &self.verdict {
+            EventVerdict::Right => std::slice::from_ref(&self.location),
+            EventVerdict::Wrong => &[],
+            EventVerdict::Corrected(objects) => objects,
         }
     }
 
     fn is_wrong(&self) -> bool {
-        !is_among(self.location, self.right())
+        judgement(self.location, &self.verdict) == Judgement::Wrong
     }
 
     /// Those at the place of a right one are judged with it.
@@ -164,10 +153,6 @@ impl JudgedPicture {
         let others = self.others.iter();
         others.filter(|other| !is_among(**other, self.right()))
     }
-}
-
-fn is_among(location: Location, right: &[Location]) -> bool {
-    right.iter().any(|right| is_same_place(*right, location))
 }
 
 /// Those of the filter that have a picture.
@@ -307,13 +292,13 @@ mod tests {
         Location::Box(NormBox::from_corners(x0, 0.25, x0 + 0.125, 0.75))
     }
 
-    fn judged(judgement: StoredJudgement, location: Location) -> JudgedPicture {
+    fn judged(verdict: EventVerdict, location: Location) -> JudgedPicture {
         JudgedPicture {
             id: "b7c1-gate-1".into(),
             picture: 1,
             camera: "gate".into(),
             words: "a red car".into(),
-            judgement,
+            verdict,
             location,
             others: Vec::new(),
             all_found: false,
@@ -343,7 +328,7 @@ mod tests {
     #[test]
     fn judgements_become_labels_of_what_was_judged() {
         let others = vec![at(0.5), at(0.25)];
-        let mut right = judged(StoredJudgement::Right, at(0.25));
+        let mut right = judged(EventVerdict::Right, at(0.25));
         assert_eq!(labels(&right), json!([[], [1], [[0, 200.0]], []]));
         right.others.clone_from(&others);
         assert_eq!(
@@ -356,7 +341,7 @@ mod tests {
             json!([[], [], [[0, 200.0], [1, 400.0]], []])
         );
 
-        let mut wrong = judged(StoredJudgement::Wrong, at(0.25));
+        let mut wrong = judged(EventVerdict::Wrong, at(0.25));
         assert_eq!(labels(&wrong), json!([[], [1], [], [[1, 200.0]]]));
         wrong.all_found = true;
         assert_eq!(labels(&wrong), json!([[1], [], [], [[1, 200.0]]]));
@@ -364,10 +349,7 @@ mod tests {
         assert_eq!(labels(&wrong), json!([[], [], [[1, 400.0]], [[1, 200.0]]]));
 
         // The box was moved a little, and one that was missed was added; the other one is judged with it.
-        let mut corrected = judged(
-            StoredJudgement::Corrected(vec![at(0.26), at(0.51)]),
-            at(0.25),
-        );
+        let mut corrected = judged(EventVerdict::Corrected(vec![at(0.26), at(0.51)]), at(0.25));
         corrected.others = others;
         let found = json!([[0, 208.0], [0, 408.0]]);
         assert_eq!(labels(&corrected), json!([[], [1], found, []]));
@@ -378,10 +360,10 @@ mod tests {
     #[test]
     fn right_points_say_nothing_about_other_points() {
         let point = Location::Point(NormPoint::new(0.5, 0.5));
-        let mut right = judged(StoredJudgement::Right, point);
+        let mut right = judged(EventVerdict::Right, point);
         right.all_found = true;
         assert_eq!(labels(&right), json!([[], [1], [[0, 384.0]], []]));
-        let mut wrong = judged(StoredJudgement::Wrong, point);
+        let mut wrong = judged(EventVerdict::Wrong, point);
         wrong.all_found = true;
         assert_eq!(labels(&wrong), json!([[1], [], [], [[1, 384.0]]]));
     }
@@ -389,9 +371,9 @@ mod tests {
     #[test]
     fn categories_are_words_and_kinds() {
         let mut set = JudgedSet::default();
-        let boxed = judged(StoredJudgement::Right, at(0.25));
+        let boxed = judged(EventVerdict::Right, at(0.25));
         let pointed = judged(
-            StoredJudgement::Right,
+            EventVerdict::Right,
             Location::Point(NormPoint::new(0.5, 0.5)),
         );
         for picture in [&boxed, &pointed, &boxed] {

@@ -1,13 +1,13 @@
 //! What people say of events, and which alarms they are asked about.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, named_params, params};
-use spotter_core::{CameraId, Location, MarkOrder, PromptId, TrackId, WallTime};
+use spotter_core::{CameraId, EventVerdict, Location, MarkOrder, PromptId, TrackId, WallTime};
 use spotter_quality::{AlarmChoice, AlarmPlace, DrawableAlarm, Judgement, draw};
 use tokio::sync::oneshot;
 
 use crate::{
-    looks::{locations_text, read_location},
-    row::track_id,
+    looks::{locations_text, read_location, read_locations},
+    row::{is_same_place, track_id},
 };
 
 /// The events of a prompt whose marks belong together.
@@ -214,7 +214,7 @@ pub(crate) fn alarms(
     connection: &Connection,
     key: &SeriesKey,
 ) -> rusqlite::Result<Vec<StoredAlarm>> {
-    let sql = "SELECT number, id, location, start_ms, mark, drawn_ms IS NOT NULL, picture_bytes > 0, record_ms, end_ms IS NOT NULL, last_seen_ms FROM history
+    let sql = "SELECT number, id, location, start_ms, mark, drawn_ms IS NOT NULL, picture_bytes > 0, record_ms, end_ms IS NOT NULL, last_seen_ms, objects FROM history
         WHERE camera = ?1 AND prompt = ?2 AND series = ?3 AND near = 0 ORDER BY start_ms";
     let mut rows = connection.prepare(sql)?;
     let rows = rows.query_map(key.values(), alarm)?;
@@ -225,7 +225,7 @@ pub(crate) fn alarms(
 
 fn alarm(row: &Row<'_>) -> rusqlite::Result<Option<StoredAlarm>> {
     let (location, start_ms): (String, i64) = (row.get(2)?, row.get(3)?);
-    let mark: Option<String> = row.get(4)?;
+    let (mark, objects): (Option<String>, Option<String>) = (row.get(4)?, row.get(10)?);
     let Some(location) = read_location(&location) else {
         return Ok(None);
     };
@@ -236,16 +236,42 @@ fn alarm(row: &Row<'_>) -> rusqlite::Result<Option<StoredAlarm>> {
             location,
             at: WallTime::from_unix_millis(start_ms),
         },
-        judgement: mark.map(|mark| match mark == "wrong" {
-            true => Judgement::Wrong,
-            false => Judgement::Right,
-        }),
+        judgement: mark
+            .and_then(|mark| stored_verdict(&mark, objects.as_deref()))
+            .map(|verdict| judgement(location, &verdict)),
         is_drawn: row.get(5)?,
         has_picture: row.get(6)?,
         record_ms: row.get(7)?,
         has_ended: row.get(8)?,
         last_seen_ms: row.get(9)?,
     }))
+}
+
+/// `None`: the row is not one that Spotter writes.
+pub(crate) fn stored_verdict(mark: &str, objects: Option<&str>) -> Option<EventVerdict> {
+    match mark {
+        "right" => Some(EventVerdict::Right),
+        "wrong" => Some(EventVerdict::Wrong),
+        _ => objects.map(|objects| EventVerdict::Corrected(read_locations(objects))),
+    }
+}
+
+/// What a verdict says of an alarm at this place. A corrected one was right where its place overlaps a right one by half; else it was at nothing,
+/// and what was there was missed.
+pub(crate) fn judgement(place: Location, verdict: &EventVerdict) -> Judgement {
+    let is_right = match verdict {
+        EventVerdict::Right => true,
+        EventVerdict::Wrong => false,
+        EventVerdict::Corrected(objects) => is_among(place, objects),
+    };
+    match is_right {
+        true => Judgement::Right,
+        false => Judgement::Wrong,
+    }
+}
+
+pub(crate) fn is_among(place: Location, objects: &[Location]) -> bool {
+    objects.iter().any(|object| is_same_place(*object, place))
 }
 
 /// What a proposal said whose `min_score` the series has: so many of 100 alarms are right.

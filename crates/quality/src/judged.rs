@@ -9,7 +9,7 @@ use super::{
 /// What a person said of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Judgement {
-    /// What the prompt asks for was there, whether its box was corrected or not.
+    /// What the prompt asks for was at its place.
     Right,
     Wrong,
 }

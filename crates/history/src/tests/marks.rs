@@ -300,6 +300,21 @@ fn drawn_share_stays_true_though_marked_events_outlive_others() {
     assert!(drawn.len() >= 120 && (share - 0.8).abs() < 0.14, "{share}");
 }
 
+#[tokio::test]
+async fn corrected_alarm_is_right_where_its_box_overlaps() {
+    let rig = Rig::new();
+    rig.happened(1, HOUR_MS, |_| {});
+    rig.until_stored(1);
+    // Its box is from 0.05 to 0.1, at the upper edge.
+    for (left, judgement) in [(0.06, Judgement::Right), (0.08, Judgement::Wrong)] {
+        let objects = json!([[left, 0.0, left + 0.05, 0.05], [0.5, 0.5, 0.75, 1.0]]);
+        let mark = json!({"mark": "corrected", "objects": objects});
+        assert_eq!(rig.mark(1, mark).await, Ok(()));
+        let alarms = rig.history.reader().alarms(&rig.key()).unwrap();
+        assert_eq!(alarms[0].judgement, Some(judgement), "{left}");
+    }
+}
+
 #[test]
 fn mark_is_read_and_written_with_the_same_keys() {
     let read = |mark: Value| serde_json::from_value::<EventMark>(mark);
