@@ -44,6 +44,8 @@ pub struct StoredRecord {
     pub started: Vec<StartedEvent>,
     /// For `spotter_events::replay`.
     pub chunks: Vec<Vec<u8>>,
+    /// The record has no further parts.
+    pub has_end: bool,
 }
 
 /// Names a record.
@@ -147,6 +149,7 @@ fn bytes(chunks: &[RecordChunk]) -> usize {
 pub(crate) struct RecordWrite {
     key: RecordKey,
     part: u32,
+    is_last: bool,
     until_ms: i64,
     started: Vec<StartedEvent>,
     body: Vec<u8>,
@@ -161,6 +164,7 @@ impl RecordWrite {
                 record_ms: chunk.record.unix_millis(),
             },
             part: chunk.number,
+            is_last: chunk.is_last,
             until_ms: chunk.until.unix_millis(),
             started: chunk.started.clone(),
             body: packed(&chunk.bytes),
@@ -184,13 +188,13 @@ impl RecordWrite {
             (event.track.as_str(), first_look_ms)
         });
         let started = serde_json::to_string(&Vec::from_iter(started)).unwrap_or_default();
-        let sql = "INSERT OR IGNORE INTO history_records (camera, prompt, record_ms, part, until_ms, started, bytes, body)
-            SELECT :camera, :prompt, :record, :part, :until, :started, :bytes, :body WHERE :part = 0 OR EXISTS
+        let sql = "INSERT OR IGNORE INTO history_records (camera, prompt, record_ms, part, is_last, until_ms, started, bytes, body)
+            SELECT :camera, :prompt, :record, :part, :is_last, :until, :started, :bytes, :body WHERE :part = 0 OR EXISTS
             (SELECT 1 FROM history_records WHERE camera = :camera AND prompt = :prompt AND record_ms = :record AND part = :part - 1)";
         let inserted = transaction.execute(
             sql,
             named_params! {
-                ":camera": camera, ":prompt": prompt, ":record": record_ms, ":part": self.part, ":until": self.until_ms,
+                ":camera": camera, ":prompt": prompt, ":record": record_ms, ":part": self.part, ":is_last": self.is_last, ":until": self.until_ms,
                 ":started": started, ":bytes": self.bytes() as i64, ":body": self.body,
             },
         )?;
@@ -324,7 +328,7 @@ pub(crate) fn read_record(
     connection: &Connection,
     key: RecordKey,
 ) -> rusqlite::Result<Option<StoredRecord>> {
-    let sql = "SELECT part, until_ms, started, body FROM history_records WHERE camera = ?1 AND prompt = ?2 AND record_ms = ?3 ORDER BY part";
+    let sql = "SELECT part, until_ms, started, body, is_last FROM history_records WHERE camera = ?1 AND prompt = ?2 AND record_ms = ?3 ORDER BY part";
     let mut parts = connection.prepare(sql)?;
     let mut parts = parts.query(params![key.camera, key.prompt, key.record_ms])?;
     let mut record = StoredRecord {
@@ -334,6 +338,7 @@ pub(crate) fn read_record(
         until_ms: key.record_ms,
         started: Vec::new(),
         chunks: Vec::new(),
+        has_end: false,
     };
     while let Some(row) = parts.next()? {
         let (part, started): (i64, String) = (row.get(0)?, row.get(2)?);
@@ -347,6 +352,7 @@ pub(crate) fn read_record(
             return Ok(None);
         };
         record.until_ms = row.get(1)?;
+        record.has_end = row.get(4)?;
         record
             .started
             .extend(started.into_iter().map(|(track, ms)| StartedEvent {

@@ -46,7 +46,7 @@ pub(crate) const STEPS: &[&str] = &[
     -- the time of its first look, in JSON.
     CREATE TABLE history_records (
         number INTEGER PRIMARY KEY, camera TEXT NOT NULL, prompt TEXT NOT NULL, record_ms INTEGER NOT NULL, part INTEGER NOT NULL,
-        until_ms INTEGER NOT NULL, started TEXT NOT NULL, bytes INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE (camera, prompt, record_ms, part)
+        is_last INTEGER NOT NULL, until_ms INTEGER NOT NULL, started TEXT NOT NULL, bytes INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE (camera, prompt, record_ms, part)
     ) STRICT;
     CREATE INDEX history_records_until ON history_records (until_ms, bytes);
     -- What a proposal said whose `min_score` a series has: so many of 100 alarms are right.

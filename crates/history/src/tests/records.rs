@@ -85,10 +85,13 @@ fn records_with_an_event_are_stored_and_read_back() {
         chunk(6 * HOUR_MS, 0, &[]),
     ]);
     rig.until(|rig| all(rig).len() == 1);
-    rig.history.records(vec![
-        chunk(6 * HOUR_MS, 1, &[2, 3]),
-        last(chunk(6 * HOUR_MS, 2, &[])),
-    ]);
+    let has_end = |rig: &Rig| read(rig, &RecordFilter::default())[0].has_end;
+    assert!(has_end(&rig));
+    rig.history.records(vec![chunk(6 * HOUR_MS, 1, &[2, 3])]);
+    rig.until(|rig| all(rig).len() == 2);
+    assert!(!has_end(&rig));
+    rig.history.records(vec![last(chunk(6 * HOUR_MS, 2, &[]))]);
+    rig.until(has_end);
     let of = |numbers: &[&str]| Vec::from_iter(numbers.iter().map(|&number| number.to_owned()));
     rig.until(|rig| all(rig) == [(6, 3, of(&["2", "3"])), (9, 1, of(&["1"]))]);
     let newest = &read(&rig, &RecordFilter::default())[0];
