@@ -7,8 +7,8 @@ use std::{
     time::Duration,
 };
 
-use spotter_config::PromptConfig;
-use spotter_core::{Clock, Share, TrackId};
+use spotter_config::{CameraConfig, PromptConfig};
+use spotter_core::{CameraId, Clock, Share, TrackId, WallTime};
 use spotter_events::replay::{ReplayRules, ReplayedEvent};
 use spotter_history::{
     HistoryError, HistoryReader, RecordFilter, SeriesKey, StoredAlarm, StoredRecord,
@@ -25,13 +25,33 @@ const REPLAY_WITHIN: Duration = Duration::from_secs(5);
 /// Alarms whose replays are kept, of all prompts.
 const ALARMS_MAX: usize = 20_000;
 
-/// The results of replays, which never change.
+/// The results of replays, which do not change while the rules of their camera stay.
 pub struct MinScoreReplays {
     known: Mutex<KnownReplays>,
     clock: Arc<dyn Clock>,
+    /// Records from before have no further parts: this run does not go on with them.
+    begun: WallTime,
 }
 
-type KnownReplays = HashMap<(SeriesKey, TrackId), ComingAlarm>;
+/// Of cameras as they are now.
+#[derive(Default)]
+struct KnownReplays {
+    cameras: HashMap<CameraId, CameraConfig>,
+    alarms: HashMap<(SeriesKey, TrackId), ComingAlarm>,
+}
+
+impl KnownReplays {
+    /// Forgets what other rules of the camera gave, and all where there is no room for `more`.
+    fn prepare(&mut self, camera: &CameraConfig, more: usize) {
+        let before = self.cameras.insert(camera.id.clone(), camera.clone());
+        if before.is_some_and(|before| before != *camera) {
+            self.alarms.retain(|(key, _), _| key.camera != camera.id);
+        }
+        if self.alarms.len() + more > ALARMS_MAX {
+            self.alarms.clear();
+        }
+    }
+}
 
 /// Whether an alarm comes with each value above the `min_score` of its series. `None`: the rules of the replay do not give it, because
 /// zones or the like are others now.
@@ -48,7 +68,12 @@ struct NewReplays {
 impl MinScoreReplays {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         let known = Mutex::default();
-        Self { known, clock }
+        let begun = clock.wall();
+        Self {
+            known,
+            clock,
+            begun,
+        }
     }
 
     pub(crate) fn of(
@@ -58,13 +83,18 @@ impl MinScoreReplays {
         alarms: &[&StoredAlarm],
     ) -> Result<ReplayedSample, HistoryError> {
         let key = judged.key();
-        let unknown = self.unknown(&key, alarms);
+        let unknown = self.unknown(judged, alarms);
         let new = self.replay(reader, judged, &unknown)?;
         let mut known = self.known();
         let replays = new.alarms.into_iter();
-        known.extend(replays.map(|(id, comes)| ((key.clone(), id), comes)));
+        known
+            .alarms
+            .extend(replays.map(|(id, comes)| ((key.clone(), id), comes)));
         let replayed = alarms.iter().filter_map(|alarm| {
-            let comes = known.get(&(key.clone(), alarm.id.clone()))?.clone()?;
+            let comes = known
+                .alarms
+                .get(&(key.clone(), alarm.id.clone()))?
+                .clone()?;
             Some((judged_alarm(alarm)?, comes))
         });
         let (judged_alarms, comes): (Vec<_>, Vec<Vec<bool>>) = replayed.unzip();
@@ -84,13 +114,11 @@ impl MinScoreReplays {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn unknown(&self, key: &SeriesKey, alarms: &[&StoredAlarm]) -> Vec<TrackId> {
-        let mut known = self.known();
-        if known.len() + alarms.len() > ALARMS_MAX {
-            known.clear();
-        }
+    fn unknown(&self, judged: &JudgedPrompt<'_>, alarms: &[&StoredAlarm]) -> Vec<TrackId> {
+        let (mut known, key) = (self.known(), judged.key());
+        known.prepare(judged.camera, alarms.len());
         let ids = alarms.iter().map(|alarm| alarm.id.clone());
-        ids.filter(|id| !known.contains_key(&(key.clone(), id.clone())))
+        ids.filter(|id| !known.alarms.contains_key(&(key.clone(), id.clone())))
             .collect()
     }
 
@@ -120,7 +148,10 @@ impl MinScoreReplays {
                 return ControlFlow::Break(());
             }
             is_first = false;
-            let alarms = replayed_alarms(&record, judged, wanted);
+            let is_whole = record.has_end || record.record_ms < self.begun.unix_millis();
+            let replayed = replayed_alarms(&record, judged, wanted);
+            let settled = replayed.into_iter().filter(|it| is_whole || it.has_ended);
+            let alarms = settled.map(|it| (it.id, it.comes));
             replays.alarms.extend(alarms);
             ControlFlow::Continue(())
         })?;
@@ -128,12 +159,20 @@ impl MinScoreReplays {
     }
 }
 
-/// The wanted alarms of a record, as far as they do not change any more.
+/// An alarm in a record.
+struct ReplayedAlarm {
+    id: TrackId,
+    /// It does not change with further parts of the record.
+    has_ended: bool,
+    comes: ComingAlarm,
+}
+
+/// The wanted alarms of a record.
 fn replayed_alarms(
     record: &StoredRecord,
     judged: &JudgedPrompt<'_>,
     wanted: &[TrackId],
-) -> Vec<(TrackId, ComingAlarm)> {
+) -> Vec<ReplayedAlarm> {
     let with = |prompt: &PromptConfig| {
         let rules = ReplayRules {
             camera: judged.camera,
@@ -161,13 +200,14 @@ fn replayed_alarms(
             comes.push(higher.iter().any(is_of));
         }
     }
-    // One that goes on may still come with another value, and one that is missing may be in a later part.
-    let is_whole = base.iter().all(has_ended);
-    let settled = alarms.into_iter().filter_map(|(id, alarm, comes)| {
-        let is_settled = alarm.map_or(is_whole, has_ended);
-        is_settled.then(|| (id.clone(), alarm.map(|_| comes)))
+    let all_ended = base.iter().all(has_ended);
+    let replayed = alarms.into_iter().map(|(id, alarm, comes)| ReplayedAlarm {
+        id: id.clone(),
+        // One that goes on may still come with another value, and one that is missing may be in a later part.
+        has_ended: alarm.map_or(all_ended, has_ended),
+        comes: alarm.map(|_| comes),
     });
-    settled.collect()
+    replayed.collect()
 }
 
 fn has_ended(event: &ReplayedEvent) -> bool {

@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg32;
 use serde_json::{Value, json};
-use spotter_config::{CameraConfig, HistoryConfig, testing};
+use spotter_config::{CameraConfig, HistoryConfig, testing, with_shapes};
 use spotter_core::{
-    AnswerBody, Clock, Event, EventMark, EventStep, EventVerdict, FoundObject, ManualClock,
-    MarkOrder, Mono, NormBox, Prompt, ScoreSource, TrackId, WallTime,
+    AnswerBody, CameraShapes, Clock, Event, EventMark, EventStep, EventVerdict, FoundObject,
+    ManualClock, MarkOrder, Mono, NormBox, Prompt, ScoreSource, TrackId, WallTime,
     testing::{answer_to, frame_at, share},
 };
 use spotter_events::track::Tracker;
@@ -229,6 +229,27 @@ async fn nothing_is_proposed_until_all_looks_are_replayed() {
         assert!(sentences.contains("being replayed"), "{sentences}");
     }
     assert_ne!(shown()["proposals"], json!([]));
+}
+
+#[tokio::test]
+async fn other_zones_of_the_camera_begin_the_replays_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (history, tracks) = judged_history(&folder).await;
+    let (camera, model) = (camera(0.3), model());
+    let keys =
+        "zone.left.polygon = [[0, 0], [0.5, 0], [0.5, 1], [0, 1]]\nprompt.person.zones = ['left']";
+    let left = with_shapes(&camera, &CameraShapes(keys.parse().unwrap())).unwrap();
+    let replays = MinScoreReplays::new(Arc::new(ManualClock::default()));
+    let replayed = |camera: &CameraConfig| {
+        let judged = JudgedPrompt::all_of(camera, &model).next().unwrap();
+        let alarms = history.reader().alarms(&judged.key()).unwrap();
+        let replayed = replays.of(history.reader(), &judged, &Vec::from_iter(&alarms));
+        let sample = replayed.unwrap().sample;
+        sample.count_with_repeats(|_| true).judged as usize
+    };
+    assert_eq!(replayed(&camera), tracks.len());
+    assert!((1..tracks.len()).contains(&replayed(&left)));
+    assert_eq!(replayed(&camera), tracks.len());
 }
 
 #[tokio::test]
