@@ -42,7 +42,7 @@ pub use deletion::{DeletedBeside, DeletedEvents, HistorySelection, delete_beside
 pub use export::export;
 pub use filter::HistoryFilter;
 pub use judged_set::JudgedSet;
-pub use marks::{JudgingError, SeriesKey, StoredAlarm};
+pub use marks::{JudgingError, SeriesKey, StoredAlarm, StoredPromise};
 pub use masks::{MaskAreas, is_covered};
 pub use message::HistoryMessage;
 pub use reader::{

@@ -43,6 +43,14 @@ struct UnmarkedReach {
     last_seen_ms: i64,
 }
 
+/// What a proposal said whose `min_score` a series has: so many of 100 alarms are right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredPromise {
+    pub percent: u8,
+    /// When the proposal was taken.
+    pub since_ms: i64,
+}
+
 /// Why a change is not stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JudgingError {
@@ -115,9 +123,9 @@ impl JudgingChange {
             Self::Mark(order) => mark(transaction, order, now_ms),
             Self::Draw(key, wanted) => draw_alarms(transaction, key, *wanted, now_ms).map(Ok),
             Self::Promise(key, percent) => {
-                let sql = "INSERT OR REPLACE INTO history_promise (camera, prompt, series, percent) VALUES (?1, ?2, ?3, ?4)";
+                let sql = "INSERT OR REPLACE INTO history_promise (camera, prompt, series, percent, since_ms) VALUES (?1, ?2, ?3, ?4, ?5)";
                 let [camera, prompt, series] = key.values();
-                let row = params![camera, prompt, series, percent];
+                let row = params![camera, prompt, series, percent, now_ms];
                 transaction.execute(sql, row).map(Ok)
             }
         }
@@ -274,10 +282,16 @@ pub(crate) fn is_among(place: Location, objects: &[Location]) -> bool {
     objects.iter().any(|object| is_same_place(*object, place))
 }
 
-/// What a proposal said whose `min_score` the series has: so many of 100 alarms are right.
-pub(crate) fn promise(connection: &Connection, key: &SeriesKey) -> rusqlite::Result<Option<u8>> {
-    let sql =
-        "SELECT percent FROM history_promise WHERE camera = ?1 AND prompt = ?2 AND series = ?3";
-    let percent = connection.query_row(sql, key.values(), |row| row.get(0));
-    percent.optional()
+pub(crate) fn promise(
+    connection: &Connection,
+    key: &SeriesKey,
+) -> rusqlite::Result<Option<StoredPromise>> {
+    let sql = "SELECT percent, since_ms FROM history_promise WHERE camera = ?1 AND prompt = ?2 AND series = ?3";
+    let promise = connection.query_row(sql, key.values(), |row| {
+        Ok(StoredPromise {
+            percent: row.get(0)?,
+            since_ms: row.get(1)?,
+        })
+    });
+    promise.optional()
 }

@@ -20,7 +20,7 @@ use crate::{
     judged_set::{JudgedPicture, JudgedSet, PictureFile, jpeg_size, judged_pictures},
     limits::{HistoryEnd, HistoryLimits, millis},
     looks::{LocationJson, LookJson, read_location, read_looks},
-    marks::{self, SeriesKey, StoredAlarm},
+    marks::{self, SeriesKey, StoredAlarm, StoredPromise},
     recorded::{HistoryShared, HistoryStatus, WriterParts},
     records::{self, RecordFilter, StoredRecord},
     row,
@@ -360,8 +360,7 @@ impl HistoryReader {
         })
     }
 
-    /// What a proposal said whose `min_score` the series has: so many of 100 alarms are right.
-    pub fn promise(&self, key: &SeriesKey) -> Result<Option<u8>, HistoryError> {
+    pub fn promise(&self, key: &SeriesKey) -> Result<Option<StoredPromise>, HistoryError> {
         match self.connect()? {
             Some(connection) => Ok(marks::promise(&connection, key)?),
             None => Ok(None),

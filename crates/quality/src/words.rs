@@ -25,12 +25,14 @@ pub struct QualityFigures<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
     pub target_percent: u8,
+    /// The drawn alarms that came since then, repeats counted once.
+    pub since: RightCount,
 }
 
 /// The sentences, in their order. What is between `**` is shown in bold, what is between backticks as a key of the configuration.
 pub fn words(figures: &QualityFigures) -> Vec<String> {
     let judged = figures.sample.count_with_repeats(|_| true);
-    let promised = figures.promise.map(|promise| kept(promise, figures));
+    let promised = figures.promise.map(kept);
     let mut sentences = Vec::from_iter(promised);
     match figures.outlook {
         Outlook::Replaying => {
@@ -115,8 +117,8 @@ fn proposed_words(proposal: &Proposal, judged: RightCount) -> String {
 }
 
 /// What became of a promise.
-fn kept(promise: Promise, figures: &QualityFigures) -> String {
-    let (count, target) = (figures.sample.count(), promise.target_percent);
+fn kept(promise: Promise) -> String {
+    let (count, target) = (promise.since, promise.target_percent);
     let (low, high) = percents(count.interval());
     match count.judged {
         0 => format!("Promised: at least {target}. None judged since then."),
@@ -167,7 +169,10 @@ mod tests {
             drawn: 200,
             days: "3–24 November",
             kept_from: 0.4,
-            promise: target_percent.map(|target_percent| Promise { target_percent }),
+            promise: target_percent.map(|target_percent| Promise {
+                target_percent,
+                since: sample.count(),
+            }),
         })
     }
 

@@ -4,7 +4,7 @@ use jiff::{Timestamp, Zoned, tz::TimeZone};
 use serde::Serialize;
 use spotter_core::{PromptQuality, rounded};
 use spotter_history::{
-    EventJson, HistoryError, HistoryReader, JudgingQueue, StoredAlarm, time_zone,
+    EventJson, HistoryError, HistoryReader, JudgingQueue, StoredAlarm, StoredPromise, time_zone,
 };
 use spotter_quality::{
     DrawnSample, Outlook, Promise, QualityFigures, ShareInterval, outlook, words,
@@ -134,7 +134,7 @@ pub fn figures(
         drawn: summary.counts.drawn,
         days: &drawn_days(&alarms, &TimeZone::system()),
         kept_from: judged.prompt.min_score.get(),
-        promise: promise.map(|target_percent| Promise { target_percent }),
+        promise: promise.map(|promise| compared(promise, &alarms)),
     });
     let (time_zone, offset_min) = time_zone(now_ms);
     Ok(PromptFigures {
@@ -167,6 +167,17 @@ fn summary_of(
 
 fn sample(alarms: &[StoredAlarm]) -> DrawnSample {
     DrawnSample::new(&Vec::from_iter(alarms.iter().filter_map(judged_alarm)))
+}
+
+/// With the alarms that came since then.
+fn compared(promise: StoredPromise, alarms: &[StoredAlarm]) -> Promise {
+    let is_before = |alarm: &StoredAlarm| alarm.place.at.unix_millis() < promise.since_ms;
+    // The oldest is the first.
+    let since = alarms.partition_point(is_before);
+    Promise {
+        target_percent: promise.percent,
+        since: sample(&alarms[since..]).count(),
+    }
 }
 
 fn share(sample: &DrawnSample) -> Option<SharePercent> {

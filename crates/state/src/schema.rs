@@ -49,9 +49,10 @@ pub(crate) const STEPS: &[&str] = &[
         is_last INTEGER NOT NULL, until_ms INTEGER NOT NULL, started TEXT NOT NULL, bytes INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE (camera, prompt, record_ms, part)
     ) STRICT;
     CREATE INDEX history_records_until ON history_records (until_ms, bytes);
-    -- What a proposal said whose `min_score` a series has: so many of 100 alarms are right.
+    -- What a proposal said whose `min_score` a series has, and since when: so many of 100 alarms are right.
     CREATE TABLE history_promise (
-        camera TEXT NOT NULL, prompt TEXT NOT NULL, series TEXT NOT NULL, percent INTEGER NOT NULL, PRIMARY KEY (camera, prompt, series)
+        camera TEXT NOT NULL, prompt TEXT NOT NULL, series TEXT NOT NULL, percent INTEGER NOT NULL, since_ms INTEGER NOT NULL,
+        PRIMARY KEY (camera, prompt, series)
     ) STRICT, WITHOUT ROWID;",
 ];
 

@@ -1,7 +1,7 @@
 //! What people say of events.
 
 use super::*;
-use crate::{HistoryMessage, JudgingError, SeriesKey, marks::JudgingChange};
+use crate::{HistoryMessage, JudgingError, SeriesKey, StoredPromise, marks::JudgingChange};
 use rusqlite::{Transaction, params};
 use spotter_core::{EventMark, EventVerdict, MarkOrder};
 use spotter_quality::Judgement;
@@ -249,7 +249,9 @@ async fn drawn_alarms_have_pictures_and_wait_until_they_are_judged() {
     assert_eq!(promise(), None);
     rig.history.promise(key.clone(), 90).await.unwrap();
     rig.history.promise(key.clone(), 80).await.unwrap();
-    assert_eq!(promise(), Some(80));
+    let since_ms = NOW_MS;
+    let percent = 80;
+    assert_eq!(promise(), Some(StoredPromise { percent, since_ms }));
 }
 
 /// A day with ten alarms, of which the first two are wrong; a person marks one of these at once. Events without a mark are kept for a week.

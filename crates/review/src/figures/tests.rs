@@ -296,6 +296,14 @@ async fn figures_propose_a_min_score_and_compare_its_promise() {
         "Promised: at least 90. None judged since then."
     );
     assert_eq!((&then["alarms"], &then["share"]), (&json!(0), &Value::Null));
+    // A promise says nothing of the alarms before it.
+    let key = JudgedPrompt::all_of(&camera(0.3), &model)
+        .next()
+        .unwrap()
+        .key();
+    history.promise(key, 80).await.unwrap();
+    let since = &shown(&camera(0.3))["sentences"][0];
+    assert_eq!(since, "Promised: at least 80. None judged since then.");
     let quality = quality(
         history.reader(),
         &JudgedPrompt::all_of(&camera(0.3), &model).next().unwrap(),
