@@ -71,6 +71,8 @@ struct UnsentReply {
     sender: CommandSender,
     value: ReplyValue,
     write: PendingWrite,
+    /// Stored pictures may show what the command masks.
+    can_mask: bool,
     deadline: Instant,
 }
 
@@ -280,6 +282,7 @@ impl CommandHandler {
             sender: sender.clone(),
             value,
             write: self.handles.state.pending(),
+            can_mask: can_mask(command),
             deadline: Instant::now() + REPLY_WITHIN,
         });
         Ok(())
@@ -345,15 +348,16 @@ async fn next_stored(
     let Some(oldest) = unsent.front_mut() else {
         return pending().await;
     };
+    let masking_history = history.filter(|_| oldest.can_mask);
     let stored = async {
         oldest.write.finished().await;
         // A mask that grew is saved when no stored picture shows what it hides.
-        if let Some(history) = history {
+        if let Some(history) = masking_history {
             history.removed().await;
         }
     };
     let in_time = timeout_at(oldest.deadline, stored).await.is_ok();
-    let is_removing = history.is_some_and(|history| !in_time && history.is_removing());
+    let is_removing = masking_history.is_some_and(|history| !in_time && history.is_removing());
     let Some(UnsentReply { sender, value, .. }) = unsent.pop_front() else {
         return pending().await;
     };
@@ -363,6 +367,14 @@ async fn next_stored(
         false => Ok(value),
     };
     (sender, result)
+}
+
+/// Masks may be larger with it.
+fn can_mask(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::SetShapes { .. } | Command::ResetOverrides { .. }
+    )
 }
 
 /// Refuses a command to a camera that is switched off.
