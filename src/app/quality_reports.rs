@@ -66,7 +66,7 @@ impl QualityReports {
         }
     }
 
-    fn publish(&self, read: ReadQualities) {
+    fn publish(&mut self, read: ReadQualities) {
         match read {
             Ok(qualities) => {
                 for (camera, quality) in qualities {
@@ -75,7 +75,9 @@ impl QualityReports {
                 }
             }
             Err(error) => {
-                tracing::warn!(%error, "the topics quality are not published; the next attempt is after a mark, or in a day");
+                self.schedule.is_changed = true;
+                let pause_s = PAUSE.as_secs();
+                tracing::warn!(%error, pause_s, "the topics quality are not published; the next attempt follows after the pause");
             }
         }
     }
