@@ -353,10 +353,12 @@ fn judged_events_are_evaluated_beside_the_daemon() {
             .expect("a row");
     }
     eval(&["--camera", "yard"]).fails_with(FAILED, &["of the camera \"yard\""]);
-    eval(&["--write"]).fails_with(
-        FAILED,
-        &["--write needs pictures on which all objects are labelled"],
-    );
+    for other in [&[][..], &["--against=bf16", "--precision=int8"]] {
+        eval(&[&["--write"], other].concat()).fails_with(
+            FAILED,
+            &["--write needs pictures on which all objects are labelled"],
+        );
+    }
     let report: Value = serde_json::from_str(&eval(&[]).expect(DONE).stdout).expect("JSON");
     let counts = |prompt: usize| {
         let prompt = &report["prompts"][prompt];

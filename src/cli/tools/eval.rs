@@ -48,9 +48,9 @@ pub fn eval(args: &EvalPicturesArgs) -> anyhow::Result<()> {
         "bf16 is what others are compared with; name another with --precision, e.g. --precision int8"
     );
     let mut pictures = asked_pictures(args)?;
-    let is_sample = args.against.is_none() && !is_complete(args, &pictures);
+    let is_sample = args.against.is_none() && (args.history || !is_complete(&pictures));
     ensure!(
-        !(args.write && is_sample),
+        !(args.write && (args.history || is_sample)),
         "--write needs pictures on which all objects are labelled: judged events are those that were found with min_score and that a person looked at, so a map of their scores would be wrong for others; docs/scores.md says how to label pictures"
     );
     let settings = args.model.settings();
@@ -164,13 +164,13 @@ fn asked_pictures(args: &EvalPicturesArgs) -> anyhow::Result<Vec<AskedPicture>> 
 }
 
 /// All objects of all pictures are labelled.
-fn is_complete(args: &EvalPicturesArgs, pictures: &[AskedPicture]) -> bool {
+fn is_complete(pictures: &[AskedPicture]) -> bool {
     let mut known = pictures.iter().flat_map(|picture| &picture.known);
     let is_complete = |known: &RightAnswer| match known {
         RightAnswer::Objects { labels, .. } => labels.is_complete,
         RightAnswer::Text(..) => true,
     };
-    !args.history && known.all(is_complete)
+    known.all(is_complete)
 }
 
 /// What is looked for in pictures, by default all categories of the file of objects.
