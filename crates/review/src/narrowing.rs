@@ -3,7 +3,7 @@
 //! Only what is narrower can be replayed: what was outside of the shapes in force is not recorded.
 
 use spotter_config::{CameraConfig, PromptConfig, ZoneConfig};
-use spotter_core::{NormBox, PromptRegion, Task};
+use spotter_core::{NormBox, PromptRegion};
 use spotter_history::{MaskAreas, is_covered};
 
 /// A side of a region is no further out when it is by less than this: shares have four digits.
@@ -29,7 +29,8 @@ pub fn narrowed<'a>(
     let added = after.mask.iter().filter(|area| !before.mask.contains(area));
     let added: MaskAreas = added.cloned().collect();
     let mut all = Vec::new();
-    for prompt in before.prompts.iter().filter(|prompt| finds_objects(prompt)) {
+    let finding = before.prompts.iter();
+    for prompt in finding.filter(|prompt| prompt.task.finds_objects()) {
         let same = after.prompts.iter().find(|other| other.id == prompt.id);
         let Some(other) = same else {
             continue;
@@ -49,10 +50,6 @@ pub fn narrowed<'a>(
         }
     }
     Ok(all)
-}
-
-fn finds_objects(prompt: &PromptConfig) -> bool {
-    !matches!(prompt.task, Task::Query { .. } | Task::Caption { .. })
 }
 
 /// The zones that objects of the prompt have to be in; none: they may be anywhere.

@@ -56,7 +56,7 @@ pub(super) fn record(config: &Config, topics: &Topics, camera: &CameraConfig) ->
     }
     for prompt in &camera.prompts {
         entities.add_states(prompt);
-        if finds_objects(prompt) {
+        if prompt.task.finds_objects() {
             entities.add_events(prompt);
         }
         if is_settable {
@@ -67,10 +67,6 @@ pub(super) fn record(config: &Config, topics: &Topics, camera: &CameraConfig) ->
         entities.add_line_resets();
     }
     entities.record
-}
-
-fn finds_objects(prompt: &PromptConfig) -> bool {
-    prompt.task.shape().has_objects()
 }
 
 /// The record of a camera while its entities are added.
@@ -157,7 +153,11 @@ impl CameraEntities<'_> {
                     ("prompt", text.with("max", PROMPT_TEXT_MAX_CHARS))
                 }
                 // An answer as text is published with any score.
-                Setting::MinScore(..) if !prompt.is_some_and(finds_objects) => continue,
+                Setting::MinScore(..)
+                    if !prompt.is_some_and(|prompt| prompt.task.finds_objects()) =>
+                {
+                    continue;
+                }
                 Setting::Shapes(_) => continue,
                 Setting::MinScore(..) => ("min_score", number("min score", Share::RANGE)),
             };
