@@ -30,6 +30,10 @@ use crate::{
 const BARS: usize = 24;
 /// Events that a person is asked about at a time.
 const QUEUE_MAX: u32 = 50;
+/// A person is asked about these events of a series.
+const WAITS: &str =
+    "e.camera = ?1 AND e.prompt = ?2 AND e.series = ?3 AND e.mark IS NULL AND e.picture_bytes > 0
+    AND (e.near OR e.drawn_ms IS NOT NULL)";
 const DAY: Duration = Duration::from_hours(24);
 const COLUMNS: &str = "e.number, e.id, e.camera, e.prompt, e.words, e.start_ms, e.end_ms, e.score, e.top_score, e.location, e.width, e.height, e.zones,
     e.description, e.looks, e.picture, e.picture_bytes, e.mark, e.near, e.drawn_ms IS NOT NULL, e.objects, e.all_found, e.others";
@@ -345,19 +349,24 @@ impl HistoryReader {
         let Some(connection) = self.connect()? else {
             return Ok(JudgingQueue::default());
         };
-        let conditions = "e.camera = ?1 AND e.prompt = ?2 AND e.series = ?3 AND e.mark IS NULL AND e.picture_bytes > 0
-            AND (e.near OR e.drawn_ms IS NOT NULL)";
-        let count = format!("SELECT count(*) FROM history e WHERE {conditions}");
-        let waiting: i64 = connection.query_row(&count, key.values(), |row| row.get(0))?;
+        let waiting = waiting(&connection, key)?;
         let sql = format!(
-            "SELECT {COLUMNS}, 0 FROM history e WHERE {conditions} ORDER BY e.near, e.drawn_ms, e.start_ms DESC LIMIT {QUEUE_MAX}"
+            "SELECT {COLUMNS}, 0 FROM history e WHERE {WAITS} ORDER BY e.near, e.drawn_ms, e.start_ms DESC LIMIT {QUEUE_MAX}"
         );
         let mut rows = connection.prepare(&sql)?;
         let rows = rows.query_map(key.values(), |row| EventJson::read(row, PictureLinks::Page))?;
         Ok(JudgingQueue {
             events: rows.collect::<rusqlite::Result<_>>()?,
-            waiting: waiting as u64,
+            waiting,
         })
+    }
+
+    /// How many events a person is asked about.
+    pub fn waiting(&self, key: &SeriesKey) -> Result<u64, HistoryError> {
+        match self.connect()? {
+            Some(connection) => Ok(waiting(&connection, key)?),
+            None => Ok(0),
+        }
     }
 
     pub fn promise(&self, key: &SeriesKey) -> Result<Option<StoredPromise>, HistoryError> {
@@ -529,6 +538,12 @@ fn listed(
     let mut rows = connection.prepare(&sql)?;
     let rows = rows.query_map(&*named(&values), |row| EventJson::read(row, links))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
+}
+
+fn waiting(connection: &Connection, key: &SeriesKey) -> rusqlite::Result<u64> {
+    let sql = format!("SELECT count(*) FROM history e WHERE {WAITS}");
+    let waiting: i64 = connection.query_row(&sql, key.values(), |row| row.get(0))?;
+    Ok(waiting as u64)
 }
 
 /// `range` has both ends.

@@ -4,7 +4,7 @@ use jiff::{Timestamp, Zoned, tz::TimeZone};
 use serde::Serialize;
 use spotter_core::{PromptQuality, rounded};
 use spotter_history::{
-    EventJson, HistoryError, HistoryReader, JudgingQueue, StoredAlarm, StoredPromise, time_zone,
+    EventJson, HistoryError, HistoryReader, StoredAlarm, StoredPromise, time_zone,
 };
 use spotter_quality::{
     DrawnSample, Outlook, Promise, QualityFigures, ShareInterval, outlook, words,
@@ -90,8 +90,8 @@ pub fn summary(
     judged: &JudgedPrompt<'_>,
 ) -> Result<PromptSummary, HistoryError> {
     let key = judged.key();
-    let (alarms, queue) = (reader.alarms(&key)?, reader.judging_queue(&key)?);
-    Ok(summary_of(judged, &alarms, &queue))
+    let (alarms, waiting) = (reader.alarms(&key)?, reader.waiting(&key)?);
+    Ok(summary_of(judged, &alarms, waiting))
 }
 
 /// Blocks.
@@ -127,7 +127,7 @@ pub fn figures(
     let replayed = replays.of(reader, judged, &Vec::from_iter(counted))?;
     let sample = sample(&alarms);
     let outlook = outlook(&sample, &replayed);
-    let summary = summary_of(judged, &alarms, &queue);
+    let summary = summary_of(judged, &alarms, queue.waiting);
     let sentences = words(&QualityFigures {
         sample: &sample,
         outlook: &outlook,
@@ -148,11 +148,7 @@ pub fn figures(
     })
 }
 
-fn summary_of(
-    judged: &JudgedPrompt<'_>,
-    alarms: &[StoredAlarm],
-    queue: &JudgingQueue,
-) -> PromptSummary {
+fn summary_of(judged: &JudgedPrompt<'_>, alarms: &[StoredAlarm], waiting: u64) -> PromptSummary {
     let JudgedPrompt { camera, prompt, .. } = judged;
     PromptSummary {
         camera: camera.id.to_string(),
@@ -161,7 +157,7 @@ fn summary_of(
         kind: prompt.task.kind(),
         min_score: prompt.min_score.get(),
         counts: AlarmCounts::of(alarms),
-        waiting: queue.waiting,
+        waiting,
     }
 }
 
