@@ -132,7 +132,7 @@ impl JudgingAnswers {
     }
 
     /// What takes a proposal; [`promise`](Self::promise) follows when it is done.
-    pub(crate) fn proposal(&self, body: Value) -> EventAnswer<TakenProposal> {
+    pub(crate) async fn proposal(&self, body: Value) -> EventAnswer<TakenProposal> {
         self.events.history()?;
         let request: UseRequest = read(body)?;
         let (target_percent, min_score) = (request.target_percent, request.min_score);
@@ -141,6 +141,15 @@ impl JudgingAnswers {
             return Err(EventRefusal::Wrong(text));
         }
         let mut changed = self.prompt(&request.camera, &request.prompt)?;
+        let figures = self.figures(changed.clone()).await?;
+        let figures = figures.ok_or(EventRefusal::UnknownPrompt)?;
+        if !figures.proposes(target_percent, min_score.get()) {
+            let text = format!(
+                "min_score {} for {target_percent} of 100 is not among the present proposals; read them again",
+                min_score.get()
+            );
+            return Err(EventRefusal::Conflict(text));
+        }
         for prompt in &mut changed.camera.prompts {
             if prompt.id == request.prompt {
                 prompt.min_score = min_score;

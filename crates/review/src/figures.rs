@@ -70,6 +70,18 @@ struct ProposedMinScore {
     wrong_lost: u32,
 }
 
+impl PromptFigures {
+    /// Whether this is one of the proposals.
+    pub fn proposes(&self, target_percent: u8, min_score: f64) -> bool {
+        let is_it = |proposal: &ProposedMinScore| {
+            // Those of steps of 0.05 went through JSON.
+            let is_near = |value: f64| (value - min_score).abs() < 1e-9;
+            proposal.target_percent == target_percent && proposal.min_score.is_some_and(is_near)
+        };
+        self.proposals.iter().any(is_it)
+    }
+}
+
 impl AlarmCounts {
     fn of(alarms: &[StoredAlarm]) -> Self {
         let drawn = alarms.iter().filter(|alarm| alarm.is_drawn).count();

@@ -6,7 +6,7 @@ use axum::{
     response::{IntoResponse as _, Response},
     routing::{get, post},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{LOGIN_MAX_BYTES, PageRoute, PageShared, PageState, Shows};
 use crate::{
@@ -45,12 +45,17 @@ async fn take_proposal(State(state): PageShared, request: Request) -> ChangeAnsw
     let change = state.change(request, LOGIN_MAX_BYTES).await?;
     let taken = async {
         let judging = judging(&state)?;
-        let proposal = judging.proposal(change.body)?;
+        let proposal = judging.proposal(change.body).await?;
         let asked = PageQuestion::Command(proposal.command.clone());
         Ok(match state.ask(asked).await {
-            Ok(reply) => {
-                if reply.status == 200 {
-                    judging.promise(proposal).await?;
+            Ok(mut reply) => {
+                if reply.status == 200
+                    && let Err(error) = judging.promise(proposal).await
+                {
+                    let warning =
+                        format!("min_score is set, but the promise is not stored: {error}");
+                    let body = json!({"ok": true, "warning": warning});
+                    reply.json = body.to_string().into_bytes();
                 }
                 reply.into_response()
             }

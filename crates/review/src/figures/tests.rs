@@ -286,6 +286,11 @@ async fn figures_propose_a_min_score_and_compare_its_promise() {
             .any(|said| said.as_str().unwrap().contains(text))
     };
     assert!(says(&lost) && says("drawn by chance"), "{sentences:?}");
+    let present = camera(0.3);
+    let judged = JudgedPrompt::all_of(&present, &model).next().unwrap();
+    let all = figures(history.reader(), &judged, &replays, 0).unwrap();
+    let min_score = best["min_score"].as_f64().unwrap();
+    assert!(all.proposes(90, min_score) && !all.proposes(90, min_score + 0.05));
     // It is taken.
     let taken = camera(best["min_score"].as_f64().unwrap());
     let judged = JudgedPrompt::all_of(&taken, &model).next().unwrap();
