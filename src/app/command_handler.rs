@@ -205,7 +205,14 @@ impl CommandHandler {
                 return Ok(None);
             }
             // When it is stored.
-            Command::Mark { event, mark } => {
+            Command::Mark {
+                camera,
+                event,
+                mark,
+            } => {
+                if let Some(camera) = camera {
+                    context.config.camera(&camera)?;
+                }
                 let history = self.handles.history.as_ref();
                 let picture = None;
                 let order = MarkOrder {

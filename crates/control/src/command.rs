@@ -97,6 +97,9 @@ pub enum Command {
     },
     /// Store what a person says of an event.
     Mark {
+        /// In a fleet, its owner executes the command.
+        #[serde(rename = "cam")]
+        camera: Option<CameraId>,
         event: TrackId,
         /// The other keys of the request.
         #[serde(deserialize_with = "event_mark")]
