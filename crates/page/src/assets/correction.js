@@ -173,7 +173,9 @@ export class ObjectEditor {
   key(event) {
     const { object, corner, other } = event.target.closest?.("#objects [tabindex]")?.dataset ?? {};
     const step = arrowStep(event);
-    if (event.key === "Delete" || event.key === "Backspace") this.remove();
+    if (event.key === "Delete" || event.key === "Backspace") event.repeat || this.remove();
+    // It is selected already.
+    else if (object !== undefined && event.key === " ") return true;
     else if (other !== undefined && (event.key === " " || event.key === "Enter")) {
       this.add(this.unused()[Number(other)]);
       this.focus();

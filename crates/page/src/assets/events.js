@@ -6,11 +6,11 @@
 import { UNREAD, facts, h, quiet, s, unseen } from "./dom.js";
 import { alarm, markPill, nameOf, offer, ownShapes, shapesOf, smallPicture, still } from "./event_parts.js";
 import { bytes, counted, duration, machineTime, number, percentage, sum } from "./format.js";
-import { EventMarking } from "./marking.js";
+import { EventMarking, takenBack } from "./marking.js";
 import { change, refusal, request } from "./server.js";
 import { TimeZone } from "./zone.js";
 
-export const events = { id: "events", title: "Events", needs: "pictures", open, close, render, click, change: filterChanged, submit, key };
+export const events = { id: "events", title: "Events", needs: "pictures", open, close, stays: (event) => marking.stays(event), render, click, change: filterChanged, submit, key };
 
 const GROUP = 50;
 const NEAR_PX = 1500;
@@ -57,7 +57,10 @@ let mayChange = false;
 // The event that is to be corrected once it is shown.
 let correctId = null;
 
-const marking = new EventMarking({ changed: () => redraw(), marked, corrected: () => (focusId = "h-event") });
+// Of a mark that was taken back.
+let said = "";
+
+const marking = new EventMarking({ changed: () => redraw(), isSeen: () => true, marked, corrected: () => (focusId = "h-event") });
 
 const start = (event) => event.start_ms;
 
@@ -125,10 +128,10 @@ async function refresh() {
     const asked = [query(), version].join();
     const answer = await list({ limit: GROUP });
     if (asked !== [query(), version].join()) return;
-    const isSame = (event, i) => event.id === rows[i]?.id && event.repeats === rows[i].repeats && event.end_ms === rows[i].end_ms;
+    const isSame = (event, i) => event.id === rows[i]?.id && event.repeats === rows[i].repeats && event.end_ms === rows[i].end_ms && event.mark === rows[i].mark;
     if (answer.events.every(isSame) && (answer.events.length > 0 || rows.length === 0)) page = { ...answer, next: page.next };
-    else if (rows.length <= GROUP && repeats.size === 0 && shown === null) accept(answer, false);
-    else hasNewer = answer.events[0]?.id !== rows[0]?.id;
+    else if (rows.length <= GROUP && repeats.size === 0 && shown === null && !isHeld()) accept(answer, false);
+    else hasNewer = isHeld() || answer.events[0]?.id !== rows[0]?.id;
     readProblem = null;
   } catch (error) {
     readProblem = error.message;
@@ -136,8 +139,12 @@ async function refresh() {
   redraw();
 }
 
+// An event that no longer fits the filter by its mark stays while the keyboard is in the list.
+const isHeld = () => filter.mark !== "" && document.activeElement?.closest(".event") != null;
+
 async function open(argument, draw) {
   redraw = draw;
+  if (correctId !== argument) correctId = null;
   watch = new IntersectionObserver(see, { rootMargin: `${NEAR_PX}px` });
   if (shown === null && argument !== null) scrolledTo = scrollY;
   scrollWanted = argument === null ? scrolledTo : 0;
@@ -150,6 +157,7 @@ async function open(argument, draw) {
     const event = await request(`events/${encodeURIComponent(argument)}.json`);
     if (shown?.id === argument) showWhole(event);
   } catch (error) {
+    correctId = null;
     if (shown?.id === argument) shown = { ...(error.status === 404 ? { id: argument } : shown), error: error.message };
   }
   redraw();
@@ -168,6 +176,7 @@ function close() {
   question = null;
   asks += 1;
   problem = null;
+  said = "";
 }
 
 // ---- Groups of rows
@@ -225,7 +234,7 @@ function settle() {
 function render(status) {
   queueMicrotask(settle);
   mayChange = status.visitor === "logged_in";
-  return [h("div", { class: "history" }, alarm(readProblem), alarm(problem), shown === null && alarm(marking.problem), content(status), isDeleting && quiet("Deleting"), question && asking())];
+  return [h("div", { class: "history" }, alarm(readProblem), alarm(problem), shown === null && alarm(marking.problem), h("p", { id: "said", role: "status", class: "quiet" }, said), content(status), isDeleting && quiet("Deleting"), question && asking())];
 }
 
 function content(status) {
@@ -556,7 +565,7 @@ function click(event) {
   const control = target.closest?.("[data-do]");
   if (control?.tagName === "A") event.preventDefault();
   if (control) ACTIONS[control.dataset.do](control.dataset, control.id);
-  else marking.click(target, shown);
+  else marking.click(event, shown);
 }
 
 function filterChanged({ target }) {
@@ -583,14 +592,16 @@ function key(event) {
 }
 
 function markByKey(event) {
-  const marks = shown?.camera ? shown : focused(event.target);
-  // A picture in the list is too small to correct it there.
-  if (shown === null && marks !== null && event.key === "c" && !event.ctrlKey && !event.metaKey) {
-    correctId = marks.id;
-    location.hash = `#events/${marks.id}`;
-    return true;
+  if (shown !== null) return marking.key(event, shown.camera ? shown : null);
+  const one = focused(event.target);
+  const letter = event.ctrlKey || event.metaKey || event.altKey ? "" : event.key.toLowerCase();
+  // A picture in the list is too small to correct it there, or to say that all is found.
+  if (one === null || !["c", "f"].includes(letter)) return marking.key(event, one);
+  if (letter === "c") {
+    correctId = one.id;
+    location.hash = `#events/${one.id}`;
   }
-  return marking.key(event, marks);
+  return true;
 }
 
 const idOf = (target) => target.closest?.(".event")?.querySelector(".entry")?.id.slice("event-".length);
@@ -601,7 +612,9 @@ function focused(target) {
   return listed().find((event) => event.id === id) ?? null;
 }
 
-function marked(event, values) {
+function marked(event, values, isUndo) {
+  const isForeign = shown === null ? !listed().some((one) => one.id === event.id) : shown.id !== event.id;
+  said = isUndo && isForeign ? takenBack(event, zone) : "";
   for (const one of [event, shown, ...listed()]) if (one?.id === event.id) Object.assign(one, values);
   changed();
   redraw();

@@ -4,14 +4,17 @@
 import { h, panel, quiet } from "./dom.js";
 import { alarm, nameOf, offer, shapesOf, still } from "./event_parts.js";
 import { counted, number, percentage } from "./format.js";
-import { EventMarking } from "./marking.js";
+import { EventMarking, takenBack } from "./marking.js";
 import { request } from "./server.js";
 import { TimeZone } from "./zone.js";
 
-export const judge = { id: "judge", title: "Judge", needs: "pictures", open, close, render, click, key };
+export const judge = { id: "judge", title: "Judge", needs: "pictures", open, close, stays: (event) => marking.stays(event), render, click, key };
 
 const DRAWN = 20;
 const PRELOADED = 2;
+// A person needs longer than that to judge a picture.
+const SEEN_MS = 300;
+const AGAIN_MS = 5000;
 // Recorded looks are replayed for the figures.
 const FIGURES_MS = 30_000;
 // The daemon replies within 45 s.
@@ -25,8 +28,9 @@ let chosen = null;
 let answer = null;
 let readProblem = null;
 let zone = new TimeZone("UTC", 0);
-// What is judged: { events, at, judged }; events before `at` are done.
-let batch = { events: [], at: 0, judged: 0 };
+// What is judged; events before `at` are done.
+let batch = { events: [], at: 0 };
+let isOpen = false;
 let isJudging = false;
 let isBusy = false;
 // A proposal that is asked about.
@@ -35,10 +39,32 @@ let problem = null;
 let said = "";
 let focusWanted = null;
 let preloaded = [];
+let timer;
+// The picture that waits until it is seen, and the last one that was.
+let unseen = null;
+let seen = null;
 
-const marking = new EventMarking({ changed: () => redraw(), marked, corrected: () => (focusWanted = "h-judge") });
+const marking = new EventMarking({
+  changed: () => redraw(), isSeen: (event) => seen === pictureOf(event), marked, corrected: () => (focusWanted = "h-judge"),
+});
 
 const current = () => (isJudging ? batch.events[batch.at] : null);
+const pictureOf = (event) => `${event.id} ${event.picture}`;
+
+// After a drawing: the picture is seen some time after it has loaded, or has failed.
+async function watchPicture() {
+  const shown = current() && pictureOf(current());
+  if (shown === unseen || shown === seen) return;
+  unseen = shown;
+  seen = null;
+  if (shown === null) return;
+  await document.querySelector(".judged img")?.decode().catch(() => {});
+  await new Promise((passed) => setTimeout(passed, SEEN_MS));
+  if (unseen !== shown) return;
+  unseen = null;
+  seen = shown;
+  redraw();
+}
 
 // ---- The daemon
 
@@ -50,12 +76,16 @@ function chosenOf(argument) {
 }
 
 async function read() {
+  clearTimeout(timer);
   const of = chosen;
   try {
     const found = await request(of ? `judge.json?${new URLSearchParams(of)}` : "judge.json", undefined, FIGURES_MS);
     if (of === chosen) accept(found);
   } catch (error) {
-    if (of === chosen) readProblem = `${error.message}.`;
+    if (of === chosen && isOpen) {
+      readProblem = `${error.message}.`;
+      timer = setTimeout(read, AGAIN_MS);
+    }
   }
   redraw();
 }
@@ -80,24 +110,31 @@ async function change(path, body, limitMs, done) {
   } catch (error) {
     if (of === chosen) problem = `${error.message}.`;
   }
-  isBusy = false;
+  if (of === chosen) isBusy = false;
   redraw();
 }
 
 // ---- Judging
 
-const begin = () =>
+function begin() {
+  asked = null;
   change("judge/draw", { wanted: DRAWN }, FIGURES_MS, (found) => {
     accept(found);
     if (found.queue.length === 0) {
-      said = found.alarms === 0 ? "No alarm with a picture is stored yet." : "All alarms with pictures are judged. Judge again when there are more.";
+      said = whyNone(found);
       return;
     }
-    batch = { events: found.queue, at: 0, judged: 0 };
+    batch = { events: found.queue.slice(0, DRAWN), at: 0 };
     isJudging = true;
     focusWanted = "h-judge";
     goTo(0, "");
   });
+}
+
+function whyNone({ alarms, judged }) {
+  if (alarms === 0) return "No alarm with a picture is stored yet.";
+  return judged >= alarms ? "All alarms are judged. Judge again when there are more." : "No alarm is left to judge. The others repeat alarms that were judged, or have no picture.";
+}
 
 function goTo(at, words) {
   batch.at = at;
@@ -111,31 +148,32 @@ function end() {
   isJudging = false;
   preloaded = [];
   marking.leave();
-  said = `${counted(batch.judged, "picture")} judged.`;
+  said = `${counted(batch.events.filter(({ mark }) => mark).length, "picture")} judged.`;
   focusWanted = "h-judge";
   read();
 }
 
 function marked(event, values, isUndo) {
+  const wasShown = event === current();
   Object.assign(event, values);
-  batch.judged += isUndo ? -1 : 1;
   if (isUndo) goBack(event);
-  else if (event.mark && isJudging) goTo(batch.at + 1, `Marked ${event.mark}.`);
+  else if (wasShown && event.mark) goTo(batch.at + 1, `Marked ${event.mark}.`);
   redraw();
 }
 
 function goBack(event) {
-  let at = batch.events.indexOf(event);
-  // Of an earlier batch.
+  const at = batch.events.indexOf(event);
   if (at < 0) {
-    at = batch.at;
-    batch.events.splice(at, 0, event);
+    // Of an earlier batch, another prompt or the view "Events".
+    said = takenBack(event, zone);
+    return;
   }
   isJudging = true;
   goTo(at, "Mark taken back.");
 }
 
 function skip() {
+  if (marking.isSending || seen !== pictureOf(current())) return;
   goTo(batch.at + 1, "Skipped.");
   redraw();
 }
@@ -145,11 +183,12 @@ function skip() {
 function render(status) {
   mayMark = status.visitor === "logged_in";
   queueMicrotask(settle);
-  return [h("div", { class: "history judge" }, alarm(readProblem), alarm(problem), content(status), asked && asking())];
+  return [h("div", { class: "history judge", "aria-busy": isBusy && "true" }, alarm(readProblem), alarm(problem), content(status), asked && asking())];
 }
 
 function settle() {
-  if (focusWanted === null || isBusy) return;
+  watchPicture();
+  if (focusWanted === null || isBusy || answer === null) return;
   const element = document.getElementById(focusWanted);
   focusWanted = null;
   element?.focus({ preventScroll: true });
@@ -157,11 +196,13 @@ function settle() {
 }
 
 function content(status) {
-  if (answer === null) return quiet(readProblem === null && "Reading the marks");
+  if (answer === null) return readProblem === null ? quiet("Reading the marks") : chosen && h("p", { class: "buttons" }, allPrompts());
   if (!answer.is_on) return offer(answer.toml);
   if (chosen === null) return list();
   return current() ? question(current()) : figures(status);
 }
+
+const allPrompts = () => h("a", { class: "button", href: "#judge" }, "All prompts");
 
 function list() {
   const { prompts } = answer;
@@ -195,15 +236,17 @@ function figures(status) {
   return h("section", { class: "panel", id: "figures", "aria-labelledby": "h-judge" },
     h("div", { class: "title" },
       h("h2", { id: "h-judge", tabindex: -1 }, `“${words}” at ${camera}`),
-      h("a", { class: "button", href: "#judge" }, "All prompts")),
+      allPrompts()),
     h("p", { role: "status" }, said),
+    alarm(marking.problem),
     alarms === 0 && quiet("No alarm of this prompt is stored yet, as it is configured now."),
     h("div", { class: "sentences" }, sentences.map((sentence) => h("p", {}, inMarks(sentence)))),
     mayMark
       ? h("p", { class: "buttons" },
-        h("button", { type: "button", id: "judge-begin", class: "main", "data-do": "begin", "aria-disabled": (isBusy || alarms + waiting === 0) && "true" }, `Judge ${DRAWN}`),
+        h("button", { type: "button", id: "judge-begin", class: "main", "data-do": "begin", "aria-disabled": (isBusy || alarms + waiting === 0) && "true" }, isBusy ? "Drawing…" : `Judge ${DRAWN}`),
         uses.map((proposal) => h("button", { type: "button", id: `use-${proposal.target_percent}`, "data-do": "ask", "data-target": proposal.target_percent },
-          `Use ${proposal.min_score}${uses.length > 1 ? `, for ${proposal.target_percent} of 100` : ""}`)))
+          `Use ${proposal.min_score}${uses.length > 1 ? `, for ${proposal.target_percent} of 100` : ""}`)),
+        marking.canUndo && h("div", { class: "marks" }, marking.undoButton()))
       : quiet(status.has_login ? "To judge, log in." : ["To judge here, set ", h("code", {}, "http.tokens"), " and log in."]),
     quiet(`${prompt}, min_score ${score}. ${inShort(answer)}. `, h("a", { href: `#try/${camera}` }, "Try other words")));
 }
@@ -221,11 +264,11 @@ function question(event) {
     h("div", { class: "title" },
       h("h2", { id: "h-judge", tabindex: -1 }, `Is this ${article(words)}“${words}”?`),
       h("p", { class: "progress" },
-        h("span", { role: "status" }, h("span", { class: "unseen" }, `${said} `), `${batch.at + 1} of ${batch.events.length}`), " ",
+        h("span", { role: "status" }, h("span", { class: said.startsWith("Mark of") ? "quiet" : "unseen" }, `${said} `), `${batch.at + 1} of ${batch.events.length}`), " ",
         h("button", { type: "button", id: "judge-stop", "data-do": "stop" }, "Stop"))),
     stage,
     h("p", { class: "quiet" }, near && h("b", {}, "below min_score: no alarm · "), `${event.camera} · ${when} · ${percentage(event.top_score)}`),
-    marking.render(event, h("button", { type: "button", id: "judge-skip", "data-do": "skip" }, "Skip ", h("kbd", {}, "S"))));
+    marking.render(event, h("button", { type: "button", id: "judge-skip", "data-do": "skip", "aria-disabled": seen !== pictureOf(event) && "true" }, "Skip ", h("kbd", {}, "S"))));
 }
 
 function asking() {
@@ -244,7 +287,8 @@ function asking() {
 function use() {
   const { target_percent, min_score } = asked;
   asked = null;
-  change("judge/use", { target_percent, min_score }, COMMAND_MS, () => {
+  change("judge/use", { target_percent, min_score }, COMMAND_MS, ({ warning = null }) => {
+    problem = warning;
     said = `min_score is ${min_score} now. A new count begins.`;
     focusWanted = "h-judge";
     read();
@@ -261,7 +305,11 @@ function leaveQuestion() {
 const ACTIONS = {
   begin: (_, control) => control.getAttribute("aria-disabled") !== "true" && begin(),
   skip,
-  stop: () => (end(), redraw()),
+  stop: () => {
+    if (marking.isSending) return;
+    end();
+    redraw();
+  },
   ask: ({ target }) => {
     asked = answer.proposals.find((proposal) => String(proposal.target_percent) === target);
     focusWanted = "use-yes";
@@ -271,11 +319,13 @@ const ACTIONS = {
   leave: leaveQuestion,
 };
 
-function click({ target }) {
+function click(event) {
+  const { target, detail } = event;
   if (target.id === "toml") target.select();
   const control = target.closest?.("[data-do]");
-  if (control) ACTIONS[control.dataset.do](control.dataset, control);
-  else marking.click(target, current());
+  // A double click would skip what has not been seen.
+  if (control) detail > 1 || ACTIONS[control.dataset.do](control.dataset, control);
+  else marking.click(event, current());
 }
 
 function key(event) {
@@ -291,19 +341,17 @@ function key(event) {
 
 function open(argument, draw) {
   redraw = draw;
-  const wanted = chosenOf(argument);
-  if (JSON.stringify(wanted) !== JSON.stringify(chosen)) {
-    answer = null;
-    // Marks of another prompt are taken back there, or in Events.
-    marking.steps = [];
-  }
-  chosen = wanted;
-  focusWanted = null;
+  chosen = chosenOf(argument);
+  isOpen = true;
+  focusWanted = chosen && "h-judge";
   read();
 }
 
 function close() {
-  isJudging = false;
+  clearTimeout(timer);
+  isOpen = isJudging = isBusy = false;
+  chosen = answer = null;
+  batch = { events: [], at: 0 };
   preloaded = [];
   asked = problem = readProblem = null;
   said = "";

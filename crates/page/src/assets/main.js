@@ -32,9 +32,12 @@ let last = null;
 // What is shown: a view, or why it is not, and its argument.
 let shown = { view: null, argument: null, isOpen: false };
 
+// The address that is followed: a new one once the view was asked whether it may be left.
+let address = location.hash;
+
 // The view of the address; other fragments are of the first view.
 function wanted() {
-  const [, id, argument = null] = location.hash.match(/^#([^/]*)(?:\/(.*))?$/) ?? [];
+  const [, id, argument = null] = address.match(/^#([^/]*)(?:\/(.*))?$/) ?? [];
   const view = VIEWS.find((one) => one.id === id);
   return view ? { view, argument } : { view: VIEWS[0], argument: null };
 }
@@ -86,6 +89,7 @@ const navigation = (current) =>
 // A camera's address may have led from another view, which did not have its card.
 function navigate(event) {
   if (shown.isOpen && shown.view.stays?.(event)) return;
+  address = location.hash;
   draw();
   document.getElementById(location.hash.slice(1))?.scrollIntoView();
 }

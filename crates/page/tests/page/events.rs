@@ -221,6 +221,31 @@ fn events_are_marked_filtered_and_corrected_by_keys() {
 }
 
 #[test]
+fn pressed_mark_is_taken_off_and_foreign_undo_says_so() {
+    let mut view = EventsView::open(Some(&[("gate", 1), ("yard", 1)]), (390, 844));
+    let is_right = "document.querySelector('.detail .pill')?.textContent === 'right'";
+    view.browser
+        .until("document.querySelectorAll('.event').length === 2");
+    view.browser.press("j", 74);
+    view.browser.press("f", 70);
+    view.browser.press("Enter", 13);
+    view.browser
+        .until("document.getElementById('mark-found')?.ariaPressed === 'false'");
+    for wanted in [true, false, true] {
+        view.click("#mark-right");
+        view.browser.until(&format!("({is_right}) === {wanted}"));
+    }
+    view.browser.press("ArrowRight", 39);
+    view.browser.until(&format!(
+        "document.getElementById('mark-right') && !({is_right})"
+    ));
+    view.browser.press("u", 85);
+    view.browser.until(
+        "/^Mark of .* at .* taken back\\.$/.test(document.getElementById('said').textContent)",
+    );
+}
+
+#[test]
 fn rows_far_from_the_screen_leave_the_document_and_return() {
     let cameras: Vec<String> = (0..130).map(|number| format!("camera{number}")).collect();
     let events: Vec<_> = cameras.iter().map(|camera| (camera.as_str(), 1)).collect();

@@ -47,7 +47,14 @@ impl Judging {
             .says(&format!("document.querySelector('{selector}').click()"));
     }
 
+    /// Waits for a picture, until it may be marked.
     fn is_at(&mut self, progress: &str) {
+        self.shows(progress);
+        self.browser
+            .until("document.getElementById('mark-right')?.ariaDisabled === null");
+    }
+
+    fn shows(&mut self, progress: &str) {
         self.browser.until(&format!(
             "document.querySelector('.progress')?.textContent.includes('{progress}')"
         ));
@@ -220,8 +227,69 @@ fn refused_mark_keeps_the_picture() {
         .browser
         .says("window.fetch = () => Promise.reject(new Error())");
     judging.browser.press("r", 82);
-    judging.browser.until("document.querySelector('.marks [role=alert]')?.textContent === 'Not marked: No answer from Spotter.'");
+    judging.browser.until("document.querySelector('.marks [role=alert]')?.textContent === 'Not known whether it is marked: No answer from Spotter.'");
     judging.is_at("2 of 4");
+}
+
+#[test]
+fn second_press_marks_no_picture_before_it_is_seen() {
+    // Pictures that never load.
+    let mut judging = Judging::begin((390, 844), "");
+    judging
+        .browser
+        .says("HTMLImageElement.prototype.decode = () => new Promise((loaded) => (window.loaded = loaded))");
+    judging.click("#mark-right");
+    judging.shows("2 of 4");
+    judging
+        .browser
+        .until("document.getElementById('mark-right').ariaDisabled === 'true' && window.loaded");
+    judging.sent();
+    for act in ["#mark-right", "#judge-skip"] {
+        judging.click(act);
+    }
+    judging.browser.press("w", 87);
+    judging.browser.press("s", 83);
+    judging.shows("2 of 4");
+    judging.browser.says("window.loaded()");
+    judging.is_at("2 of 4");
+    judging.browser.says("document.getElementById('mark-right').dispatchEvent(new MouseEvent('click', { bubbles: true, detail: 2 }))");
+    let held = "document.getElementById('mark-right').dispatchEvent(new KeyboardEvent('keydown', { key: 'Enter', repeat: true, bubbles: true, cancelable: true }))";
+    assert_eq!(judging.browser.says(held), false, "it is used up");
+    assert_eq!(judging.sent(), json!([]));
+    judging.browser.says("delete HTMLImageElement.prototype.decode; HTMLImageElement.prototype.decode = () => Promise.resolve()");
+    judging.press("w", "3 of 4");
+    assert_eq!(judging.sent(), json!([marked("b", "wrong", false)]));
+}
+
+#[test]
+fn unsaved_correction_asks_before_it_is_left() {
+    let mut judging = Judging::begin((390, 844), "");
+    judging.browser.press("c", 67);
+    judging
+        .browser
+        .until("document.activeElement.id === 'object-0'");
+    judging.browser.press("ArrowRight", 39);
+    judging.browser.says("location.hash = '#judge'");
+    judging
+        .browser
+        .until("document.activeElement.id === 'mark-discard'");
+    judging.browser.press("Escape", 27);
+    judging
+        .browser
+        .until("!document.getElementById('unsaved') && location.hash === '#judge/gate/person'");
+    judging.browser.says("location.hash = '#judge'");
+    judging
+        .browser
+        .until("document.activeElement.id === 'mark-discard'");
+    judging.click("#mark-discard");
+    judging
+        .browser
+        .until("location.hash === '#judge' && document.querySelector('.prompts')");
+    // The next visit begins with the figures.
+    judging.browser.says("location.hash = '#judge/gate/person'");
+    judging
+        .browser
+        .until("document.activeElement.id === 'h-judge' && document.getElementById('judge-begin')");
 }
 
 #[test]
