@@ -16,6 +16,8 @@ let steps = [];
 
 const numbers = (place) => place.box ?? place.point;
 const hasPicture = (event) => event.picture != null && placeOf(event) !== null;
+// As `?v=` of its address says; undefined without a picture.
+const pictureNumber = ({ picture }) => (picture == null ? undefined : Number(new URL(picture, location.href).searchParams.get("v")));
 const valuesOf = ({ mark = null, objects = null, all_found = false }) => ({ mark, objects, all_found });
 
 export class EventMarking {
@@ -160,11 +162,13 @@ export class EventMarking {
     Object.assign(this, { isSending: true, problem: null, status: null });
     this.host.changed();
     try {
-      const judged = { mark, all_found, ...(mark === "corrected" && { objects }) };
+      const judged = { mark, all_found, picture: pictureNumber(event), ...(mark === "corrected" && { objects }) };
       const stored = await request("events/mark", { id: event.id, ...(mark === null ? { mark: "none" } : judged) });
       return valuesOf({ ...stored, mark: stored.mark === "none" ? null : stored.mark });
     } catch (error) {
       this.status = error.status;
+      // There is a better picture now.
+      if (error.status === 409) await readAgain(event);
       if (visit === this.visit) this.problem = `${error.status ? "Not marked" : "Not known whether it is marked"}: ${error.message}.`;
       return null;
     } finally {
@@ -259,6 +263,11 @@ const button = (action, words, key, more = {}) => h("button", { type: "button", 
 
 // Of an event that is not shown.
 export const takenBack = (event, zone) => `Mark of ${nameOf(event)}, ${zone.day(event.start_ms)} ${zone.clock(event.start_ms)} taken back.`;
+
+async function readAgain(event) {
+  const found = await request(`events/${encodeURIComponent(event.id)}.json`).catch(() => ({}));
+  Object.assign(event, found);
+}
 
 const EDITING = {
   box: "Drag corners; drag elsewhere to add what was missed; a tap adds a faint box. Tab and arrow keys do the same.",

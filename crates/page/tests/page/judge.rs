@@ -96,7 +96,7 @@ impl Judging {
 }
 
 fn marked(id: &str, mark: &str, all_found: bool) -> Value {
-    json!(["events/mark", {"id": id, "mark": mark, "all_found": all_found}])
+    json!(["events/mark", {"id": id, "mark": mark, "all_found": all_found, "picture": 7}])
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn alarms_are_judged_corrected_and_taken_back_by_keys() {
     judging.browser.press("Delete", 46);
     judging.browser.press("Enter", 13);
     judging.is_at("2 of 4");
-    let corrected = json!(["events/mark", {"id": "a", "mark": "corrected", "all_found": false, "objects": [[0.2, 0.2, 0.41, 0.6]]}]);
+    let corrected = json!(["events/mark", {"id": "a", "mark": "corrected", "all_found": false, "picture": 7, "objects": [[0.2, 0.2, 0.41, 0.6]]}]);
     assert_eq!(judging.sent(), json!([corrected]));
 
     judging.press("s", "3 of 4");
@@ -259,6 +259,27 @@ fn second_press_marks_no_picture_before_it_is_seen() {
     judging.browser.says("delete HTMLImageElement.prototype.decode; HTMLImageElement.prototype.decode = () => Promise.resolve()");
     judging.press("w", "3 of 4");
     assert_eq!(judging.sent(), json!([marked("b", "wrong", false)]));
+}
+
+#[test]
+fn better_picture_refuses_the_mark_and_is_shown() {
+    let mut judging = Judging::begin((390, 844), "");
+    judging
+        .browser
+        .says("daemon.refusals.push([409, { error: 'the event has a better picture now' }])");
+    judging.click("#mark-right");
+    judging
+        .browser
+        .until("document.querySelector('.judged img')?.src.endsWith('v=8')");
+    let alert = "document.querySelector('.marks [role=alert]').textContent";
+    assert_eq!(
+        judging.browser.says(alert),
+        "Not marked: the event has a better picture now."
+    );
+    judging.is_at("1 of 4");
+    judging.sent();
+    judging.press("r", "2 of 4");
+    assert_eq!(judging.sent()[0][1]["picture"], 8);
 }
 
 #[test]

@@ -33,6 +33,7 @@ window.daemon = {
       daemon.figures.sentences = ["Promised: at least 80. None judged since then."];
       return { ok: true };
     },
+    "events/a.json": () => ({ ...daemon.queue[0], picture: "camera/gate.jpg?v=8" }),
     "events/mark": ({ id, mark, objects = null, all_found = false }) => ({ id, mark: mark === "none" ? null : mark, objects, all_found }),
   };
   window.fetch = async (path, sent) => {
