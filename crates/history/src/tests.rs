@@ -618,11 +618,11 @@ fn oldest_events_make_room_under_load() {
             event.camera = CameraId::new(&format!("cam{number}")).unwrap();
             event.track = TrackId::new("b7c1", &event.camera, number);
         });
-        // The encoder has room for 32 frames.
+        // The encoder has room for 32 frames. Rows that come while room is made count when room is made next.
         rig.until(|rig| {
             let status = rig.history.status();
             assert!(
-                status.totals.unjudged <= 10 * (JPEG_BYTES as u64 + 1000) + 5000,
+                status.totals.unjudged <= 10 * (JPEG_BYTES as u64 + 1000) + 20_000,
                 "{status:?}"
             );
             number % 20 > 0
@@ -788,6 +788,7 @@ async fn objects_below_min_score_are_few_and_no_alarms() {
     near(&rig, 3);
     let listed = |rig: &Rig| ids(&rig.list("near=only"));
     rig.until(|rig| listed(rig).len() == 2 && rig.files().len() == 4);
+    rig.until_stored(2);
     let page = rig.list("");
     assert_eq!(ids(&page), ["b7c1-gate-5", "b7c1-gate-9"]);
     assert_eq!(
