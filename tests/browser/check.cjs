@@ -197,7 +197,7 @@ const checks = {
       for (const colorScheme of ["light", "dark"]) {
         const { context, page, watched } = await opened(DIRECT, { viewport, colorScheme });
         await logIn(page);
-        await openJudge(page, 3);
+        await openJudge(page, 12);
         const isFine = async (what) => {
           const name = `judge-${what}-${viewport.width}-${colorScheme}`;
           await page.screenshot({ path: `${SHOTS}/${name}.png` });
@@ -205,7 +205,10 @@ const checks = {
         };
         await isFine("figures");
         await page.getByRole("button", { name: "Judge 20" }).press("Enter");
-        const isAt = (number) => page.locator(".progress").getByText(new RegExp(`(^|\\s)${number} of `)).waitFor();
+        const isAt = async (number) => {
+          await page.locator(".progress").getByText(new RegExp(`(^|\\s)${number} of `)).waitFor();
+          await isSeen(page);
+        };
         await isAt(1);
         await isFine("picture");
         await page.keyboard.press("w");
@@ -329,6 +332,9 @@ async function openJudge(page, alarms) {
   await page.getByRole("button", { name: "Judge 20" }).waitFor();
 }
 
+// Marks are taken some time after the picture has come.
+const isSeen = (page) => page.locator("#mark-right:not([aria-disabled])").waitFor();
+
 // Alarms with a high score are right, for this user.
 async function judgeBatch(page) {
   await page.waitForTimeout(2000);
@@ -336,6 +342,7 @@ async function judgeBatch(page) {
   await page.locator("#judging, #figures [role=status]:not(:empty)").first().waitFor();
   const shown = () => page.evaluate(() => document.getElementById("judging")?.textContent ?? null);
   for (let text = await shown(); text !== null; ) {
+    await isSeen(page);
     await page.keyboard.press(Number(text.match(/(\d+) %/)[1]) >= 80 ? "r" : "w");
     const before = text;
     for (let tries = 0; text === before; tries += 1) {
