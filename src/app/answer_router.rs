@@ -383,26 +383,15 @@ impl AnswerRouter {
 
     /// After its events: a look is stored with the event that it began.
     fn record_looks(&self, detection: &Detection) {
-        let objects = detection.body.objects();
-        if let Some(history) = self
-            .handles
-            .history
-            .as_ref()
-            .filter(|_| !objects.is_empty())
-        {
-            history.looks(objects);
+        if let Some(history) = &self.handles.history {
+            history.looks(detection.body.objects());
         }
     }
 
     /// After the events that started in them.
     fn store_records(&mut self) {
         let records = self.tracker.take_records();
-        if let Some(history) = self
-            .handles
-            .history
-            .as_ref()
-            .filter(|_| !records.is_empty())
-        {
+        if let Some(history) = &self.handles.history {
             history.records(records);
         }
     }

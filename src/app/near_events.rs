@@ -73,9 +73,7 @@ impl NearEvents {
                 is_near: true,
             });
         }
-        if !objects.is_empty() {
-            history.looks(objects);
-        }
+        history.looks(objects);
     }
 
     /// An alarm starts: its object is no near one any more.

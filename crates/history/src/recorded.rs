@@ -516,6 +516,9 @@ impl HistoryShared {
     }
 
     pub fn looks(&self, objects: &[TrackedObject]) {
+        if objects.is_empty() {
+            return;
+        }
         let mut state = self.lock();
         for object in objects {
             if let Some(event) = state.events.get_mut(&object.track) {
@@ -525,6 +528,9 @@ impl HistoryShared {
     }
 
     pub fn records(&self, chunks: Vec<RecordChunk>) {
+        if chunks.is_empty() {
+            return;
+        }
         self.change(|state| {
             let discarded = chunks.into_iter().map(|chunk| state.records.push(chunk));
             state.status.records_dropped += discarded.sum::<u64>();

@@ -12,6 +12,8 @@ mod min_score_replays;
 mod narrowing;
 mod preview;
 mod replayed;
+#[cfg(test)]
+mod testing;
 
 pub use figures::{PromptFigures, PromptSummary, figures, quality, summary};
 pub use judged_prompt::JudgedPrompt;

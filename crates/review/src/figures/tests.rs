@@ -5,45 +5,39 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg32;
 use serde_json::{Value, json};
-use spotter_config::{CameraConfig, HistoryConfig, testing, with_shapes};
+use spotter_config::{CameraConfig, testing, with_shapes};
 use spotter_core::{
-    AnswerBody, CameraShapes, Clock, Event, EventMark, EventStep, EventVerdict, FoundObject,
-    ManualClock, MarkOrder, Mono, NormBox, Prompt, ScoreSource, TrackId, WallTime,
-    testing::{answer_to, frame_at, share},
+    CameraShapes, Clock, Event, EventMark, EventStep, EventVerdict, ManualClock, MarkOrder, Mono,
+    NormBox, TrackId, WallTime,
+    testing::{frame_at, share},
 };
 use spotter_events::track::Tracker;
 use spotter_history::{History, HistoryMessage};
 use spotter_quality::AnsweringModel;
-use spotter_state::StateStore;
 use tempfile::TempDir;
 
 use super::*;
+use crate::testing::{CameraVisitor, LOOKS, VISIT, after, run, week_of_history};
 
 const VISITORS: usize = 60;
-/// From the begin of a visit to that of the next one.
-const VISIT: Duration = Duration::from_mins(30);
-const LOOKS: usize = 10;
-
-struct Visitor {
-    place: NormBox,
-    /// Every third one is no person, and has lower scores.
-    is_right: bool,
-    scores: Vec<f64>,
+/// Every third visitor is no person, and has lower scores.
+fn is_right(number: usize) -> bool {
+    !number.is_multiple_of(3)
 }
 
-fn visitors() -> Vec<Visitor> {
+fn visitors() -> Vec<CameraVisitor> {
     let mut random = Pcg32::seed_from_u64(7);
     let visitor = |number: usize| {
         // At places that no other one has, so that none repeats another.
         let (x0, y0) = ((number % 10) as f64 * 0.09, (number / 10) as f64 * 0.12);
-        let is_right = !number.is_multiple_of(3);
-        let scores = if is_right { 0.5..0.95 } else { 0.35..0.6 };
-        Visitor {
+        let scores = if is_right(number) {
+            0.5..0.95
+        } else {
+            0.35..0.6
+        };
+        CameraVisitor {
             place: NormBox::from_corners(x0, y0, x0 + 0.1, y0 + 0.25),
-            is_right,
-            scores: (0..LOOKS)
-                .map(|_| random.random_range(scores.clone()))
-                .collect(),
+            scores: [(); LOOKS].map(|()| random.random_range(scores.clone())),
         }
     };
     (0..VISITORS).map(visitor).collect()
@@ -58,32 +52,6 @@ fn camera(min_score: f64) -> CameraConfig {
 fn model() -> AnsweringModel {
     let [name, precision] = ["a model", "f32"].map(Arc::from);
     AnsweringModel { name, precision }
-}
-
-fn run(tracker: &mut Tracker, camera: &CameraConfig, visitors: &[Visitor]) -> Vec<Event> {
-    let prompt = &camera.prompts[0];
-    let asked = Prompt {
-        view: camera.view_of(prompt),
-        ..Prompt::new(prompt.id.clone(), 1, prompt.task.clone())
-    };
-    let asked = Arc::new(asked);
-    let mut events = Vec::new();
-    for (number, visitor) in (0..).zip(visitors) {
-        for second in 0..LOOKS + 15 {
-            let found = visitor.scores.get(second).map(|score| FoundObject {
-                place: visitor.place,
-                score: *score,
-                source: ScoreSource::TokenProb,
-                sharpness: 0.5,
-            });
-            let body = AnswerBody::Boxes(Vec::from_iter(found));
-            let at = VISIT * number + Duration::from_secs(second as u64);
-            let frame = frame_at(&camera.id, at);
-            let tracked = tracker.update(&frame, &answer_to(&asked, body)).unwrap();
-            events.extend(tracked.change.events);
-        }
-    }
-    events
 }
 
 /// The number of each event's visitor, with its track.
@@ -102,18 +70,7 @@ fn begun(events: &[Event]) -> BTreeMap<usize, TrackId> {
 /// A history in which all alarms are drawn and judged.
 async fn judged_history(folder: &TempDir) -> (History, BTreeMap<usize, TrackId>) {
     let (camera, visitors, model) = (camera(0.3), visitors(), model());
-    let now = frame_at(&camera.id, VISIT * VISITORS as u32)
-        .times
-        .received_wall;
-    let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(now));
-    let store = StateStore::open(folder.path(), Arc::clone(&clock)).unwrap();
-    let config = HistoryConfig {
-        near: 0,
-        keep: Duration::from_hours(24 * 7),
-        size: 1 << 30,
-        judged: 1 << 30,
-    };
-    let history = History::start(&store, &config, |_| Ok(vec![0]), clock).unwrap();
+    let history = week_of_history(folder, after(VISITORS, &camera.id));
     let mut tracker = Tracker::recording("b7c1".into(), std::slice::from_ref(&camera));
     let events = run(&mut tracker, &camera, &visitors);
     let judged = JudgedPrompt::all_of(&camera, &model).next().unwrap();
@@ -142,7 +99,7 @@ async fn judged_history(folder: &TempDir) -> (History, BTreeMap<usize, TrackId>)
     }
     assert_eq!(history.draw(key, VISITORS).await, Ok(tracks.len()));
     for (number, event) in &tracks {
-        let verdict = match visitors[*number].is_right {
+        let verdict = match is_right(*number) {
             true => EventVerdict::Right,
             false => EventVerdict::Wrong,
         };

@@ -1,60 +1,32 @@
 //! A site with visitors, its history, and a second run with other shapes.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg32;
-use spotter_config::{HistoryConfig, testing};
-use spotter_core::{
-    AnswerBody, Clock, Event, EventStep, FoundObject, ManualClock, NormBox, Prompt, ScoreSource,
-    testing::{answer_to, frame_at},
-};
+use spotter_config::testing;
+use spotter_core::{Event, EventStep, NormBox};
 use spotter_events::track::Tracker;
 use spotter_history::{History, HistoryMessage};
-use spotter_state::StateStore;
 use tempfile::TempDir;
 
 use super::*;
-use crate::stored_ids;
+use crate::{
+    stored_ids,
+    testing::{CameraVisitor, LOOKS, after, run, week_of_history},
+};
 
 const VISITORS: usize = 31;
-/// From the begin of a visit to that of the next one.
-const VISIT: Duration = Duration::from_mins(30);
-
-/// Where each visitor is.
-fn visitors(seed: u64) -> Vec<NormBox> {
+fn visitors(seed: u64) -> Vec<CameraVisitor> {
     let mut random = Pcg32::seed_from_u64(seed);
     let mut visitor = || {
         let [x0, y1] = [random.random_range(0.0..0.9), random.random_range(0.3..1.0)];
-        NormBox::from_corners(x0, y1 - 0.25, x0 + 0.1, y1)
+        CameraVisitor {
+            place: NormBox::from_corners(x0, y1 - 0.25, x0 + 0.1, y1),
+            scores: [0.8; LOOKS],
+        }
     };
     (0..VISITORS).map(|_| visitor()).collect()
-}
-
-/// The events of the camera when these visitors come, each for ten seconds.
-fn run(tracker: &mut Tracker, camera: &CameraConfig, visitors: &[NormBox]) -> Vec<Event> {
-    let prompt = &camera.prompts[0];
-    let asked = Arc::new(Prompt {
-        view: camera.view_of(prompt),
-        ..Prompt::new(prompt.id.clone(), 1, prompt.task.clone())
-    });
-    let mut events = Vec::new();
-    for (number, place) in (0..).zip(visitors) {
-        for second in 0..25 {
-            let at = VISIT * number + Duration::from_secs(second);
-            let found = (second < 10).then_some(FoundObject {
-                place: *place,
-                score: 0.8,
-                source: ScoreSource::TokenProb,
-                sharpness: 0.5,
-            });
-            let body = AnswerBody::Boxes(Vec::from_iter(found));
-            let frame = frame_at(&camera.id, at);
-            let tracked = tracker.update(&frame, &answer_to(&asked, body)).unwrap();
-            events.extend(tracked.change.events);
-        }
-    }
-    events
 }
 
 fn starts(events: &[Event]) -> usize {
@@ -64,7 +36,7 @@ fn starts(events: &[Event]) -> usize {
 
 struct Site {
     camera: CameraConfig,
-    visitors: Vec<NormBox>,
+    visitors: Vec<CameraVisitor>,
     history: History,
     now: WallTime,
     _folder: TempDir,
@@ -74,18 +46,8 @@ impl Site {
     fn new(camera: CameraConfig) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let visitors = visitors(1);
-        let now = frame_at(&camera.id, VISIT * VISITORS as u32)
-            .times
-            .received_wall;
-        let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(now));
-        let store = StateStore::open(folder.path(), Arc::clone(&clock)).unwrap();
-        let config = HistoryConfig {
-            near: 0,
-            keep: Duration::from_hours(24 * 7),
-            size: 1 << 30,
-            judged: 1 << 30,
-        };
-        let history = History::start(&store, &config, |_| Ok(Vec::new()), clock).unwrap();
+        let now = after(VISITORS, &camera.id);
+        let history = week_of_history(&folder, now);
         let mut tracker = Tracker::recording("b7c1".into(), std::slice::from_ref(&camera));
         for event in run(&mut tracker, &camera, &visitors) {
             history.event(&HistoryMessage {
@@ -154,7 +116,7 @@ fn preview_is_what_a_second_run_with_the_shapes_gives() {
     };
     assert_eq!(site.preview(ZONE), counted(in_zone));
     let hidden = "mask = [[[0, 0], [0.5, 0], [0.5, 1], [0, 1]]]";
-    let is_seen = |place: &&NormBox| place.centre().x > 0.5;
+    let is_seen = |visitor: &&CameraVisitor| visitor.place.centre().x > 0.5;
     let seen = site.visitors.iter().filter(is_seen).count();
     assert_eq!(site.preview(hidden), counted(seen));
     assert_eq!(
