@@ -2,7 +2,8 @@
 // else was found is added by a tap. Shares of the picture.
 
 import { classes, follow, h, s } from "./dom.js";
-import { REACH, arrowStep, between, digits, percent } from "./region.js";
+import { percent } from "./format.js";
+import { REACH, area, arrowStep, between, digits, isIn } from "./region.js";
 
 export const OBJECTS_MAX = 50;
 const SIDE_MIN = 0.004;
@@ -12,8 +13,6 @@ const CORNERS = ["Upper left", "Upper right", "Lower left", "Lower right"];
 
 const cornersOf = ([x0, y0, x1, y1]) => [[x0, y0], [x1, y0], [x0, y1], [x1, y1]];
 const opposite = (box, corner) => cornersOf(box)[3 - corner];
-const area = ([x0, y0, x1, y1]) => (x1 - x0) * (y1 - y0);
-const isIn = ([x, y], [x0, y0, x1, y1]) => x0 <= x && x <= x1 && y0 <= y && y <= y1;
 const shifted = (object, by) => {
   const step = [0, 1].map((axis) => {
     const along = object.filter((_, i) => i % 2 === axis);

@@ -4,6 +4,7 @@
 import { ShapeCanvas, pointWords } from "./canvas.js";
 import { copied, follow, h, quiet } from "./dom.js";
 import { HINTS, cameraNames, dialogParts, footParts, headParts, noteParts, sideParts, toolParts } from "./draw_parts.js";
+import { arrowStep } from "./region.js";
 import { picture, request } from "./server.js";
 import {
   POINTS_MIN, ShapeSteps, boxAround, canRemovePoint, capital, complete, cornersOf, differences, freeName, isSame, listOf, nameProblem, pathProblem,
@@ -17,10 +18,6 @@ const PICTURE_LIMIT_MS = 15_000;
 const PREVIEW_PAUSE_MS = 400;
 // Shapes that were not read are read again.
 const AGAIN_MS = 5000;
-// Shares of the picture that an arrow key moves by, alone and with Shift.
-const STEP = 0.001;
-const LARGE_STEP = 0.01;
-const ARROWS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 // Only objects have places: questions about the whole picture have none.
 const OBJECT_KINDS = ["detect", "point", "segment"];
 
@@ -408,11 +405,11 @@ class ShapeEditor {
     return true;
   }
 
-  pointKey({ key, shiftKey, repeat: isRepeat }) {
-    if (ARROWS[key]) {
-      const step = shiftKey ? LARGE_STEP : STEP;
-      this.nudge(ARROWS[key].map((way) => way * step), isRepeat);
-    } else if (key === "Delete" || key === "Backspace") this.removePoint();
+  pointKey(event) {
+    const { key, repeat: isRepeat } = event;
+    const step = arrowStep(event);
+    if (step) this.nudge(step, isRepeat);
+    else if (key === "Delete" || key === "Backspace") this.removePoint();
     else if (key === "Insert" && !this.isLastOfLine()) this.insert(this.point);
     else return false;
     return true;

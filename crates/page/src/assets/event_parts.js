@@ -7,6 +7,7 @@ import { markShape } from "./overlay.js";
 const SMALL_PX = 224;
 
 export const nameOf = (event) => `${event.words || event.prompt} at ${event.camera}`;
+export const judgeAddress = ({ camera, prompt }) => `#judge/${encodeURIComponent(camera)}/${encodeURIComponent(prompt)}`;
 export const placeOf = ({ box, point }) => (box ? { box } : point ? { point } : null);
 export const smallPicture = ({ picture }, width = SMALL_PX) => picture && `${picture}&width=${width}`;
 export const markPill = (mark) => mark && pill(mark === "wrong" ? "bad" : "good", mark);

@@ -4,7 +4,7 @@
 // memory than those in view.
 
 import { UNREAD, facts, h, quiet, s, unseen } from "./dom.js";
-import { alarm, markPill, nameOf, offer, ownShapes, shapesOf, smallPicture, still } from "./event_parts.js";
+import { alarm, judgeAddress, markPill, nameOf, offer, ownShapes, shapesOf, smallPicture, still } from "./event_parts.js";
 import { bytes, counted, duration, machineTime, number, percentage, sum } from "./format.js";
 import { EventMarking, takenBack } from "./marking.js";
 import { change, refusal, request } from "./server.js";
@@ -374,7 +374,7 @@ function detail() {
     alarm(shown.error),
     h("div", { class: "judged", id: `judged-${shown.id}` },
       still(shown, shown.picture, `${nameOf(shown)}, ${zone.minute(start(shown))}`, marking.editor ? marking.editor.shown() : shapesOf(shown))),
-    mayChange && marking.render(shown, h("a", { class: "button", href: `#judge/${shown.camera}/${shown.prompt}` }, "Judge this prompt")),
+    mayChange && marking.render(shown, h("a", { class: "button", href: judgeAddress(shown) }, "Judge this prompt")),
     shown.description && h("p", {}, shown.description),
     facts([
       ["Time", `${zone.day(start(shown))} ${zone.clock(start(shown))}, ${zone.name}`],

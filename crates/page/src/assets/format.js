@@ -5,6 +5,8 @@ export const machineTime = (unixMs) => `${new Date(unixMs).toISOString().slice(0
 export const counted = (n, what) => `${n} ${what}${n === 1 ? "" : "s"}`;
 export const sum = (values) => values.reduce((a, b) => a + b, 0);
 export const two = (value) => Math.round(value * 100) / 100;
+// Of a share, as SVG and CSS have it.
+export const percent = (share) => `${two(share * 100)}%`;
 
 // Digits in groups, with a narrow space that does not break.
 export const number = (n) => String(n).replace(/\B(?=(\d{3})+$)/g, "\u202f");

@@ -2,7 +2,7 @@
 // time, until a better min_score can be proposed.
 
 import { h, panel, quiet } from "./dom.js";
-import { alarm, nameOf, offer, shapesOf, still } from "./event_parts.js";
+import { alarm, judgeAddress, nameOf, offer, shapesOf, still } from "./event_parts.js";
 import { counted, number, percentage } from "./format.js";
 import { EventMarking, takenBack } from "./marking.js";
 import { request } from "./server.js";
@@ -67,8 +67,6 @@ async function watchPicture() {
 }
 
 // ---- The daemon
-
-const addressOf = ({ camera, prompt }) => `#judge/${encodeURIComponent(camera)}/${encodeURIComponent(prompt)}`;
 
 function chosenOf(argument) {
   const [camera, prompt] = (argument ?? "").split("/").map(decodeURIComponent);
@@ -210,7 +208,7 @@ function list() {
     quiet("Judge alarms that chance draws: then Spotter says how many are right, and which ", h("code", {}, "min_score"), " is better. ", h("a", { href: "#help/page.md/judge" }, "More about judging")),
     prompts.length === 0 && quiet("No prompt of a camera here finds objects."),
     h("ul", { class: "prompts" }, prompts.map((one) => h("li", {},
-      h("a", { href: addressOf(one) },
+      h("a", { href: judgeAddress(one) },
         h("span", { class: "head" }, h("b", {}, one.words), h("span", {}, one.camera), one.prompt !== one.words && h("span", { class: "quiet" }, one.prompt)),
         h("span", { class: "quiet" }, inShort(one)))))));
 }

@@ -5,7 +5,7 @@
 // not cover each other there do so in no wider one.
 
 import { UNREAD, s } from "./dom.js";
-import { number, sum, two } from "./format.js";
+import { number, percent, sum, two } from "./format.js";
 
 const INKS = 6;
 // With more objects than this in a picture, names would hide it; their colours are those of the prompts.
@@ -21,7 +21,6 @@ const LINE_END_PX = 6;
 const ARROW_AT = [0.5, 0.35, 0.65, 0.2, 0.8];
 
 export const ink = (prompt) => `ink${prompt % INKS}`;
-const percent = (share) => `${two(share * 100)}%`;
 export const short = (name) => (name.length > NAME_CHARS ? `${name.slice(0, NAME_CHARS)}…` : name);
 const points = (corners) => corners.map(([x, y]) => `${x.toFixed(4)},${y.toFixed(4)}`).join(" ");
 // Each stroke has a dark one under it.

@@ -1,7 +1,7 @@
 // The part of a picture that is to be seen: drawn with mouse or finger, its corners moved by keys. Shares of the picture.
 
 import { UNREAD, follow, h, s } from "./dom.js";
-import { two } from "./format.js";
+import { percent } from "./format.js";
 
 const FIRST = [0.25, 0.25, 0.75, 0.75];
 const SIDE_MIN = 0.02;
@@ -11,7 +11,6 @@ const STEP = 0.001;
 const LARGE_STEP = 0.01;
 const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
-export const percent = (share) => `${two(share * 100)}%`;
 export const digits = (share) => Math.round(Math.min(Math.max(share, 0), 1) * 1e4) / 1e4;
 
 // How far an arrow key moves something across and down; null for other keys.
@@ -19,6 +18,10 @@ export function arrowStep({ key, shiftKey }) {
   const step = shiftKey ? LARGE_STEP : STEP;
   return KEYS[key]?.map((way) => way * step) ?? null;
 }
+
+// Of boxes; one without a side has no area.
+export const area = ([x0, y0, x1, y1]) => Math.max(x1 - x0, 0) * Math.max(y1 - y0, 0);
+export const isIn = ([x, y], [x0, y0, x1, y1]) => x0 <= x && x <= x1 && y0 <= y && y <= y1;
 
 // From two corners in any order, each side at least so long.
 export function between([xa, ya], [xb, yb], least = SIDE_MIN) {

@@ -4,6 +4,7 @@ import { h, quiet } from "./dom.js";
 import { placesOf, smallPicture } from "./event_parts.js";
 import { counted, two } from "./format.js";
 import { overlay } from "./overlay.js";
+import { area, isIn } from "./region.js";
 import { request } from "./server.js";
 import { TimeZone } from "./zone.js";
 
@@ -19,14 +20,12 @@ const OVERLAP_MIN = 0.5;
 
 const pause = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
 
-const area = ([x0, y0, x1, y1]) => Math.max(x1 - x0, 0) * Math.max(y1 - y0, 0);
 const common = (a, b) => [Math.max(a[0], b[0]), Math.max(a[1], b[1]), Math.min(a[2], b[2]), Math.min(a[3], b[3])];
 // The share of both boxes together that is in both.
 function overlapOf(a, b) {
   const shared = area(common(a, b));
   return shared / (area(a) + area(b) - shared || 1);
 }
-const isIn = ([x, y], [x0, y0, x1, y1]) => x0 <= x && x <= x1 && y0 <= y && y <= y1;
 
 // Whether an object of an answer is at a box or point.
 function isAt(object, { box, point }) {
