@@ -6,7 +6,7 @@ use spotter_core::{
     Answer, CameraId, EndReason, Event, EventStep, Frame, Location, Mono, Share, WallTime,
 };
 use spotter_events::track::{PromptChange, TrackedAnswer, Tracker};
-use spotter_history::{History, HistoryMessage, is_same_place};
+use spotter_history::{History, HistoryMessage};
 use spotter_quality::{AnsweringModel, Series};
 
 /// Of `min_score`: with less, the pictures of a day would be of what the model itself takes for nothing.
@@ -59,8 +59,7 @@ impl NearEvents {
         let objects = body.objects();
         let has_alarm = |event: &Event| {
             let mut alarms = look.alarms.iter();
-            event.step == EventStep::New
-                && alarms.any(|alarm| is_same_place(*alarm, event.location))
+            event.step == EventStep::New && alarms.any(|alarm| alarm.is_same_place(&event.location))
         };
         for event in change.events.iter().filter(|event| !has_alarm(event)) {
             let series = Series::new(look.prompt, &self.model);
@@ -84,7 +83,7 @@ impl NearEvents {
         let is_of_prompt =
             |event: &&Event| (&event.camera, &event.prompt) == (&alarm.camera, &alarm.prompt);
         let open = self.tracker.open_events().filter(is_of_prompt);
-        for event in open.filter(|event| is_same_place(event.location, alarm.location)) {
+        for event in open.filter(|event| event.location.is_same_place(&alarm.location)) {
             history.withdraw(&event.track);
         }
     }

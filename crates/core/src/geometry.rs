@@ -2,6 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Boxes of one place overlap by this share, as intersection over union.
+const SAME_PLACE_IOU: f64 = 0.5;
+/// Points of one place are as near as this on both axes.
+const SAME_PLACE_DISTANCE: f64 = 0.03;
+
 /// A point, x to the right and y down, shares of the full camera picture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NormPoint {
@@ -174,6 +179,22 @@ pub enum Location {
     Point(NormPoint),
 }
 
+impl Location {
+    /// Whether objects of two times are taken for one. Boxes that overlap by half are, and points within 0.03 of the picture on both axes: no farther
+    /// than a still point moves for the tracker, and as far as a box of a tenth of the width moves until it overlaps by half. With more,
+    /// neighbours in a row of cars would be one.
+    pub fn is_same_place(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Box(one), Self::Box(other)) => one.iou(other) >= SAME_PLACE_IOU,
+            (Self::Point(one), Self::Point(other)) => {
+                let (x, y) = (one.x - other.x, one.y - other.y);
+                x.abs().max(y.abs()) <= SAME_PLACE_DISTANCE
+            }
+            _ => false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -194,5 +215,20 @@ mod tests {
         let half = at(0.0, 0.0, 0.5, 1.0);
         assert!((half.iou(&at(0.25, 0.0, 0.75, 1.0)) - 1.0 / 3.0).abs() < 1e-12);
         assert_eq!(half.iou(&at(0.6, 0.0, 0.7, 1.0)), 0.0);
+    }
+    #[test]
+    fn place_is_the_same_for_half_of_a_box_and_near_points() {
+        let boxed = |x0| Location::Box(NormBox::from_corners(x0, 0.2, x0 + 0.3, 0.6));
+        let point = |x, y| Location::Point(NormPoint::new(x, y));
+        for (one, other, is_same) in [
+            (boxed(0.1), boxed(0.19), true),
+            (boxed(0.1), boxed(0.21), false),
+            (point(0.2, 0.4), point(0.229, 0.429), true),
+            (point(0.2, 0.4), point(0.24, 0.4), false),
+            (boxed(0.1), point(0.25, 0.4), false),
+        ] {
+            assert_eq!(one.is_same_place(&other), is_same, "{one:?} {other:?}");
+            assert_eq!(other.is_same_place(&one), is_same);
+        }
     }
 }

@@ -51,5 +51,4 @@ pub use reader::{
 pub use recorded::{EncodePicture, HistoryStatus};
 pub use recorder::History;
 pub use records::{RecordFilter, StoredRecord};
-pub use row::is_same_place;
 pub use time_zone::time_zone;

@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::{
     looks::{locations_text, read_location, read_locations},
-    row::{is_same_place, track_id},
+    row::track_id,
 };
 
 /// The events of a prompt whose marks belong together.
@@ -279,7 +279,7 @@ pub(crate) fn judgement(place: Location, verdict: &EventVerdict) -> Judgement {
 }
 
 pub(crate) fn is_among(place: Location, objects: &[Location]) -> bool {
-    objects.iter().any(|object| is_same_place(*object, place))
+    objects.iter().any(|object| object.is_same_place(&place))
 }
 
 pub(crate) fn promise(

@@ -13,10 +13,6 @@ use crate::{
 
 /// Alarms of one prompt at one place within this time are shown as one.
 const PLACE_MS: i64 = 86_400_000;
-/// Boxes of one place overlap by this share, as intersection over union.
-const PLACE_IOU: f64 = 0.5;
-/// Points of one place are so near, in shares of the picture.
-const PLACE_DISTANCE: f64 = 0.05;
 /// Places of a prompt that are compared, the newest first.
 const PLACES_MAX: u32 = 500;
 /// A model can write without end.
@@ -191,7 +187,7 @@ impl HistoryRow {
         let mut places = places.query(key)?;
         while let Some(place) = places.next()? {
             let (number, text): (i64, String) = (place.get(0)?, place.get(1)?);
-            if read_location(&text).is_some_and(|there| is_same_place(there, self.location)) {
+            if read_location(&text).is_some_and(|there| there.is_same_place(&self.location)) {
                 return Ok(Some(number));
             }
         }
@@ -205,17 +201,6 @@ pub(crate) fn zone_text<'a>(zones: impl Iterator<Item = &'a str>) -> String {
     match names.is_empty() {
         true => String::new(),
         false => format!(" {} ", names.join(" ")),
-    }
-}
-
-/// Boxes that overlap by half, or near points.
-pub fn is_same_place(one: Location, other: Location) -> bool {
-    match (one, other) {
-        (Location::Box(one), Location::Box(other)) => one.iou(&other) >= PLACE_IOU,
-        (Location::Point(one), Location::Point(other)) => {
-            (one.x - other.x).hypot(one.y - other.y) <= PLACE_DISTANCE
-        }
-        _ => false,
     }
 }
 

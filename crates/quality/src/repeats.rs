@@ -2,10 +2,6 @@
 
 use spotter_core::{Location, WallTime};
 
-/// Boxes that overlap by so much (intersection over union) are at one place.
-const SAME_PLACE_IOU: f64 = 0.5;
-/// So are points as near as this on both axes, shares of the picture: as far as the tracker lets a still point move.
-const SAME_PLACE_DISTANCE: f64 = 0.03;
 /// An alarm repeats one that was at most so long before it, seconds.
 const REPEATS_WITHIN_S: f64 = 24.0 * 60.0 * 60.0;
 
@@ -20,17 +16,6 @@ impl AlarmPlace {
     fn is_within_a_day_of(&self, earlier: &Self) -> bool {
         self.at.seconds_since(earlier.at) <= REPEATS_WITHIN_S
     }
-
-    fn is_at(&self, earlier: &Self) -> bool {
-        match (self.location, earlier.location) {
-            (Location::Box(one), Location::Box(other)) => one.iou(&other) >= SAME_PLACE_IOU,
-            (Location::Point(one), Location::Point(other)) => {
-                (one.x - other.x).abs() <= SAME_PLACE_DISTANCE
-                    && (one.y - other.y).abs() <= SAME_PLACE_DISTANCE
-            }
-            _ => false,
-        }
-    }
 }
 
 /// The group of each alarm, from 0 on: an alarm belongs to the group whose first alarm it repeats, or is the first of a new one. So a group
@@ -44,7 +29,7 @@ pub fn groups_of_repeats(alarms: &[AlarmPlace]) -> Vec<usize> {
         let alarm = &alarms[index];
         let newest_first = first_of_groups.iter().enumerate().rev();
         let mut of_the_day = newest_first.take_while(|(_, first)| alarm.is_within_a_day_of(first));
-        let known = of_the_day.find(|(_, first)| alarm.is_at(first));
+        let known = of_the_day.find(|(_, first)| alarm.location.is_same_place(&first.location));
         groups[index] = known.map(|(group, _)| group).unwrap_or_else(|| {
             first_of_groups.push(alarm);
             first_of_groups.len() - 1
@@ -55,7 +40,7 @@ pub fn groups_of_repeats(alarms: &[AlarmPlace]) -> Vec<usize> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use spotter_core::{NormBox, NormPoint};
+    use spotter_core::NormBox;
 
     use super::*;
 
@@ -78,16 +63,5 @@ pub(crate) mod tests {
         // The later ones come first.
         let alarms = [boxed(0.1, 30), boxed(0.1, 0), boxed(0.1, 20)];
         assert_eq!(groups_of_repeats(&alarms), [1, 0, 0]);
-    }
-
-    #[test]
-    fn points_repeat_near_points_and_no_box() {
-        let at = |location| AlarmPlace {
-            location,
-            at: WallTime::default(),
-        };
-        let point = |x| at(Location::Point(NormPoint::new(x, 0.4)));
-        let alarms = [point(0.2), point(0.22), point(0.26), boxed(0.1, 0)];
-        assert_eq!(groups_of_repeats(&alarms), [0, 0, 1, 2]);
     }
 }
