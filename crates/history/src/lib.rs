@@ -42,12 +42,10 @@ pub use deletion::{DeletedBeside, DeletedEvents, HistorySelection, delete_beside
 pub use export::export;
 pub use filter::HistoryFilter;
 pub use judged_set::JudgedSet;
-pub use marks::{JudgingError, SeriesKey, StoredAlarm, StoredPromise};
+pub use marks::{JudgingError, SeriesKey, StoredAlarm, StoredPromise, StoredSeries};
 pub use masks::{MaskAreas, is_covered};
 pub use message::HistoryMessage;
-pub use reader::{
-    EventJson, EventsPage, HistoryError, HistoryReader, JudgingQueue, PictureLinks, StoredPicture,
-};
+pub use reader::{EventJson, EventsPage, HistoryError, HistoryReader, PictureLinks, StoredPicture};
 pub use recorded::{EncodePicture, HistoryStatus};
 pub use recorder::History;
 pub use records::{RecordFilter, StoredRecord};

@@ -10,6 +10,10 @@ use crate::{
     row::track_id,
 };
 
+/// The events of a series, alarms as far as they count.
+const COUNTS: &str = "e.camera = ?1 AND e.prompt = ?2 AND e.series = ?3 AND (e.near = 1 OR e.start_ms >= coalesce(
+    (SELECT counted_from_ms FROM history_series s WHERE s.camera = ?1 AND s.prompt = ?2 AND s.series = ?3), 0))";
+
 /// The events of a prompt whose marks belong together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SeriesKey {
@@ -17,6 +21,17 @@ pub struct SeriesKey {
     pub prompt: PromptId,
     /// `Series` of crates/quality.
     pub series: String,
+}
+
+/// What is stored of a series.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StoredSeries {
+    /// The oldest first. When the limit `judged` removes marks, alarms from before the newest of these are none of them: those that are left
+    /// were not chosen by chance.
+    pub alarms: Vec<StoredAlarm>,
+    /// Events that a person is asked about: alarms that were drawn, and objects below `min_score`, with a picture and without a mark.
+    pub waiting: u64,
+    pub promise: Option<StoredPromise>,
 }
 
 /// An alarm of a series.
@@ -36,7 +51,7 @@ pub struct StoredAlarm {
     last_seen_ms: i64,
 }
 
-/// How far back the events without a mark reach: `keep` removes those that ended first, `size` those that began first.
+/// How far back the alarms without a mark reach: `keep` removes those that ended first, `size` those that began first.
 #[derive(Clone, Copy, Debug)]
 struct UnmarkedReach {
     start_ms: i64,
@@ -123,7 +138,8 @@ impl JudgingChange {
             Self::Mark(order) => mark(transaction, order, now_ms),
             Self::Draw(key, wanted) => draw_alarms(transaction, key, *wanted, now_ms).map(Ok),
             Self::Promise(key, percent) => {
-                let sql = "INSERT OR REPLACE INTO history_promise (camera, prompt, series, percent, since_ms) VALUES (?1, ?2, ?3, ?4, ?5)";
+                let sql = "INSERT INTO history_series (camera, prompt, series, percent, promised_ms) VALUES (?1, ?2, ?3, ?4, ?5)
+                    ON CONFLICT DO UPDATE SET percent = excluded.percent, promised_ms = excluded.promised_ms";
                 let [camera, prompt, series] = key.values();
                 let row = params![camera, prompt, series, percent, now_ms];
                 transaction.execute(sql, row).map(Ok)
@@ -204,9 +220,10 @@ fn draw_alarms(
     Ok(drawn.to_judge.len())
 }
 
-/// `None`: all events have marks.
+/// `None`: all alarms have marks.
 fn unmarked_reach(connection: &Connection) -> rusqlite::Result<Option<UnmarkedReach>> {
-    let sql = "SELECT min(start_ms), min(last_seen_ms) FROM history WHERE mark IS NULL";
+    let sql =
+        "SELECT min(start_ms), min(last_seen_ms) FROM history WHERE mark IS NULL AND near = 0";
     connection.query_row(sql, [], |row| {
         let (start_ms, last_seen_ms): (Option<i64>, Option<i64>) = (row.get(0)?, row.get(1)?);
         let reach = |(start_ms, last_seen_ms)| UnmarkedReach {
@@ -217,14 +234,41 @@ fn unmarked_reach(connection: &Connection) -> rusqlite::Result<Option<UnmarkedRe
     })
 }
 
-/// All alarms of a series, the oldest first.
-pub(crate) fn alarms(
-    connection: &Connection,
-    key: &SeriesKey,
-) -> rusqlite::Result<Vec<StoredAlarm>> {
-    let sql = "SELECT number, id, location, start_ms, mark, drawn_ms IS NOT NULL, picture_bytes > 0, record_ms, end_ms IS NOT NULL, last_seen_ms, objects FROM history
-        WHERE camera = ?1 AND prompt = ?2 AND series = ?3 AND near = 0 ORDER BY start_ms";
-    let mut rows = connection.prepare(sql)?;
+/// Before the limit `judged` removes these rows: counts begin after the alarms among them.
+pub(crate) fn count_after(transaction: &Transaction<'_>, removed: &[i64]) -> rusqlite::Result<()> {
+    let sql = "INSERT INTO history_series (camera, prompt, series, counted_from_ms)
+        SELECT camera, prompt, series, start_ms + 1 FROM history WHERE number = ?1 AND mark IS NOT NULL AND near = 0
+        ON CONFLICT DO UPDATE SET counted_from_ms = max(counted_from_ms, excluded.counted_from_ms)";
+    let mut count = transaction.prepare(sql)?;
+    for number in removed {
+        count.execute([number])?;
+    }
+    Ok(())
+}
+
+/// The condition of SQL for the events that a person is asked about, with [`SeriesKey::values`].
+pub(crate) fn waits() -> String {
+    format!(
+        "{COUNTS} AND e.mark IS NULL AND e.picture_bytes > 0 AND (e.near = 1 OR e.drawn_ms IS NOT NULL)"
+    )
+}
+
+pub(crate) fn series(connection: &Connection, key: &SeriesKey) -> rusqlite::Result<StoredSeries> {
+    let sql = format!("SELECT count(*) FROM history e WHERE {}", waits());
+    let waiting: i64 = connection.query_row(&sql, key.values(), |row| row.get(0))?;
+    Ok(StoredSeries {
+        alarms: alarms(connection, key)?,
+        waiting: waiting as u64,
+        promise: promise(connection, key)?,
+    })
+}
+
+fn alarms(connection: &Connection, key: &SeriesKey) -> rusqlite::Result<Vec<StoredAlarm>> {
+    let sql = format!(
+        "SELECT number, id, location, start_ms, mark, drawn_ms IS NOT NULL, picture_bytes > 0, record_ms, end_ms IS NOT NULL, last_seen_ms, objects
+         FROM history e WHERE {COUNTS} AND near = 0 ORDER BY start_ms"
+    );
+    let mut rows = connection.prepare(&sql)?;
     let rows = rows.query_map(key.values(), alarm)?;
     // A place that cannot be read is on no picture.
     let read = rows.filter_map(Result::transpose);
@@ -282,11 +326,8 @@ pub(crate) fn is_among(place: Location, objects: &[Location]) -> bool {
     objects.iter().any(|object| object.is_same_place(&place))
 }
 
-pub(crate) fn promise(
-    connection: &Connection,
-    key: &SeriesKey,
-) -> rusqlite::Result<Option<StoredPromise>> {
-    let sql = "SELECT percent, since_ms FROM history_promise WHERE camera = ?1 AND prompt = ?2 AND series = ?3";
+fn promise(connection: &Connection, key: &SeriesKey) -> rusqlite::Result<Option<StoredPromise>> {
+    let sql = "SELECT percent, promised_ms FROM history_series WHERE camera = ?1 AND prompt = ?2 AND series = ?3 AND percent IS NOT NULL";
     let promise = connection.query_row(sql, key.values(), |row| {
         Ok(StoredPromise {
             percent: row.get(0)?,

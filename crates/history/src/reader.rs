@@ -20,7 +20,7 @@ use crate::{
     judged_set::{JudgedPicture, JudgedSet, PictureFile, jpeg_size, judged_pictures},
     limits::{HistoryEnd, HistoryLimits, millis},
     looks::{LocationJson, LookJson, read_location, read_looks},
-    marks::{self, SeriesKey, StoredAlarm, StoredPromise},
+    marks::{self, SeriesKey, StoredSeries},
     recorded::{HistoryShared, HistoryStatus, WriterParts},
     records::{self, RecordFilter, StoredRecord},
     row,
@@ -30,10 +30,6 @@ use crate::{
 const BARS: usize = 24;
 /// Events that a person is asked about at a time.
 const QUEUE_MAX: u32 = 50;
-/// A person is asked about these events of a series.
-const WAITS: &str =
-    "e.camera = ?1 AND e.prompt = ?2 AND e.series = ?3 AND e.mark IS NULL AND e.picture_bytes > 0
-    AND (e.near OR e.drawn_ms IS NOT NULL)";
 const DAY: Duration = Duration::from_hours(24);
 const COLUMNS: &str = "e.number, e.id, e.camera, e.prompt, e.words, e.start_ms, e.end_ms, e.score, e.top_score, e.location, e.width, e.height, e.zones,
     e.description, e.looks, e.picture, e.picture_bytes, e.mark, e.near, e.drawn_ms IS NOT NULL, e.objects, e.all_found, e.others";
@@ -162,15 +158,6 @@ pub struct EventJson {
     pub repeats: i64,
     #[serde(skip_serializing_if = "Option::is_none")]
     seen: Option<Vec<LookJson>>,
-}
-
-/// A prompt's events to judge.
-#[derive(Debug, Default)]
-pub struct JudgingQueue {
-    /// At most 50: those that were drawn, in their order, then the objects below `min_score`.
-    pub events: Vec<EventJson>,
-    /// All of these two kinds that have a picture and no mark.
-    pub waiting: u64,
 }
 
 /// The JPEG of an event.
@@ -336,44 +323,25 @@ impl HistoryReader {
         pictures_folder(&self.state_dir)
     }
 
-    /// All alarms of a series, the oldest first.
-    pub fn alarms(&self, key: &SeriesKey) -> Result<Vec<StoredAlarm>, HistoryError> {
+    pub fn series(&self, key: &SeriesKey) -> Result<StoredSeries, HistoryError> {
         match self.connect()? {
-            Some(connection) => Ok(marks::alarms(&connection, key)?),
-            None => Ok(Vec::new()),
+            Some(connection) => Ok(marks::series(&connection, key)?),
+            None => Ok(StoredSeries::default()),
         }
     }
 
-    /// What a person is asked about.
-    pub fn judging_queue(&self, key: &SeriesKey) -> Result<JudgingQueue, HistoryError> {
+    /// What a person is asked about, at most 50: alarms that were drawn, in their order, then objects below `min_score`.
+    pub fn judging_queue(&self, key: &SeriesKey) -> Result<Vec<EventJson>, HistoryError> {
         let Some(connection) = self.connect()? else {
-            return Ok(JudgingQueue::default());
+            return Ok(Vec::new());
         };
-        let waiting = waiting(&connection, key)?;
         let sql = format!(
-            "SELECT {COLUMNS}, 0 FROM history e WHERE {WAITS} ORDER BY e.near, e.drawn_ms, e.start_ms DESC LIMIT {QUEUE_MAX}"
+            "SELECT {COLUMNS}, 0 FROM history e WHERE {} ORDER BY e.near, e.drawn_ms, e.start_ms DESC LIMIT {QUEUE_MAX}",
+            marks::waits()
         );
         let mut rows = connection.prepare(&sql)?;
         let rows = rows.query_map(key.values(), |row| EventJson::read(row, PictureLinks::Page))?;
-        Ok(JudgingQueue {
-            events: rows.collect::<rusqlite::Result<_>>()?,
-            waiting,
-        })
-    }
-
-    /// How many events a person is asked about.
-    pub fn waiting(&self, key: &SeriesKey) -> Result<u64, HistoryError> {
-        match self.connect()? {
-            Some(connection) => Ok(waiting(&connection, key)?),
-            None => Ok(0),
-        }
-    }
-
-    pub fn promise(&self, key: &SeriesKey) -> Result<Option<StoredPromise>, HistoryError> {
-        match self.connect()? {
-            Some(connection) => Ok(marks::promise(&connection, key)?),
-            None => Ok(None),
-        }
+        Ok(rows.collect::<rusqlite::Result<_>>()?)
     }
 
     /// `None`: there is no such event, or it has no picture, or the pictures of its camera are being removed, because more is masked.
@@ -538,12 +506,6 @@ fn listed(
     let mut rows = connection.prepare(&sql)?;
     let rows = rows.query_map(&*named(&values), |row| EventJson::read(row, links))?;
     Ok(rows.collect::<rusqlite::Result<_>>()?)
-}
-
-fn waiting(connection: &Connection, key: &SeriesKey) -> rusqlite::Result<u64> {
-    let sql = format!("SELECT count(*) FROM history e WHERE {WAITS}");
-    let waiting: i64 = connection.query_row(&sql, key.values(), |row| row.get(0))?;
-    Ok(waiting as u64)
 }
 
 /// `range` has both ends.

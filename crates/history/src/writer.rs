@@ -10,7 +10,7 @@ use crate::{
     deletion::{self, DeletedEvents, DeletedRow, HistorySelection, SELECTED_MAX, SharedLooks},
     folder::{HistoryFolder, file_name},
     limits::{RemovalCandidate, StoredTotals},
-    marks::{JudgingChange, JudgingError},
+    marks::{JudgingChange, JudgingError, count_after},
     near::NearPrompt,
     recorded::{
         EncodedPicture, EventWrite, HistoryShared, PictureRemoval, WithdrawnEvent, WriterParts,
@@ -432,6 +432,7 @@ impl HistoryWriter {
                 oldest.extend(self::oldest(transaction, RemovalKind::Judged)?);
             }
             let removed = limits.removed(&oldest, totals, incoming, now_ms);
+            count_after(transaction, &removed)?;
             deletion::delete_rows(transaction, &removed, SharedLooks::Stay)
         })?;
         let mut state = self.shared.lock();

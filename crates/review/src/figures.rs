@@ -4,7 +4,7 @@ use jiff::{Timestamp, Zoned, tz::TimeZone};
 use serde::Serialize;
 use spotter_core::{PromptQuality, rounded};
 use spotter_history::{
-    EventJson, HistoryError, HistoryReader, StoredAlarm, StoredPromise, time_zone,
+    EventJson, HistoryError, HistoryReader, StoredAlarm, StoredPromise, StoredSeries, time_zone,
 };
 use spotter_quality::{
     DrawnSample, Outlook, Promise, QualityFigures, ShareInterval, outlook, words,
@@ -83,9 +83,9 @@ impl PromptFigures {
 }
 
 impl AlarmCounts {
-    fn of(alarms: &[StoredAlarm]) -> Self {
+    fn of(alarms: &[StoredAlarm], sample: &DrawnSample) -> Self {
         let drawn = alarms.iter().filter(|alarm| alarm.is_drawn).count();
-        let count = sample(alarms).count_with_repeats(|_| true);
+        let count = sample.count_with_repeats(|_| true);
         Self {
             alarms: alarms.len() as u32,
             drawn: drawn as u32,
@@ -101,9 +101,8 @@ pub fn summary(
     reader: &HistoryReader,
     judged: &JudgedPrompt<'_>,
 ) -> Result<PromptSummary, HistoryError> {
-    let key = judged.key();
-    let (alarms, waiting) = (reader.alarms(&key)?, reader.waiting(&key)?);
-    Ok(summary_of(judged, &alarms, waiting))
+    let read = reader.series(&judged.key())?;
+    Ok(summary_of(judged, &read, &sample(&read.alarms)))
 }
 
 /// Blocks.
@@ -111,7 +110,7 @@ pub fn quality(
     reader: &HistoryReader,
     judged: &JudgedPrompt<'_>,
 ) -> Result<PromptQuality, HistoryError> {
-    let alarms = reader.alarms(&judged.key())?;
+    let alarms = reader.series(&judged.key())?.alarms;
     let count = sample(&alarms).count();
     let unmarked = alarms.iter().filter(|alarm| alarm.judgement.is_none());
     let ShareInterval { low, high } = count.interval();
@@ -131,22 +130,20 @@ pub fn figures(
     now_ms: i64,
 ) -> Result<PromptFigures, HistoryError> {
     let key = judged.key();
-    let (alarms, queue) = (reader.alarms(&key)?, reader.judging_queue(&key)?);
-    let promise = reader.promise(&key)?;
-    let counted = alarms
-        .iter()
-        .filter(|alarm| alarm.is_drawn && alarm.judgement.is_some());
+    let read = reader.series(&key)?;
+    let counted = read.alarms.iter();
+    let counted = counted.filter(|alarm| alarm.is_drawn && alarm.judgement.is_some());
     let replayed = replays.of(reader, judged, &Vec::from_iter(counted))?;
-    let sample = sample(&alarms);
+    let sample = sample(&read.alarms);
     let outlook = outlook(&sample, &replayed);
-    let summary = summary_of(judged, &alarms, queue.waiting);
+    let summary = summary_of(judged, &read, &sample);
     let sentences = words(&QualityFigures {
         sample: &sample,
         outlook: &outlook,
         drawn: summary.counts.drawn,
-        days: &drawn_days(&alarms, &TimeZone::system()),
+        days: &drawn_days(&read.alarms, &TimeZone::system()),
         kept_from: judged.prompt.min_score.get(),
-        promise: promise.map(|promise| compared(promise, &alarms)),
+        promise: (read.promise).map(|promise| compared(promise, &read.alarms)),
     });
     let (time_zone, offset_min) = time_zone(now_ms);
     Ok(PromptFigures {
@@ -154,13 +151,17 @@ pub fn figures(
         sentences,
         share: share(&sample),
         proposals: proposals(&outlook),
-        queue: queue.events,
+        queue: reader.judging_queue(&key)?,
         time_zone,
         offset_min,
     })
 }
 
-fn summary_of(judged: &JudgedPrompt<'_>, alarms: &[StoredAlarm], waiting: u64) -> PromptSummary {
+fn summary_of(
+    judged: &JudgedPrompt<'_>,
+    read: &StoredSeries,
+    sample: &DrawnSample,
+) -> PromptSummary {
     let JudgedPrompt { camera, prompt, .. } = judged;
     PromptSummary {
         camera: camera.id.to_string(),
@@ -168,8 +169,8 @@ fn summary_of(judged: &JudgedPrompt<'_>, alarms: &[StoredAlarm], waiting: u64) -
         words: prompt.task.text().to_owned(),
         kind: prompt.task.kind(),
         min_score: prompt.min_score.get(),
-        counts: AlarmCounts::of(alarms),
-        waiting,
+        counts: AlarmCounts::of(&read.alarms, sample),
+        waiting: read.waiting,
     }
 }
 

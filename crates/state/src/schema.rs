@@ -49,9 +49,10 @@ pub(crate) const STEPS: &[&str] = &[
         is_last INTEGER NOT NULL, until_ms INTEGER NOT NULL, started TEXT NOT NULL, bytes INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE (camera, prompt, record_ms, part)
     ) STRICT;
     CREATE INDEX history_records_until ON history_records (until_ms, bytes);
-    -- What a proposal said whose `min_score` a series has, and since when: so many of 100 alarms are right.
-    CREATE TABLE history_promise (
-        camera TEXT NOT NULL, prompt TEXT NOT NULL, series TEXT NOT NULL, percent INTEGER NOT NULL, since_ms INTEGER NOT NULL,
+    -- Alarms whose marks belong together. Those from before `counted_from_ms` count no more: some of their marks were removed. `percent`: so many of 100
+    -- alarms are right, said a proposal whose `min_score` the series has since `promised_ms`.
+    CREATE TABLE history_series (
+        camera TEXT NOT NULL, prompt TEXT NOT NULL, series TEXT NOT NULL, counted_from_ms INTEGER NOT NULL DEFAULT 0, percent INTEGER, promised_ms INTEGER,
         PRIMARY KEY (camera, prompt, series)
     ) STRICT, WITHOUT ROWID;",
 ];

@@ -1,7 +1,9 @@
 //! What people say of events.
 
 use super::*;
-use crate::{HistoryMessage, JudgingError, SeriesKey, StoredPromise, marks::JudgingChange};
+use crate::{
+    HistoryMessage, JudgingError, SeriesKey, StoredAlarm, StoredPromise, marks::JudgingChange,
+};
 use rusqlite::{Transaction, params};
 use spotter_core::{EventMark, EventVerdict, MarkOrder};
 use spotter_quality::Judgement;
@@ -228,24 +230,19 @@ async fn drawn_alarms_have_pictures_and_wait_until_they_are_judged() {
     assert_eq!(draw(3).await, 3);
     assert_eq!(draw(3).await, 0);
     let queue = || rig.history.reader().judging_queue(&key).unwrap();
+    let waiting = || rig.history.reader().series(&key).unwrap().waiting;
     let first = queue();
-    assert_eq!((first.events.len(), first.waiting), (3, 3));
-    let judged = first.events[0]
-        .id
-        .rsplit('-')
-        .next()
-        .unwrap()
-        .parse()
-        .unwrap();
+    assert_eq!((first.len(), waiting()), (3, 3));
+    let judged = first[0].id.rsplit('-').next().unwrap().parse().unwrap();
     assert_eq!(rig.mark(judged, json!({"mark": "right"})).await, Ok(()));
     assert_eq!(draw(3).await, 1);
     // The rest: seven with pictures are not judged before, of which one is judged now.
     assert_eq!(draw(50).await, 3);
-    assert_eq!(queue().waiting, 6);
-    let alarms = rig.history.reader().alarms(&key).unwrap();
+    assert_eq!((queue().len(), waiting()), (6, 6));
+    let alarms = rig.history.reader().series(&key).unwrap().alarms;
     let drawn = alarms.iter().filter(|alarm| alarm.is_drawn).count();
     assert_eq!((alarms.len(), drawn), (10, 8));
-    let promise = || rig.history.reader().promise(&key).unwrap();
+    let promise = || rig.history.reader().series(&key).unwrap().promise;
     assert_eq!(promise(), None);
     rig.history.promise(key.clone(), 90).await.unwrap();
     rig.history.promise(key.clone(), 80).await.unwrap();
@@ -292,7 +289,7 @@ fn drawn_share_stays_true_though_marked_events_outlive_others() {
         Ok(())
     });
     months.unwrap();
-    let alarms = rig.history.reader().alarms(&key).unwrap();
+    let alarms = rig.history.reader().series(&key).unwrap().alarms;
     let drawn = Vec::from_iter(alarms.iter().filter(|alarm| alarm.is_drawn));
     let right = drawn
         .iter()
@@ -300,6 +297,49 @@ fn drawn_share_stays_true_though_marked_events_outlive_others() {
     let share = right.count() as f64 / drawn.len() as f64;
     // 80 of 100 are right; four standard deviations.
     assert!(drawn.len() >= 120 && (share - 0.8).abs() < 0.14, "{share}");
+}
+
+#[tokio::test]
+async fn alarms_from_before_a_removed_mark_are_neither_counted_nor_drawn() {
+    let rig = Rig::with(4 * JPEG_BYTES as u64, 0);
+    let mark = async |number| rig.mark(number, json!({"mark": "wrong"})).await;
+    let numbers = |alarms: &[StoredAlarm]| {
+        let places = alarms.iter().map(|alarm| alarm.place.at.unix_millis());
+        Vec::from_iter(places.map(|at_ms| (NOW_MS - at_ms) / HOUR_MS))
+    };
+    // Nine hours ago and later; a person marks wrong ones alone.
+    for number in [9, 8, 7, 6, 5] {
+        rig.happened(number, number as i64 * HOUR_MS, |_| {});
+        rig.until(|rig| rig.shown(number)["picture"].is_string());
+        if number % 2 == 1 {
+            assert_eq!(mark(number).await, Ok(()));
+        }
+    }
+    let key = rig.key();
+    assert_eq!(rig.history.draw(key.clone(), 5).await, Ok(2));
+    let series = || rig.history.reader().series(&key).unwrap();
+    assert_eq!(
+        (numbers(&series().alarms), series().waiting),
+        (vec![9, 8, 7, 6, 5], 2)
+    );
+    // Room for three marks with their pictures: those of nine and seven hours ago go.
+    for number in [3, 2] {
+        rig.happened(number, number as i64 * HOUR_MS, |_| {});
+        rig.until(|rig| rig.shown(number)["picture"].is_string());
+        assert_eq!(mark(number).await, Ok(()));
+    }
+    rig.happened(1, HOUR_MS, |_| {});
+    rig.until(|rig| rig.shown(7).is_null() && rig.shown(1)["picture"].is_string());
+    assert!(rig.shown(8)["drawn"] == true);
+    assert_eq!(
+        (numbers(&series().alarms), series().waiting),
+        (vec![6, 5, 3, 2, 1], 1)
+    );
+    let asked = rig.history.reader().judging_queue(&key).unwrap();
+    assert_eq!(asked[0].id, "b7c1-gate-6");
+    // A promise changes nothing of it.
+    rig.history.promise(key.clone(), 90).await.unwrap();
+    assert_eq!(series().alarms.len(), 5);
 }
 
 #[tokio::test]
@@ -312,7 +352,7 @@ async fn corrected_alarm_is_right_where_its_box_overlaps() {
         let objects = json!([[left, 0.0, left + 0.05, 0.05], [0.5, 0.5, 0.75, 1.0]]);
         let mark = json!({"mark": "corrected", "objects": objects});
         assert_eq!(rig.mark(1, mark).await, Ok(()));
-        let alarms = rig.history.reader().alarms(&rig.key()).unwrap();
+        let alarms = rig.history.reader().series(&rig.key()).unwrap().alarms;
         assert_eq!(alarms[0].judgement, Some(judgement), "{left}");
     }
 }

@@ -91,7 +91,7 @@ async fn judged_history(folder: &TempDir) -> (History, BTreeMap<usize, TrackId>)
     let tracks = begun(&events);
     let is_stored = |alarm: &StoredAlarm| alarm.has_picture && alarm.record_ms.is_some();
     loop {
-        let alarms = history.reader().alarms(&key).unwrap();
+        let alarms = history.reader().series(&key).unwrap().alarms;
         if alarms.len() == tracks.len() && alarms.iter().all(is_stored) {
             break;
         }
@@ -125,7 +125,7 @@ async fn replayed_min_score_gives_the_alarms_of_a_second_run() {
     let (history, tracks) = judged_history(&folder).await;
     let (now, model) = (camera(0.3), model());
     let judged = JudgedPrompt::all_of(&now, &model).next().unwrap();
-    let alarms = history.reader().alarms(&judged.key()).unwrap();
+    let alarms = history.reader().series(&judged.key()).unwrap().alarms;
     let clock: Arc<dyn Clock> = Arc::new(ManualClock::at(alarms[0].place.at));
     let replays = MinScoreReplays::new(clock);
     let replayed = replays
@@ -199,7 +199,7 @@ async fn other_zones_of_the_camera_begin_the_replays_again() {
     let replays = MinScoreReplays::new(Arc::new(ManualClock::default()));
     let replayed = |camera: &CameraConfig| {
         let judged = JudgedPrompt::all_of(camera, &model).next().unwrap();
-        let alarms = history.reader().alarms(&judged.key()).unwrap();
+        let alarms = history.reader().series(&judged.key()).unwrap().alarms;
         let replayed = replays.of(history.reader(), &judged, &Vec::from_iter(&alarms));
         let sample = replayed.unwrap().sample;
         sample.count_with_repeats(|_| true).judged as usize
