@@ -9,7 +9,7 @@ use spotter_state::{ExecutedBeside, StatementsError, execute_beside};
 
 use crate::{
     folder::{file_name, picture_path},
-    limits::StoredTotals,
+    limits::{StoredKind, StoredTotals},
     records::EventLooks,
     row::track_id,
 };
@@ -58,8 +58,8 @@ pub(crate) struct DeletedRow {
     picture: u64,
     has_picture: bool,
     pub bytes: u64,
-    is_judged: bool,
     is_near: bool,
+    is_judged: bool,
 }
 
 impl HistorySelection {
@@ -89,7 +89,7 @@ impl HistorySelection {
 impl DeletedRow {
     pub fn subtract_from(&self, totals: &mut StoredTotals) {
         totals.events = totals.events.saturating_sub(u64::from(!self.is_near));
-        totals.subtract(self.bytes, self.is_judged);
+        totals.subtract(self.bytes, StoredKind::new(self.is_near, self.is_judged));
     }
 
     /// The name of its picture.

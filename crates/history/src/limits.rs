@@ -5,6 +5,10 @@ use std::time::Duration;
 use serde::Serialize;
 use spotter_config::HistoryConfig;
 
+/// Objects below `min_score` have at most this part of `size`: so full of alarms, the history still has some of them, and events reach back nearly as
+/// far as without them.
+const NEAR_PART: u64 = 10;
+
 /// Age and space of what is stored.
 #[derive(Clone, Debug)]
 pub(crate) struct HistoryLimits {
@@ -15,12 +19,23 @@ pub(crate) struct HistoryLimits {
     pub near: u16,
 }
 
+/// What is removed together, the oldest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StoredKind {
+    /// Objects below `min_score` that are not judged.
+    Near,
+    /// Alarms that are not judged.
+    Alarm,
+    Judged,
+}
+
 /// Bytes of all rows and their pictures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StoredTotals {
     /// Those below `min_score` are none.
     pub events: u64,
-    pub unjudged: u64,
+    pub near: u64,
+    pub alarms: u64,
     pub judged: u64,
 }
 
@@ -30,7 +45,7 @@ pub(crate) struct RemovalCandidate {
     pub number: i64,
     pub last_seen_ms: i64,
     pub bytes: u64,
-    pub is_judged: bool,
+    pub kind: StoredKind,
 }
 
 /// What ends the history at its old end.
@@ -43,27 +58,36 @@ pub enum HistoryEnd {
     Size,
 }
 
+impl StoredKind {
+    pub fn new(is_near: bool, is_judged: bool) -> Self {
+        match (is_near, is_judged) {
+            (_, true) => Self::Judged,
+            (true, false) => Self::Near,
+            (false, false) => Self::Alarm,
+        }
+    }
+}
+
 impl StoredTotals {
-    fn of_kind(&mut self, is_judged: bool) -> &mut u64 {
-        match is_judged {
-            true => &mut self.judged,
-            false => &mut self.unjudged,
+    fn of(&mut self, kind: StoredKind) -> &mut u64 {
+        match kind {
+            StoredKind::Near => &mut self.near,
+            StoredKind::Alarm => &mut self.alarms,
+            StoredKind::Judged => &mut self.judged,
         }
     }
 
-    pub fn add(&mut self, bytes: u64, is_judged: bool) {
-        *self.of_kind(is_judged) += bytes;
+    pub fn unjudged(&self) -> u64 {
+        self.near + self.alarms
     }
 
-    pub fn subtract(&mut self, bytes: u64, is_judged: bool) {
-        let of_kind = self.of_kind(is_judged);
+    pub fn add(&mut self, bytes: u64, kind: StoredKind) {
+        *self.of(kind) += bytes;
+    }
+
+    pub fn subtract(&mut self, bytes: u64, kind: StoredKind) {
+        let of_kind = self.of(kind);
         *of_kind = of_kind.saturating_sub(bytes);
-    }
-
-    /// An event of these bytes is judged now, or is not any more.
-    pub fn judge(&mut self, bytes: u64, is_judged: bool) {
-        self.subtract(bytes, !is_judged);
-        self.add(bytes, is_judged);
     }
 }
 
@@ -77,7 +101,7 @@ impl HistoryLimits {
         }
     }
 
-    /// Which of `oldest`, the oldest first, are removed so that `incoming` bytes of new events fit.
+    /// Which of `oldest`, of each kind the oldest first, are removed so that `incoming` bytes of new events fit.
     pub fn removed(
         &self,
         oldest: &[RemovalCandidate],
@@ -85,31 +109,40 @@ impl HistoryLimits {
         incoming: u64,
         now_ms: i64,
     ) -> Vec<i64> {
-        let mut left = [totals.unjudged + incoming, totals.judged];
-        let limits = [self.size, self.judged];
+        let mut left = totals;
         let mut removed = Vec::new();
         for candidate in oldest {
-            let kind = usize::from(candidate.is_judged);
+            let kind = candidate.kind;
             let age_ms = now_ms.saturating_sub(candidate.last_seen_ms);
-            let is_old = !candidate.is_judged && age_ms > self.keep_ms;
-            if is_old || left[kind] > limits[kind] {
-                left[kind] = left[kind].saturating_sub(candidate.bytes);
+            let is_old = kind != StoredKind::Judged && age_ms > self.keep_ms;
+            if is_old || self.is_exceeded_by(kind, left, incoming) {
+                left.subtract(candidate.bytes, kind);
                 removed.push(candidate.number);
             }
         }
         removed
     }
 
+    fn is_exceeded_by(&self, kind: StoredKind, totals: StoredTotals, incoming: u64) -> bool {
+        match kind {
+            StoredKind::Near => totals.near > self.size / NEAR_PART,
+            StoredKind::Alarm => totals.unjudged() + incoming > self.size,
+            StoredKind::Judged => totals.judged > self.judged,
+        }
+    }
+
     /// Whether [`removed`](Self::removed) may find something beside what is too old.
     pub fn is_exceeded(&self, totals: StoredTotals, incoming: u64) -> bool {
-        totals.unjudged + incoming > self.size || totals.judged > self.judged
+        let kinds = [StoredKind::Near, StoredKind::Alarm, StoredKind::Judged];
+        let mut kinds = kinds.into_iter();
+        kinds.any(|kind| self.is_exceeded_by(kind, totals, incoming))
     }
 
     /// `oldest_ms`: the start of the oldest event that is not judged.
     pub fn end(&self, totals: StoredTotals, oldest_ms: i64, now_ms: i64) -> HistoryEnd {
         // What is removed makes room for one picture, so a full history stays near its limit; the age of the oldest one is near its limit
         // where events are frequent.
-        if totals.unjudged >= self.size / 10 * 9 {
+        if totals.unjudged() >= self.size / 10 * 9 {
             HistoryEnd::Size
         } else if now_ms.saturating_sub(oldest_ms) >= self.keep_ms / 10 * 9 {
             HistoryEnd::Keep
@@ -135,34 +168,40 @@ mod tests {
     };
 
     /// Ten bytes each, a tenth of `keep` apart.
-    fn oldest(judged: &[i64]) -> Vec<RemovalCandidate> {
+    fn oldest(kind: impl Fn(i64) -> StoredKind) -> Vec<RemovalCandidate> {
         let candidate = |number| RemovalCandidate {
             number,
             last_seen_ms: number * 100,
             bytes: 10,
-            is_judged: judged.contains(&number),
+            kind: kind(number),
         };
         (0..20).map(candidate).collect()
     }
 
-    fn totals(unjudged: u64, judged: u64) -> StoredTotals {
+    fn judged(numbers: &[i64]) -> Vec<RemovalCandidate> {
+        oldest(|number| StoredKind::new(false, numbers.contains(&number)))
+    }
+
+    fn totals(near: u64, alarms: u64, judged: u64) -> StoredTotals {
         StoredTotals {
             events: 0,
-            unjudged,
+            near,
+            alarms,
             judged,
         }
     }
 
     #[test]
     fn old_events_are_removed_and_judged_ones_stay() {
-        let removed = LIMITS.removed(&oldest(&[1, 2]), totals(0, 20), 0, 1350);
+        let removed = LIMITS.removed(&judged(&[1, 2]), totals(0, 0, 20), 0, 1350);
         assert_eq!(removed, [0, 3]);
     }
 
     #[test]
     fn oldest_events_make_room_within_their_own_limit() {
-        let removed = |unjudged, judged, incoming| {
-            LIMITS.removed(&oldest(&[0, 2]), totals(unjudged, judged), incoming, 0)
+        let removed = |alarms, of_judged, incoming| {
+            let totals = totals(0, alarms, of_judged);
+            LIMITS.removed(&judged(&[0, 2]), totals, incoming, 0)
         };
         assert_eq!(removed(100, 50, 0), [0; 0]);
         assert_eq!(removed(100, 50, 1), [1]);
@@ -171,13 +210,28 @@ mod tests {
         assert_eq!(removed(110, 71, 0), [0, 1, 2]);
         // A picture that fits nowhere removes all, and ends.
         assert_eq!(removed(180, 20, 1000).len(), 18);
-        assert!(LIMITS.is_exceeded(totals(100, 0), 1) && LIMITS.is_exceeded(totals(0, 51), 0));
-        assert!(!LIMITS.is_exceeded(totals(100, 50), 0));
+        let is_exceeded = |alarms, of_judged, incoming| {
+            LIMITS.is_exceeded(totals(0, alarms, of_judged), incoming)
+        };
+        assert!(is_exceeded(100, 0, 1) && is_exceeded(0, 51, 0) && !is_exceeded(100, 50, 0));
+    }
+
+    #[test]
+    fn objects_below_min_score_have_a_tenth_beside_alarms() {
+        let near = oldest(|number| StoredKind::new(number < 4, false));
+        let removed = |near_bytes, alarms, now_ms| {
+            LIMITS.removed(&near, totals(near_bytes, alarms, 0), 0, now_ms)
+        };
+        assert_eq!(removed(10, 90, 0), [0; 0]);
+        assert_eq!(removed(10, 100, 0), [4]);
+        assert_eq!(removed(40, 80, 0), [0, 1, 2]);
+        assert_eq!(removed(30, 90, 1150), [0, 1]);
+        assert!(LIMITS.is_exceeded(totals(11, 0, 0), 0));
     }
 
     #[test]
     fn end_is_the_limit_that_removes() {
-        let end = |unjudged, oldest_ms| LIMITS.end(totals(unjudged, 0), oldest_ms, 2000);
+        let end = |alarms, oldest_ms| LIMITS.end(totals(0, alarms, 0), oldest_ms, 2000);
         assert_eq!(end(10, 1500), HistoryEnd::Start);
         assert_eq!(end(10, 1050), HistoryEnd::Keep);
         assert_eq!(end(95, 1500), HistoryEnd::Size);

@@ -413,7 +413,7 @@ impl HistoryReader {
             limit: daemon
                 .limits
                 .end(totals, unjudged_ms.unwrap_or(now_ms), now_ms),
-            bytes: totals.unjudged + totals.judged,
+            bytes: totals.unjudged() + totals.judged,
             judged_bytes: totals.judged,
             events: totals.events,
             bytes_a_day: of_events as u64 + of_records,

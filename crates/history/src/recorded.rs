@@ -17,7 +17,7 @@ use tokio::sync::{oneshot, watch};
 use crate::{
     deletion::{DeletedEvents, HistorySelection},
     frame_queue::{FrameOrder, FrameQueue, SeenTrack},
-    limits::{HistoryLimits, StoredTotals},
+    limits::{HistoryLimits, StoredKind, StoredTotals},
     looks::{LookSpacing, StoredLook},
     marks::{JudgingChange, JudgingError, QueuedJudging},
     masks::{CameraMasks, MaskAreas},
@@ -425,8 +425,9 @@ impl RecorderState {
         let bytes = write.row.bytes();
         let totals = &mut self.status.totals;
         totals.events += u64::from(!event.is_stored && !event.row.is_near);
-        totals.add(bytes, event.is_judged);
-        totals.subtract(event.stored_bytes, event.is_judged);
+        let kind = StoredKind::new(event.row.is_near, event.is_judged);
+        totals.add(bytes, kind);
+        totals.subtract(event.stored_bytes, kind);
         event.stored_bytes = bytes;
         (event.row.look_bytes, event.row.written) = (write.row.look_bytes, write.row.written);
         event.is_stored = true;

@@ -296,7 +296,7 @@ async fn killed_run_leaves_no_open_event_and_no_lone_file() {
     fs::remove_file(folder.join("b7c1-gate-2.1.jpg")).unwrap();
     let rig = rig.restart(1 << 30).await;
     rig.until(|rig| rig.files() == ["b7c1-gate-1.1.jpg"]);
-    rig.until(|rig| (20_000..30_000).contains(&rig.history.status().totals.unjudged));
+    rig.until(|rig| (20_000..30_000).contains(&rig.history.status().totals.unjudged()));
     let events = rig.list("")["events"].clone();
     let [second, first] = [&events[0], &events[1]];
     assert_eq!(
@@ -622,7 +622,7 @@ fn oldest_events_make_room_under_load() {
         rig.until(|rig| {
             let status = rig.history.status();
             assert!(
-                status.totals.unjudged <= 10 * (JPEG_BYTES as u64 + 1000) + 20_000,
+                status.totals.unjudged() <= 10 * (JPEG_BYTES as u64 + 1000) + 20_000,
                 "{status:?}"
             );
             number % 20 > 0
@@ -807,17 +807,21 @@ async fn objects_below_min_score_are_few_and_no_alarms() {
 }
 
 #[test]
-fn objects_below_min_score_make_room_before_alarms() {
-    let rig = Rig::with(4 * JPEG_BYTES as u64, 0);
-    rig.happened(1, HOUR_MS, |_| {});
+fn full_history_still_has_the_newest_objects_below_min_score() {
+    let rig = Rig::with(12 * JPEG_BYTES as u64, 0);
+    rig.happened(9, HOUR_MS, |_| {});
     rig.until_stored(1);
-    near(&rig, 2);
-    rig.until(|rig| rig.files().len() == 2);
-    rig.happened(3, 0, |_| {});
-    rig.until_stored(2);
-    rig.happened(4, 0, |_| {});
-    rig.until_stored(3);
-    assert_eq!(ids(&rig.list("near=only")), [""; 0]);
+    (1..=2).for_each(|number| drop(near(&rig, number)));
+    rig.until(|rig| rig.files().len() == 3);
+    for number in 10..25 {
+        rig.happened(number, 0, |_| {});
+        rig.until(|rig| ids(&rig.list(""))[0] == format!("b7c1-gate-{number}"));
+    }
+    rig.until(|rig| ids(&rig.list("near=only")) == ["b7c1-gate-2"]);
+    rig.until_totals_fit();
+    let totals = rig.history.status().totals;
+    assert!(totals.near > JPEG_BYTES as u64 && totals.unjudged() <= 12 * JPEG_BYTES as u64);
+    assert_eq!(rig.list("")["reach"]["limit"], "size");
 }
 
 #[tokio::test]

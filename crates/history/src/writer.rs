@@ -9,7 +9,7 @@ use spotter_state::{Document, StateStore, StatementsError};
 use crate::{
     deletion::{self, DeletedEvents, DeletedRow, HistorySelection, SELECTED_MAX, SharedLooks},
     folder::{HistoryFolder, file_name},
-    limits::{RemovalCandidate, StoredTotals},
+    limits::{RemovalCandidate, StoredKind, StoredTotals},
     marks::{JudgingChange, JudgingError, count_after},
     near::NearPrompt,
     recorded::{
@@ -288,7 +288,7 @@ impl HistoryWriter {
         let mut removed = std::mem::take(&mut self.replaced);
         let mut state = self.shared.lock();
         let records = std::mem::take(&mut self.records);
-        state.status.totals.unjudged += records.iter().map(RecordWrite::bytes).sum::<u64>();
+        state.status.totals.alarms += records.iter().map(RecordWrite::bytes).sum::<u64>();
         for (write, is_there) in writes.iter().zip(there) {
             if is_there {
                 state.stored(write);
@@ -425,11 +425,11 @@ impl HistoryWriter {
         let limits = self.parts.limits.clone();
         let totals = self.shared.lock().status.totals;
         let removed = self.store.execute(move |transaction| {
-            // Objects below `min_score` go before alarms.
-            let mut oldest = oldest(transaction, RemovalKind::Near)?;
-            oldest.extend(self::oldest(transaction, RemovalKind::Alarm)?);
+            // What is removed of objects below `min_score` is room for alarms.
+            let mut oldest = oldest(transaction, StoredKind::Near)?;
+            oldest.extend(self::oldest(transaction, StoredKind::Alarm)?);
             if totals.judged > limits.judged {
-                oldest.extend(self::oldest(transaction, RemovalKind::Judged)?);
+                oldest.extend(self::oldest(transaction, StoredKind::Judged)?);
             }
             let removed = limits.removed(&oldest, totals, incoming, now_ms);
             count_after(transaction, &removed)?;
@@ -485,7 +485,7 @@ impl HistoryWriter {
         let now_ms = self.now_ms();
         let judged = self.store.execute(move |transaction| {
             let before = match &change {
-                JudgingChange::Mark(order) => judged_bytes(transaction, &order.event)?,
+                JudgingChange::Mark(order) => stored_row(transaction, &order.event)?,
                 JudgingChange::Draw(..) | JudgingChange::Promise(..) => None,
             };
             let changed = change.execute(transaction, now_ms)?;
@@ -493,14 +493,12 @@ impl HistoryWriter {
         });
         let (changed, before, change) =
             judged.map_err(|error| JudgingError::NotStored(error.to_string()))?;
-        if let (JudgingChange::Mark(order), Some((was_judged, bytes)), true) =
-            (change, before, changed.is_ok())
-        {
-            let mut state = self.shared.lock();
+        if let (JudgingChange::Mark(order), Some(row), true) = (change, before, changed.is_ok()) {
             let is_judged = order.mark.verdict.is_some();
-            if is_judged != was_judged {
-                state.status.totals.judge(bytes, is_judged);
-            }
+            let mut state = self.shared.lock();
+            let totals = &mut state.status.totals;
+            totals.subtract(row.bytes, StoredKind::new(row.is_near, row.is_judged));
+            totals.add(row.bytes, StoredKind::new(row.is_near, is_judged));
             state.marked(&order.event, is_judged);
         }
         changed
@@ -556,7 +554,7 @@ impl HistoryWriter {
             let mut state = self.shared.lock();
             for picture in cleared {
                 let totals = &mut state.status.totals;
-                totals.subtract(picture.bytes, picture.is_judged);
+                totals.subtract(picture.bytes, picture.kind);
                 files.push(picture.file);
             }
         }
@@ -655,14 +653,24 @@ fn unjudged(
     Ok(numbers?.into_iter().flatten().collect())
 }
 
-/// Whether the event is judged, and the bytes of its row and picture.
-fn judged_bytes(
+/// The bytes of a row with its picture, and what decides about its kind.
+struct StoredRow {
+    is_near: bool,
+    is_judged: bool,
+    bytes: u64,
+}
+
+fn stored_row(
     connection: &rusqlite::Connection,
     event: &TrackId,
-) -> rusqlite::Result<Option<(bool, u64)>> {
-    let sql = "SELECT mark IS NOT NULL, bytes FROM history WHERE id = ?1";
+) -> rusqlite::Result<Option<StoredRow>> {
+    let sql = "SELECT near, mark IS NOT NULL, bytes FROM history WHERE id = ?1";
     let row = connection.query_row(sql, [event.as_str()], |row| {
-        Ok((row.get(0)?, row.get::<_, i64>(1)? as u64))
+        Ok(StoredRow {
+            is_near: row.get(0)?,
+            is_judged: row.get(1)?,
+            bytes: row.get::<_, i64>(2)? as u64,
+        })
     });
     row.optional()
 }
@@ -672,7 +680,7 @@ struct ClearedPicture {
     number: i64,
     file: String,
     bytes: u64,
-    is_judged: bool,
+    kind: StoredKind,
 }
 
 /// Some of the camera's.
@@ -680,7 +688,7 @@ fn clear_pictures(
     connection: &rusqlite::Connection,
     camera: &str,
 ) -> rusqlite::Result<Vec<ClearedPicture>> {
-    let sql = "SELECT number, id, picture, picture_bytes, mark IS NOT NULL FROM history WHERE camera = ?1 AND picture_bytes > 0 LIMIT 500";
+    let sql = "SELECT number, id, picture, picture_bytes, near, mark IS NOT NULL FROM history WHERE camera = ?1 AND picture_bytes > 0 LIMIT 500";
     let mut rows = connection.prepare(sql)?;
     let rows = rows.query_map([camera], |row| {
         let (id, picture): (String, i64) = (row.get(1)?, row.get(2)?);
@@ -688,7 +696,7 @@ fn clear_pictures(
             number: row.get(0)?,
             file: file_name(&id, picture as u64),
             bytes: row.get::<_, i64>(3)? as u64,
-            is_judged: row.get(4)?,
+            kind: StoredKind::new(row.get(4)?, row.get(5)?),
         })
     })?;
     let cleared = rows.collect::<rusqlite::Result<Vec<_>>>()?;
@@ -703,45 +711,31 @@ fn clear_pictures(
 
 /// By a scan of the table.
 pub(crate) fn totals(connection: &rusqlite::Connection) -> rusqlite::Result<StoredTotals> {
-    let sql = "SELECT count(*) FILTER (WHERE near = 0), coalesce(sum(bytes), 0), coalesce(sum(bytes) FILTER (WHERE mark IS NOT NULL), 0) FROM history";
+    let sql = "SELECT count(*) FILTER (WHERE near = 0), coalesce(sum(bytes) FILTER (WHERE mark IS NULL AND near = 1), 0),
+        coalesce(sum(bytes) FILTER (WHERE mark IS NULL AND near = 0), 0), coalesce(sum(bytes) FILTER (WHERE mark IS NOT NULL), 0) FROM history";
     let (records, judged_records) = record_bytes(connection)?;
     connection.query_row(sql, [], |row| {
-        let [events, all, judged] = [row.get::<_, i64>(0)?, row.get(1)?, row.get(2)?];
+        let column = |index| row.get::<_, i64>(index).map(|number| number as u64);
         Ok(StoredTotals {
-            events: events as u64,
-            unjudged: (all - judged) as u64 + records.saturating_sub(judged_records),
-            judged: judged as u64 + judged_records,
+            events: column(0)?,
+            near: column(1)?,
+            alarms: column(2)? + records.saturating_sub(judged_records),
+            judged: column(3)? + judged_records,
         })
     })
-}
-
-/// What goes together, the oldest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RemovalKind {
-    /// Objects below `min_score` that are not judged.
-    Near,
-    /// Alarms that are not judged.
-    Alarm,
-    Judged,
-}
-
-impl RemovalKind {
-    /// Each has an index.
-    fn condition(self) -> &'static str {
-        match self {
-            Self::Near => "mark IS NULL AND near = 1",
-            Self::Alarm => "mark IS NULL AND near = 0",
-            Self::Judged => "mark IS NOT NULL",
-        }
-    }
 }
 
 /// The oldest of a kind. The last event of a record has its bytes.
 fn oldest(
     connection: &rusqlite::Connection,
-    kind: RemovalKind,
+    kind: StoredKind,
 ) -> rusqlite::Result<Vec<RemovalCandidate>> {
-    let condition = kind.condition();
+    // Each has an index.
+    let condition = match kind {
+        StoredKind::Near => "mark IS NULL AND near = 1",
+        StoredKind::Alarm => "mark IS NULL AND near = 0",
+        StoredKind::Judged => "mark IS NOT NULL",
+    };
     let sql = format!(
         "SELECT e.number, e.last_seen_ms, e.bytes + coalesce(
             (SELECT sum(bytes) FROM history_records r WHERE r.camera = e.camera AND r.prompt = e.prompt AND r.record_ms = e.record_ms
@@ -755,7 +749,7 @@ fn oldest(
             number: row.get(0)?,
             last_seen_ms: row.get(1)?,
             bytes: row.get::<_, i64>(2)? as u64,
-            is_judged: kind == RemovalKind::Judged,
+            kind,
         })
     })?;
     rows.collect()

@@ -29,7 +29,7 @@ pub(crate) fn history(mut table: Reader<'_>) -> HistoryConfig {
             "[history]\nkeep = \"7d\"\nsize = \"1GiB\"";
         /// Older events are removed with their pictures, except judged ones.
         keep = keep_time().or(7 * DAY), r#"keep = "30d""#;
-        /// The most space of events that are not judged, and of their pictures. The oldest are removed first.
+        /// The most space of events that are not judged, and of their pictures. The oldest are removed first. Objects of `near` have a tenth of it at most.
         size = size_in(SIZE_RANGE).or(1 << 30), r#"size = "4GiB""#;
         /// The most space of judged events and their pictures, which `keep` does not remove.
         judged = size_in(SIZE_RANGE).or(1 << 30), r#"judged = "2GiB""#;

@@ -60,7 +60,7 @@ async fn mark_of_an_open_event_stays_and_keeps_its_picture() {
     let corrected = json!({"mark": "corrected", "objects": place, "all_found": true});
     assert_eq!(rig.mark(1, corrected).await, Ok(()));
     let totals = rig.history.status().totals;
-    assert!(totals.unjudged == 0 && totals.judged > JPEG_BYTES as u64);
+    assert!(totals.unjudged() == 0 && totals.judged > JPEG_BYTES as u64);
     rig.event(&better(&open), Some(&frame("gate", 2)));
     rig.event(&ended(&open), None);
     rig.until(|rig| rig.shown(1)["end_ms"].is_number());
@@ -72,7 +72,7 @@ async fn mark_of_an_open_event_stays_and_keeps_its_picture() {
     assert_eq!(rig.files(), ["b7c1-gate-1.1.jpg"]);
     let judged = rig.history.status().totals;
     assert!(
-        judged.unjudged == 0 && judged.judged >= totals.judged,
+        judged.unjudged() == 0 && judged.judged >= totals.judged,
         "{judged:?}"
     );
     assert_eq!(rig.mark(1, json!({"mark": "none"})).await, Ok(()));

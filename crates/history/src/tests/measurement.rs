@@ -52,7 +52,7 @@ fn bytes_of_an_event_and_time_of_the_loop() {
         timed(&|| rig.history.event(&message(&end, "a red car", None)));
     }
     rig.until_stored(201);
-    let stored = rig.history.status().totals.unjudged - totals.unjudged;
+    let stored = rig.history.status().totals.unjudged() - totals.unjudged();
     let written = write_bytes() - before;
     calls.sort_unstable();
     let file = fs::metadata(rig.folder.path().join("state.db"))

@@ -184,7 +184,7 @@ async fn recorded_looks_count_in_the_size_and_make_room() {
         rig.history.records(vec![last(looks)]);
     }
     rig.until(|rig| all(rig).len() == 4);
-    let bytes = |rig: &Rig| rig.history.status().totals.unjudged;
+    let bytes = |rig: &Rig| rig.history.status().totals.unjudged();
     rig.until(|rig| (320_000..340_000).contains(&bytes(rig)));
     let written = rig.list("")["reach"]["bytes_a_day"].as_u64().unwrap();
     assert!((560_000..640_000).contains(&written), "{written}");
