@@ -103,7 +103,8 @@ fn delete(args: &HistoryDeleteArgs) -> anyhow::Result<()> {
     selection
         .check()
         .map_err(|_| anyhow!("name --id, --camera, --from or --to"))?;
-    let Some(deleted) = delete_beside(&args.state_dir, &selection)? else {
+    let now_ms = Timestamp::now().as_millisecond();
+    let Some(deleted) = delete_beside(&args.state_dir, &selection, now_ms)? else {
         bail!(
             "{}: no database of a daemon here; `node.state_dir` of the configuration names the directory",
             args.state_dir.display()

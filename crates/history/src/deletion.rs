@@ -10,7 +10,7 @@ use spotter_state::{ExecutedBeside, StatementsError, execute_beside};
 use crate::{
     folder::{file_name, picture_path},
     limits::{StoredKind, StoredTotals},
-    records::EventLooks,
+    records::{DeletedTime, EventLooks},
     row::track_id,
 };
 
@@ -51,6 +51,14 @@ pub struct DeletedBeside {
     pub left: Option<String>,
 }
 
+/// What a transaction deleted.
+#[derive(Debug)]
+pub(crate) struct DeletedPart {
+    pub rows: Vec<DeletedRow>,
+    /// Of recorded looks that no row had alone.
+    pub look_bytes: u64,
+}
+
 /// A row that was deleted.
 #[derive(Debug)]
 pub(crate) struct DeletedRow {
@@ -72,8 +80,31 @@ impl HistorySelection {
         Err("name an id, a camera, or a time from_ms to to_ms")
     }
 
-    /// Of at most [`SELECTED_MAX`] rows.
-    pub(crate) fn numbers(&self, connection: &Connection) -> rusqlite::Result<Vec<i64>> {
+    /// Deletes at most [`SELECTED_MAX`] rows, and all recorded looks of their time and that of the selection.
+    pub(crate) fn delete_some(
+        &self,
+        transaction: &Transaction<'_>,
+        now_ms: i64,
+    ) -> rusqlite::Result<DeletedPart> {
+        let numbers = self.numbers(transaction)?;
+        let rows = delete_rows(transaction, &numbers, SharedLooks::Go { now_ms })?;
+        let look_bytes = match &self.id {
+            // Those of its time are gone with it.
+            Some(_) => 0,
+            None => DeletedTime {
+                camera: self.camera.clone(),
+                prompt: None,
+                from_ms: self.from_ms.unwrap_or(i64::MIN),
+                until_ms: self
+                    .to_ms
+                    .map_or(now_ms, |to_ms| now_ms.min(to_ms.saturating_sub(1))),
+            }
+            .delete_all(transaction, now_ms)?,
+        };
+        Ok(DeletedPart { rows, look_bytes })
+    }
+
+    fn numbers(&self, connection: &Connection) -> rusqlite::Result<Vec<i64>> {
         let sql = "SELECT number FROM history WHERE (:id IS NULL OR id = :id OR :repeats AND place = (SELECT place FROM history WHERE id = :id))
             AND (:camera IS NULL OR camera = :camera) AND (:from IS NULL OR start_ms >= :from) AND (:to IS NULL OR start_ms < :to)
             ORDER BY id = :id, number LIMIT :limit";
@@ -100,10 +131,10 @@ impl DeletedRow {
 }
 
 impl DeletedEvents {
-    pub(crate) fn add(&mut self, rows: &[DeletedRow]) {
+    pub(crate) fn add(&mut self, DeletedPart { rows, look_bytes }: &DeletedPart) {
         self.events += rows.iter().filter(|row| !row.is_near).count() as u64;
         self.pictures += rows.iter().filter(|row| row.has_picture).count() as u64;
-        self.bytes += rows.iter().map(|row| row.bytes).sum::<u64>();
+        self.bytes += rows.iter().map(|row| row.bytes).sum::<u64>() + look_bytes;
     }
 }
 
@@ -113,7 +144,7 @@ pub(crate) enum SharedLooks {
     /// Nothing: limits remove the event.
     Stay,
     /// All of its prompt from its time: a person deletes the event, and nothing may be left of it.
-    Go,
+    Go { now_ms: i64 },
 }
 
 /// Returns those that were there. Recorded looks that no other event has are deleted with them.
@@ -150,7 +181,7 @@ pub(crate) fn delete_rows(
         if let Some((mut row, looks)) = row.optional()? {
             row.bytes += match shared {
                 SharedLooks::Stay => looks.delete_unused(transaction)?,
-                SharedLooks::Go => looks.delete_all(transaction)?,
+                SharedLooks::Go { now_ms } => looks.delete_all(transaction, now_ms)?,
             };
             deleted.push(row);
         }
@@ -163,19 +194,19 @@ pub(crate) fn delete_rows(
 pub fn delete_beside(
     state_dir: &Path,
     selection: &HistorySelection,
+    now_ms: i64,
 ) -> Result<Option<DeletedBeside>, StatementsError> {
     let mut events = DeletedEvents::default();
     let mut left = None;
     loop {
         let removed = execute_beside(state_dir, |transaction| {
-            let numbers = selection.numbers(transaction)?;
-            delete_rows(transaction, &numbers, SharedLooks::Go)
+            selection.delete_some(transaction, now_ms)
         })?;
         let Some(ExecutedBeside { value, is_log_cut }) = removed else {
             return Ok(None);
         };
         events.add(&value);
-        let pictured = value.iter().filter(|row| row.has_picture);
+        let pictured = value.rows.iter().filter(|row| row.has_picture);
         let paths = pictured.map(|row| picture_path(state_dir, row.id.as_str(), row.picture));
         for path in paths {
             if let Err(error) = fs::remove_file(&path)
@@ -186,7 +217,7 @@ pub fn delete_beside(
             }
         }
         // None left: the daemon may have replaced the file between the commit of the last one and now.
-        if value.is_empty() {
+        if value.rows.is_empty() {
             let log = (!is_log_cut)
                 .then(|| format!("{}; run the command again then", StatementsError::Read));
             let left = left.or(log);

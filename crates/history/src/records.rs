@@ -10,7 +10,7 @@ use std::{
 };
 
 use flate2::{Compression, read::DeflateDecoder, read::DeflateEncoder};
-use rusqlite::{Connection, Transaction, named_params, params};
+use rusqlite::{Connection, Row, Transaction, named_params, params};
 use spotter_core::{CameraId, PromptId, TrackId, WallTime};
 use spotter_events::record::{CHUNK_MAX_BYTES, RecordChunk, StartedEvent};
 
@@ -54,6 +54,16 @@ pub(crate) struct RecordKey {
     pub camera: String,
     pub prompt: String,
     pub record_ms: i64,
+}
+
+impl RecordKey {
+    fn read(row: &Row<'_>) -> rusqlite::Result<Self> {
+        Ok(Self {
+            camera: row.get(0)?,
+            prompt: row.get(1)?,
+            record_ms: row.get(2)?,
+        })
+    }
 }
 
 /// Parts of records that wait in memory. Pure.
@@ -176,8 +186,8 @@ impl RecordWrite {
         ROW_BYTES + self.body.len() as u64
     }
 
-    /// A part whose record lost the one before, because its events were deleted, is left out.
-    fn insert(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+    /// Left out: a part whose record has looks of a deleted time, and one whose record lost the part before.
+    fn insert(&self, transaction: &Transaction<'_>) -> rusqlite::Result<bool> {
         let RecordKey {
             camera,
             prompt,
@@ -189,8 +199,9 @@ impl RecordWrite {
         });
         let started = serde_json::to_string(&Vec::from_iter(started)).unwrap_or_default();
         let sql = "INSERT OR IGNORE INTO history_records (camera, prompt, record_ms, part, is_last, until_ms, started, bytes, body)
-            SELECT :camera, :prompt, :record, :part, :is_last, :until, :started, :bytes, :body WHERE :part = 0 OR EXISTS
-            (SELECT 1 FROM history_records WHERE camera = :camera AND prompt = :prompt AND record_ms = :record AND part = :part - 1)";
+            SELECT :camera, :prompt, :record, :part, :is_last, :until, :started, :bytes, :body
+            WHERE NOT EXISTS (SELECT 1 FROM history_deleted WHERE camera IN ('', :camera) AND prompt IN ('', :prompt) AND from_ms <= :until AND until_ms >= :record)
+            AND (:part = 0 OR EXISTS (SELECT 1 FROM history_records WHERE camera = :camera AND prompt = :prompt AND record_ms = :record AND part = :part - 1))";
         let inserted = transaction.execute(
             sql,
             named_params! {
@@ -204,23 +215,26 @@ impl RecordWrite {
                 row.execute(params![event.track.as_str(), record_ms])?;
             }
         }
-        Ok(())
+        Ok(inserted == 1)
     }
 }
 
-/// Writes parts, after the rows of their events.
+/// Writes parts, after the rows of their events. Returns by how many bytes records are more now.
 pub(crate) fn write_records(
     transaction: &Transaction<'_>,
     writes: &[RecordWrite],
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<i64> {
+    let mut bytes = 0;
     for write in writes {
-        write.insert(transaction)?;
+        if write.insert(transaction)? {
+            bytes += write.bytes() as i64;
+        }
     }
     // The events of some may have been deleted meanwhile.
     for write in writes {
-        delete_unused(transaction, &write.key)?;
+        bytes -= delete_unused(transaction, &write.key)? as i64;
     }
-    Ok(())
+    Ok(bytes)
 }
 
 /// Where the recorded looks of a deleted event are.
@@ -246,37 +260,93 @@ impl EventLooks {
     }
 
     /// Deletes the record in which it began and those of its time, also where other events have them. Returns the bytes that they had.
-    pub fn delete_all(self, transaction: &Transaction<'_>) -> rusqlite::Result<u64> {
-        let sql = "SELECT record_ms FROM history_records WHERE camera = ?1 AND prompt = ?2 AND record_ms = ?3
-            UNION SELECT record_ms FROM history_records WHERE camera = ?1 AND prompt = ?2 AND record_ms BETWEEN ?6 AND ?5 AND until_ms >= ?4";
+    pub fn delete_all(self, transaction: &Transaction<'_>, now_ms: i64) -> rusqlite::Result<u64> {
+        let sql = "SELECT DISTINCT camera, prompt, record_ms FROM history_records WHERE camera = ?1 AND prompt = ?2 AND record_ms = ?3
+            UNION SELECT camera, prompt, record_ms FROM history_records WHERE camera = ?1 AND prompt = ?2 AND record_ms BETWEEN ?6 AND ?5 AND until_ms >= ?4";
         let mut records = transaction.prepare(sql)?;
-        let (camera, prompt) = (&self.camera, &self.prompt);
         let records = records.query_map(
             params![
-                camera,
-                prompt,
+                self.camera,
+                self.prompt,
                 self.record_ms,
                 self.start_ms,
                 self.last_seen_ms,
                 self.start_ms.saturating_sub(LONGEST_MS)
             ],
-            |row| row.get::<_, i64>(0),
+            RecordKey::read,
         )?;
-        let sql = "UPDATE history SET record_ms = NULL WHERE camera = ?1 AND prompt = ?2 AND record_ms = ?3";
-        let mut detach = transaction.prepare(sql)?;
-        let mut bytes = 0;
-        for record_ms in records.collect::<rusqlite::Result<Vec<_>>>()? {
-            detach.execute(params![camera, prompt, record_ms])?;
-            let (camera, prompt) = (camera.clone(), prompt.clone());
-            let record = RecordKey {
-                camera,
-                prompt,
-                record_ms,
-            };
-            bytes += delete_unused(transaction, &record)?;
-        }
+        let bytes = delete_shared(transaction, records.collect::<rusqlite::Result<Vec<_>>>()?)?;
+        let time = DeletedTime {
+            camera: Some(self.camera),
+            prompt: Some(self.prompt),
+            from_ms: self.start_ms,
+            until_ms: self.last_seen_ms,
+        };
+        time.keep_out(transaction, now_ms)?;
         Ok(bytes)
     }
+}
+
+/// Looks that a person deletes: of a camera or all, of a prompt or all. Both ends are included.
+#[derive(Debug)]
+pub(crate) struct DeletedTime {
+    pub camera: Option<String>,
+    pub prompt: Option<String>,
+    pub from_ms: i64,
+    pub until_ms: i64,
+}
+
+impl DeletedTime {
+    /// Deletes the records of this time, also where events have them. Returns the bytes that they had.
+    pub fn delete_all(&self, transaction: &Transaction<'_>, now_ms: i64) -> rusqlite::Result<u64> {
+        let sql = "SELECT DISTINCT camera, prompt, record_ms FROM history_records WHERE until_ms >= :from AND record_ms <= :until
+            AND (:camera IS NULL OR camera = :camera) AND (:prompt IS NULL OR prompt = :prompt)";
+        let mut records = transaction.prepare(sql)?;
+        let key = named_params! {
+            ":from": self.from_ms, ":until": self.until_ms, ":camera": self.camera, ":prompt": self.prompt,
+        };
+        let records = records.query_map(key, RecordKey::read)?;
+        let bytes = delete_shared(transaction, records.collect::<rusqlite::Result<Vec<_>>>()?)?;
+        self.keep_out(transaction, now_ms)?;
+        Ok(bytes)
+    }
+
+    /// Looks of this time that wait in memory, also in that of another process, are not stored when they come.
+    fn keep_out(&self, transaction: &Transaction<'_>, now_ms: i64) -> rusqlite::Result<()> {
+        if self.until_ms < oldest_open(now_ms) {
+            return Ok(());
+        }
+        let [camera, prompt] =
+            [&self.camera, &self.prompt].map(|name| name.as_deref().unwrap_or_default());
+        let sql = "INSERT INTO history_deleted (camera, prompt, from_ms, until_ms) VALUES (?1, ?2, ?3, ?4)";
+        transaction.execute(sql, params![camera, prompt, self.from_ms, self.until_ms])?;
+        Ok(())
+    }
+}
+
+/// No record from before has a part that was not stored.
+fn oldest_open(now_ms: i64) -> i64 {
+    now_ms.saturating_sub(LONGEST_MS)
+}
+
+/// Forgets deleted times of which nothing waits any more.
+pub(crate) fn forget_deleted(transaction: &Transaction<'_>, now_ms: i64) -> rusqlite::Result<()> {
+    let sql = "DELETE FROM history_deleted WHERE until_ms < ?1";
+    transaction.execute(sql, [oldest_open(now_ms)])?;
+    Ok(())
+}
+
+/// Deletes records also where events have them.
+fn delete_shared(transaction: &Transaction<'_>, records: Vec<RecordKey>) -> rusqlite::Result<u64> {
+    let sql =
+        "UPDATE history SET record_ms = NULL WHERE camera = ?1 AND prompt = ?2 AND record_ms = ?3";
+    let mut detach = transaction.prepare(sql)?;
+    let mut bytes = 0;
+    for record in records {
+        detach.execute(params![record.camera, record.prompt, record.record_ms])?;
+        bytes += delete_unused(transaction, &record)?;
+    }
+    Ok(bytes)
 }
 
 /// Deletes the record when no event has it any more. Returns the bytes that it had.
@@ -313,13 +383,7 @@ pub(crate) fn record_keys(
         ":since": filter.since_ms.unwrap_or(i64::MIN), ":camera": filter.camera.as_ref().map(CameraId::as_str),
         ":prompt": filter.prompt.as_ref().map(PromptId::as_str), ":events": events,
     };
-    let rows = rows.query_map(key, |row| {
-        Ok(RecordKey {
-            camera: row.get(0)?,
-            prompt: row.get(1)?,
-            record_ms: row.get(2)?,
-        })
-    })?;
+    let rows = rows.query_map(key, RecordKey::read)?;
     rows.collect()
 }
 

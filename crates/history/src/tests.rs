@@ -509,7 +509,7 @@ fn another_process_deletes_beside_the_daemon() {
         ..HistorySelection::default()
     };
     let delete = || {
-        let deleted = delete_beside(rig.folder.path(), &selection).unwrap();
+        let deleted = delete_beside(rig.folder.path(), &selection, NOW_MS).unwrap();
         let DeletedBeside { events, left } = deleted.unwrap();
         (events.events, events.pictures, left)
     };
@@ -531,7 +531,10 @@ fn another_process_deletes_beside_the_daemon() {
             .all(|name| !name.starts_with("b7c1-gate-1."))
     );
     let nothing = tempfile::tempdir().unwrap();
-    assert_eq!(delete_beside(nothing.path(), &selection).unwrap(), None);
+    assert_eq!(
+        delete_beside(nothing.path(), &selection, NOW_MS).unwrap(),
+        None
+    );
 }
 
 // Faults: S17.
@@ -557,7 +560,9 @@ async fn deletion_beside_a_reader_cuts_the_log_later() {
         id: Some(format!("b7c1-gate-{number}")),
         ..HistorySelection::default()
     };
-    let deleted = delete_beside(rig.folder.path(), &one(1)).unwrap().unwrap();
+    let deleted = delete_beside(rig.folder.path(), &one(1), NOW_MS)
+        .unwrap()
+        .unwrap();
     let left = deleted.left.unwrap();
     assert!(left.contains("run the command again then"), "{left}");
     assert_eq!(rig.files(), ["b7c1-gate-2.1.jpg"]);

@@ -16,7 +16,7 @@ use crate::{
         EncodedPicture, EventWrite, HistoryShared, PictureRemoval, WithdrawnEvent, WriterParts,
         WriterTurn,
     },
-    records::{RecordWrite, record_bytes, write_records},
+    records::{RecordWrite, forget_deleted, record_bytes, write_records},
     time_zone::{day, day_start},
 };
 
@@ -279,16 +279,16 @@ impl HistoryWriter {
             self.shared.lock().changed_events(),
             Arc::clone(&self.records),
         );
-        let (there, writes) = self.store.execute(move |transaction| {
+        let (there, of_records, writes) = self.store.execute(move |transaction| {
             let there = writes.iter().map(|write| write_event(transaction, write));
             let there = there.collect::<rusqlite::Result<Vec<_>>>()?;
-            write_records(transaction, &records)?;
-            Ok((there, writes))
+            Ok((there, write_records(transaction, &records)?, writes))
         })?;
+        self.records = Arc::default();
         let mut removed = std::mem::take(&mut self.replaced);
         let mut state = self.shared.lock();
-        let records = std::mem::take(&mut self.records);
-        state.status.totals.alarms += records.iter().map(RecordWrite::bytes).sum::<u64>();
+        let alarms = &mut state.status.totals.alarms;
+        *alarms = alarms.saturating_add_signed(of_records);
         for (write, is_there) in writes.iter().zip(there) {
             if is_there {
                 state.stored(write);
@@ -405,7 +405,10 @@ impl HistoryWriter {
 
     /// Removes what is too old, and tries again what could not be removed.
     fn look(&mut self, now_ms: i64) -> Result<(), StatementsError> {
-        let found = self.store.execute(|it| totals(it))?;
+        let found = self.store.execute(move |transaction| {
+            forget_deleted(transaction, now_ms)?;
+            totals(transaction)
+        })?;
         let mut state = self.shared.lock();
         let known = std::mem::replace(&mut state.status.totals, found);
         drop(state);
@@ -445,21 +448,22 @@ impl HistoryWriter {
 
     /// What was written before is deleted too. An error says what is not deleted.
     fn delete(&mut self, selection: &HistorySelection) -> Result<DeletedEvents, String> {
-        let mut deleted = DeletedEvents::default();
+        let (now_ms, mut deleted) = (self.now_ms(), DeletedEvents::default());
         let left_before = self.left.len();
         loop {
             let selection = selection.clone();
-            let removed = self.store.execute(move |transaction| {
-                let numbers = selection.numbers(transaction)?;
-                deletion::delete_rows(transaction, &numbers, SharedLooks::Go)
-            });
-            let removed = removed.map_err(|error| format!("not deleted: {error}"))?;
+            let part = self
+                .store
+                .execute(move |it| selection.delete_some(it, now_ms));
+            let part = part.map_err(|error| format!("not deleted: {error}"))?;
+            let removed = &part.rows;
             let mut state = self.shared.lock();
             let totals = &mut state.status.totals;
             removed.iter().for_each(|row| row.subtract_from(totals));
+            totals.subtract(part.look_bytes, StoredKind::Alarm);
             drop(state);
-            self.forget(&removed);
-            deleted.add(&removed);
+            self.forget(removed);
+            deleted.add(&part);
             if removed.len() < SELECTED_MAX {
                 break;
             }

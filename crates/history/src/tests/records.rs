@@ -127,7 +127,7 @@ async fn looks_are_deleted_with_any_event_that_a_person_deletes() {
     rig.history.delete(event(1)).await.unwrap();
     assert_eq!(all(&rig).len(), 1);
     rig.until_totals_fit();
-    delete_beside(rig.folder.path(), &event(3)).unwrap();
+    delete_beside(rig.folder.path(), &event(3), NOW_MS).unwrap();
     assert_eq!(all(&rig), []);
     // The other event has none now.
     let sql = "SELECT count(*) FROM history WHERE id = 'b7c1-gate-2' AND record_ms IS NULL";
@@ -155,6 +155,61 @@ async fn looks_are_deleted_with_any_event_that_a_person_deletes() {
     rig.until(|rig| ids(&rig.list("")).contains(&"b7c1-gate-7".to_owned()));
     rig.history.delete(event(7)).await.unwrap();
     assert_eq!(all(&rig), left[1..]);
+}
+
+#[tokio::test]
+async fn looks_that_wait_without_an_event_are_deleted_too() {
+    let rig = Rig::new();
+    for number in 1..=6 {
+        rig.happened(number, HOUR_MS, |_| {});
+    }
+    rig.until_stored(6);
+    let range = |from_h: i64, to_h: i64| HistorySelection {
+        from_ms: Some(NOW_MS - from_h * HOUR_MS),
+        to_ms: Some(NOW_MS - to_h * HOUR_MS),
+        ..HistorySelection::default()
+    };
+    // They began while none of the events did, and go on until now.
+    let parts = [(5, 1), (4, 2), (3, 3)].map(|(ago_h, number)| {
+        let until = WallTime::from_unix_millis(NOW_MS);
+        let first = chunk(ago_h * HOUR_MS, 0, &[]);
+        let next = chunk(ago_h * HOUR_MS, 1, &[number]);
+        (first, last(RecordChunk { until, ..next }))
+    });
+    for (first, next) in parts {
+        rig.history.records(vec![first]);
+        match next.started[0].track.as_str() {
+            "b7c1-gate-1" => drop(rig.history.delete(event(6)).await.unwrap()),
+            // No event began then.
+            "b7c1-gate-2" => drop(rig.history.delete(range(4, 3)).await.unwrap()),
+            _ => drop(delete_beside(rig.folder.path(), &range(3, 2), NOW_MS).unwrap()),
+        }
+        rig.history.records(vec![next]);
+    }
+    // What was not of a deleted time is stored, and goes with a deletion of its time.
+    rig.history.records(vec![
+        last(chunk(0, 0, &[4])),
+        last(chunk(9 * HOUR_MS, 0, &[5])),
+    ]);
+    rig.until(|rig| all(rig).len() == 2);
+    assert_eq!(
+        all(&rig),
+        [(0, 1, vec!["4".to_owned()]), (9, 1, vec!["5".to_owned()])]
+    );
+    let deleted = rig.history.delete(range(10, 8)).await.unwrap();
+    assert!(deleted.events == 0 && deleted.bytes > 1000, "{deleted:?}");
+    assert_eq!(all(&rig).len(), 1);
+    rig.until_totals_fit();
+    // After a day, nothing says what was deleted.
+    rig.clock.advance(Duration::from_hours(26));
+    rig.happened(7, 0, |_| {});
+    let sql = "SELECT count(*) FROM history_deleted";
+    let noted = |rig: &Rig| -> i64 {
+        rig.store
+            .execute(|it| it.query_row(sql, [], |row| row.get(0)))
+            .unwrap()
+    };
+    rig.until(|rig| noted(rig) == 0);
 }
 
 #[test]
