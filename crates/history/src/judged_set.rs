@@ -10,6 +10,7 @@ use std::{
 use rusqlite::{Connection, Row};
 use serde::Serialize;
 use spotter_core::{EventVerdict, Location, NormBox, NormPoint, rounded};
+use spotter_pictures::jpeg_size;
 use spotter_quality::Judgement;
 
 use crate::{
@@ -254,32 +255,16 @@ fn pixels(location: Location, size: (u32, u32)) -> [f64; 4] {
     pixels.map(|number| rounded(number, 2))
 }
 
-/// Width and height of a JPEG. `None`: it is none, or there is no such file.
-pub(crate) fn jpeg_size(path: &Path) -> io::Result<Option<(u32, u32)>> {
+/// Width and height of a picture. `None`: it is none, or there is no such file.
+pub(crate) fn picture_size(path: &Path) -> io::Result<Option<(u32, u32)>> {
     let mut head = Vec::new();
     match File::open(path) {
         Ok(file) => file.take(HEAD_MAX_BYTES).read_to_end(&mut head)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    Ok(size_in(&head))
-}
-
-/// From the first frame header (ITU T.81, B.2.2).
-fn size_in(jpeg: &[u8]) -> Option<(u32, u32)> {
-    let mut left = jpeg.strip_prefix(&[0xff, 0xd8])?;
-    loop {
-        let [0xff, marker, high, low, ..] = *left else {
-            return None;
-        };
-        let is_frame = matches!(marker, 0xc0..=0xcf) && !matches!(marker, 0xc4 | 0xc8 | 0xcc);
-        if is_frame {
-            let number = |at: usize| Some(u16::from_be_bytes(*left.get(at..)?.first_chunk()?));
-            return Some((number(7)?.into(), number(5)?.into()));
-        }
-        let length = usize::from(u16::from_be_bytes([high, low]));
-        left = left.get(2 + length..)?;
-    }
+    let size = jpeg_size(&head);
+    Ok(size.map(|(width, height)| (width as u32, height as u32)))
 }
 
 #[cfg(test)]
@@ -386,16 +371,5 @@ mod tests {
         assert_eq!(set["categories"], json!(kinds));
         assert_eq!(set["annotations"][2]["category_id"], 1);
         assert_eq!(set["annotations"][0]["area"], 100.0 * 200.0);
-    }
-
-    #[test]
-    fn size_of_a_jpeg_is_read_from_its_head() {
-        let head = [0xff, 0xd8, 0xff, 0xe0, 0, 4, 1, 2];
-        let frame = [0xff, 0xc2, 0, 17, 8, 0x01, 0x90, 0x03, 0x20, 3];
-        assert_eq!(size_in(&[&head[..], &frame].concat()), Some((800, 400)));
-        for length in 0..16 {
-            assert_eq!(size_in(&[&head[..], &frame].concat()[..length]), None);
-        }
-        assert_eq!(size_in(b"\x89PNG"), None);
     }
 }

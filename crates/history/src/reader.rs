@@ -17,7 +17,7 @@ use spotter_state::{OpenError, open_reader};
 use crate::{
     filter::{HistoryFilter, NamedValues, PageStart, named},
     folder::{file_name, picture_path, pictures_folder},
-    judged_set::{JudgedPicture, JudgedSet, PictureFile, jpeg_size, judged_pictures},
+    judged_set::{JudgedPicture, JudgedSet, PictureFile, judged_pictures, picture_size},
     limits::{HistoryEnd, HistoryLimits, millis},
     looks::{LocationJson, LookJson, read_location, read_looks},
     marks::{self, SeriesKey, StoredSeries},
@@ -310,7 +310,7 @@ impl HistoryReader {
         let mut set = JudgedSet::default();
         for picture in judged_pictures(&connection, filter)? {
             let path = picture_path(&self.state_dir, &picture.id, picture.picture);
-            let size = jpeg_size(&path).map_err(HistoryError::Picture)?;
+            let size = picture_size(&path).map_err(HistoryError::Picture)?;
             if let Some((name, size)) = name_of(&picture).zip(size) {
                 set.add(&picture, PictureFile { name, size });
             }

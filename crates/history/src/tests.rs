@@ -12,6 +12,7 @@ use spotter_core::{
     PromptId, TrackId, TrackedObject, UpdateReason, WallTime, ZoneId,
     testing::{event, frame_at},
 };
+use spotter_pictures::{RgbPixels, jpeg_photo};
 use spotter_state::StateStore;
 use tempfile::TempDir;
 
@@ -906,11 +907,14 @@ fn export_has_labels_of_judged_events() {
     rig.until_stored(3);
     near(&rig, 4);
     rig.until(|rig| rig.files().len() == 4);
-    // A JPEG of 800 x 400 pixels, as far as its size is read; another one is none.
-    let head = [0xff, 0xd8, 0xff, 0xc0, 0, 17, 8, 1, 0x90, 3, 0x20, 3];
+    // The others are no JPEG.
+    let [width, height] = [800, 400];
+    let rgb = &vec![0; 3 * width * height];
+    let pixels = RgbPixels { width, height, rgb };
+    let jpeg = jpeg_photo(pixels, 50).unwrap();
     for number in [1, 2, 4] {
         let name = format!("history/b7c1-gate-{number}.1.jpg");
-        fs::write(rig.folder.path().join(name), head).unwrap();
+        fs::write(rig.folder.path().join(name), &jpeg).unwrap();
     }
     let judge = "UPDATE history SET mark = 'right' WHERE id <> 'b7c1-gate-2'";
     rig.store

@@ -12,6 +12,13 @@ use crate::{
     samples::rgb_of,
 };
 
+/// Width and height, from the first bytes of a file. `None`: it is no JPEG, or these bytes have no size.
+pub fn jpeg_size(head: &[u8]) -> Option<(usize, usize)> {
+    let mut decoder = JpegDecoder::new(ZCursor::new(head));
+    decoder.decode_headers().ok()?;
+    decoder.dimensions()
+}
+
 pub(crate) fn decode(
     mut file: &[u8],
     check_size: impl FnOnce(usize, usize) -> Result<(), PictureFileError>,

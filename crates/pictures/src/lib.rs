@@ -21,6 +21,7 @@ mod open;
 mod orientation;
 mod samples;
 
+pub use decode_jpeg::jpeg_size;
 pub use encode::{EncodeError, RgbPixels, jpeg_file, jpeg_photo, png_file};
 pub use error::{PictureFileError, RATIO_MAX, SIDE_MAX};
 pub use open::{FILE_PIXELS_MAX, decode, read};
