@@ -1,6 +1,11 @@
 //! Recorded looks: what is stored of them, for how long, and how they are read.
 
-use std::ops::ControlFlow;
+use std::{
+    env,
+    io::{BufRead as _, BufReader},
+    ops::ControlFlow,
+    process::{Command, Stdio},
+};
 
 use spotter_events::record::{RecordChunk, StartedEvent};
 
@@ -113,6 +118,60 @@ fn records_with_an_event_are_stored_and_read_back() {
     let damage = "UPDATE history_records SET body = x'ff' WHERE part = 1";
     rig.store.execute(|it| it.execute(damage, [])).unwrap();
     assert_eq!(all(&rig), [(9, 1, of(&["1"]))]);
+}
+
+/// Names the directory of the process that is killed.
+const KILLED: &str = "SPOTTER_KILLED_HISTORY";
+
+#[test]
+#[ignore = "a process that another test kills"]
+fn process_that_records_until_it_is_killed() {
+    let Some(folder) = env::var_os(KILLED) else {
+        return;
+    };
+    let clock = Arc::new(ManualClock::at(WallTime::from_unix_millis(NOW_MS)));
+    let store = StateStore::open(Path::new(&folder), clock.clone()).unwrap();
+    let history = History::start_with(&store, parts(1 << 30, 0, &clock), encode).unwrap();
+    history.event(&message(&begun(1, NOW_MS), "", None));
+    for number in 0.. {
+        let started: &[u64] = if number == 0 { &[1] } else { &[] };
+        history.records(vec![chunk(HOUR_MS, number, started)]);
+        let all = RecordFilter::default();
+        let said = history.reader().each_record(&all, |record| {
+            println!("stored {}", record.chunks.len());
+            ControlFlow::Break(())
+        });
+        said.unwrap();
+    }
+}
+
+// Faults: S19.
+#[test]
+fn kill_in_a_record_leaves_its_parts_up_to_then() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = "tests::records::process_that_records_until_it_is_killed";
+    let mut process = Command::new(env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "--nocapture", name])
+        .env(KILLED, folder.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(process.stdout.take().unwrap()).lines();
+    let mut said = said.map_while(Result::ok);
+    let stored = said.find_map(|line| line.rsplit_once("stored ")?.1.parse::<usize>().ok());
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let clock = Arc::new(ManualClock::at(WallTime::from_unix_millis(NOW_MS)));
+    let rig = Rig::in_folder(folder, clock.clone(), parts(1 << 30, 0, &clock));
+    rig.until(|rig| rig.list("")["events"][0]["end_ms"] == NOW_MS + 100);
+    let [record] = &read(&rig, &RecordFilter::default())[..] else {
+        panic!("one record");
+    };
+    assert!(record.chunks.len() >= stored.unwrap() && !record.has_end);
+    assert_eq!(record.started.len(), 1);
+    for (number, chunk) in record.chunks.iter().enumerate() {
+        assert_eq!(*chunk, noise(1000 + number));
+    }
 }
 
 #[tokio::test]
