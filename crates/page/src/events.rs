@@ -282,11 +282,11 @@ impl EventAnswers {
             return Ok(json(&json!({"reason": EventRefusal::Off.to_string()})));
         }
         let permit = permit_of(&self.previews).await?;
-        let now = self.clock.wall();
+        let clock = Arc::clone(&self.clock);
         let previewed = self.read(move |reader| {
             // Held also when the client disconnects meanwhile.
             let _permit = permit;
-            preview(reader, &camera, &shapes, now)
+            preview(reader, &camera, &shapes, &*clock)
         });
         Ok(json(&previewed.await?))
     }

@@ -1,10 +1,10 @@
 //! How many stored events other shapes on their camera would have counted.
 
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, time::Duration};
 
 use serde::Serialize;
 use spotter_config::{CameraConfig, shapes_of, with_shapes};
-use spotter_core::{CameraShapes, WallTime};
+use spotter_core::{CameraShapes, Clock, Mono};
 use spotter_events::replay::{ReplayRules, ReplayedEvent};
 use spotter_history::{HistoryError, HistoryReader, RecordFilter, StoredRecord};
 
@@ -16,8 +16,8 @@ use crate::{
 const DAYS: u32 = 7;
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
-/// Recorded looks that are replayed, the newest: some seconds of work.
-const BYTES_MAX: usize = 16 << 20;
+/// Time after which no further record is replayed; the newest are the first. One record may take as long again.
+const REPLAY_WITHIN: Duration = Duration::from_secs(3);
 
 /// The answer to "how many events would have counted".
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -52,12 +52,12 @@ impl ShapesPreview {
 }
 
 /// Replays the recorded looks of the last seven days with the shapes of `camera`, which are in force, and with the others. Both use the rules of
-/// now, so that the shapes alone make a difference. Blocks for some seconds at most.
+/// now, so that the shapes alone make a difference. Blocks for some seconds.
 pub fn preview(
     reader: &HistoryReader,
     camera: &CameraConfig,
     shapes: &CameraShapes,
-    now: WallTime,
+    clock: &dyn Clock,
 ) -> Result<ShapesPreview, HistoryError> {
     // Masks of the file have to stay when shapes are saved; here they may not become smaller either.
     let unmasked = CameraConfig {
@@ -84,12 +84,14 @@ pub fn preview(
             "These changes make no event more or less.",
         ));
     }
+    let now_ms = clock.wall().unix_millis();
     let mut count = PreviewCount {
         cameras: [&before, &after],
         prompts: &prompts,
-        since_ms: now.unix_millis() - i64::from(DAYS) * DAY_MS,
-        oldest_ms: now.unix_millis(),
-        bytes_left: BYTES_MAX,
+        since_ms: now_ms - i64::from(DAYS) * DAY_MS,
+        oldest_ms: now_ms,
+        clock,
+        until: clock.now().after(REPLAY_WITHIN),
         is_cut: false,
         events: 0,
         counted: 0,
@@ -108,7 +110,7 @@ pub fn preview(
     Ok(ShapesPreview::Counted {
         events: count.events,
         counted: count.counted,
-        reach: count.reach(now),
+        reach: count.reach(now_ms),
     })
 }
 
@@ -119,7 +121,8 @@ struct PreviewCount<'a> {
     since_ms: i64,
     /// When the oldest record of those that were replayed began.
     oldest_ms: i64,
-    bytes_left: usize,
+    clock: &'a dyn Clock,
+    until: Mono,
     is_cut: bool,
     events: u64,
     counted: u64,
@@ -131,12 +134,11 @@ impl PreviewCount<'_> {
         let Some(prompt) = prompts.find(|prompt| prompt.before.id.as_str() == record.prompt) else {
             return ControlFlow::Continue(());
         };
-        let bytes: usize = record.chunks.iter().map(Vec::len).sum();
-        let Some(left) = self.bytes_left.checked_sub(bytes) else {
+        // One event at least.
+        if self.events > 0 && self.clock.now() >= self.until {
             self.is_cut = true;
             return ControlFlow::Break(());
-        };
-        self.bytes_left = left;
+        }
         let [before, after] = self.cameras;
         let rules = ReplayRules {
             camera: before,
@@ -165,8 +167,8 @@ impl PreviewCount<'_> {
         ControlFlow::Continue(())
     }
 
-    fn reach(&self, now: WallTime) -> PreviewReach {
-        let ago_ms = now.unix_millis() - self.oldest_ms;
+    fn reach(&self, now_ms: i64) -> PreviewReach {
+        let ago_ms = now_ms - self.oldest_ms;
         let whole = |unit_ms| u32::try_from(ago_ms / unit_ms).unwrap_or_default();
         match self.is_cut {
             false => PreviewReach::Days(DAYS),
@@ -176,5 +178,7 @@ impl PreviewCount<'_> {
     }
 }
 
+#[cfg(test)]
+mod measurement;
 #[cfg(test)]
 mod tests;

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use spotter_config::{CameraConfig, HistoryConfig};
 use spotter_core::{
-    AnswerBody, CameraId, Clock, Event, FoundObject, ManualClock, NormBox, Prompt, ScoreSource,
-    WallTime,
+    AnswerBody, CameraId, Clock, Event, FoundObject, ManualClock, Mono, NormBox, Prompt,
+    ScoreSource, WallTime,
     testing::{answer_to, frame_at},
 };
 use spotter_events::track::Tracker;
@@ -68,4 +68,18 @@ pub fn week_of_history(folder: &TempDir, now: WallTime) -> History {
         judged: 1 << 30,
     };
     History::start(&store, &config, |_| Ok(vec![0]), clock).unwrap()
+}
+
+/// Each question takes it a second.
+pub struct SlowClock(pub ManualClock);
+
+impl Clock for SlowClock {
+    fn now(&self) -> Mono {
+        self.0.advance(Duration::from_secs(1));
+        self.0.now()
+    }
+
+    fn wall(&self) -> WallTime {
+        self.0.wall()
+    }
 }

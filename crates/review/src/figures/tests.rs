@@ -7,8 +7,8 @@ use rand_pcg::Pcg32;
 use serde_json::{Value, json};
 use spotter_config::{CameraConfig, testing, with_shapes};
 use spotter_core::{
-    CameraShapes, Clock, Event, EventMark, EventStep, EventVerdict, ManualClock, MarkOrder, Mono,
-    NormBox, TrackId, WallTime,
+    CameraShapes, Clock, Event, EventMark, EventStep, EventVerdict, ManualClock, MarkOrder,
+    NormBox, TrackId,
     testing::{frame_at, share},
 };
 use spotter_events::track::Tracker;
@@ -17,7 +17,7 @@ use spotter_quality::AnsweringModel;
 use tempfile::TempDir;
 
 use super::*;
-use crate::testing::{CameraVisitor, LOOKS, VISIT, after, run, week_of_history};
+use crate::testing::{CameraVisitor, LOOKS, SlowClock, VISIT, after, run, week_of_history};
 
 const VISITORS: usize = 60;
 /// Every third visitor is no person, and has lower scores.
@@ -155,28 +155,13 @@ async fn replayed_min_score_gives_the_alarms_of_a_second_run() {
     assert!(fewer > 5, "{fewer}");
 }
 
-/// Each question takes it a second.
-#[derive(Default)]
-struct SlowClock(ManualClock);
-
-impl Clock for SlowClock {
-    fn now(&self) -> Mono {
-        self.0.advance(Duration::from_secs(1));
-        self.0.now()
-    }
-
-    fn wall(&self) -> WallTime {
-        self.0.wall()
-    }
-}
-
 #[tokio::test]
 async fn nothing_is_proposed_until_all_looks_are_replayed() {
     let folder = tempfile::tempdir().unwrap();
     let (history, tracks) = judged_history(&folder).await;
     let (camera, model) = (camera(0.3), model());
     let judged = JudgedPrompt::all_of(&camera, &model).next().unwrap();
-    let replays = MinScoreReplays::new(Arc::new(SlowClock::default()));
+    let replays = MinScoreReplays::new(Arc::new(SlowClock(ManualClock::default())));
     let shown = || json!(figures(history.reader(), &judged, &replays, 0).unwrap());
     // Five records a time.
     for _ in 1..tracks.len().div_ceil(5) {

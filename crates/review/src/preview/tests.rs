@@ -1,11 +1,9 @@
 //! A site with visitors, its history, and a second run with other shapes.
 
-use std::time::Duration;
-
 use rand::{RngExt as _, SeedableRng as _};
 use rand_pcg::Pcg32;
 use spotter_config::testing;
-use spotter_core::{Event, EventStep, NormBox};
+use spotter_core::{Event, EventStep, ManualClock, NormBox, WallTime};
 use spotter_events::track::Tracker;
 use spotter_history::{History, HistoryMessage};
 use tempfile::TempDir;
@@ -13,7 +11,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{
     stored_ids,
-    testing::{CameraVisitor, LOOKS, after, run, week_of_history},
+    testing::{CameraVisitor, LOOKS, SlowClock, after, run, week_of_history},
 };
 
 const VISITORS: usize = 31;
@@ -86,7 +84,8 @@ impl Site {
 
     fn preview(&self, keys: &str) -> ShapesPreview {
         let shapes = CameraShapes(keys.parse().unwrap());
-        preview(self.history.reader(), &self.camera, &shapes, self.now).unwrap()
+        let clock = ManualClock::at(self.now);
+        preview(self.history.reader(), &self.camera, &shapes, &clock).unwrap()
     }
 
     /// The events of another daemon with these shapes.
@@ -132,6 +131,19 @@ fn preview_is_what_a_second_run_with_the_shapes_gives() {
     assert_eq!(
         no_change,
         ShapesPreview::unknown("These changes make no event more or less.")
+    );
+}
+
+#[test]
+fn preview_without_time_has_the_newest_events() {
+    let site = Site::new(camera());
+    let shapes = CameraShapes(ZONE.parse().unwrap());
+    let clock = SlowClock(ManualClock::at(site.now));
+    let shown = preview(site.history.reader(), &site.camera, &shapes, &clock).unwrap();
+    let reach = PreviewReach::Hours(1);
+    assert!(
+        matches!(shown, ShapesPreview::Counted { events: 3, reach: it, .. } if it == reach),
+        "{shown:?}"
     );
 }
 
