@@ -1,14 +1,16 @@
 """Shows a real Home Assistant the daemon at work: the drawn street, the embedded model, a broker.
 
-    python daemon.py HOST PORT
+    python daemon.py HOST PORT PAGE RECIPES
 
 The daemon of street.toml publishes to the broker at HOST:PORT. Every entity that it told of must leave "unknown" by what it sees
-and says, and what is set in Home Assistant must come back as the state that the daemon confirms.
+and says, and what is set in Home Assistant must come back as the state that the daemon confirms. PAGE is the address of its page, and
+RECIPES is docs/recipes.md, whose automations notify a phone and mark events.
 """
 
 import asyncio
 import json
 import logging
+import pathlib
 import sys
 import tempfile
 import time
@@ -16,6 +18,7 @@ import time
 import paho.mqtt.client as paho
 
 import check
+import phone
 
 OF = "spotter_edge1_street_"
 TRIGGER = "home/watch"
@@ -34,9 +37,9 @@ class Told:
         self.client.subscribe("homeassistant/device/+/config", 1)
         self.client.loop_start()
 
-    def say(self, topic, payload):
+    def say(self, topic, payload, retain=True):
         """A message of another program."""
-        self.client.publish(topic, payload, 1, retain=True).wait_for_publish(LIMIT_S)
+        self.client.publish(topic, payload, 1, retain).wait_for_publish(LIMIT_S)
 
     def on_message(self, _client, _userdata, message):
         if message.payload:
@@ -44,6 +47,8 @@ class Told:
 
 
 class Daemon(check.Check):
+    LIMIT_S = LIMIT_S
+
     def __init__(self, hass, told):
         super().__init__(hass, None)
         self.told = told
@@ -110,7 +115,7 @@ class Daemon(check.Check):
             await self.shows(f"mode {option!r} replaces what was set", {"rate": rate})
 
 
-async def run(host, port):
+async def run(host, port, page, recipes):
     with tempfile.TemporaryDirectory() as directory:
         told = Told(host, port)
         hass = await check.home_assistant(directory, host, port)
@@ -119,18 +124,22 @@ async def run(host, port):
             await daemon.shows("a camera waits for its trigger", {"trigger_watch": "off", "person_present": "unknown"})
             await daemon.triggered("ON", "on")
             await daemon.all_leave_unknown()
+            automations = phone.Recipes(daemon, page)
+            await automations.set_up(pathlib.Path(recipes).read_text())
+            await automations.marks()
             await daemon.counts()
             await daemon.settings()
             await daemon.triggered("OFF", "off", person_present="unknown")
+            await automations.one_notification_an_event()
         finally:
             await hass.async_stop(force=True)
 
 
 def main():
-    host, port = sys.argv[1:]
+    host, port, page, recipes = sys.argv[1:]
     complaints = check.Complaints()
     logging.getLogger().addHandler(complaints)
-    asyncio.run(run(host, int(port)))
+    asyncio.run(run(host, int(port), page, recipes))
     complaints.end()
 
 
