@@ -6,7 +6,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use gstreamer as gst;
+use gstreamer::{self as gst, glib};
 use gstreamer_video::{self as video, prelude::*};
 use tracing::warn;
 
@@ -128,10 +128,45 @@ impl Planes for GpuPlanes {
 /// The sample's picture on the host, without a copy when it is there. Errors say what is wrong with it.
 pub fn picture_from_sample(sample: &gst::Sample) -> Result<Picture, String> {
     let (buffer, info) = buffer_of(sample)?;
-    let mapped = video::VideoFrame::from_buffer_readable(buffer, &info)
+    mapped_picture(buffer, &info)
+}
+
+/// The same of a picture in any format that GStreamer knows: what is neither NV12 nor I420 is converted, which takes as long as in the scaler.
+pub fn picture_of_any_format(sample: &gst::Sample) -> Result<Picture, String> {
+    let (buffer, info) = buffer_of(sample)?;
+    if pixel_format(&info).is_ok() {
+        return mapped_picture(buffer, &info);
+    }
+    let format = info.format();
+    let (buffer, info) = converted(buffer, &info)
+        .map_err(|e| format!("it cannot be converted from {}: {e}", format.to_str()))?;
+    mapped_picture(buffer, &info)
+}
+
+fn mapped_picture(buffer: gst::Buffer, info: &video::VideoInfo) -> Result<Picture, String> {
+    let mapped = video::VideoFrame::from_buffer_readable(buffer, info)
         .map_err(|_| "its memory cannot be mapped".to_owned())?;
     let strides = mapped.plane_stride().to_vec();
-    picture(&info, &strides, Arc::new(MappedPlanes(mapped)))
+    picture(info, &strides, Arc::new(MappedPlanes(mapped)))
+}
+
+/// A copy in I420, with the same colours where they are YUV.
+fn converted(
+    buffer: gst::Buffer,
+    info: &video::VideoInfo,
+) -> Result<(gst::Buffer, video::VideoInfo), glib::BoolError> {
+    let wanted = video::VideoInfo::builder(video::VideoFormat::I420, info.width(), info.height())
+        .fps(info.fps())
+        .interlace_mode(info.interlace_mode())
+        .colorimetry_if(&info.colorimetry(), info.format_info().is_yuv())
+        .build()?;
+    let converter = video::VideoConverter::new(info, &wanted, None)?;
+    let unmapped = |_| glib::bool_error!("its memory cannot be mapped");
+    let from = video::VideoFrame::from_buffer_readable(buffer, info).map_err(unmapped)?;
+    let copy = gst::Buffer::with_size(wanted.size())?;
+    let mut into = video::VideoFrame::from_buffer_writable(copy, &wanted).map_err(unmapped)?;
+    converter.frame(&from, &mut into);
+    Ok((into.into_buffer(), wanted))
 }
 
 /// The sample's picture on a GPU, with its memory taken over by `map`. Errors say what is wrong with it; it may still be one
@@ -180,11 +215,7 @@ fn picture(
     padded: &[i32],
     planes: Arc<dyn Planes>,
 ) -> Result<Picture, String> {
-    let format = match info.format() {
-        video::VideoFormat::Nv12 => PixelFormat::Nv12,
-        video::VideoFormat::I420 => PixelFormat::I420,
-        other => return Err(format!("its format is {}", other.to_str())),
-    };
+    let format = pixel_format(info)?;
     let mut strides = [0; 3];
     for (stride, found) in strides.iter_mut().zip(padded) {
         *stride = usize::try_from(*found).map_err(|_| "its rows run upwards".to_owned())?;
@@ -196,6 +227,14 @@ fn picture(
         colour: colour(&info.colorimetry(), info.height()),
     };
     Picture::new(layout, planes).map_err(|e| e.to_string())
+}
+
+fn pixel_format(info: &video::VideoInfo) -> Result<PixelFormat, String> {
+    match info.format() {
+        video::VideoFormat::Nv12 => Ok(PixelFormat::Nv12),
+        video::VideoFormat::I420 => Ok(PixelFormat::I420),
+        other => Err(format!("its format is {}", other.to_str())),
+    }
 }
 
 /// Unknown weights are guessed by the height, as everybody does: high definition is BT.709.
@@ -225,6 +264,8 @@ pub fn scaled_size(width: u32, height: u32, wanted_width: u32) -> Option<(u32, u
 
 #[cfg(test)]
 mod tests {
+    use gstreamer_app::AppSink;
+
     use super::*;
 
     /// NV12 of 4 x 2 pixels, with rows 6 bytes apart and a gap between the planes, as a GPU may pad them.
@@ -256,6 +297,47 @@ mod tests {
         assert_eq!(on_host.row(1, 0), picture.row(1, 0));
         let refused = picture_on_device(&sample, |_| Err("no such memory".into()));
         assert_eq!(refused.err().as_deref(), Some("no such memory"));
+    }
+
+    /// A red picture of GStreamer's test source.
+    fn red(caps: &str) -> gst::Sample {
+        gst::init().unwrap();
+        let text = format!("videotestsrc num-buffers=1 pattern=red ! {caps} ! appsink name=end");
+        let pipeline = gst::parse::launch(&text).unwrap();
+        let pipeline = pipeline.downcast::<gst::Pipeline>().unwrap();
+        pipeline.set_state(gst::State::Playing).unwrap();
+        let end = pipeline.by_name("end").unwrap();
+        let sample = end.downcast::<AppSink>().unwrap().pull_sample().unwrap();
+        pipeline.set_state(gst::State::Null).unwrap();
+        sample
+    }
+
+    #[test]
+    fn picture_of_any_format_has_its_size_and_colours() {
+        let formats = "NV12 I420 Y42B YUY2 Y444 I420_10LE I422_10LE P010_10LE RGB";
+        for format in formats.split(' ') {
+            for colorimetry in ["bt601", "bt709", "1:4:0:0"] {
+                let colours = format!("width=34,height=18,colorimetry={colorimetry}");
+                let caps = match format {
+                    "RGB" => "width=34,height=18",
+                    _ => &colours,
+                };
+                let sample = red(&format!("video/x-raw,format={format},{caps}"));
+                let picture = picture_of_any_format(&sample).unwrap();
+                let same = red(&format!("video/x-raw,format=I420,{caps}"));
+                let same = picture_from_sample(&same).unwrap();
+                let of = |picture: &Picture| (picture.size(), picture.matrix(), picture.range());
+                assert_eq!(of(&picture), of(&same), "{format} {caps}");
+                // All pixels are red, so a byte of luma and one of chroma say all.
+                for (plane, y, x) in [(0, 17, 33), (1, 8, 16)] {
+                    let [found, wanted] = [&picture, &same].map(|of| of.row(plane, y)[x]);
+                    assert!(
+                        found.abs_diff(wanted) <= 1,
+                        "{format} {caps}: {found} {wanted}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

@@ -16,7 +16,8 @@ use super::{
     decode_queue::BROKEN,
     device, named,
     picture::{
-        nvmm_colorimetry, picture_from_sample, picture_on_device, scaled_size, with_colorimetry,
+        nvmm_colorimetry, picture_from_sample, picture_of_any_format, picture_on_device,
+        scaled_size, with_colorimetry,
     },
     tail::{PictureMemory, is_in_nvmm},
 };
@@ -61,8 +62,8 @@ impl PipelineProbes {
         });
     }
 
-    /// A person waits for a picture in full size. Where it cannot be read here, because it is in another format or in a Jetson's memory, that
-    /// person gets the one behind the scaler.
+    /// A person waits for a picture in full size. Where it cannot be read here, because it is in a Jetson's memory, that person gets the one
+    /// behind the scaler.
     fn on_decoded(&self, pad: &gst::Pad, buffer: &gst::Buffer) {
         let Some(whole) = self.outlet.sink.wanted_whole() else {
             return;
@@ -72,12 +73,13 @@ impl PipelineProbes {
             return;
         };
         let sample = gst::Sample::builder().buffer(buffer).caps(&caps).build();
-        let picture = match (self.decoder_status().place, self.device) {
-            (PictureMemory::Device, Some(device)) => picture_on_device(&sample, device),
-            (PictureMemory::Host, _) if !is_in_nvmm(&caps) => picture_from_sample(&sample),
-            _ => return,
-        };
-        match picture {
+        if is_in_nvmm(&caps) {
+            return;
+        }
+        let on_device = self.decoder_status().place == PictureMemory::Device;
+        let device = self.device.filter(|_| on_device);
+        let picture = device.and_then(|device| picture_on_device(&sample, device).ok());
+        match picture.map_or_else(|| picture_of_any_format(&sample), Ok) {
             Ok(picture) => whole.take_whole(picture),
             Err(text) => debug!(camera = %self.outlet.camera, "no picture in full size: {text}"),
         }

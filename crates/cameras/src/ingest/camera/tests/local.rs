@@ -12,14 +12,16 @@ use super::*;
 use crate::{WholePictures, ingest::first_picture};
 use spotter_core::Picture;
 
-/// A short video made by GStreamer itself: 15 frames at 15 frames a second.
-fn video_file(folder: &tempfile::TempDir) -> PathBuf {
+/// A short video of that pixel format, made by GStreamer itself: 15 frames at 15 frames a second.
+fn video_file(folder: &tempfile::TempDir, format: &str) -> PathBuf {
     use gstreamer::{self as gst, prelude::*};
     gst::init().unwrap();
     let path = folder.path().join("a \"b\" 'c'.mkv");
-    let text = "videotestsrc num-buffers=15 ! video/x-raw,format=I420,width=160,height=120,framerate=15/1 \
-                ! x264enc ! h264parse ! matroskamux ! filesink name=end";
-    let pipeline = gst::parse::launch(text).unwrap();
+    let text = format!(
+        "videotestsrc num-buffers=15 ! video/x-raw,format={format},width=160,height=120,framerate=15/1 \
+         ! x264enc ! h264parse ! matroskamux ! filesink name=end"
+    );
+    let pipeline = gst::parse::launch(&text).unwrap();
     let pipeline = pipeline.downcast::<gst::Pipeline>().unwrap();
     let end = pipeline.by_name("end").unwrap();
     end.set_property("location", &path);
@@ -35,7 +37,7 @@ fn video_file(folder: &tempfile::TempDir) -> PathBuf {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn files_end_once_or_loop_and_other_paths_are_rejected() {
     let folder = tempfile::tempdir().unwrap();
-    let path = video_file(&folder);
+    let path = video_file(&folder, "I420");
     let file = |path: &PathBuf, looped| {
         camera(SourceConfig::File {
             path: path.clone(),
@@ -107,31 +109,37 @@ impl WholePictures for WholeFrames {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whole_picture_is_had_beside_the_scaled_frames() {
-    let camera = CameraConfig {
-        width: 320,
-        ..camera(SourceConfig::Test)
-    };
-    let whole = Arc::new(WholeFrames::default());
-    let (sender, received) = mpsc::channel(500);
-    let sink = FrameSink::new(move |frame| _ = sender.try_send(frame));
-    let sink = sink.with_whole(Arc::clone(&whole) as Arc<dyn WholePictures>);
-    let opener = Arc::new(GstOpener::new(camera.clone(), None));
-    let clock = Arc::new(SystemClock::new());
-    let mut watched = WatchedCamera {
-        handle: spawn_with(opener, &camera, clock, sink),
-        received,
-    };
-    for wanted in 0..3 {
-        whole.is_wanted.store(wanted > 0, Ordering::Relaxed);
-        let is_over = |frame: &Frame| {
-            assert_eq!(frame.picture.size(), (320, 180));
-            !whole.is_wanted()
+    let folder = tempfile::tempdir().unwrap();
+    for format in ["I420", "Y42B", "I420_10LE"] {
+        let camera = CameraConfig {
+            width: 80,
+            ..camera(SourceConfig::File {
+                path: video_file(&folder, format),
+                looped: true,
+            })
         };
-        watched.frame_until(is_over).await;
-        let sizes = whole.sizes.lock().unwrap().clone();
-        assert_eq!(sizes, vec![(640, 360); wanted]);
+        let whole = Arc::new(WholeFrames::default());
+        let (sender, received) = mpsc::channel(500);
+        let sink = FrameSink::new(move |frame| _ = sender.try_send(frame));
+        let sink = sink.with_whole(Arc::clone(&whole) as Arc<dyn WholePictures>);
+        let opener = Arc::new(GstOpener::new(camera.clone(), None));
+        let clock = Arc::new(SystemClock::new());
+        let mut watched = WatchedCamera {
+            handle: spawn_with(opener, &camera, clock, sink),
+            received,
+        };
+        for wanted in 0..3 {
+            whole.is_wanted.store(wanted > 0, Ordering::Relaxed);
+            let is_over = |frame: &Frame| {
+                assert_eq!(frame.picture.size(), (80, 60));
+                !whole.is_wanted()
+            };
+            watched.frame_until(is_over).await;
+            let sizes = whole.sizes.lock().unwrap().clone();
+            assert_eq!(sizes, vec![(160, 120); wanted], "{format}");
+        }
+        watched.stop().await;
     }
-    watched.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
