@@ -230,13 +230,10 @@ impl EventAnswers {
 
     /// The events of a filter with their pictures, as a ZIP file that is made while it is sent.
     pub async fn export(&self, query: Option<&str>) -> EventAnswer {
-        let filter = filter(query)?;
-        filter.require_alarms().map_err(EventRefusal::Wrong)?;
+        let (filter, permit) = self.may_export(query)?;
         let reader = self.history()?.reader().clone();
-        let place = Arc::clone(&self.exports).try_acquire_owned();
-        let place = place.map_err(|_| EventRefusal::Busy)?;
         let (sender, parts) = mpsc::channel(PARTS_MAX);
-        spawn_blocking(move || send_export(&reader, &filter, sender, place));
+        spawn_blocking(move || send_export(&reader, &filter, sender, permit));
         let body = stream::unfold(parts, |mut parts| async {
             parts.recv().await.map(|part| (part, parts))
         });
@@ -248,6 +245,18 @@ impl EventAnswers {
             ),
         ];
         Ok((head, Body::from_stream(body)).into_response())
+    }
+
+    /// What [`export`](Self::export) needs before it begins.
+    pub(crate) fn may_export(
+        &self,
+        query: Option<&str>,
+    ) -> EventAnswer<(HistoryFilter, OwnedSemaphorePermit)> {
+        let filter = filter(query)?;
+        filter.require_alarms().map_err(EventRefusal::Wrong)?;
+        self.history()?;
+        let permit = Arc::clone(&self.exports).try_acquire_owned();
+        Ok((filter, permit.map_err(|_| EventRefusal::Busy)?))
     }
 
     /// Deletes events, and says how many.
@@ -339,7 +348,7 @@ fn send_export(
     reader: &HistoryReader,
     filter: &HistoryFilter,
     sender: mpsc::Sender<ExportPart>,
-    _place: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 ) {
     let parts = ExportParts(sender.clone());
     let parts = io::BufWriter::with_capacity(PART_BYTES, parts);

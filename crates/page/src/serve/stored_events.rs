@@ -20,7 +20,9 @@ use spotter_history::PictureLinks;
 
 pub const ROUTES: &[PageRoute] = &[
     ("/events.json", Shows::Pictures, || get(list_events)),
-    ("/events.zip", Shows::Pictures, || get(export_events)),
+    ("/events.zip", Shows::Pictures, || {
+        get(export_events).head(check_export)
+    }),
     ("/events/{event}", Shows::Pictures, || get(show_event)),
     ("/events/delete", Shows::Change, || post(delete_events)),
     ("/camera/{camera}/shapes-preview", Shows::Pictures, || {
@@ -45,6 +47,11 @@ async fn list_events(State(state): PageShared, uri: Uri) -> Result<Response, Eve
 
 async fn export_events(State(state): PageShared, uri: Uri) -> Result<Response, EventRefusal> {
     events(&state)?.export(uri.query()).await
+}
+
+/// Refuses what [`export_events`] refuses, and begins no export.
+async fn check_export(State(state): PageShared, uri: Uri) -> Result<(), EventRefusal> {
+    events(&state)?.may_export(uri.query()).map(drop)
 }
 
 /// `ID.jpg` or `ID.json`.

@@ -265,6 +265,13 @@ async fn stored_events_are_listed_shown_exported_and_deleted() {
             zip.contains("application/zip") && zip.contains("events.json"),
             "{zip}"
         );
+        for (query, head) in [("camera=gate", "HTTP/1.1 200"), ("limit=x", "HTTP/1.1 422")] {
+            let checked = send(address, &format!("HEAD /events.zip?{query}"), &bearer, "");
+            assert!(
+                checked.starts_with(head) && !checked.contains("application/zip"),
+                "{checked}"
+            );
+        }
         for (path, status) in [
             ("/events.json?camera=x'y", "422"),
             ("/events.zip?limit=x", "422"),
