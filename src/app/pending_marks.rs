@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use super::{command_sender::CommandSender, pending_questions::SettledQuestion};
 use spotter_control::{Refusal, RefusalCode};
 use spotter_core::MarkOrder;
-use spotter_history::{History, JudgingError};
+use spotter_history::{History, JudgingError, NO_HISTORY};
 use spotter_mqtt::ReplyValue;
 
 /// More than people give.
@@ -28,8 +28,7 @@ impl PendingMarks {
     ) -> Result<(), Refusal> {
         let unavailable = |text: &str| Refusal::new(RefusalCode::Unavailable, text);
         let Some(history) = history.cloned() else {
-            let text = "no events are stored; add [history] to the configuration";
-            return Err(unavailable(text));
+            return Err(unavailable(NO_HISTORY));
         };
         if self.0.len() >= MARKS_MAX {
             let text = "64 marks wait for the disk; send it again";

@@ -50,3 +50,6 @@ pub use recorded::{EncodePicture, HistoryStatus};
 pub use recorder::History;
 pub use records::{RecordFilter, StoredRecord};
 pub use time_zone::time_zone;
+
+/// Why a request for stored events is refused where there is no history.
+pub const NO_HISTORY: &str = "no events are stored; add [history] to the configuration";

@@ -63,7 +63,7 @@ pub struct EventAnswers {
 pub enum EventRefusal {
     #[error("Spotter is starting: the model is being opened")]
     Starting,
-    #[error("no events are stored; add [history] to the configuration")]
+    #[error("{}", spotter_history::NO_HISTORY)]
     Off,
     #[error("{0}")]
     Wrong(String),

@@ -13,7 +13,7 @@ use crate::{
 use spotter_config::CameraConfig;
 use spotter_core::{CameraId, PromptId, Share};
 use spotter_history::{HistoryError, HistoryReader, SeriesKey};
-use spotter_quality::{AnsweringModel, TARGETS_PERCENT};
+use spotter_quality::AnsweringModel;
 use spotter_review::{JudgedPrompt, MinScoreReplays, PromptFigures, figures, summary};
 
 /// Alarms that a person may be asked about at a time.
@@ -136,10 +136,6 @@ impl JudgingAnswers {
         self.events.history()?;
         let request: UseRequest = read(body)?;
         let (target_percent, min_score) = (request.target_percent, request.min_score);
-        if !TARGETS_PERCENT.contains(&target_percent) {
-            let text = format!("target_percent: {target_percent} is neither 80 nor 90");
-            return Err(EventRefusal::Wrong(text));
-        }
         let mut changed = self.prompt(&request.camera, &request.prompt)?;
         let figures = self.figures(changed.clone()).await?;
         let figures = figures.ok_or(EventRefusal::UnknownPrompt)?;
