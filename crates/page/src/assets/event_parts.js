@@ -2,10 +2,12 @@
 
 import { UNREAD, h, panel, pill, quiet, s } from "./dom.js";
 import { markShape } from "./overlay.js";
+import { request } from "./server.js";
 
 // The width of a list on a screen: a browser keeps decoded pictures as they came, and beside each the scaled one.
 const SMALL_PX = 224;
 
+export const readEvent = (id) => request(`events/${encodeURIComponent(id)}.json`);
 export const nameOf = (event) => `${event.words || event.prompt} at ${event.camera}`;
 export const judgeAddress = ({ camera, prompt }) => `#judge/${encodeURIComponent(camera)}/${encodeURIComponent(prompt)}`;
 export const placeOf = ({ box, point }) => (box ? { box } : point ? { point } : null);

@@ -4,7 +4,7 @@
 // memory than those in view.
 
 import { UNREAD, facts, h, quiet, s, unseen } from "./dom.js";
-import { alarm, judgeAddress, markPill, nameOf, offer, ownShapes, shapesOf, smallPicture, still } from "./event_parts.js";
+import { alarm, judgeAddress, markPill, nameOf, offer, ownShapes, readEvent, shapesOf, smallPicture, still } from "./event_parts.js";
 import { bytes, counted, duration, machineTime, number, percentage, sum } from "./format.js";
 import { EventMarking, takenBack } from "./marking.js";
 import { change, refusal, request } from "./server.js";
@@ -15,6 +15,8 @@ export const events = { id: "events", title: "Events", needs: "pictures", open, 
 const GROUP = 50;
 const NEAR_PX = 1500;
 const REFRESH_MS = 10_000;
+// A picture follows its event within a second.
+const PICTURE_MS = 1000;
 const DELETE_MS = 60_000;
 // Of one answer.
 const EVENTS_MAX = 500;
@@ -121,14 +123,16 @@ function keepNames({ camera, prompt, zones }) {
 // Replaces the list where its reader has not gone further, else says that there are newer events.
 async function refresh() {
   clearTimeout(timer);
-  timer = setTimeout(refresh, REFRESH_MS);
+  const lacksPicture = shown !== null && shown.picture == null && !shown.error;
+  timer = setTimeout(refresh, lacksPicture ? PICTURE_MS : REFRESH_MS);
   if (document.hidden || isReading || page?.is_on === false || question !== null) return;
+  if (lacksPicture && shown.camera) readPicture(shown);
   if (page === null) return read(false);
   try {
     const asked = [query(), version].join();
     const answer = await list({ limit: GROUP });
     if (asked !== [query(), version].join()) return;
-    const isSame = (event, i) => event.id === rows[i]?.id && event.repeats === rows[i].repeats && event.end_ms === rows[i].end_ms && event.mark === rows[i].mark;
+    const isSame = (event, i) => event.id === rows[i]?.id && event.repeats === rows[i].repeats && event.end_ms === rows[i].end_ms && event.picture === rows[i].picture && event.mark === rows[i].mark;
     if (answer.events.every(isSame) && (answer.events.length > 0 || rows.length === 0)) page = { ...answer, next: page.next };
     else if (rows.length <= GROUP && repeats.size === 0 && shown === null && !isHeld()) accept(answer, false);
     else hasNewer = isHeld() || answer.events[0]?.id !== rows[0]?.id;
@@ -154,12 +158,20 @@ async function open(argument, draw) {
   refresh();
   if (shown === null) return;
   try {
-    const event = await request(`events/${encodeURIComponent(argument)}.json`);
+    const event = await readEvent(argument);
     if (shown?.id === argument) showWhole(event);
   } catch (error) {
     correctId = null;
     if (shown?.id === argument) shown = { ...(error.status === 404 ? { id: argument } : shown), error: error.message };
   }
+  redraw();
+}
+
+async function readPicture(event) {
+  const found = await readEvent(event.id).catch(() => event);
+  // A mark may have come meanwhile.
+  const { mark, objects, all_found } = event;
+  if (shown === event && found.picture !== null) shown = { ...found, mark, objects, all_found };
   redraw();
 }
 
@@ -427,7 +439,7 @@ const asking = () =>
 // The list has the number of those that fit the filter; all at the place are deleted.
 const askOne = (id, asker) =>
   ask(asker, async () => {
-    const event = await request(`events/${encodeURIComponent(id)}.json`);
+    const event = await readEvent(id);
     const one = { words: "Delete this event", selection: { id } };
     const all = { words: `Delete all ${number(event.repeats + 1)} at this place`, selection: { id, repeats: true } };
     return { words: `Delete ${nameOf(event)}, ${zone.minute(start(event))}, for good?`, choices: event.repeats > 0 ? [one, all] : [one] };

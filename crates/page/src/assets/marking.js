@@ -2,7 +2,7 @@
 
 import { OBJECTS_MAX, ObjectEditor } from "./correction.js";
 import { h } from "./dom.js";
-import { alarm, nameOf, placeOf } from "./event_parts.js";
+import { alarm, nameOf, placeOf, readEvent } from "./event_parts.js";
 import { request } from "./server.js";
 
 const KEYS = { r: "right", y: "right", w: "wrong", n: "wrong", c: "correct", f: "found", u: "undo" };
@@ -168,7 +168,7 @@ export class EventMarking {
     } catch (error) {
       this.status = error.status;
       // There is a better picture now.
-      if (error.status === 409) await readAgain(event);
+      if (error.status === 409) Object.assign(event, await readEvent(event.id).catch(() => null));
       if (visit === this.visit) this.problem = `${error.status ? "Not marked" : "Not known whether it is marked"}: ${error.message}.`;
       return null;
     } finally {
@@ -263,11 +263,6 @@ const button = (action, words, key, more = {}) => h("button", { type: "button", 
 
 // Of an event that is not shown.
 export const takenBack = (event, zone) => `Mark of ${nameOf(event)}, ${zone.day(event.start_ms)} ${zone.clock(event.start_ms)} taken back.`;
-
-async function readAgain(event) {
-  const found = await request(`events/${encodeURIComponent(event.id)}.json`).catch(() => ({}));
-  Object.assign(event, found);
-}
 
 const EDITING = {
   box: "Drag corners; drag elsewhere to add what was missed; a tap adds a faint box. Tab and arrow keys do the same.",

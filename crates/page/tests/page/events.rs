@@ -243,6 +243,19 @@ fn pressed_mark_is_taken_off_and_foreign_undo_says_so() {
     view.browser.until(
         "/^Mark of .* at .* taken back\\.$/.test(document.getElementById('said').textContent)",
     );
+
+    // The picture of a new event comes after it.
+    view.browser.says("location.hash = '#events'");
+    view.browser.until("document.querySelector('.event')");
+    view.browser.says("window.realFetch = fetch; window.fetch = (path, sent) => realFetch(path, sent).then(async (got) => \
+         path === 'events/b7c1-gate-1.json' ? new Response(JSON.stringify({ ...(await got.json()), ...window.late })) : got)");
+    view.browser
+        .says("window.late = { picture: null }; location.hash = '#events/b7c1-gate-1'");
+    view.browser
+        .until("document.querySelector('#judged-b7c1-gate-1 .empty')");
+    view.browser.says("delete window.late");
+    view.browser
+        .until("document.querySelector('#judged-b7c1-gate-1 img')");
 }
 
 #[test]
