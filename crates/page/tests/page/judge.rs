@@ -258,7 +258,39 @@ fn second_press_marks_no_picture_before_it_is_seen() {
     assert_eq!(judging.sent(), json!([]));
     judging.browser.says("delete HTMLImageElement.prototype.decode; HTMLImageElement.prototype.decode = () => Promise.resolve()");
     judging.press("w", "3 of 4");
+    // The same key, held down.
+    judging.browser.says("document.body.dispatchEvent(new KeyboardEvent('keydown', { key: 'w', repeat: true, bubbles: true }))");
     assert_eq!(judging.sent(), json!([marked("b", "wrong", false)]));
+}
+
+#[test]
+fn refused_figures_are_read_again_and_a_late_answer_changes_nothing() {
+    let statements = "daemon.refusals.push([503, { error: 'the disk is slow' }]); window.due = []; \
+         window.timeout = setTimeout; window.setTimeout = (work, ms) => (ms === 5000 ? due.push(work) : timeout(work, ms))";
+    let mut judging = Judging::open((390, 844), "#judge/gate/person", statements);
+    judging.browser.until("document.querySelector('.judge > [role=alert]')?.textContent === 'the disk is slow.' && due.length > 0");
+    judging.browser.says("due.forEach((work) => work())");
+    judging.browser.until(
+        "document.getElementById('judge-begin') && !document.querySelector('.judge > [role=alert]')",
+    );
+
+    judging
+        .browser
+        .says("void (daemon.held = new Promise((answer) => (daemon.answer = answer)))");
+    judging.click("#judge-begin");
+    judging.browser.until("daemon.sent.length === 1");
+    judging.browser.says("location.hash = '#judge'");
+    judging
+        .browser
+        .until("document.querySelector('.prompts a')");
+    // The page has read the late answer when one that was asked for after it is there.
+    judging
+        .browser
+        .says("daemon.answer(), fetch('judge.json').then((got) => got.text()).then(() => new Promise((done) => timeout(done, 0)))");
+    judging.browser.says("location.hash = '#judge/gate/person'");
+    judging.browser.until(
+        "document.getElementById('judge-begin')?.ariaDisabled === null && !document.getElementById('judging')",
+    );
 }
 
 #[test]
@@ -345,6 +377,10 @@ fn proposal_is_used_after_a_question() {
     judging.browser.until(
         "document.querySelector('.sentences')?.textContent.startsWith('Promised: at least 80')",
     );
+    let said = judging
+        .browser
+        .says("document.querySelector('#figures [role=status]').textContent");
+    assert_eq!(said, "min_score is 0.6 now. A new count begins.");
     let used =
         json!({"camera": "gate", "prompt": "person", "target_percent": 80, "min_score": 0.6});
     assert_eq!(judging.sent(), json!([["judge/use", used]]));

@@ -10,8 +10,10 @@ window.daemon = {
   is_on: true,
   queue: [event("a"), event("b"), event("c"), event("d", { near: true })],
   sent: [],
-  // Refusals of the next changes: [status, JSON].
+  // Refusals of the next requests: [status, JSON].
   refusals: [],
+  // Changes are answered after it.
+  held: null,
   figures: {
     is_on: true, camera: "gate", prompt: "person", words: "person", kind: "detect", min_score: 0.4, alarms: 40, drawn: 20, judged: 17, right: 12, wrong: 5,
     waiting: 4, share: null, time_zone: "UTC", offset_min: 0,
@@ -38,9 +40,10 @@ window.daemon = {
   };
   window.fetch = async (path, sent) => {
     if (!answers[path]) return real(path, sent);
-    const body = sent.body && JSON.parse(sent.body);
+    const body = sent?.body && JSON.parse(sent.body);
     if (body) daemon.sent.push([path, body]);
-    const refusal = body && daemon.refusals.shift();
+    if (body) await daemon.held;
+    const refusal = daemon.refusals.shift();
     return refusal ? json(...refusal) : json(200, answers[path](body));
   };
 }
