@@ -82,7 +82,7 @@ test-properties:
 # table shows what each take-over lost.
 test-fleet:
 	@.ci/packages test
-	cargo test --locked --test fleet_street -- --ignored --nocapture
+	cargo test --locked --test program fleet_street -- --ignored --nocapture
 
 # The demo and the tests in Debian 12 and 13; needs root for debootstrap.
 test-debian:

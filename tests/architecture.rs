@@ -1,15 +1,12 @@
 //! Rules of the sources that the compiler does not check.
 
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod sources;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
 };
 
-use sources::{files, root, shipped, shipped_below};
+use crate::sources::{files, root, shipped, shipped_below};
 use spotter_engine::model::ModelConfig;
 
 /// Modules of a crate, and the modules of the same crate that each may import. Cargo holds the rules between crates.
@@ -532,6 +529,27 @@ fn each_test_named_in_the_lessons_exists() {
     }
     assert!(named > 50, "the table has another form: {named} names");
     assert!(missing.is_empty(), "{missing:#?}");
+}
+
+#[test]
+fn each_test_file_is_in_a_test_binary() {
+    let read = |name| fs::read_to_string(root().join(name)).expect("source file");
+    let binaries = ["Cargo.toml", "tests/program.rs", "tests/rules.rs"].map(read);
+    let binaries = binaries.concat();
+    let entries = fs::read_dir(root().join("tests")).expect("the folder");
+    let files = entries.flatten().map(|entry| entry.file_name());
+    let files = files.filter_map(|file| Some(file.to_str()?.strip_suffix(".rs")?.to_owned()));
+    let is_in_none = |file: &String| {
+        let names = [format!("mod {file};\n"), format!("name = \"{file}\"\n")];
+        !names.iter().any(|name| binaries.contains(name))
+    };
+    let files: Vec<String> = files.collect();
+    assert!(files.len() > 10, "the search is broken: {files:?}");
+    let missing = Vec::from_iter(files.iter().filter(|file| is_in_none(file)));
+    assert!(
+        missing.is_empty(),
+        "tests/program.rs lacks `mod` of {missing:?}"
+    );
 }
 
 #[test]

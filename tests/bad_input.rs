@@ -2,14 +2,6 @@
 //!
 //! Faults: K4, K13.
 
-#![expect(
-    clippy::expect_used,
-    reason = "in a test, what cannot be set up ends the test"
-)]
-
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
 use std::{
     fs,
     io::{Read as _, Write as _},
@@ -17,12 +9,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde_json::Value;
-use support::{
+use crate::support::{
     DONE, Ended, FAILED, Program,
     broker::{Consumer, broker},
     checkout, command, file, free_address, get, metric, spotter, until,
 };
+use serde_json::Value;
 
 /// A password that must not be seen anywhere.
 const CANARY: &str = "canary-Zq7+/x";

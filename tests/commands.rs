@@ -1,14 +1,6 @@
 //! The commands as a person at a terminal meets them: exit codes, help, answers about pictures, and what they say when
 //! they are given something else.
 
-#![expect(
-    clippy::expect_used,
-    reason = "in a test, what cannot be set up ends the test"
-)]
-
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
 use std::{
     fs,
     net::{SocketAddr, TcpListener},
@@ -17,12 +9,12 @@ use std::{
     sync::Arc,
 };
 
+use crate::support::{
+    CONFIG, DONE, Ended, FAILED, PATIENCE, Program, broker::broker, checkout, command, file,
+    free_address, script, spotter,
+};
 use gstreamer::prelude::*;
 use serde_json::{Value, json};
-use support::{
-    CONFIG, DONE, Ended, FAILED, Program, broker::broker, checkout, command, file, free_address,
-    script, spotter,
-};
 
 use spotter_core::{NormBox, NormPoint, Picture, SystemClock, WallTime};
 use spotter_pictures::{RgbPixels, jpeg_photo, png_file};
@@ -596,7 +588,7 @@ fn video(directory: &Path) -> PathBuf {
     pipeline
         .set_state(gstreamer::State::Playing)
         .expect("plays");
-    let limit = gstreamer::ClockTime::from_seconds(support::PATIENCE.as_secs());
+    let limit = gstreamer::ClockTime::from_seconds(PATIENCE.as_secs());
     let ends = [gstreamer::MessageType::Eos, gstreamer::MessageType::Error];
     let bus = pipeline.bus().expect("a bus");
     let end = bus.timed_pop_filtered(limit, &ends).expect("an end");

@@ -2,24 +2,16 @@
 //!
 //! Faults: B28, K1, K13, K14, K15.
 
-#![expect(
-    clippy::expect_used,
-    reason = "in a test, what cannot be set up ends the test"
-)]
-
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
 use std::{fs, net::SocketAddr, path::PathBuf, sync::Arc};
 
-use serde_json::{Value, json};
-use spotter_core::SystemClock;
-use spotter_state::{Document, StateStore};
-use support::{
+use crate::support::{
     DONE, Program, ask_page,
     broker::{Consumer, broker, publish, retained},
     command_of_page, file, free_address, get, spotter, until,
 };
+use serde_json::{Value, json};
+use spotter_core::SystemClock;
+use spotter_state::{Document, StateStore};
 
 /// Two cameras with GStreamer's ball, and a third that is added later.
 const GATE: &str =

@@ -2,14 +2,6 @@
 //!
 //! Faults: C41.
 
-#![expect(
-    clippy::expect_used,
-    reason = "in a test, what cannot be set up ends the test"
-)]
-
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::SocketAddr,
@@ -17,8 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use serde_json::Value;
-use support::{
+use crate::support::{
     DONE, Ended, Program,
     broker::{Consumer, Heard, broker, retained},
     command, file, free_address,
@@ -26,6 +17,7 @@ use support::{
     spotter,
     viewer::Viewer,
 };
+use serde_json::Value;
 
 use spotter_core::{Clock as _, NormBox, SystemClock, WallTime};
 use spotter_street::score::{self, MatchTally};

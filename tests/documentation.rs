@@ -2,9 +2,6 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot read the pages ends")]
 
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod sources;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
@@ -12,7 +9,7 @@ use std::{
     path::Path,
 };
 
-use sources::{files, root};
+use crate::sources::{files, root};
 
 #[test]
 fn relative_links_and_anchors_have_targets() {
@@ -87,7 +84,7 @@ fn every_fault_has_tests_that_its_page_names() {
     }
     let mut page = String::from(
         "<!-- Generated from the comments `// Faults: ID` above tests, `//! Faults: ID` for all tests of a file. To update it:\n\
-         SPOTTER_WRITE_DOCS=1 cargo test --test documentation -->\n\n\
+         SPOTTER_WRITE_DOCS=1 cargo test --test rules -->\n\n\
          # The tests of each fault\n\nThe faults are in [faults.md](faults.md).\n\n| fault | tests |\n| --- | --- |\n",
     );
     for (id, row) in in_order(&rows) {
@@ -107,7 +104,7 @@ fn every_fault_has_tests_that_its_page_names() {
     let written = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         written == page,
-        "docs/fault-tests.md is stale; run SPOTTER_WRITE_DOCS=1 cargo test --test documentation"
+        "docs/fault-tests.md is stale; run SPOTTER_WRITE_DOCS=1 cargo test --test rules"
     );
 }
 

@@ -3,14 +3,6 @@
 //!
 //! Faults: D10.
 
-#![expect(
-    clippy::expect_used,
-    reason = "in a test, what cannot be set up ends the test"
-)]
-
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
 use std::{
     fs,
     os::{fd::OwnedFd, unix::net::UnixStream},
@@ -20,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use support::{DONE, FAILED, PATIENCE, command, spotter, until};
+use crate::support::{DONE, FAILED, PATIENCE, command, spotter, until};
 use tokio::time::timeout;
 
 use spotter::app::{EngineOrder, MeasuredEngine};

@@ -1,21 +1,13 @@
 //! `spotter fleet status` with a real broker: a daemon beside nodes whose retained messages a script published.
 
-#![expect(
-    clippy::expect_used,
-    reason = "in a test, what cannot be set up ends the test"
-)]
-
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
 use std::net::SocketAddr;
 
-use serde_json::{Value, json};
-use support::{
+use crate::support::{
     DONE, Ended, FAILED, Program,
     broker::{Consumer, broker, publish},
     file, free_address, spotter,
 };
+use serde_json::{Value, json};
 
 /// Something is wrong with a node.
 const TROUBLE: i32 = 2;

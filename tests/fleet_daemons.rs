@@ -1,29 +1,21 @@
 //! Three boxes with one list of cameras, a real nats-server and a real broker: one is killed, one is stopped, and the cameras keep their topics,
 //! their triggers and their webhooks.
 
-#![expect(
-    clippy::expect_used,
-    reason = "in a test, what cannot be set up ends the test"
-)]
-
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     net::SocketAddr,
 };
 
-use serde_json::{Value, json};
-use spotter_scripted::receiver::ScriptedReceiver;
-use support::{
+use crate::support::{
     DONE, Program,
     broker::{publish, retained},
     checkout, free_address, request,
     room::Room,
     until,
 };
+use serde_json::{Value, json};
+use spotter_scripted::receiver::ScriptedReceiver;
 
 const BOXES: [&str; 3] = ["edge1", "edge2", "edge3"];
 const CAMERAS: [&str; 6] = ["c0", "c1", "c2", "c3", "c4", "c5"];

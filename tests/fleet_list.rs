@@ -1,15 +1,7 @@
 //! `spotter fleet apply` and `spotter fleet get` with a real nats-server.
 
-#![expect(
-    clippy::expect_used,
-    reason = "in a test, what cannot be set up ends the test"
-)]
-
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
+use crate::support::{DONE, Ended, FAILED, file, spotter};
 use spotter_fleet::testing::NatsServer;
-use support::{DONE, Ended, FAILED, file, spotter};
 
 const GATE: &str = "[camera.gate]\nurl = \"rtsp://192.0.2.10/a\"\nuser = \"u\"\npassword = { cred = \"camera_gate\" }\nlabel = \"hall2\"\nprompt.car.detect = \"car\"\n";
 const YARD: &str = "[camera.yard]\nurl = \"rtsp://192.0.2.11/a\"\nprompt.car.detect = \"car\"\n";

@@ -3,14 +3,6 @@
 //!
 //! Faults: F1, F2.
 
-#![expect(
-    clippy::expect_used,
-    reason = "in a test, what cannot be set up ends the test"
-)]
-
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
 use std::{
     cell::Cell,
     collections::{BTreeMap, BTreeSet},
@@ -19,6 +11,7 @@ use std::{
     time::Duration,
 };
 
+use crate::support::{DONE, Program, broker::Heard, room::Room, schemas::Schemas, until};
 use serde_json::Value;
 use spotter_core::{Clock as _, NormBox, SystemClock, WallTime};
 use spotter_street::{
@@ -28,7 +21,6 @@ use spotter_street::{
     score::{TruthObject, match_boxes},
     truth::{SeenObject, Visibility, truth},
 };
-use support::{DONE, Program, broker::Heard, room::Room, schemas::Schemas, until};
 
 const BOXES: [&str; 3] = ["edge1", "edge2", "edge3"];
 /// Cameras with the seeds of their streets, and the moment at which all of them begin: these streets have clear daylight from

@@ -1,15 +1,12 @@
 //! How the project is written (docs/glossary.md): one type for one name, no hidden parameters, plain words.
 
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod sources;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::Path,
 };
 
-use sources::{files, production_code, root};
+use crate::sources::{files, production_code, root};
 
 /// Type names that more than one module defines, with the reason.
 const SHARED_NAMES: &[(&str, &str)] = &[];

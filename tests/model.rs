@@ -1,19 +1,12 @@
 //! `spotter model` against a scripted hub that has files of true names and layout; their content is that of the embedded model.
 
-#![expect(
-    clippy::expect_used,
-    reason = "in a test, what cannot be set up ends the test"
-)]
-
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
 use std::{
     fs,
     net::TcpListener,
     path::{Path, PathBuf},
 };
 
+use crate::support::{DONE, Ended, FAILED, Program, checkout, command, file};
 use spotter_core::ModelRecord;
 use spotter_pictures::{RgbPixels, png_file};
 use spotter_scripted::{
@@ -21,7 +14,6 @@ use spotter_scripted::{
     proxy::ScriptedProxy,
 };
 use spotter_street::{Street, draw};
-use support::{DONE, Ended, FAILED, Program, checkout, command, file};
 
 const WEIGHTS: &str = "model.safetensors";
 const COMMIT: &str = "9a7d4024050840e001defacec2b00727e89149e6";

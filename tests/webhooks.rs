@@ -1,13 +1,5 @@
 //! The whole daemon with a receiver of webhooks and a broker beside it.
 
-#![expect(
-    clippy::expect_used,
-    reason = "in a test, what cannot be set up ends the test"
-)]
-
-#[allow(dead_code, reason = "each test file uses a part of it")]
-mod support;
-
 use std::{
     fs,
     net::SocketAddr,
@@ -15,15 +7,15 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use base64::{Engine as _, prelude::BASE64_STANDARD};
-use serde_json::Value;
-use support::{
+use crate::support::{
     DONE, Program,
     broker::{Consumer, broker},
     file, free_address, get,
     schemas::Schemas,
     until,
 };
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde_json::Value;
 
 use spotter_scripted::receiver::{ReceiverFault, ScriptedReceiver};
 

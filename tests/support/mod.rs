@@ -7,6 +7,7 @@
 pub mod broker;
 mod lines;
 pub mod room;
+#[allow(dead_code, reason = "a test of crates/mqtt uses the rest")]
 pub mod schemas;
 pub mod viewer;
 
