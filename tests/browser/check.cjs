@@ -259,7 +259,7 @@ const checks = {
     await page.getByText("Saved. It applies now").first().waitFor();
     await page.screenshot({ path: `${SHOTS}/first-draw.png`, fullPage: true });
     await show(page, "events");
-    const event = page.locator("a.entry:has(img)").first();
+    const event = page.locator("a.entry:has(canvas)").first();
     await event.waitFor({ timeout: 120_000 });
     await page.screenshot({ path: `${SHOTS}/first-events.png` });
     await event.click();

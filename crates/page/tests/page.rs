@@ -13,6 +13,8 @@ mod draw;
 mod events;
 #[path = "page/judge.rs"]
 mod judge;
+#[path = "page/memory.rs"]
+mod memory;
 #[path = "page/site.rs"]
 mod site;
 #[path = "page/trial.rs"]

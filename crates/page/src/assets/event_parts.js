@@ -4,7 +4,7 @@ import { UNREAD, h, panel, pill, quiet, s } from "./dom.js";
 import { markShape } from "./overlay.js";
 import { request } from "./server.js";
 
-// The width of a list on a screen: a browser keeps decoded pictures as they came, and beside each the scaled one.
+// The width of a list on a screen.
 const SMALL_PX = 224;
 
 export const readEvent = (id) => request(`events/${encodeURIComponent(id)}.json`);
@@ -20,9 +20,6 @@ const toPlace = (numbers) => (numbers.length === 4 ? { box: numbers } : { point:
 // The event's object, or those of its correction.
 export const placesOf = (event) => event.objects?.map(toPlace) ?? [placeOf(event)].filter(Boolean);
 
-// Drawn over a small picture.
-export const ownShapes = (event) => overPicture(placesOf(event), []);
-
 // Drawn over a large one: fainter is what else was found, or what was corrected.
 export function shapesOf(event) {
   const faint = event.objects ? [placeOf(event)].filter(Boolean) : (event.others ?? []).map(toPlace);
@@ -36,11 +33,46 @@ function overPicture(clear, faint) {
 
 // The picture at `source` with what is drawn over it.
 export function still(event, source, alt, over) {
-  if (event.picture == null) return h("div", { class: "still empty" }, h("p", {}, "No picture"));
   const [width, height] = event.size ?? [16, 9];
-  return h("div", { class: "still" },
-    h("img", { loading: "lazy", decoding: "async", src: source, alt, width, height }),
-    over);
+  return overlaid(event.picture && h("img", { loading: "lazy", decoding: "async", src: source, alt, width, height }), over);
+}
+
+const overlaid = (picture, over) =>
+  picture ? h("div", { class: "still" }, picture, over) : h("div", { class: "still empty" }, h("p", {}, "No picture"));
+
+// ---- Small pictures, of which a list has many
+
+// By their addresses. Of the last 1000 pictures that an <img> had, a browser keeps pixels and files; a canvas frees its own.
+const canvases = new Map();
+
+// Without words of its own.
+export function smallStill(event) {
+  return overlaid(event.picture && (canvases.get(event.picture)?.canvas ?? painted(event)), overPicture(placesOf(event), []));
+}
+
+function painted({ picture, size: [width, height] }) {
+  const canvas = h("canvas", { width: SMALL_PX, height: Math.floor((SMALL_PX * height) / width) });
+  const stop = new AbortController();
+  canvases.set(picture, { canvas, stop });
+  paint(canvas, smallPicture({ picture }), stop.signal).catch(() => {});
+  return canvas;
+}
+
+async function paint(canvas, source, signal) {
+  const got = await fetch(source, { signal, priority: "low" });
+  const pixels = await createImageBitmap(await got.blob());
+  if (canvas.isConnected) canvas.getContext("bitmaprenderer").transferFromImageBitmap(pixels);
+  else pixels.close();
+}
+
+// After a drawing: those that it has no more.
+export function freeSmallStills() {
+  for (const [picture, { canvas, stop }] of canvases) {
+    if (canvas.isConnected) continue;
+    stop.abort();
+    canvas.width = 0;
+    canvases.delete(picture);
+  }
 }
 
 // Without a history: the lines that switch it on.

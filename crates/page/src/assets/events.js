@@ -1,10 +1,10 @@
 // The view "Events": what the history has, the newest first, and one of them at #events/ID.
 //
-// Rows are in groups. A group that is far from the screen is empty and keeps its height, so that thousands of events need no more
-// memory than those in view.
+// Rows are in groups. A group that is far from the screen and does not have the keyboard is empty and keeps its height, so that
+// thousands of events need no more memory than those in view.
 
 import { UNREAD, facts, h, quiet, s, unseen } from "./dom.js";
-import { alarm, judgeAddress, markPill, nameOf, offer, ownShapes, readEvent, shapesOf, smallPicture, still } from "./event_parts.js";
+import { alarm, freeSmallStills, judgeAddress, markPill, nameOf, offer, readEvent, shapesOf, smallStill, still } from "./event_parts.js";
 import { bytes, counted, duration, machineTime, number, percentage, sum } from "./format.js";
 import { EventMarking, takenBack } from "./marking.js";
 import { change, refusal, request } from "./server.js";
@@ -185,6 +185,7 @@ function close() {
   marking.leave();
   clearTimeout(timer);
   watch.disconnect();
+  queueMicrotask(freeSmallStills);
   question = null;
   asks += 1;
   problem = null;
@@ -217,18 +218,22 @@ function see(entries) {
   redraw();
 }
 
-// The first groups are there before they can be seen.
-function group(index) {
-  const id = `group-${index}`;
-  const isNear = near.has(id) || !heights.has(id);
-  const own = isNear ? `${version}-${mayChange}` : "empty";
-  if (document.getElementById(id)?.dataset.own === own || !isNear) return h("ol", { id, class: "rows", "data-own": own, "aria-hidden": !isNear && "true" });
-  const ofGroup = rows.slice(index * GROUP, (index + 1) * GROUP);
-  return h("ol", { id, class: "rows", "data-own": own }, ofGroup.map((event) => row(event)));
+const groupId = (position) => `group-${Math.floor(position / GROUP)}`;
+
+// The first groups are there before they can be seen. All are one list.
+function group(first) {
+  const id = groupId(first);
+  const last = document.getElementById(id);
+  const isFull = near.has(id) || !heights.has(id) || last?.contains(document.activeElement);
+  const own = isFull ? `${version}-${mayChange}` : "empty";
+  const isKept = last?.dataset.own === own || !isFull;
+  const shownRows = isKept ? [] : rows.slice(first, first + GROUP).map((event, i) => row(event, first + i));
+  return h("ol", { id, class: "rows", role: "none", "data-own": own, "aria-hidden": !isFull && "true" }, shownRows);
 }
 
 // After a drawing: groups are watched, those without rows get their height, and the keyboard goes where it was.
 function settle() {
+  freeSmallStills();
   for (const element of document.querySelectorAll(".rows")) {
     watch.observe(element);
     if (element.dataset.own === "empty") element.style.setProperty("height", `${heights.get(element.id)}px`);
@@ -253,14 +258,14 @@ function content(status) {
   if (page === null) return quiet(readProblem === null && "Reading the events");
   if (!page.is_on) return offer(page.toml);
   if (shown !== null) return detail();
-  const groups = Array.from({ length: Math.ceil(rows.length / GROUP) }, (_, index) => group(index));
+  const groups = Array.from({ length: Math.ceil(rows.length / GROUP) }, (_, index) => group(index * GROUP));
   return [
     filters(status),
     bars(),
     reach(status),
     h("section", { "aria-label": "Events" },
       hasNewer && h("p", { class: "buttons" }, h("button", { type: "button", "data-do": "newest" }, "Show newer events")),
-      groups,
+      groups.length > 0 && h("div", { role: "list" }, groups),
       rows.length === 0 && quiet("No event fits."),
       page.next !== null && h("p", { id: "more-events", class: "quiet" }, "Reading more")),
   ];
@@ -351,20 +356,22 @@ const selectionWords = () =>
     filter.to && `to ${filter.to.replace("T", " ")}`,
   ].filter(Boolean).join(" ");
 
-function row(event, isRepeat) {
+// `position` in the list; null of a repeat.
+function row(event, position) {
   const unfolded = repeats.get(event.id);
-  return h("li", { class: "event" },
+  const place = position !== null && { "aria-posinset": position + 1, "aria-setsize": page.next === null ? rows.length : -1 };
+  return h("li", { class: "event", role: "listitem", ...place },
     h("a", { id: `event-${event.id}`, class: "entry", href: `#events/${event.id}` },
-      still(event, smallPicture(event), "", ownShapes(event)),
+      smallStill(event),
       h("span", { class: "entry-words" },
         h("span", { class: "head" }, h("b", {}, event.words || event.prompt), unseen(" at "), h("span", {}, event.camera)),
         h("time", { datetime: machineTime(start(event)) }, `${zone.day(start(event))} ${zone.clock(start(event))}`),
         h("span", { class: "quiet" }, [percentage(event.top_score), ...(event.zones ?? []), lasted(event)].filter(Boolean).join(" · ")),
         event.description && h("span", {}, event.description)),
       markPill(event.mark)),
-    !isRepeat && event.repeats > 0 && h("button", { type: "button", id: `more-${event.id}`, class: "more", "data-do": "unfold", "data-id": event.id, "aria-expanded": String(unfolded != null) },
+    position !== null && event.repeats > 0 && h("button", { type: "button", id: `more-${event.id}`, class: "more", "data-do": "unfold", "data-id": event.id, "aria-expanded": String(unfolded != null) },
       `${unfolded ? "Hide" : "Show"} ${number(event.repeats)} more at this place within a day`),
-    unfolded && h("ol", { class: "repeats" }, unfolded.map((one) => row(one, true))));
+    unfolded && h("ol", { class: "repeats" }, unfolded.map((one) => row(one, null))));
 }
 
 const lasted = (event) => (event.end_ms == null ? "not ended" : duration((event.end_ms - event.start_ms) / 1000));
@@ -654,10 +661,17 @@ function focus(id) {
 }
 
 function focusBeside(step) {
-  const entries = [...document.querySelectorAll(".entry")];
-  const at = entries.indexOf(document.activeElement?.closest(".event")?.querySelector(".entry"));
-  const next = at < 0 ? entries[0] : entries[at + step];
-  return next ? focus(next.id) : true;
+  const from = idOf(document.activeElement);
+  if (!from) {
+    const isInView = (entry) => entry.getBoundingClientRect().bottom > 0;
+    return focus([...document.querySelectorAll(".entry")].find(isInView)?.id);
+  }
+  const next = beside(from)[step > 0 ? 1 : 0];
+  if (!next) return true;
+  // Its rows may not be in the document.
+  heights.delete(groupId(rows.indexOf(headOf(next.id) ?? next)));
+  redraw();
+  return focus(`event-${next.id}`);
 }
 
 function openBeside(step) {

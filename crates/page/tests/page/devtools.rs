@@ -2,6 +2,8 @@
 //! accessibility tree that a screen reader uses.
 
 use std::{
+    collections::BTreeMap,
+    fs,
     io::{BufRead as _, BufReader, Write as _},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
@@ -209,6 +211,16 @@ impl Browser {
         BASE64_STANDARD.decode(png).expect("base64")
     }
 
+    /// Megabytes of the page's process by kind, as the kernel counts them.
+    pub fn memory_mb(&mut self) -> BTreeMap<String, u64> {
+        self.call("HeapProfiler.collectGarbage", json!({}));
+        let renderers = renderers(self.child.id());
+        let memory = renderers.into_iter().map(memory_mb);
+        memory
+            .max_by_key(|memory| memory.get("Rss").copied())
+            .expect("a renderer")
+    }
+
     /// The controls and pictures of the page.
     pub fn accessible_nodes(&mut self) -> Vec<AccessibleNode> {
         let tree = self.call("Accessibility.getFullAXTree", json!({}));
@@ -265,4 +277,29 @@ impl Drop for Browser {
 
 fn text(of: &Value) -> String {
     of["value"].as_str().unwrap_or_default().trim().to_owned()
+}
+
+/// The processes below this one that have a page.
+fn renderers(process: u32) -> Vec<u32> {
+    let path = format!("/proc/{process}/task/{process}/children");
+    let children = fs::read_to_string(path).unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|id| id.parse().ok());
+    children
+        .flat_map(|child| {
+            let command = fs::read_to_string(format!("/proc/{child}/cmdline")).unwrap_or_default();
+            let own = command.contains("--type=renderer").then_some(child);
+            own.into_iter().chain(renderers(child))
+        })
+        .collect()
+}
+
+fn memory_mb(process: u32) -> BTreeMap<String, u64> {
+    let path = format!("/proc/{process}/smaps_rollup");
+    let kinds = fs::read_to_string(path).unwrap_or_default();
+    let megabytes = |line: &str| {
+        let (kind, rest) = line.split_once(':')?;
+        let kib: u64 = rest.trim().strip_suffix(" kB")?.parse().ok()?;
+        Some((kind.to_owned(), kib * 1024 / 1_000_000))
+    };
+    kinds.lines().filter_map(megabytes).collect()
 }

@@ -1,22 +1,30 @@
 //! The view "Events" with a real history, by mouse and keys.
 
-use spotter_history::testing::stored_events;
+use spotter_history::{History, testing::stored_events};
 use spotter_page::EventAnswers;
 
 use super::*;
 
 /// The view for someone who has logged in.
-struct EventsView {
-    browser: Browser,
+pub struct EventsView {
+    pub browser: Browser,
     served: Served,
     _folder: tempfile::TempDir,
 }
 
 impl EventsView {
     /// `None`: nothing is stored.
-    fn open(events: Option<&[(&str, u64)]>, (width, height): (u32, u32)) -> Self {
+    fn open(events: Option<&[(&str, u64)]>, size: (u32, u32)) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let history = events.map(|events| stored_events(folder.path(), events));
+        Self::of(history, folder, size)
+    }
+
+    pub fn of(
+        history: Option<History>,
+        folder: tempfile::TempDir,
+        (width, height): (u32, u32),
+    ) -> Self {
         let served = starting_with(with_login());
         let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
         served.page.open(Arc::new(Painted::new(streaming_site(1))));
@@ -263,10 +271,27 @@ fn rows_far_from_the_screen_leave_the_document_and_return() {
     let cameras: Vec<String> = (0..130).map(|number| format!("camera{number}")).collect();
     let events: Vec<_> = cameras.iter().map(|camera| (camera.as_str(), 1)).collect();
     let mut view = EventsView::open(Some(&events), (390, 844));
-    view.browser.until("(scrollTo(0, document.body.scrollHeight), document.querySelectorAll('.rows').length === 3 && !document.getElementById('more-events'))");
+    let to_the_end = "(scrollTo(0, document.body.scrollHeight), document.querySelectorAll('.rows').length === 3 && !document.getElementById('more-events'))";
+    view.browser.until("document.querySelector('.event')");
+    view.browser.press("j", 74);
+    let first = view.focus();
+    view.browser.until(to_the_end);
     view.browser
-        .until("document.querySelector('#group-0').children.length === 0");
-    assert!(view.count(".event") <= 80);
+        .until("document.querySelector('#group-1').children.length === 0");
+    let place = "[document.activeElement.id, ...['posinset', 'setsize'].map((name) => document.querySelector('#group-2 > :last-child').getAttribute(`aria-${name}`))]";
+    assert_eq!(view.browser.says(place), json!([first, "130", "130"]));
+    // Over the end of a group to one that is not in the document, and back to the last rows.
+    view.browser
+        .says("document.querySelector('#group-0 > :last-child .entry').focus()");
+    view.browser.until(to_the_end);
+    view.browser.press("j", 74);
+    let moved = "document.activeElement === document.querySelector('#group-1 > :first-child .entry') && document.activeElement.getBoundingClientRect().top < innerHeight";
+    assert_eq!(view.browser.says(moved), true);
+    view.browser.says("document.activeElement.blur()");
+    view.browser.until(to_the_end);
+    view.browser
+        .until("document.querySelector('#group-0').children.length === 0 && document.querySelector('#group-1').children.length === 0");
+    assert!(view.count(".event") <= 30);
     let height = "document.querySelector('#group-0').getBoundingClientRect().height > 3000";
     assert_eq!(view.browser.says(height), true);
     view.browser.says("scrollTo(0, 0)");
