@@ -90,6 +90,8 @@ fn is_alone(test: &str, environment: &[(&str, &str)], check_log: impl FnOnce(&st
         .env(ALONE, "1")
         // As the unit file sets it.
         .env("MALLOC_ARENA_MAX", "2")
+        // As large as that of the main thread, on which the daemon runs: the compiler does not shrink what it does not optimise.
+        .env("RUST_MIN_STACK", "8388608")
         .envs(environment.iter().copied())
         .env_remove("RUST_LOG")
         .stdout(Stdio::piped())
