@@ -117,21 +117,24 @@ class Recipes:
         pressed = [(asked[street][1], "Wrong"), (asked[yard][0], "Right"), (asked[street][0], "Right"), (asked[yard][1], "Wrong")]
         for notification, title in pressed:
             assert notification["data"]["url"].startswith(self.page), notification
+            while not await self.stored(notification["data"]["tag"]):
+                await asyncio.sleep(0.1)
             await phone.press(notification, title)
         wanted = {notification["data"]["tag"]: title.lower() for notification, title in pressed}
         assert len(wanted) == len(pressed), pressed
         for _ in range(check.LIMIT_S):
             notified = [question["data"]["tag"] for questions in phone.questions().values() for question in questions]
-            marks = {event: mark for event in notified if (mark := await self.mark(event))}
+            marks = {event: mark for event in notified if (mark := (await self.stored(event)).get("mark"))}
             if marks == wanted:
                 break
             await asyncio.sleep(1)
         assert marks == wanted, (marks, wanted)
         print(f"recipes: {len(pressed)} alarms of two cameras are marked as their buttons say", flush=True)
 
-    async def mark(self, event):
+    async def stored(self, event):
+        """What the daemon has stored of it; `{}` for a moment after it began."""
         answer = await self.phone.http.get(f"{self.page}events/{event}.json")
-        return (await answer.json())["mark"]
+        return await answer.json() if answer.status == 200 else {}
 
     async def one_notification_an_event(self):
         """While the camera waits for its trigger, so that no other event comes: what ends, is late or returns is no alarm."""
