@@ -15,7 +15,7 @@
 # make fuzz            a minute of each fuzz target: what others may send to Spotter
 # make image           the container image without NVIDIA's libraries, its self-test and its size (root)
 # make deb             a Debian package in target/debian, checked by lintian; ARCH=arm64 cross-builds it (root)
-# make doc             the crates' documentation, private modules included
+# make doc             the crates' documentation, private modules included, and the examples in it
 # make install         as root: the daemon as a systemd service; make uninstall removes it
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -50,7 +50,7 @@ test: export LD_LIBRARY_PATH := $(CURDIR)/target/nvrtc/nvidia/cu13/lib$(if $(LD_
 # Many tests wait for sockets and processes: more threads than cores.
 test: export RUST_TEST_THREADS ?= 4
 test: lint
-	cargo test --locked --workspace
+	cargo test --locked --workspace --tests
 	@$(MAKE) --no-print-directory check-files
 
 # All need a GPU: those of ranks, of peers and one of faults need two (without, GPU_SKIP="ranks:: peers:: a_fault_of_one_gpu"), one of
@@ -118,10 +118,12 @@ fuzz:
 image:
 	.ci/image
 
-# The crates' documentation with their private modules; a link that does not resolve is an error.
+# The crates' documentation with their private modules; a link that does not resolve is an error. There is no example in it, and
+# rustdoc reads each crate to find that, so `make test` does not look for any.
 doc: export RUSTDOCFLAGS = -D warnings
 doc:
 	cargo doc --locked --workspace --no-deps --document-private-items
+	cargo test --locked --workspace --doc
 
 lint:
 	@.ci/packages test
