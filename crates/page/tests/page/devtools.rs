@@ -57,6 +57,8 @@ impl Browser {
             .args(QUIET)
             .args(["--hide-scrollbars", "--remote-debugging-pipe"])
             .arg(format!("--user-data-dir={}", profile.path().display()))
+            // It leaves files there when it is killed.
+            .env("TMPDIR", profile.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
@@ -104,12 +106,13 @@ impl Browser {
         self.until("document.readyState === 'complete'");
     }
 
-    /// Waits until an expression of the page is true.
+    /// Waits until an expression of the page is true. It is a fault of the page, and not of a busy machine, if that takes minutes.
     pub fn until(&mut self, expression: &str) {
         let waited = format!(
-            "new Promise((done) => {{ const look = () => {expression} ? done(true) : setTimeout(look, 20); look() }})"
+            "new Promise((done) => {{ const end = performance.now() + 180_000; \
+             const look = () => {expression} ? done(true) : performance.now() > end ? done(false) : setTimeout(look, 20); look() }})"
         );
-        assert_eq!(self.says(&waited), true);
+        assert_eq!(self.says(&waited), true, "{expression}");
     }
 
     /// Waits until the page shows the next look of its first camera, which has to be in view for that.
