@@ -22,7 +22,7 @@ use spotter_core::{
     testing::{answer_to, cases, frame_at, share},
 };
 use spotter_events::{
-    replay::{ReplayRules, ReplayedEvent, replay},
+    replay::{ReplayRules, ReplayedEvent, SeenObjects, replay},
     track::Tracker,
 };
 use spotter_quality::{
@@ -153,7 +153,7 @@ fn alarms_of(
         return Vec::new();
     }
     let higher = Vec::from_iter(min_scores_above(MIN_SCORE).map(events_with));
-    let comes = |event: &ReplayedEvent, with: &[ReplayedEvent]| with.iter().any(|e| e.is_of(event));
+    let comes = |event: &ReplayedEvent, with: &[ReplayedEvent]| SeenObjects::of(with).has(event);
     let alarm = |event: &ReplayedEvent| StreetAlarm {
         place: place_of(event),
         judgement: match passage.is_person {

@@ -9,7 +9,7 @@ use std::{
 
 use spotter_config::{CameraConfig, PromptConfig};
 use spotter_core::{CameraId, Clock, Share, TrackId, WallTime};
-use spotter_events::replay::{ReplayRules, ReplayedEvent};
+use spotter_events::replay::{ReplayRules, ReplayedEvent, SeenObjects};
 use spotter_history::{
     HistoryError, HistoryReader, RecordFilter, SeriesKey, StoredAlarm, StoredRecord,
 };
@@ -195,9 +195,9 @@ fn replayed_alarms(
             min_score,
             ..judged.prompt.clone()
         });
+        let seen = SeenObjects::of(&higher);
         for (_, alarm, comes) in &mut alarms {
-            let is_of = |event: &ReplayedEvent| alarm.is_some_and(|alarm| event.is_of(alarm));
-            comes.push(higher.iter().any(is_of));
+            comes.push(alarm.is_some_and(|alarm| seen.has(alarm)));
         }
     }
     let all_ended = base.iter().all(has_ended);

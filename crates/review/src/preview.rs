@@ -5,18 +5,18 @@ use std::{ops::ControlFlow, time::Duration};
 use serde::Serialize;
 use spotter_config::{CameraConfig, shapes_of, with_shapes};
 use spotter_core::{CameraShapes, Clock, Mono};
-use spotter_events::replay::{ReplayRules, ReplayedEvent};
+use spotter_events::replay::{ReplayRules, ReplayedEvent, SeenObjects};
 use spotter_history::{HistoryError, HistoryReader, RecordFilter, StoredRecord};
 
 use crate::{
     narrowing::{NarrowedPrompt, narrowed},
-    replayed::replayed,
+    replayed::replayed_while,
 };
 
 const DAYS: u32 = 7;
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
-/// Time after which no further record is replayed; the newest are the first. One record may take as long again.
+/// Time after which no further looks are replayed, those of a part of a record at most; the newest records are the first.
 const REPLAY_WITHIN: Duration = Duration::from_secs(3);
 
 /// The answer to "how many events would have counted".
@@ -102,6 +102,11 @@ pub fn preview(
         ..RecordFilter::default()
     };
     reader.each_record(&filter, |record| count.add(&record))?;
+    if count.events == 0 && count.is_cut {
+        return Ok(ShapesPreview::unknown(
+            "The looks of the newest event are too many to be replayed within 3 s.",
+        ));
+    }
     if count.events == 0 {
         return Ok(ShapesPreview::unknown(
             "The last 7 days have no event with recorded looks of these prompts.",
@@ -134,37 +139,48 @@ impl PreviewCount<'_> {
         let Some(prompt) = prompts.find(|prompt| prompt.before.id.as_str() == record.prompt) else {
             return ControlFlow::Continue(());
         };
-        // One event at least.
-        if self.events > 0 && self.clock.now() >= self.until {
+        let [before, after] = self.cameras;
+        let events = self.replayed(
+            record,
+            &ReplayRules {
+                camera: before,
+                prompt: prompt.before,
+                added_masks: &[],
+            },
+        );
+        let narrower = self.replayed(
+            record,
+            &ReplayRules {
+                camera: after,
+                prompt: prompt.after,
+                added_masks: &prompt.hidden,
+            },
+        );
+        // Events of a part of a record would be too few of one or the other.
+        if !self.has_time() {
             self.is_cut = true;
             return ControlFlow::Break(());
         }
-        let [before, after] = self.cameras;
-        let rules = ReplayRules {
-            camera: before,
-            prompt: prompt.before,
-            added_masks: &[],
-        };
-        let events = replayed(record, &rules).unwrap_or_default();
         let began = |event: &ReplayedEvent| {
             let first = event.messages.first();
             first.map(|message| message.started.unix_millis())
         };
         let recent = |event: &&ReplayedEvent| began(event) >= Some(self.since_ms);
         let events = Vec::from_iter(events.iter().filter(recent));
-        let rules = ReplayRules {
-            camera: after,
-            prompt: prompt.after,
-            added_masks: &prompt.hidden,
-        };
-        let narrower = replayed(record, &rules).unwrap_or_default();
-        let counted = events
-            .iter()
-            .filter(|event| narrower.iter().any(|other| other.is_of(event)));
+        let narrower = SeenObjects::of(&narrower);
+        let counted = events.iter().filter(|event| narrower.has(event));
         self.counted += counted.count() as u64;
         self.events += events.len() as u64;
         self.oldest_ms = record.record_ms;
         ControlFlow::Continue(())
+    }
+
+    fn replayed(&self, record: &StoredRecord, rules: &ReplayRules<'_>) -> Vec<ReplayedEvent> {
+        replayed_while(record, rules, || self.has_time()).unwrap_or_default()
+    }
+
+    fn has_time(&self) -> bool {
+        self.clock.now() < self.until
     }
 
     fn reach(&self, now_ms: i64) -> PreviewReach {

@@ -9,7 +9,17 @@ use spotter_history::StoredRecord;
 
 /// The events that a record has by these rules. `None`: another version wrote it, or it is damaged.
 pub fn replayed(record: &StoredRecord, rules: &ReplayRules<'_>) -> Option<Vec<ReplayedEvent>> {
-    let chunks = record.chunks.iter().map(|chunk| &chunk[..]);
+    replayed_while(record, rules, || true)
+}
+
+/// The same, and `goes_on` is asked before each part: without the further ones, some events are missing or have no end.
+pub fn replayed_while(
+    record: &StoredRecord,
+    rules: &ReplayRules<'_>,
+    mut goes_on: impl FnMut() -> bool,
+) -> Option<Vec<ReplayedEvent>> {
+    let mut chunks = record.chunks.iter();
+    let chunks = std::iter::from_fn(|| goes_on().then(|| chunks.next().map(|chunk| &chunk[..]))?);
     let events = replay(rules, chunks).inspect_err(|error| {
         let StoredRecord { camera, prompt, .. } = record;
         tracing::warn!(%camera, %prompt, %error, "recorded looks left out");

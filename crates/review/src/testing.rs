@@ -70,12 +70,12 @@ pub fn week_of_history(folder: &TempDir, now: WallTime) -> History {
     History::start(&store, &config, |_| Ok(vec![0]), clock).unwrap()
 }
 
-/// Each question takes it a second.
-pub struct SlowClock(pub ManualClock);
+/// Each question takes it so long.
+pub struct SlowClock(pub ManualClock, pub Duration);
 
 impl Clock for SlowClock {
     fn now(&self) -> Mono {
-        self.0.advance(Duration::from_secs(1));
+        self.0.advance(self.1);
         self.0.now()
     }
 

@@ -56,13 +56,26 @@ pub struct ReplayedLook {
     pub score: f64,
 }
 
-impl ReplayedEvent {
-    /// The same object was seen at the same place in a look: the two are one alarm with different rules.
-    pub fn is_of(&self, other: &Self) -> bool {
-        let by_time = other.looks.iter().map(|look| (look.wall, look));
-        let by_time: BTreeMap<WallTime, &ReplayedLook> = by_time.collect();
-        let mut looks = self.looks.iter();
-        looks.any(|look| by_time.get(&look.wall) == Some(&look))
+/// What events saw, by time: the events of a replay with other rules are found among them, however many looks both have.
+pub struct SeenObjects<'a>(BTreeMap<WallTime, Vec<&'a ReplayedLook>>);
+
+impl<'a> SeenObjects<'a> {
+    pub fn of(events: &'a [ReplayedEvent]) -> Self {
+        let mut by_time: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for look in events.iter().flat_map(|event| &event.looks) {
+            by_time.entry(look.wall).or_default().push(look);
+        }
+        Self(by_time)
+    }
+
+    /// The same object was seen at the same place in a look: the event is one of these with other rules.
+    pub fn has(&self, event: &ReplayedEvent) -> bool {
+        let mut looks = event.looks.iter();
+        looks.any(|look| {
+            self.0
+                .get(&look.wall)
+                .is_some_and(|there| there.contains(&look))
+        })
     }
 }
 

@@ -406,7 +406,8 @@ fn event_with_other_rules_is_found_again_by_its_looks() {
     camera.prompts[0].min_score = share(0.7);
     let strict = live.replay(&camera);
     assert_eq!((strict.len(), strict[0].looks.len()), (1, 2));
-    assert!(strict[0].is_of(&all[0]) && !strict[0].is_of(&all[1]));
+    let seen = SeenObjects::of(&strict[..1]);
+    assert!(seen.has(&all[0]) && !seen.has(&all[1]));
 }
 
 #[test]

@@ -161,7 +161,10 @@ async fn nothing_is_proposed_until_all_looks_are_replayed() {
     let (history, tracks) = judged_history(&folder).await;
     let (camera, model) = (camera(0.3), model());
     let judged = JudgedPrompt::all_of(&camera, &model).next().unwrap();
-    let replays = MinScoreReplays::new(Arc::new(SlowClock(ManualClock::default())));
+    let replays = MinScoreReplays::new(Arc::new(SlowClock(
+        ManualClock::default(),
+        Duration::from_secs(1),
+    )));
     let shown = || json!(figures(history.reader(), &judged, &replays, 0).unwrap());
     // Five records a time.
     for _ in 1..tracks.len().div_ceil(5) {

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    stored_ids,
+    replayed, stored_ids,
     testing::{CameraVisitor, LOOKS, SlowClock, after, run, week_of_history},
 };
 
@@ -138,13 +138,19 @@ fn preview_is_what_a_second_run_with_the_shapes_gives() {
 fn preview_without_time_has_the_newest_events() {
     let site = Site::new(camera());
     let shapes = CameraShapes(ZONE.parse().unwrap());
-    let clock = SlowClock(ManualClock::at(site.now));
-    let shown = preview(site.history.reader(), &site.camera, &shapes, &clock).unwrap();
+    let preview = |step_ms| {
+        let clock = SlowClock(ManualClock::at(site.now), Duration::from_millis(step_ms));
+        preview(site.history.reader(), &site.camera, &shapes, &clock).unwrap()
+    };
+    // The clock is asked five times a record of one part.
+    let shown = preview(200);
     let reach = PreviewReach::Hours(1);
     assert!(
-        matches!(shown, ShapesPreview::Counted { events: 3, reach: it, .. } if it == reach),
+        matches!(shown, ShapesPreview::Counted { events: 2, reach: it, .. } if it == reach),
         "{shown:?}"
     );
+    let too_many = "The looks of the newest event are too many to be replayed within 3 s.";
+    assert_eq!(preview(2000), ShapesPreview::unknown(too_many));
 }
 
 #[test]
