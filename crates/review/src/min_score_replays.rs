@@ -17,11 +17,13 @@ use spotter_quality::{DrawnSample, ReplayedMinScore, ReplayedSample, min_scores_
 
 use crate::{
     judged_prompt::{JudgedPrompt, judged_alarm},
-    replayed::{replayed, stored_ids},
+    replayed::{replayed_while, stored_ids},
 };
 
 /// Time that a reader waits. What is not replayed then is left for the next one.
 const REPLAY_WITHIN: Duration = Duration::from_secs(5);
+/// A record that takes longer is given up: of many things that stand still for hours, each of some twenty replays takes seconds.
+const RECORD_WITHIN: Duration = Duration::from_secs(60);
 /// Alarms whose replays are kept, of all prompts.
 const ALARMS_MAX: usize = 20_000;
 
@@ -54,7 +56,7 @@ impl KnownReplays {
 }
 
 /// Whether an alarm comes with each value above the `min_score` of its series. `None`: the rules of the replay do not give it, because
-/// zones or the like are others now.
+/// zones or the like are others now, or its record takes too long.
 type ComingAlarm = Option<Vec<bool>>;
 
 /// What was replayed of the wanted alarms.
@@ -149,7 +151,9 @@ impl MinScoreReplays {
             }
             is_first = false;
             let is_whole = record.has_end || record.record_ms < self.begun.unix_millis();
-            let replayed = replayed_alarms(&record, judged, wanted);
+            let given_up = self.clock.now().after(RECORD_WITHIN);
+            let goes_on = || self.clock.now() < given_up;
+            let replayed = replayed_alarms(&record, judged, wanted, &goes_on);
             let settled = replayed.into_iter().filter(|it| is_whole || it.has_ended);
             let alarms = settled.map(|it| (it.id, it.comes));
             replays.alarms.extend(alarms);
@@ -167,11 +171,12 @@ struct ReplayedAlarm {
     comes: ComingAlarm,
 }
 
-/// The wanted alarms of a record.
+/// The wanted alarms of a record, which is given up when it no longer `goes_on`.
 fn replayed_alarms(
     record: &StoredRecord,
     judged: &JudgedPrompt<'_>,
     wanted: &[TrackId],
+    goes_on: &dyn Fn() -> bool,
 ) -> Vec<ReplayedAlarm> {
     let with = |prompt: &PromptConfig| {
         let rules = ReplayRules {
@@ -179,7 +184,7 @@ fn replayed_alarms(
             prompt,
             added_masks: &[],
         };
-        replayed(record, &rules).unwrap_or_default()
+        replayed_while(record, &rules, goes_on).unwrap_or_default()
     };
     let base = with(judged.prompt);
     let ids = stored_ids(record, &base);
@@ -200,12 +205,13 @@ fn replayed_alarms(
             comes.push(alarm.is_some_and(|alarm| seen.has(alarm)));
         }
     }
+    let is_given_up = !goes_on();
     let all_ended = base.iter().all(has_ended);
     let replayed = alarms.into_iter().map(|(id, alarm, comes)| ReplayedAlarm {
         id: id.clone(),
         // One that goes on may still come with another value, and one that is missing may be in a later part.
-        has_ended: alarm.map_or(all_ended, has_ended),
-        comes: alarm.map(|_| comes),
+        has_ended: is_given_up || alarm.map_or(all_ended, has_ended),
+        comes: alarm.filter(|_| !is_given_up).map(|_| comes),
     });
     replayed.collect()
 }
