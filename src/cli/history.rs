@@ -100,9 +100,7 @@ fn delete(args: &HistoryDeleteArgs) -> anyhow::Result<()> {
         from_ms: args.from,
         to_ms: args.to,
     };
-    selection
-        .check()
-        .map_err(|_| anyhow!("name --id, --camera, --from or --to"))?;
+    selection.check().map_err(anyhow::Error::msg)?;
     let now_ms = Timestamp::now().as_millisecond();
     let Some(deleted) = delete_beside(&args.state_dir, &selection, now_ms)? else {
         bail!(

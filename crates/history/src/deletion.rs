@@ -71,13 +71,23 @@ pub(crate) struct DeletedRow {
 }
 
 impl HistorySelection {
-    /// An empty one would delete all.
+    /// One of nothing would delete all.
     pub fn check(&self) -> Result<(), &'static str> {
-        let has_some = self.id.is_some() || self.camera.is_some();
-        if has_some || self.from_ms.is_some() || self.to_ms.is_some() {
-            return Ok(());
+        let names = [&self.id, &self.camera];
+        let mut given = names.iter().copied().flatten();
+        if given.any(String::is_empty) {
+            return Err("the id or the camera is empty; leave it out, or name one");
         }
-        Err("name an id, a camera, or a time from_ms to to_ms")
+        let times = [self.from_ms, self.to_ms];
+        if names == [&None; 2] && times == [None; 2] {
+            return Err("name an id, a camera, or the begin or end of a time");
+        }
+        match times {
+            [Some(from_ms), Some(to_ms)] if from_ms >= to_ms => {
+                Err("the time ends before it begins, or is empty; its end must be later")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Deletes at most [`SELECTED_MAX`] rows, and all recorded looks of their time and that of the selection.
@@ -91,17 +101,26 @@ impl HistorySelection {
         let look_bytes = match &self.id {
             // Those of its time are gone with it.
             Some(_) => 0,
-            None => DeletedTime {
-                camera: self.camera.clone(),
-                prompt: None,
-                from_ms: self.from_ms.unwrap_or(i64::MIN),
-                until_ms: self
-                    .to_ms
-                    .map_or(now_ms, |to_ms| now_ms.min(to_ms.saturating_sub(1))),
-            }
-            .delete_all(transaction, now_ms)?,
+            None => match self.time(now_ms) {
+                Some(time) => time.delete_all(transaction, now_ms)?,
+                None => 0,
+            },
         };
         Ok(DeletedPart { rows, look_bytes })
+    }
+
+    /// The past part of its time. `None`: all of it is in the future, of which no look is known.
+    fn time(&self, now_ms: i64) -> Option<DeletedTime> {
+        let from_ms = self.from_ms.unwrap_or(i64::MIN);
+        let until_ms = self
+            .to_ms
+            .map_or(now_ms, |to_ms| now_ms.min(to_ms.saturating_sub(1)));
+        (from_ms <= until_ms).then(|| DeletedTime {
+            camera: self.camera.clone(),
+            prompt: None,
+            from_ms,
+            until_ms,
+        })
     }
 
     fn numbers(&self, connection: &Connection) -> rusqlite::Result<Vec<i64>> {

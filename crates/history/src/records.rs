@@ -200,7 +200,8 @@ impl RecordWrite {
         let started = serde_json::to_string(&Vec::from_iter(started)).unwrap_or_default();
         let sql = "INSERT OR IGNORE INTO history_records (camera, prompt, record_ms, part, is_last, until_ms, started, bytes, body)
             SELECT :camera, :prompt, :record, :part, :is_last, :until, :started, :bytes, :body
-            WHERE NOT EXISTS (SELECT 1 FROM history_deleted WHERE camera IN ('', :camera) AND prompt IN ('', :prompt) AND from_ms <= :until AND until_ms >= :record)
+            WHERE NOT EXISTS (SELECT 1 FROM history_deleted WHERE (camera IS NULL OR camera = :camera) AND (prompt IS NULL OR prompt = :prompt)
+                AND from_ms <= :until AND until_ms >= :record)
             AND (:part = 0 OR EXISTS (SELECT 1 FROM history_records WHERE camera = :camera AND prompt = :prompt AND record_ms = :record AND part = :part - 1))";
         let inserted = transaction.execute(
             sql,
@@ -316,10 +317,14 @@ impl DeletedTime {
         if self.until_ms < oldest_open(now_ms) {
             return Ok(());
         }
-        let [camera, prompt] =
-            [&self.camera, &self.prompt].map(|name| name.as_deref().unwrap_or_default());
         let sql = "INSERT INTO history_deleted (camera, prompt, from_ms, until_ms) VALUES (?1, ?2, ?3, ?4)";
-        transaction.execute(sql, params![camera, prompt, self.from_ms, self.until_ms])?;
+        let Self {
+            camera,
+            prompt,
+            from_ms,
+            until_ms,
+        } = self;
+        transaction.execute(sql, params![camera, prompt, from_ms, until_ms])?;
         Ok(())
     }
 }

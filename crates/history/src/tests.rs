@@ -433,7 +433,27 @@ async fn deleted_events_leave_no_text_and_no_picture() {
     assert_eq!(ids(&rig.list("")), ["b7c1-gate-6"]);
     assert_eq!(rig.files(), ["b7c1-gate-6.1.jpg"]);
     assert_eq!(bytes_with(rig.folder.path(), words), [""; 0]);
-    assert!(HistorySelection::default().check().is_err());
+}
+
+#[test]
+fn selection_of_nothing_or_an_empty_name_or_time_is_refused() {
+    let refused = |text: &str| {
+        let selection: HistorySelection = serde_json::from_str(text).unwrap();
+        selection.check().err().unwrap_or_default()
+    };
+    for whole in [
+        r#"{"id": "b7c1-gate-1"}"#,
+        r#"{"camera": "gate", "from_ms": 1}"#,
+        r#"{"from_ms": 1, "to_ms": 2}"#,
+    ] {
+        assert_eq!(refused(whole), "");
+    }
+    assert!(refused("{}").starts_with("name an id, a camera, or"));
+    for empty in [r#"{"camera": ""}"#, r#"{"id": "", "camera": "gate"}"#] {
+        assert!(refused(empty).contains("is empty; leave it out"));
+    }
+    let no_time = refused(r#"{"camera": "gate", "from_ms": 2, "to_ms": 2}"#);
+    assert!(no_time.contains("its end must be later"), "{no_time}");
 }
 
 #[tokio::test]

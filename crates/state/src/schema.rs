@@ -49,8 +49,8 @@ pub(crate) const STEPS: &[&str] = &[
         is_last INTEGER NOT NULL, until_ms INTEGER NOT NULL, started TEXT NOT NULL, bytes INTEGER NOT NULL, body BLOB NOT NULL, UNIQUE (camera, prompt, record_ms, part)
     ) STRICT;
     CREATE INDEX history_records_until ON history_records (until_ms, bytes);
-    -- Times whose looks a person deleted, for a day: what waits in memory of them is not stored. An empty name: any.
-    CREATE TABLE history_deleted (camera TEXT NOT NULL, prompt TEXT NOT NULL, from_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL) STRICT;
+    -- Times whose looks a person deleted, for a day: what waits in memory of them is not stored. NULL: any.
+    CREATE TABLE history_deleted (camera TEXT, prompt TEXT, from_ms INTEGER NOT NULL, until_ms INTEGER NOT NULL) STRICT;
     -- Alarms whose marks belong together. Those from before `counted_from_ms` count no more: some of their marks were removed. `percent`: so many of 100
     -- alarms are right, said a proposal whose `min_score` the series has since `promised_ms`.
     CREATE TABLE history_series (
