@@ -101,7 +101,8 @@ impl HistoryLimits {
         }
     }
 
-    /// Which of `oldest`, of each kind the oldest first, are removed so that `incoming` bytes of new events fit.
+    /// Which of `oldest`, of each kind the oldest first and those below `min_score` before alarms, are removed so that `incoming` bytes of new events
+    /// fit.
     pub fn removed(
         &self,
         oldest: &[RemovalCandidate],
@@ -115,7 +116,11 @@ impl HistoryLimits {
             let kind = candidate.kind;
             let age_ms = now_ms.saturating_sub(candidate.last_seen_ms);
             let is_old = kind != StoredKind::Judged && age_ms > self.keep_ms;
-            if is_old || self.is_exceeded_by(kind, left, incoming) {
+            // Further objects below `min_score` are removed in the next round, which follows where this one removes some.
+            let has_next_round = left.near < totals.near
+                && kind == StoredKind::Alarm
+                && self.is_exceeded_by(StoredKind::Near, left, incoming);
+            if is_old || !has_next_round && self.is_exceeded_by(kind, left, incoming) {
                 left.subtract(candidate.bytes, kind);
                 removed.push(candidate.number);
             }
@@ -225,6 +230,10 @@ mod tests {
         assert_eq!(removed(10, 90, 0), [0; 0]);
         assert_eq!(removed(10, 100, 0), [4]);
         assert_eq!(removed(40, 80, 0), [0, 1, 2]);
+        // Alarms only once those that are not among the candidates are removed too.
+        assert_eq!(removed(100, 80, 0), [0, 1, 2, 3]);
+        let alarms = |near_bytes| LIMITS.removed(&near[4..], totals(near_bytes, 80, 0), 0, 0);
+        assert_eq!(alarms(30), [4]);
         assert_eq!(removed(30, 90, 1150), [0, 1]);
         assert!(LIMITS.is_exceeded(totals(11, 0, 0), 0));
     }
