@@ -14,7 +14,7 @@ use crate::{
     row::track_id,
 };
 
-/// Rows of a transaction: its log stays short.
+/// Events, and records, of a transaction: its log stays short.
 pub(crate) const SELECTED_MAX: usize = 500;
 
 /// What is deleted: all that is given must fit.
@@ -90,32 +90,32 @@ impl HistorySelection {
         }
     }
 
-    /// Deletes at most [`SELECTED_MAX`] rows, and all recorded looks of their time and that of the selection.
+    /// Deletes at most [`SELECTED_MAX`] rows with the recorded looks of their time, and as many records of the time of the selection. The first call
+    /// keeps out all that waits of that time; further ones go on until nothing is left.
     pub(crate) fn delete_some(
         &self,
         transaction: &Transaction<'_>,
         now_ms: i64,
     ) -> rusqlite::Result<DeletedPart> {
+        let time = self.time(now_ms);
+        // Before its events, whose own times it covers.
+        if let Some(time) = &time {
+            time.keep_out(transaction, now_ms)?;
+        }
         let numbers = self.numbers(transaction)?;
         let rows = delete_rows(transaction, &numbers, SharedLooks::Go { now_ms })?;
-        let look_bytes = match &self.id {
-            // Those of its time are gone with it.
-            Some(_) => 0,
-            None => match self.time(now_ms) {
-                Some(time) => time.delete_all(transaction, now_ms)?,
-                None => 0,
-            },
-        };
+        let look_bytes = time.map_or(Ok(0), |time| time.delete_some(transaction))?;
         Ok(DeletedPart { rows, look_bytes })
     }
 
-    /// The past part of its time. `None`: all of it is in the future, of which no look is known.
+    /// The past part of its time. `None`: all of it is in the future, of which no look is known, or its events say which time is deleted.
     fn time(&self, now_ms: i64) -> Option<DeletedTime> {
         let from_ms = self.from_ms.unwrap_or(i64::MIN);
         let until_ms = self
             .to_ms
             .map_or(now_ms, |to_ms| now_ms.min(to_ms.saturating_sub(1)));
-        (from_ms <= until_ms).then(|| DeletedTime {
+        let is_past = self.id.is_none() && from_ms <= until_ms;
+        is_past.then(|| DeletedTime {
             camera: self.camera.clone(),
             prompt: None,
             from_ms,
@@ -133,6 +133,14 @@ impl HistorySelection {
             ":limit": SELECTED_MAX as i64,
         };
         rows.query_map(key, |row| row.get(0))?.collect()
+    }
+}
+
+impl DeletedPart {
+    /// Nothing of the selection was left.
+    pub fn is_empty(&self) -> bool {
+        // Each record has some.
+        self.rows.is_empty() && self.look_bytes == 0
     }
 }
 
@@ -236,7 +244,7 @@ pub fn delete_beside(
             }
         }
         // None left: the daemon may have replaced the file between the commit of the last one and now.
-        if value.rows.is_empty() {
+        if value.is_empty() {
             let log = (!is_log_cut)
                 .then(|| format!("{}; run the command again then", StatementsError::Read));
             let left = left.or(log);

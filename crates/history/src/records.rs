@@ -14,6 +14,8 @@ use rusqlite::{Connection, Row, Transaction, named_params, params};
 use spotter_core::{CameraId, PromptId, TrackId, WallTime};
 use spotter_events::record::{CHUNK_MAX_BYTES, RecordChunk, StartedEvent};
 
+use crate::deletion::SELECTED_MAX;
+
 /// Of parts that wait for an event or for the disk.
 const WAITING_MAX_BYTES: usize = 16 << 20;
 /// More than a record lasts, which is cut after six hours.
@@ -298,26 +300,27 @@ pub(crate) struct DeletedTime {
 }
 
 impl DeletedTime {
-    /// Deletes the records of this time, also where events have them. Returns the bytes that they had.
-    pub fn delete_all(&self, transaction: &Transaction<'_>, now_ms: i64) -> rusqlite::Result<u64> {
+    /// Deletes at most [`SELECTED_MAX`] records of this time, also where events have them. Returns the bytes that they had; 0: none was left.
+    pub fn delete_some(&self, transaction: &Transaction<'_>) -> rusqlite::Result<u64> {
         let sql = "SELECT DISTINCT camera, prompt, record_ms FROM history_records WHERE until_ms >= :from AND record_ms <= :until
-            AND (:camera IS NULL OR camera = :camera) AND (:prompt IS NULL OR prompt = :prompt)";
+            AND (:camera IS NULL OR camera = :camera) AND (:prompt IS NULL OR prompt = :prompt) LIMIT :limit";
         let mut records = transaction.prepare(sql)?;
         let key = named_params! {
-            ":from": self.from_ms, ":until": self.until_ms, ":camera": self.camera, ":prompt": self.prompt,
+            ":from": self.from_ms, ":until": self.until_ms, ":camera": self.camera, ":prompt": self.prompt, ":limit": SELECTED_MAX as i64,
         };
         let records = records.query_map(key, RecordKey::read)?;
-        let bytes = delete_shared(transaction, records.collect::<rusqlite::Result<Vec<_>>>()?)?;
-        self.keep_out(transaction, now_ms)?;
-        Ok(bytes)
+        delete_shared(transaction, records.collect::<rusqlite::Result<Vec<_>>>()?)
     }
 
     /// Looks of this time that wait in memory, also in that of another process, are not stored when they come.
-    fn keep_out(&self, transaction: &Transaction<'_>, now_ms: i64) -> rusqlite::Result<()> {
+    pub fn keep_out(&self, transaction: &Transaction<'_>, now_ms: i64) -> rusqlite::Result<()> {
         if self.until_ms < oldest_open(now_ms) {
             return Ok(());
         }
-        let sql = "INSERT INTO history_deleted (camera, prompt, from_ms, until_ms) VALUES (?1, ?2, ?3, ?4)";
+        // Each stored part looks at all rows: one that another covers is left out.
+        let sql = "INSERT INTO history_deleted (camera, prompt, from_ms, until_ms) SELECT ?1, ?2, ?3, ?4
+            WHERE NOT EXISTS (SELECT 1 FROM history_deleted WHERE (camera IS NULL OR camera = ?1) AND (prompt IS NULL OR prompt = ?2)
+                AND from_ms <= ?3 AND until_ms >= ?4)";
         let Self {
             camera,
             prompt,

@@ -7,7 +7,7 @@ use spotter_core::{CameraId, LogThrottle, PromptId, TrackId};
 use spotter_state::{Document, StateStore, StatementsError};
 
 use crate::{
-    deletion::{self, DeletedEvents, DeletedRow, HistorySelection, SELECTED_MAX, SharedLooks},
+    deletion::{self, DeletedEvents, DeletedRow, HistorySelection, SharedLooks},
     folder::{HistoryFolder, file_name},
     limits::{RemovalCandidate, StoredKind, StoredTotals},
     marks::{JudgingChange, JudgingError, count_after},
@@ -242,14 +242,12 @@ impl HistoryWriter {
             let ready = self.shared.lock().records.take_ready();
             self.records = ready.iter().map(RecordWrite::new).collect();
         }
-        let of_records: u64 = self.records.iter().map(RecordWrite::bytes).sum();
         let part_bytes = self.parts.limits.size / 8;
         let mut left = jpegs.into_iter().peekable();
         loop {
-            let (mut part, mut bytes) = (
-                Vec::new(),
-                self.shared.lock().unwritten_bytes() + of_records,
-            );
+            let of_records: u64 = self.records.iter().map(RecordWrite::bytes).sum();
+            let mut bytes = self.shared.lock().unwritten_bytes() + of_records;
+            let mut part = Vec::new();
             while let Some(picture) = left.next_if(|_| part.is_empty() || bytes < part_bytes) {
                 bytes += picture.jpeg.len() as u64;
                 part.push(picture);
@@ -464,7 +462,7 @@ impl HistoryWriter {
             drop(state);
             self.forget(removed);
             deleted.add(&part);
-            if removed.len() < SELECTED_MAX {
+            if part.is_empty() {
                 break;
             }
         }

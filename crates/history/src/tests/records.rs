@@ -282,6 +282,33 @@ async fn looks_that_wait_without_an_event_are_deleted_too() {
     rig.until(|rig| deleted_times(rig) == 0);
 }
 
+#[tokio::test]
+async fn large_deletion_keeps_out_its_time_first_and_is_done_in_parts() {
+    let rig = Rig::new();
+    for number in 1..=3 {
+        rig.happened(number, HOUR_MS, |_| {});
+    }
+    rig.until_stored(3);
+    let fill = "WITH RECURSIVE record (number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM record WHERE number < 1100)
+        INSERT INTO history_records (camera, prompt, record_ms, part, is_last, until_ms, started, bytes, body)
+        SELECT 'gate', 'dog', ?1 - number, 0, 1, ?1, '[]', 300, x'' FROM record";
+    rig.store
+        .execute(move |it| it.execute(fill, [NOW_MS]))
+        .unwrap();
+    let gate = HistorySelection {
+        camera: Some("gate".into()),
+        ..HistorySelection::default()
+    };
+    let first = gate.clone();
+    let deleted = rig.store.execute(move |it| first.delete_some(it, NOW_MS));
+    assert_eq!(deleted.unwrap().look_bytes, 500 * 300);
+    // The times of the three events are in that of the camera.
+    assert_eq!(deleted_times(&rig), 1);
+    let deleted = rig.history.delete(gate).await.unwrap();
+    assert_eq!(deleted.bytes, 600 * 300);
+    assert_eq!(deleted_times(&rig), 1);
+}
+
 #[test]
 fn looks_stay_while_an_event_has_them_that_limits_left() {
     let rig = Rig::new();
