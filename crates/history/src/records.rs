@@ -27,7 +27,8 @@ const ROW_BYTES: u64 = 300;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordFilter {
     pub camera: Option<CameraId>,
-    pub prompt: Option<PromptId>,
+    /// Records of one of these.
+    pub prompts: Option<Vec<PromptId>>,
     /// Records with looks after this time.
     pub since_ms: Option<i64>,
     /// Records in which one of these events began.
@@ -381,15 +382,17 @@ pub(crate) fn record_keys(
 ) -> rusqlite::Result<Vec<RecordKey>> {
     let events = filter.events.as_ref();
     let events = events.map(|ids| serde_json::to_string(ids).unwrap_or_default());
+    let prompts = filter.prompts.as_ref();
+    let prompts = prompts.map(|ids| serde_json::to_string(ids).unwrap_or_default());
     let sql = "SELECT DISTINCT camera, prompt, record_ms FROM history_records WHERE until_ms > :since
-        AND (:camera IS NULL OR camera = :camera) AND (:prompt IS NULL OR prompt = :prompt)
+        AND (:camera IS NULL OR camera = :camera) AND (:prompts IS NULL OR prompt IN (SELECT value FROM json_each(:prompts)))
         AND (:events IS NULL OR (camera, prompt, record_ms) IN
             (SELECT camera, prompt, record_ms FROM history WHERE id IN (SELECT value FROM json_each(:events))))
         ORDER BY record_ms DESC";
     let mut rows = connection.prepare(sql)?;
     let key = named_params! {
         ":since": filter.since_ms.unwrap_or(i64::MIN), ":camera": filter.camera.as_ref().map(CameraId::as_str),
-        ":prompt": filter.prompt.as_ref().map(PromptId::as_str), ":events": events,
+        ":prompts": prompts, ":events": events,
     };
     let rows = rows.query_map(key, RecordKey::read)?;
     rows.collect()

@@ -137,7 +137,7 @@ impl MinScoreReplays {
         }
         let filter = RecordFilter {
             camera: Some(judged.camera.id.clone()),
-            prompt: Some(judged.prompt.id.clone()),
+            prompts: Some(vec![judged.prompt.id.clone()]),
             events: Some(wanted.iter().map(ToString::to_string).collect()),
             ..RecordFilter::default()
         };

@@ -98,13 +98,14 @@ pub fn preview(
     };
     let filter = RecordFilter {
         camera: Some(camera.id.clone()),
+        prompts: Some(prompts.iter().map(|it| it.before.id.clone()).collect()),
         since_ms: Some(count.since_ms),
         ..RecordFilter::default()
     };
     reader.each_record(&filter, |record| count.add(&record))?;
     if count.events == 0 && count.is_cut {
         return Ok(ShapesPreview::unknown(
-            "The looks of the newest event are too many to be replayed within 3 s.",
+            "Only the newest looks were replayed within 3 s, and they have no complete event.",
         ));
     }
     if count.events == 0 {

@@ -115,8 +115,17 @@ fn records_with_an_event_are_stored_and_read_back() {
     let none = RecordFilter::default;
     let camera = CameraId::new("yard").ok();
     assert_eq!(fitting(RecordFilter { camera, ..none() }), 0);
-    let prompt = PromptId::new("person").ok();
-    assert_eq!(fitting(RecordFilter { prompt, ..none() }), 2);
+    let prompts = |names: &[&str]| {
+        Some(
+            names
+                .iter()
+                .map(|name| PromptId::new(name).unwrap())
+                .collect(),
+        )
+    };
+    for (prompts, records) in [(prompts(&["person", "dog"]), 2), (prompts(&["dog"]), 0)] {
+        assert_eq!(fitting(RecordFilter { prompts, ..none() }), records);
+    }
     let since_ms = Some(NOW_MS - 7 * HOUR_MS);
     assert_eq!(fitting(RecordFilter { since_ms, ..none() }), 1);
     let events = Some(of(&["b7c1-gate-1", "b7c1-gate-9"]));

@@ -149,8 +149,9 @@ fn preview_without_time_has_the_newest_events() {
         matches!(shown, ShapesPreview::Counted { events: 2, reach: it, .. } if it == reach),
         "{shown:?}"
     );
-    let too_many = "The looks of the newest event are too many to be replayed within 3 s.";
-    assert_eq!(preview(2000), ShapesPreview::unknown(too_many));
+    let no_event =
+        "Only the newest looks were replayed within 3 s, and they have no complete event.";
+    assert_eq!(preview(2000), ShapesPreview::unknown(no_event));
 }
 
 #[test]
