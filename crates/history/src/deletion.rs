@@ -103,7 +103,7 @@ impl HistorySelection {
             time.keep_out(transaction, now_ms)?;
         }
         let numbers = self.numbers(transaction)?;
-        let rows = delete_rows(transaction, &numbers, SharedLooks::Go { now_ms })?;
+        let rows = delete_rows(transaction, &numbers, SharedLooks::Delete { now_ms })?;
         let look_bytes = time.map_or(Ok(0), |time| time.delete_some(transaction))?;
         Ok(DeletedPart { rows, look_bytes })
     }
@@ -169,9 +169,9 @@ impl DeletedEvents {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SharedLooks {
     /// Nothing: limits remove the event.
-    Stay,
+    Keep,
     /// All of its prompt from its time: a person deletes the event, and nothing may be left of it.
-    Go { now_ms: i64 },
+    Delete { now_ms: i64 },
 }
 
 /// Returns those that were there. Recorded looks that no other event has are deleted with them.
@@ -207,8 +207,8 @@ pub(crate) fn delete_rows(
         });
         if let Some((mut row, looks)) = row.optional()? {
             row.bytes += match shared {
-                SharedLooks::Stay => looks.delete_unused(transaction)?,
-                SharedLooks::Go { now_ms } => looks.delete_all(transaction, now_ms)?,
+                SharedLooks::Keep => looks.delete_unused(transaction)?,
+                SharedLooks::Delete { now_ms } => looks.delete_all(transaction, now_ms)?,
             };
             deleted.push(row);
         }

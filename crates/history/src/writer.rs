@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// How often what is too old is looked for.
-const LOOK_EVERY_MS: i64 = 60_000;
+const TIDY_EVERY_MS: i64 = 60_000;
 /// After a failure, the next picture is tried after this time.
 const RETRY_PICTURES_MS: i64 = 10_000;
 
@@ -38,7 +38,7 @@ pub(crate) struct HistoryWriter {
     replaced: Vec<String>,
     /// Not on the disk yet.
     records: Arc<[RecordWrite]>,
-    last_look_ms: i64,
+    last_tidy_ms: i64,
     /// Its log may have texts of deleted rows.
     has_uncut_log: bool,
     /// When pictures are tried again.
@@ -65,7 +65,7 @@ impl HistoryWriter {
             left: Vec::new(),
             replaced: Vec::new(),
             records: Arc::default(),
-            last_look_ms: i64::MIN,
+            last_tidy_ms: i64::MIN,
             has_uncut_log: false,
             pictures_from_ms: i64::MIN,
             records_dropped: 0,
@@ -354,9 +354,9 @@ impl HistoryWriter {
 
     /// Removes what is too old once a minute, and the oldest where the new bytes do not fit.
     fn make_room(&mut self, incoming: u64, now_ms: i64) -> Result<(), StatementsError> {
-        let since_look_ms = now_ms.saturating_sub(self.last_look_ms);
-        if since_look_ms.unsigned_abs() >= LOOK_EVERY_MS as u64 {
-            self.look(now_ms)?;
+        let since_tidy_ms = now_ms.saturating_sub(self.last_tidy_ms);
+        if since_tidy_ms.unsigned_abs() >= TIDY_EVERY_MS as u64 {
+            self.tidy(now_ms)?;
         }
         loop {
             let totals = self.shared.lock().status.totals;
@@ -378,7 +378,7 @@ impl HistoryWriter {
             let withdrawn = withdrawn.clone();
             move |transaction| {
                 let numbers = unjudged(transaction, &withdrawn)?;
-                deletion::delete_rows(transaction, &numbers, SharedLooks::Stay)
+                deletion::delete_rows(transaction, &numbers, SharedLooks::Keep)
             }
         });
         let mut state = self.shared.lock();
@@ -402,7 +402,7 @@ impl HistoryWriter {
     }
 
     /// Removes what is too old, and tries again what could not be removed.
-    fn look(&mut self, now_ms: i64) -> Result<(), StatementsError> {
+    fn tidy(&mut self, now_ms: i64) -> Result<(), StatementsError> {
         let found = self.store.execute(move |transaction| {
             forget_deleted(transaction, now_ms)?;
             totals(transaction)
@@ -412,12 +412,12 @@ impl HistoryWriter {
         drop(state);
         // Another process deleted some, and may have left its texts in the log.
         self.has_uncut_log |= found.events < known.events;
-        // Another program still reads: the next look tries again.
+        // Another program still reads: the next minute tries again.
         _ = self.cut_log();
         let left = std::mem::take(&mut self.left);
         self.remove_files(left);
         while self.remove_oldest(0, now_ms)? {}
-        self.last_look_ms = now_ms;
+        self.last_tidy_ms = now_ms;
         Ok(())
     }
 
@@ -434,7 +434,7 @@ impl HistoryWriter {
             }
             let removed = limits.removed(&oldest, totals, incoming, now_ms);
             count_after(transaction, &removed)?;
-            deletion::delete_rows(transaction, &removed, SharedLooks::Stay)
+            deletion::delete_rows(transaction, &removed, SharedLooks::Keep)
         })?;
         let mut state = self.shared.lock();
         let totals = &mut state.status.totals;
@@ -479,7 +479,7 @@ impl HistoryWriter {
         }
     }
 
-    /// The events that it is about are written. The look of each minute corrects the totals by recorded looks.
+    /// The events that it is about are written. Each minute, `tidy` corrects the totals by recorded looks.
     fn judge(&self, change: JudgingChange) -> Result<usize, JudgingError> {
         if let Some(why) = self.shared.lock().status.rows_stopped.clone() {
             return Err(JudgingError::NotStored(why));
@@ -506,7 +506,7 @@ impl HistoryWriter {
         changed
     }
 
-    /// While another program reads, the look of each minute tries again.
+    /// While another program reads, `tidy` tries again each minute.
     fn cut_log(&mut self) -> Result<(), StatementsError> {
         if self.has_uncut_log {
             self.store.remove_deleted()?;
@@ -576,7 +576,7 @@ impl HistoryWriter {
         self.remove_files(removed.iter().filter_map(DeletedRow::file).collect());
     }
 
-    /// The look of each minute tries again what cannot be removed.
+    /// Each minute, `tidy` tries again what cannot be removed.
     fn remove_files(&mut self, names: Vec<String>) {
         let left = self.unremoved(&names);
         self.left.extend(left);
