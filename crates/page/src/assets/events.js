@@ -265,7 +265,7 @@ function content(status) {
     reach(status),
     h("section", { "aria-label": "Events" },
       hasNewer && h("p", { class: "buttons" }, h("button", { type: "button", "data-do": "newest" }, "Show newer events")),
-      groups.length > 0 && h("div", { role: "list" }, groups),
+      groups.length > 0 && h("div", { id: "event-list", role: "list" }, groups),
       rows.length === 0 && quiet("No event fits."),
       page.next !== null && h("p", { id: "more-events", class: "quiet" }, "Reading more")),
   ];

@@ -299,6 +299,17 @@ fn rows_far_from_the_screen_leave_the_document_and_return() {
         .until("document.querySelector('#group-0').children.length === 50");
     view.browser
         .until("document.querySelector('#group-2').children.length === 0");
+    // A newer event is stored: what is read stays.
+    view.browser.press("j", 74);
+    let read = view.focus();
+    view.browser.says("window.realFetch = fetch; window.fetch = (path, sent) => realFetch(path, sent).then(async (got) => { \
+         if (!path.startsWith('events.json') || path.includes('before')) return got; \
+         const list = await got.json(); \
+         return new Response(JSON.stringify({ ...list, events: [{ ...list.events[0], id: 'newer' }, ...list.events] })) })");
+    view.browser
+        .until("document.querySelector('[data-do=newest]')");
+    assert_eq!(view.count("#group-0 > .event"), 50);
+    assert_eq!(view.focus(), read);
 }
 
 #[test]
