@@ -22,19 +22,22 @@ import phone
 
 OF = "spotter_edge1_street_"
 TRIGGER = "home/watch"
+COMMANDS = check.BASE + "cmd"
 # The model on a slow processor, and traffic of the street that has to come by.
 LIMIT_S = 240
 
 
 class Told:
-    """The records that the broker keeps: what Home Assistant was told of."""
+    """The records that the broker keeps: what Home Assistant was told of; and the commands to the node."""
 
     def __init__(self, host, port):
         self.entities = {}
+        self.records = {}
+        self.commands = []
         self.client = paho.Client(paho.CallbackAPIVersion.VERSION2)
         self.client.on_message = self.on_message
         self.client.connect(host, port)
-        self.client.subscribe("homeassistant/device/+/config", 1)
+        self.client.subscribe([("homeassistant/device/+/config", 1), (COMMANDS, 1)])
         self.client.loop_start()
 
     def say(self, topic, payload, retain=True):
@@ -42,8 +45,11 @@ class Told:
         self.client.publish(topic, payload, 1, retain).wait_for_publish(LIMIT_S)
 
     def on_message(self, _client, _userdata, message):
-        if message.payload:
-            self.entities.update(check.entities({"records": [(message.topic, json.loads(message.payload))]}))
+        if message.topic == COMMANDS:
+            self.commands.append(json.loads(message.payload))
+        elif message.payload:
+            self.records[message.topic] = json.loads(message.payload)
+            self.entities.update(check.entities({"records": [(message.topic, self.records[message.topic])]}))
 
 
 class Daemon(check.Check):

@@ -15,9 +15,10 @@ from homeassistant.util.yaml import parse_yaml
 import check
 
 DEVICE = "phone-of-the-test"
-# The event entities of the blueprint's automation.
-JUDGED = ["street_person_event", "yard_person_event"]
+# The event entities of the blueprint's automations, whose entity ids begin with the same characters.
+JUDGED = {"judge": ["street_person_event", "yard_person_event"], "judge cars": ["street_car_event"]}
 EVENT_TOPIC = check.BASE + "cam/street/event/person"
+RECORD = "homeassistant/device/spotter_edge1_street/config"
 
 
 def recipe(page, heading):
@@ -89,24 +90,26 @@ class Recipes:
         self.phone = Phone(daemon.hass)
 
     async def set_up(self, recipes):
-        """Automations as a person makes them of the page: one with the blueprint, and the one that asks nothing."""
+        """Automations as a person makes them of the page: two with the blueprint, and the one that asks nothing."""
         blueprint = pathlib.Path(self.hass.config.path("blueprints/automation/spotter/judge.yaml"))
         blueprint.parent.mkdir(parents=True)
         blueprint.write_text(recipe(recipes, 'A notification with a button "Wrong"'))
         assert await async_setup_component(self.hass, "mobile_app", {}), "mobile_app"
-        entities = [self.daemon.ids()["spotter_edge1_" + key] for key in JUDGED]
-        inputs = {"events": entities, "phone": await self.phone.register()}
-        plain = recipe(recipes, "Home Assistant").replace("event.gate_person_event", entities[0])
-        automations = [{"alias": "judge", "use_blueprint": {"path": "spotter/judge.yaml", "input": inputs}}, {"alias": "plain", **parse_yaml(plain)}]
+        entities = {alias: [self.daemon.ids()["spotter_edge1_" + key] for key in keys] for alias, keys in JUDGED.items()}
+        device = await self.phone.register()
+        judges = [{"alias": alias, "use_blueprint": {"path": "spotter/judge.yaml", "input": {"events": events, "phone": device}}}
+                  for alias, events in entities.items()]
+        plain = recipe(recipes, "Home Assistant").replace("event.gate_person_event", entities["judge"][0])
+        automations = [*judges, {"alias": "plain", **parse_yaml(plain)}]
         assert await async_setup_component(self.hass, "automation", {"automation": automations}), "automation"
         states = {state.entity_id: state.state for state in self.hass.states.async_all("automation")}
         assert list(states.values()) == ["on"] * len(automations), states
-        self.names = [self.hass.states.get(entity).name for entity in entities]
+        self.names = [self.hass.states.get(event).name for events in entities.values() for event in events]
 
     async def marks(self):
-        """Events of two cameras wait for their buttons at the same time, and each gets the mark of its own."""
-        phone, (street, yard) = self.phone, self.names
-        needed = {street: 2, yard: 2}
+        """Events of two cameras and two automations wait for their buttons at the same time, and each gets the mark of its own, by one command."""
+        phone, (street, yard, car) = self.phone, self.names
+        needed = {street: 2, yard: 2, car: 1}
 
         def missing():
             sent = {name: len(phone.questions()[name]) for name in needed}
@@ -114,7 +117,8 @@ class Recipes:
 
         await self.daemon.until("notifications of the blueprint", missing, self.daemon.LIMIT_S)
         asked = phone.questions()
-        pressed = [(asked[street][1], "Wrong"), (asked[yard][0], "Right"), (asked[street][0], "Right"), (asked[yard][1], "Wrong")]
+        pressed = [(asked[street][1], "Wrong"), (asked[yard][0], "Right"), (asked[street][0], "Right"), (asked[yard][1], "Wrong"),
+                   (asked[car][0], "Wrong")]
         for notification, title in pressed:
             assert notification["data"]["url"].startswith(self.page), notification
             while not await self.stored(notification["data"]["tag"]):
@@ -129,7 +133,9 @@ class Recipes:
                 break
             await asyncio.sleep(1)
         assert marks == wanted, (marks, wanted)
-        print(f"recipes: {len(pressed)} alarms of two cameras are marked as their buttons say", flush=True)
+        commands = [(command["event"], command["mark"]) for command in self.daemon.told.commands]
+        assert sorted(commands) == sorted(wanted.items()), (commands, wanted)
+        print(f"recipes: {len(pressed)} alarms of two cameras and two automations are marked as their buttons say, each by one command", flush=True)
 
     async def stored(self, event):
         """What the daemon has stored of it; `{}` for a moment after it began."""
@@ -137,8 +143,8 @@ class Recipes:
         return await answer.json() if answer.status == 200 else {}
 
     async def one_notification_an_event(self):
-        """While the camera waits for its trigger, so that no other event comes: what ends, is late or returns is no alarm."""
-        phone, (street, _) = self.phone, self.names
+        """While the camera waits for its trigger, so that no other event comes: what ends, is late, returns, is renamed or is removed is no alarm."""
+        phone, street = self.phone, self.names[0]
         tags = [question["data"]["tag"] for question in phone.questions()[street]]
         assert len(set(tags)) == len(tags), tags
 
@@ -149,8 +155,13 @@ class Recipes:
         await say("late", delayed=True)
         await say("changed", type="update")
         await say("last")
-        event = lambda: self.hass.states.get(self.daemon.ids()["spotter_edge1_street_person_event"]).attributes.get("event")
-        await self.daemon.until("the last event", lambda: {} if event() == "last" else event())
+        entity = self.daemon.ids()["spotter_edge1_street_person_event"]
+        await self.becomes(entity, "event", "last")
+        for name in ("Someone", None):
+            self.daemon.registry.async_update_entity(entity, name=name)
+            await self.becomes(entity, "friendly_name", name or street)
+        await self.remove_and_add(entity)
+        await self.becomes(entity, "event", "last")
         await self.daemon.call("switch", "turn_off", "enabled")
         await self.daemon.shows("a camera with an alarm is off", {"person_event": "unavailable"})
         await self.daemon.call("switch", "turn_on", "enabled")
@@ -161,3 +172,19 @@ class Recipes:
         sent = lambda: [question["data"]["tag"] for question in phone.questions()[street]]
         await self.daemon.until("notifications", lambda: {} if (sent(), len(phone.alarms())) == (wanted, len(wanted)) else sent() + phone.alarms())
         print(f"recipes: {len(wanted)} events of a camera, one notification each", flush=True)
+
+    async def becomes(self, entity, attribute, wanted):
+        def amiss():
+            state = self.hass.states.get(entity)
+            return {} if state and state.attributes.get(attribute) == wanted else {attribute: state}
+
+        await self.daemon.until(f"{attribute} {wanted}", amiss)
+
+    async def remove_and_add(self, entity):
+        """As when the prompt is removed and added."""
+        told = self.daemon.told
+        record = told.records[RECORD]
+        without = {**record, "components": {**record["components"], "person_event": {"platform": "event"}}}
+        await self.daemon.publish(told.say, RECORD, json.dumps(without))
+        await self.daemon.until("an entity is removed", lambda: self.hass.states.get(entity))
+        await self.daemon.publish(told.say, RECORD, json.dumps(record))
