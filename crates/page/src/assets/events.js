@@ -572,9 +572,9 @@ async function unfold(id) {
 
 // A refusal would be a download that fails, without its words.
 async function exportAll() {
-  const path = `events.zip?${query()}`;
-  problem = await refusal(path);
-  if (problem === null) h("a", { href: path, download: "" }).click();
+  const asked = query();
+  problem = await refusal(`export.json?${asked}`);
+  if (problem === null) h("a", { href: `events.zip?${asked}`, download: "" }).click();
   redraw();
 }
 

@@ -33,13 +33,6 @@ export async function read(path) {
   throw new Error(text || refusalOf(got.status));
 }
 
-// Why there is nothing at an address; null where something is, which is not asked for.
-export async function refusal(path) {
-  const got = await fetch(path, { method: "HEAD", cache: "no-store", signal: AbortSignal.timeout(ANSWER_LIMIT_MS) }).catch(() => null);
-  if (got === null) return "No answer from Spotter";
-  return got.ok ? null : refusalOf(got.status);
-}
-
 // The picture at an address, as an address of the browser's own, which the caller revokes.
 export async function picture(path, limitMs) {
   const got = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(limitMs) }).catch(() => null);
@@ -68,3 +61,6 @@ function parsed(text) {
 
 // Changes something: returns null, or why it did not.
 export const change = (path, body, limitMs) => request(path, body, limitMs).then(() => null, (error) => error.message);
+
+// Asks whether something would be done: returns null, or why it would not.
+export const refusal = (path) => change(path);

@@ -20,9 +20,8 @@ use spotter_history::PictureLinks;
 
 pub const ROUTES: &[PageRoute] = &[
     ("/events.json", Shows::Pictures, || get(list_events)),
-    ("/events.zip", Shows::Pictures, || {
-        get(export_events).head(check_export)
-    }),
+    ("/events.zip", Shows::Pictures, || get(export_events)),
+    ("/export.json", Shows::Pictures, || get(check_export)),
     ("/events/{event}", Shows::Pictures, || get(show_event)),
     ("/events/delete", Shows::Change, || post(delete_events)),
     ("/camera/{camera}/shapes-preview", Shows::Pictures, || {

@@ -167,9 +167,9 @@ fn filter_and_bars_choose_events_and_a_camera_is_deleted() {
     view.browser.says("[...document.querySelectorAll('[data-bar]')].find((bar) => bar.title.endsWith('3 events')).click()");
     view.browser.until("document.querySelectorAll('.event').length === 2 && document.querySelector('[name=from]').value.startsWith('2026-08-22')");
     view.click("[data-do=all]");
-    view.browser.says("window.realFetch = fetch; window.fetch = async (path, sent) => path.startsWith('events.zip') ? new Response(null, { status: sent.method === 'HEAD' ? 429 : 500 }) : realFetch(path, sent)");
+    view.browser.says("window.realFetch = fetch; window.fetch = async (path, sent) => path.startsWith('export.json') ? new Response('{\"error\":\"two exports are in progress\"}', { status: 429 }) : realFetch(path, sent)");
     view.click("#export");
-    view.browser.until("document.querySelector('.history > [role=alert]')?.textContent === 'Too many requests; try again in a moment'");
+    view.browser.until("document.querySelector('.history > [role=alert]')?.textContent === 'two exports are in progress'");
     view.choose("camera", "gate");
     view.browser
         .until("document.querySelectorAll('.event').length === 1");
