@@ -54,15 +54,38 @@ function painted({ picture, size: [width, height] }) {
   const canvas = h("canvas", { width: SMALL_PX, height: Math.floor((SMALL_PX * height) / width) });
   const stop = new AbortController();
   canvases.set(picture, { canvas, stop });
-  paint(canvas, smallPicture({ picture }), stop.signal).catch(() => {});
+  paint(canvas, picture, stop.signal);
   return canvas;
 }
 
-async function paint(canvas, source, signal) {
-  const got = await fetch(source, { signal, priority: "low" });
-  const pixels = await createImageBitmap(await got.blob());
-  if (canvas.isConnected) canvas.getContext("bitmaprenderer").transferFromImageBitmap(pixels);
-  else pixels.close();
+// Many wait in the browser and in the daemon.
+const PICTURE_LIMIT_MS = 30_000;
+const TRIES = 5;
+const AGAIN_MS = 5000;
+
+// Tries again where no picture came; after the last time, the next list of other rows begins anew.
+async function paint(canvas, picture, stopped) {
+  for (let left = TRIES; left > 0; left -= 1) {
+    const got = await askPicture(picture, stopped);
+    if (stopped.aborted) return got?.close();
+    if (got) return canvas.getContext("bitmaprenderer").transferFromImageBitmap(got);
+    if (got === null) return canvas.parentElement?.replaceWith(overlaid(null));
+    await new Promise((done) => setTimeout(done, AGAIN_MS));
+    if (stopped.aborted) return;
+  }
+  canvases.delete(picture);
+}
+
+// Its pixels; null if there is none, undefined without an answer in time.
+async function askPicture(picture, stopped) {
+  try {
+    const got = await fetch(smallPicture({ picture }), { signal: AbortSignal.any([stopped, AbortSignal.timeout(PICTURE_LIMIT_MS)]), priority: "low" });
+    if (got.ok) return await createImageBitmap(await got.blob());
+    return got.status === 404 ? null : undefined;
+  } catch (error) {
+    // What cannot be decoded.
+    return error.name === "InvalidStateError" ? null : undefined;
+  }
 }
 
 // After a drawing: those that it has no more.

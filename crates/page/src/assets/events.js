@@ -15,8 +15,11 @@ export const events = { id: "events", title: "Events", needs: "pictures", open, 
 const GROUP = 50;
 const NEAR_PX = 1500;
 const REFRESH_MS = 10_000;
-// A picture follows its event within a second.
+// A picture follows its event within a second; what has none after a minute gets none.
 const PICTURE_MS = 1000;
+const YOUNG_MS = 60_000;
+// After an answer that was no event.
+const AGAIN_MS = 5000;
 const DELETE_MS = 60_000;
 // Of one answer.
 const EVENTS_MAX = 500;
@@ -54,8 +57,12 @@ let focusId = null;
 // Where the page is to be scrolled to after the next drawing.
 let scrollWanted = null;
 let timer;
+// Of the event at the address; only the last one goes on.
+let readings = 0;
 
 let mayChange = false;
+// The time of the box, by its last status.
+let nowMs = 0;
 // The event that is to be corrected once it is shown.
 let correctId = null;
 
@@ -123,17 +130,15 @@ function keepNames({ camera, prompt, zones }) {
 // Replaces the list where its reader has not gone further, else says that there are newer events.
 async function refresh() {
   clearTimeout(timer);
-  const lacksPicture = shown !== null && shown.picture == null && !shown.error;
-  timer = setTimeout(refresh, lacksPicture ? PICTURE_MS : REFRESH_MS);
+  timer = setTimeout(refresh, REFRESH_MS);
   if (document.hidden || isReading || page?.is_on === false || question !== null) return;
-  if (lacksPicture && shown.camera) readPicture(shown);
   if (page === null) return read(false);
   try {
     const asked = [query(), version].join();
     const answer = await list({ limit: GROUP });
     if (asked !== [query(), version].join()) return;
     const isSame = (event, i) => event.id === rows[i]?.id && event.repeats === rows[i].repeats && event.end_ms === rows[i].end_ms && event.picture === rows[i].picture && event.mark === rows[i].mark;
-    if (answer.events.every(isSame) && (answer.events.length > 0 || rows.length === 0)) page = { ...answer, next: page.next };
+    if (answer.events.every(isSame) && (answer.events.length > 0 || rows.length === 0)) page = { ...answer, next: rows.length > GROUP ? page.next : answer.next };
     else if (rows.length <= GROUP && repeats.size === 0 && shown === null && !isHeld()) accept(answer, false);
     else hasNewer = isHeld() || answer.events[0]?.id !== rows[0]?.id;
     readProblem = null;
@@ -153,26 +158,48 @@ async function open(argument, draw) {
   if (shown === null && argument !== null) scrolledTo = scrollY;
   scrollWanted = argument === null ? scrolledTo : 0;
   focusId = argument !== null ? "h-event" : shown && `event-${shown.id}`;
+  if (argument === null && shown !== null) fillGroupOf(shown.id);
   shown = argument === null ? null : rows.find((event) => event.id === argument) ?? { id: argument };
   marking.leave();
   refresh();
-  if (shown === null) return;
-  try {
-    const event = await readEvent(argument);
-    if (shown?.id === argument) showWhole(event);
-  } catch (error) {
-    correctId = null;
-    if (shown?.id === argument) shown = { ...(error.status === 404 ? { id: argument } : shown), error: error.message };
-  }
-  redraw();
+  if (shown !== null) readShown(argument);
 }
 
-async function readPicture(event) {
-  const found = await readEvent(event.id).catch(() => event);
-  // A mark may have come meanwhile.
-  const { mark, objects, all_found } = event;
-  if (shown === event && found.picture !== null) shown = { ...found, mark, objects, all_found };
-  redraw();
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+
+// Reads the event at the address until it was read and has its picture, or is gone. One request at a time.
+async function readShown(id) {
+  const own = (readings += 1);
+  const isCurrent = () => own === readings && shown?.id === id;
+  let isWhole = false;
+  do {
+    let next = PICTURE_MS;
+    try {
+      const event = await readEvent(id);
+      if (!isCurrent()) return;
+      if (isWhole) addPicture(event);
+      else showWhole(event);
+      isWhole = true;
+    } catch (error) {
+      if (!isCurrent()) return;
+      if (error.status === 404) return showMissing(error.message);
+      shown.error = error.message;
+      next = AGAIN_MS;
+    }
+    redraw();
+    do await pause(next);
+    while (document.hidden && isCurrent());
+  } while (isCurrent() && (!isWhole || mayGetPicture(shown)));
+}
+
+const mayGetPicture = (event) => event.picture == null && (event.end_ms == null || nowMs - event.start_ms < YOUNG_MS);
+
+// Also to the row of the list. Of its mark, the page may know more than an answer on its way.
+function addPicture({ mark, objects, all_found, repeats: _, ...found }) {
+  delete shown.error;
+  if (found.picture == null) return;
+  for (const one of [shown, ...listed()]) if (one.id === found.id) Object.assign(one, found);
+  changed();
 }
 
 function showWhole(event) {
@@ -181,9 +208,16 @@ function showWhole(event) {
   correctId = null;
 }
 
+function showMissing(error) {
+  correctId = null;
+  shown = { id: shown.id, error };
+  redraw();
+}
+
 function close() {
   marking.leave();
   clearTimeout(timer);
+  readings += 1;
   watch.disconnect();
   queueMicrotask(freeSmallStills);
   question = null;
@@ -231,6 +265,12 @@ function group(first) {
   return h("ol", { id, class: "rows", role: "none", "data-own": own, "aria-hidden": !isFull && "true" }, shownRows);
 }
 
+// An event that is to have the keyboard is in the document after the next drawing.
+function fillGroupOf(id) {
+  const head = headOf(id)?.id ?? id;
+  heights.delete(groupId(rows.findIndex((event) => event.id === head)));
+}
+
 // After a drawing: groups are watched, those without rows get their height, and the keyboard goes where it was.
 function settle() {
   freeSmallStills();
@@ -251,6 +291,7 @@ function settle() {
 function render(status) {
   queueMicrotask(settle);
   mayChange = status.visitor === "logged_in";
+  nowMs = status.time_ms;
   return [h("div", { class: "history" }, alarm(readProblem), alarm(problem), shown === null && alarm(marking.problem), h("p", { id: "said", role: "status", class: "quiet" }, said), content(status), isDeleting && quiet("Deleting"), question && asking())];
 }
 
@@ -343,7 +384,7 @@ function reach(status) {
       `${counted(known.events, "event")}, ${bytes(known.bytes)}; ${bytes(known.bytes_a_day)} in the last day. `,
       `Times are those of the box: ${page.time_zone}.`),
     [known?.rows_stopped, known?.pictures_stopped].filter(Boolean).map((why) => h("p", { class: "reason" }, why)),
-    h("p", { class: "buttons" },
+    h("p", { id: "history-buttons", class: "buttons" },
       h("a", { class: "button", id: "export", "data-do": "export", href: `events.zip?${query()}`, download: "" }, "Export as ZIP"),
       isPlain && mayChange && h("button", { type: "button", id: "delete-all", "data-do": "delete-all" }, `Delete all ${selectionWords()}`),
       !mayChange && h("span", { class: "quiet" }, status.has_login ? "To delete events, log in." : ["To delete events here, set ", h("code", {}, "http.tokens"), "."])));
@@ -486,6 +527,7 @@ async function remove(selection) {
 // Leaves a deleted event.
 function goOn(id, next) {
   focusId = next ? `event-${next.id}` : null;
+  if (next) fillGroupOf(next.id);
   if (shown?.id !== id) return;
   // The list gives the keyboard to what was shown.
   shown = next ?? null;
@@ -528,6 +570,9 @@ function show(wanted) {
   near = new Set();
   heights.clear();
   problem = null;
+  // Until the answer comes: all of them would be drawn.
+  rows = rows.slice(0, GROUP);
+  changed();
   read(false);
   redraw();
   setFields();
@@ -668,8 +713,7 @@ function focusBeside(step) {
   }
   const next = beside(from)[step > 0 ? 1 : 0];
   if (!next) return true;
-  // Its rows may not be in the document.
-  heights.delete(groupId(rows.indexOf(headOf(next.id) ?? next)));
+  fillGroupOf(next.id);
   redraw();
   return focus(`event-${next.id}`);
 }

@@ -251,19 +251,62 @@ fn pressed_mark_is_taken_off_and_foreign_undo_says_so() {
     view.browser.until(
         "/^Mark of .* at .* taken back\\.$/.test(document.getElementById('said').textContent)",
     );
+}
 
-    // The picture of a new event comes after it.
+#[test]
+fn late_picture_reaches_open_event_and_row_after_a_lost_answer() {
+    let mut view = EventsView::open(Some(&[("gate", 1), ("yard", 1)]), (390, 844));
+    view.browser.until("document.querySelector('.event')");
+    view.browser.says("window.late = { picture: null, end_ms: null }; window.realFetch = fetch; window.fetch = async (path, sent) => { \
+         const got = await realFetch(path, sent); \
+         if (path.startsWith('events.json')) { \
+           const list = await got.json(); \
+           return window.late ? new Response(JSON.stringify({ ...list, events: list.events.map((event) => ({ ...event, ...late })) })) : new Response('', { status: 503 }) } \
+         if (path !== 'events/b7c1-gate-1.json') return got; \
+         return window.isBusy ? new Response('{\"error\":\"busy\"}', { status: 503 }) : new Response(JSON.stringify({ ...(await got.json()), ...window.late })) }");
+    view.choose("camera", "gate");
+    view.browser
+        .until("document.querySelector('.event .empty')");
+    view.browser
+        .says("window.isBusy = true; location.hash = '#events/b7c1-gate-1'");
+    let alarm = "document.querySelector('.detail [role=alert]')?.textContent";
+    view.browser.until(&format!("{alarm} === 'busy'"));
+    view.browser.says("window.isBusy = false");
+    view.browser.until(&format!("{alarm} === undefined"));
+    assert_eq!(view.count("#judged-b7c1-gate-1 .empty"), 1);
+    view.browser.says("window.isBusy = true");
+    view.browser.until(&format!("{alarm} === 'busy'"));
+    view.browser
+        .says("window.isBusy = false; delete window.late");
+    view.browser.until(&format!(
+        "document.querySelector('#judged-b7c1-gate-1 img') && {alarm} === undefined"
+    ));
     view.browser.says("location.hash = '#events'");
     view.browser.until("document.querySelector('.event')");
-    view.browser.says("window.realFetch = fetch; window.fetch = (path, sent) => realFetch(path, sent).then(async (got) => \
-         path === 'events/b7c1-gate-1.json' ? new Response(JSON.stringify({ ...(await got.json()), ...window.late })) : got)");
+    assert_eq!(view.count(".event .empty"), 0);
+}
+
+#[test]
+fn row_is_painted_after_a_refusal_and_says_without_picture() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let history = stored_events(folder.path(), &[("gate", 1), ("yard", 1)]);
+    memory::photograph(folder.path());
+    let mut view = EventsView::of(Some(history), folder, (390, 844));
+    let painted = format!(
+        "(() => {{ {} const all = [...document.querySelectorAll('.event canvas')]; return all.length > 0 && all.every(isPainted) }})()",
+        memory::IS_PAINTED
+    );
+    view.browser.until(&painted);
+    view.browser.says("window.asked = 0; window.realFetch = fetch; window.fetch = async (path, sent) => { \
+         if (path.includes('yard-1.jpg')) return new Response('', { status: 404 }); \
+         return path.includes('gate-1.jpg') && (asked += 1) === 1 ? new Response('', { status: 503 }) : realFetch(path, sent) }");
+    view.browser.says("location.hash = '#now'");
+    view.browser.until("document.getElementById('view-now')");
+    view.browser.says("location.hash = '#events'");
     view.browser
-        .says("window.late = { picture: null }; location.hash = '#events/b7c1-gate-1'");
-    view.browser
-        .until("document.querySelector('#judged-b7c1-gate-1 .empty')");
-    view.browser.says("delete window.late");
-    view.browser
-        .until("document.querySelector('#judged-b7c1-gate-1 img')");
+        .until("document.querySelector('#event-b7c1-yard-1 .empty')");
+    view.browser.until(&painted);
+    assert_eq!(view.browser.says("window.asked"), 2);
 }
 
 #[test]
@@ -299,6 +342,22 @@ fn rows_far_from_the_screen_leave_the_document_and_return() {
         .until("document.querySelector('#group-0').children.length === 50");
     view.browser
         .until("document.querySelector('#group-2').children.length === 0");
+    // An event is opened, another one is gone to, and its group was empty.
+    view.browser
+        .says("location.hash = document.querySelector('#group-0 > :last-child .entry').hash");
+    view.browser
+        .until("document.activeElement.id === 'h-event'");
+    view.browser
+        .says("window.last = document.querySelector('.detail').id");
+    view.browser.press("j", 74);
+    view.browser.until(
+        "document.querySelector('.detail').id !== last && document.activeElement.id === 'h-event'",
+    );
+    view.browser.press("Escape", 27);
+    view.browser.until(
+        "document.activeElement === document.querySelector('#group-1 > :first-child .entry')",
+    );
+    view.browser.says("document.activeElement.blur()");
     // A newer event is stored: what is read stays.
     view.browser.press("j", 74);
     let read = view.focus();

@@ -19,12 +19,7 @@ const OF_FRAME: u64 = 10;
 const SCROLL: &str = "(async () => { \
      const frame = () => new Promise(requestAnimationFrame); \
      const isInView = (image) => ((at) => at.bottom > 0 && at.top < innerHeight)(image.getBoundingClientRect()); \
-     const probe = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true }); \
-     const isPainted = (canvas) => { \
-       probe.clearRect(0, 0, 1, 1); \
-       probe.drawImage(canvas, 0, 0, 1, 1); \
-       return probe.getImageData(0, 0, 1, 1).data[3] > 0; \
-     }; \
+     IS_PAINTED \
      const isThere = () => [...document.querySelectorAll('.event canvas')].filter(isInView).every(isPainted); \
      for (let still = 0; still < 20;) { \
        const before = scrollY; \
@@ -34,6 +29,13 @@ const SCROLL: &str = "(async () => { \
      } \
      return [scrollY, document.querySelectorAll('.event').length] \
    })()";
+
+pub const IS_PAINTED: &str = "const probe = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true }); \
+     const isPainted = (canvas) => { \
+       probe.clearRect(0, 0, 1, 1); \
+       probe.drawImage(canvas, 0, 0, 1, 1); \
+       return probe.getImageData(0, 0, 1, 1).data[3] > 0; \
+     };";
 
 #[test]
 #[ignore = "a measurement"]
@@ -45,7 +47,8 @@ fn memory_of_5000_scrolled_events() {
     view.browser.until("document.querySelector('.event')");
     print(&mut view, "first page");
     for (name, way) in [("scrolled to the end", "1"), ("scrolled back", "-1")] {
-        let seen = view.browser.says(&SCROLL.replace("WAY", way));
+        let script = SCROLL.replace("WAY", way).replace("IS_PAINTED", IS_PAINTED);
+        let seen = view.browser.says(&script);
         print(&mut view, &format!("{name}, at pixel and with rows {seen}"));
     }
 }
@@ -63,10 +66,6 @@ fn print(view: &mut EventsView, when: &str) {
 
 /// Events at places of their own, each with a picture.
 fn store(history: &History, folder: &Path) {
-    let (width, height) = site::SIZE;
-    let rgb = &site::street();
-    let (width, height) = (width as usize, height as usize);
-    let jpeg = jpeg_file(RgbPixels { rgb, width, height }, 75).expect("a JPEG");
     for batch in 0..EVENTS / CAMERAS / OF_FRAME {
         let places = OF_FRAME * batch..OF_FRAME * (batch + 1);
         let events =
@@ -90,6 +89,15 @@ fn store(history: &History, folder: &Path) {
             }
         }
     }
+    photograph(folder);
+}
+
+/// Replaces the stored pictures of a history by real ones.
+pub fn photograph(folder: &Path) {
+    let (width, height) = site::SIZE;
+    let rgb = &site::street();
+    let (width, height) = (width as usize, height as usize);
+    let jpeg = jpeg_file(RgbPixels { rgb, width, height }, 75).expect("a JPEG");
     for file in fs::read_dir(folder.join("history")).expect("pictures") {
         fs::write(file.expect("a picture").path(), &jpeg).expect("written");
     }
