@@ -621,6 +621,12 @@ fn it_fits_each_screen_and_keys_and_readers_reach_everything() {
     assert!(of(|node| node.role == "image").count() > 4, "{nodes:#?}");
     let nameless: Vec<_> = of(|node| node.name.is_empty()).collect();
     assert!(nameless.is_empty(), "{nameless:#?}");
+
+    // What comes and goes before them leaves the details as they are.
+    browser.press("Enter", 13);
+    browser.says("window.parse = JSON.parse; JSON.parse = (text) => { const status = parse(text); status.troubles = []; status.cameras[0].reason = 'slow'; return status }");
+    browser.until("document.querySelector('.card .reason')?.textContent.startsWith('slow') && !document.getElementById('h-problems')");
+    assert_eq!(browser.says(stays), json!(["SUMMARY", true]));
 }
 
 /// Of all words over pictures: those that cover another one of their picture, and those that are cut off at its edge.

@@ -108,7 +108,7 @@ export const sums = (caption, rows, head) =>
     h("tbody", {}, rows.map(([name, ...values]) => h("tr", {}, h("th", { scope: "row" }, name), values.map((value) => h("td", {}, value))))));
 
 export const panel = (id, heading, state, ...content) =>
-  h("section", { class: "panel", "aria-labelledby": `h-${id}` },
+  h("section", { id: `panel-${id}`, class: "panel", "aria-labelledby": `h-${id}` },
     h("div", { class: "title" }, h("h2", { id: `h-${id}` }, heading), state), content);
 
 export const part = (heading, state, ...content) =>

@@ -38,7 +38,10 @@ class ShapeEditor {
     // { is: "idle" }, { is: "saving" }, { is: "refused", errors }, { is: "conflict", now, version }.
     this.saving = { is: "idle" };
     this.preview = null;
+    this.isPreviewing = false;
     this.picture = { url: null, trouble: null };
+    // How often a picture was asked for or dropped: an earlier answer is not shown.
+    this.pictures = 0;
     this.nameError = null;
     this.canvas = new ShapeCanvas(this);
     this.build();
@@ -68,15 +71,16 @@ class ShapeEditor {
 
   // Without the mask for those who may change it. Kept in memory while the editor is shown.
   async loadPicture() {
+    const own = (this.pictures += 1);
     const name = this.status.visitor === "logged_in" ? "unmasked" : "now";
-    try {
-      this.setPicture({ url: await picture(`camera/${this.camera}/${name}.jpg`, PICTURE_LIMIT_MS), trouble: null });
-    } catch (error) {
-      this.setPicture({ url: null, trouble: `No picture: ${error.message}` });
-    }
+    const asked = picture(`camera/${this.camera}/${name}.jpg`, PICTURE_LIMIT_MS);
+    const [url, trouble] = await asked.then((found) => [found, null], (error) => [null, `No picture: ${error.message}`]);
+    if (own === this.pictures) this.setPicture({ url, trouble });
+    else if (url) URL.revokeObjectURL(url);
   }
 
   dropPicture() {
+    this.pictures += 1;
     this.setPicture({ url: null, trouble: null });
   }
 
@@ -147,13 +151,19 @@ class ShapeEditor {
     clearTimeout(this.previewTimer);
     this.preview = null;
     if (!this.status.history || !this.isDirty) return;
+    this.previewTimer = setTimeout(() => this.readPreview(), PREVIEW_PAUSE_MS);
+  }
+
+  // One at a time: each takes a core of the daemon for some seconds.
+  async readPreview() {
+    if (this.isPreviewing) return;
     const shapes = this.steps.now;
-    this.previewTimer = setTimeout(async () => {
-      const answer = await request(`camera/${this.camera}/shapes-preview`, { shapes }).catch(() => null);
-      if (shapes !== this.steps.now) return;
-      this.preview = answer;
-      this.update();
-    }, PREVIEW_PAUSE_MS);
+    this.isPreviewing = true;
+    const answer = await request(`camera/${this.camera}/shapes-preview`, { shapes }).catch(() => null);
+    this.isPreviewing = false;
+    if (shapes !== this.steps.now) return this.askPreview();
+    this.preview = answer;
+    this.update();
   }
 
   // ---- Changes

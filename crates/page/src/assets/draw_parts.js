@@ -80,7 +80,7 @@ function conflictPart(editor) {
     const title = capital(titleOf(mine ?? theirs));
     return h("li", { id: `differs-${key}` }, !theirs ? `${title}: only in yours` : !mine ? `${title}: only in the saved ones` : `${title}: not the same`);
   };
-  return h("div", { class: "conflict", role: "alert" },
+  return h("div", { id: "draw-conflict", class: "conflict", role: "alert" },
     h("p", {}, h("strong", {}, "Other shapes were saved meanwhile."), " Nothing of yours is saved yet. ",
       h("span", { class: "mine" }, "Yours"), " and ", h("span", { class: "their" }, "the saved ones"), " are in the picture."),
     h("ul", {}, differences(editor.steps.now, editor.saving.now).map(what)),
@@ -216,7 +216,7 @@ export function footParts(editor) {
   return [
     saving.is === "refused" && h("div", { role: "alert" }, h("p", { class: "wrong" }, "Not saved."), general.map((error) => h("p", { class: "wrong" }, error))),
     editor.preview && h("p", { class: "preview" }, previewWords(editor.preview)),
-    h("p", { class: "buttons" },
+    h("p", { id: "draw-buttons", class: "buttons" },
       editor.status.visitor === "logged_in" && !editor.loaded.owner && [
         button("save", saving.is === "saving" ? "Saving …" : "Save", { class: "main", "aria-disabled": (isSaved || saving.is === "saving") && "true" }),
         h("span", { class: "quiet state" }, isDirty ? "Not saved yet" : "All saved")],

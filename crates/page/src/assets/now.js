@@ -36,7 +36,7 @@ function card(camera, status) {
       answers(camera),
       latency(camera.latency, status.stages),
       losses(frames, camera.stream),
-      h("p", { class: "links" }, [["draw", "Draw"], ["try", "Try"]].map(([view, title]) => h("a", { href: `#${view}/${id}` }, title, unseen(` ${id}`)))),
+      h("p", { id: `links-${id}`, class: "links" }, [["draw", "Draw"], ["try", "Try"]].map(([view, title]) => h("a", { href: `#${view}/${id}` }, title, unseen(` ${id}`)))),
       details(camera, status)));
 }
 
@@ -129,7 +129,7 @@ function details(camera, status) {
     ],
     cost.share == null ? "–" : `${(cost.share * 100).toFixed(1)} %`,
   ];
-  return h("details", {},
+  return h("details", { id: `details-${id}` },
     h("summary", {}, "Details", unseen(` of ${id}`),
       h("span", { class: "for" },
         h("time", { datetime: machineTime(since), title: `since ${clockTime(since)} UTC` }, `for ${duration((status.time_ms - since) / 1000)}`))),
@@ -203,7 +203,7 @@ function render(status) {
   return [
     tiles(node, engines),
     troubles.length > 0 && problems(troubles),
-    h("section", { class: "cameras", "aria-labelledby": "h-cameras" },
+    h("section", { id: "cameras", class: "cameras", "aria-labelledby": "h-cameras" },
       h("div", { class: "title" },
         h("h2", { id: "h-cameras" }, "Cameras"),
         h("ul", { class: "legend", "aria-label": "Stages of the latency, from reception to publication" },
