@@ -10,12 +10,9 @@ use spotter_state::{ExecutedBeside, StatementsError, execute_beside};
 use crate::{
     folder::{file_name, picture_path},
     limits::{StoredKind, StoredTotals},
-    records::{DeletedTime, EventLooks},
+    records::{DELETED_MAX, DeletedTime, EventLooks},
     row::track_id,
 };
-
-/// Events, and records, of a transaction: its log stays short.
-pub(crate) const SELECTED_MAX: usize = 500;
 
 /// What is deleted: all that is given must fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -90,7 +87,7 @@ impl HistorySelection {
         }
     }
 
-    /// Deletes at most [`SELECTED_MAX`] rows with the recorded looks of their time, and as many records of the time of the selection. The first call
+    /// Deletes at most [`DELETED_MAX`] rows with the recorded looks of their time, and as many records of the time of the selection. The first call
     /// keeps out all that waits of that time; further ones go on until nothing is left.
     pub(crate) fn delete_some(
         &self,
@@ -130,7 +127,7 @@ impl HistorySelection {
         let mut rows = connection.prepare(sql)?;
         let key = named_params! {
             ":id": self.id, ":repeats": self.repeats, ":camera": self.camera, ":from": self.from_ms, ":to": self.to_ms,
-            ":limit": SELECTED_MAX as i64,
+            ":limit": DELETED_MAX as i64,
         };
         rows.query_map(key, |row| row.get(0))?.collect()
     }

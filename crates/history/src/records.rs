@@ -14,14 +14,14 @@ use rusqlite::{Connection, Row, Transaction, named_params, params};
 use spotter_core::{CameraId, PromptId, TrackId, WallTime};
 use spotter_events::record::{CHUNK_MAX_BYTES, RecordChunk, StartedEvent};
 
-use crate::deletion::SELECTED_MAX;
-
 /// Of parts that wait for an event or for the disk.
 const WAITING_MAX_BYTES: usize = 16 << 20;
 /// More than a record lasts, which is cut after six hours.
 const LONGEST_MS: i64 = 24 * 3_600_000;
 /// Of a row without the looks, with its entries in the indexes.
 const ROW_BYTES: u64 = 300;
+/// Events, and records, that a transaction deletes: its log stays short.
+pub(crate) const DELETED_MAX: usize = 500;
 
 /// Which records are read: those to which all fits that is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -301,13 +301,13 @@ pub(crate) struct DeletedTime {
 }
 
 impl DeletedTime {
-    /// Deletes at most [`SELECTED_MAX`] records of this time, also where events have them. Returns the bytes that they had; 0: none was left.
+    /// Deletes at most [`DELETED_MAX`] records of this time, also where events have them. Returns the bytes that they had; 0: none was left.
     pub fn delete_some(&self, transaction: &Transaction<'_>) -> rusqlite::Result<u64> {
         let sql = "SELECT DISTINCT camera, prompt, record_ms FROM history_records WHERE until_ms >= :from AND record_ms <= :until
             AND (:camera IS NULL OR camera = :camera) AND (:prompt IS NULL OR prompt = :prompt) LIMIT :limit";
         let mut records = transaction.prepare(sql)?;
         let key = named_params! {
-            ":from": self.from_ms, ":until": self.until_ms, ":camera": self.camera, ":prompt": self.prompt, ":limit": SELECTED_MAX as i64,
+            ":from": self.from_ms, ":until": self.until_ms, ":camera": self.camera, ":prompt": self.prompt, ":limit": DELETED_MAX as i64,
         };
         let records = records.query_map(key, RecordKey::read)?;
         delete_shared(transaction, records.collect::<rusqlite::Result<Vec<_>>>()?)

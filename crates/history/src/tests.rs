@@ -436,7 +436,7 @@ async fn deleted_events_leave_no_text_and_no_picture() {
 }
 
 #[test]
-fn selection_of_nothing_or_an_empty_name_or_time_is_refused() {
+fn empty_selection_is_refused() {
     let refused = |text: &str| {
         let selection: HistorySelection = serde_json::from_str(text).unwrap();
         selection.check().err().unwrap_or_default()

@@ -300,7 +300,7 @@ fn drawn_share_stays_true_though_marked_events_outlive_others() {
 }
 
 #[tokio::test]
-async fn alarms_from_before_a_removed_mark_are_neither_counted_nor_drawn() {
+async fn count_begins_after_marks_that_were_removed() {
     let rig = Rig::with(4 * JPEG_BYTES as u64, 0);
     let mark = async |number| rig.mark(number, json!({"mark": "wrong"})).await;
     let numbers = |alarms: &[StoredAlarm]| {

@@ -292,7 +292,7 @@ async fn looks_that_wait_without_an_event_are_deleted_too() {
 }
 
 #[tokio::test]
-async fn large_deletion_keeps_out_its_time_first_and_is_done_in_parts() {
+async fn large_deletion_is_done_in_parts_after_its_time() {
     let rig = Rig::new();
     for number in 1..=3 {
         rig.happened(number, HOUR_MS, |_| {});

@@ -264,7 +264,7 @@ fn second_press_marks_no_picture_before_it_is_seen() {
 }
 
 #[test]
-fn refused_figures_are_read_again_and_a_late_answer_changes_nothing() {
+fn refused_figures_are_read_again_without_a_late_answer() {
     let statements = "daemon.refusals.push([503, { error: 'the disk is slow' }]); window.due = []; \
          window.timeout = setTimeout; window.setTimeout = (work, ms) => (ms === 5000 ? due.push(work) : timeout(work, ms))";
     let mut judging = Judging::open((390, 844), "#judge/gate/person", statements);
