@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(half.iou(&at(0.6, 0.0, 0.7, 1.0)), 0.0);
     }
     #[test]
-    fn boxes_that_overlap_by_half_and_near_points_are_one_place() {
+    fn boxes_that_overlap_and_near_points_are_one_place() {
         let boxed = |x0| Location::Box(NormBox::from_corners(x0, 0.2, x0 + 0.3, 0.6));
         let point = |x, y| Location::Point(NormPoint::new(x, y));
         for (one, other, is_same) in [

@@ -36,6 +36,7 @@ function card(camera, status) {
       answers(camera),
       latency(camera.latency, status.stages),
       losses(frames, camera.stream),
+      // By its id, it and the details stay where something comes or goes before them.
       h("p", { id: `links-${id}`, class: "links" }, [["draw", "Draw"], ["try", "Try"]].map(([view, title]) => h("a", { href: `#${view}/${id}` }, title, unseen(` ${id}`)))),
       details(camera, status)));
 }
@@ -129,7 +130,7 @@ function details(camera, status) {
     ],
     cost.share == null ? "–" : `${(cost.share * 100).toFixed(1)} %`,
   ];
-  return h("details", { id: `details-${id}` },
+  return h("details", {},
     h("summary", {}, "Details", unseen(` of ${id}`),
       h("span", { class: "for" },
         h("time", { datetime: machineTime(since), title: `since ${clockTime(since)} UTC` }, `for ${duration((status.time_ms - since) / 1000)}`))),

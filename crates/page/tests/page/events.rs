@@ -20,6 +20,14 @@ impl EventsView {
         Self::of(history, folder, size)
     }
 
+    /// Two events with pictures that a browser can decode.
+    fn photographed() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let history = stored_events(folder.path(), &[("gate", 1), ("yard", 1)]);
+        memory::photograph(folder.path());
+        Self::of(Some(history), folder, (390, 844))
+    }
+
     pub fn of(
         history: Option<History>,
         folder: tempfile::TempDir,
@@ -163,7 +171,7 @@ fn filter_and_bars_choose_events_and_a_camera_is_deleted() {
     // The events are of 2026-08-22; the clock of the box is that of this machine.
     view.choose("from", "2026-08-21T00:00");
     view.choose("to", "2026-08-24T00:00");
-    view.browser.until("[...document.querySelectorAll('[data-bar]')].some((bar) => bar.title.endsWith('3 events'))");
+    view.browser.until("document.querySelector('.history .span > :last-child').textContent.includes('08-24') && [...document.querySelectorAll('[data-bar]')].some((bar) => bar.title.endsWith('3 events'))");
     view.browser.says("[...document.querySelectorAll('[data-bar]')].find((bar) => bar.title.endsWith('3 events')).click()");
     view.browser.until("document.querySelectorAll('.event').length === 2 && document.querySelector('[name=from]').value.startsWith('2026-08-22')");
     view.click("[data-do=all]");
@@ -254,8 +262,8 @@ fn pressed_mark_is_taken_off_and_foreign_undo_says_so() {
 }
 
 #[test]
-fn late_picture_reaches_open_event_and_row_after_a_lost_answer() {
-    let mut view = EventsView::open(Some(&[("gate", 1), ("yard", 1)]), (390, 844));
+fn late_picture_reaches_event_and_row_after_lost_answer() {
+    let mut view = EventsView::photographed();
     view.browser.until("document.querySelector('.event')");
     view.browser.says("window.late = { picture: null, end_ms: null }; window.realFetch = fetch; window.fetch = async (path, sent) => { \
          const got = await realFetch(path, sent); \
@@ -288,10 +296,7 @@ fn late_picture_reaches_open_event_and_row_after_a_lost_answer() {
 
 #[test]
 fn row_is_painted_after_a_refusal_and_says_without_picture() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let history = stored_events(folder.path(), &[("gate", 1), ("yard", 1)]);
-    memory::photograph(folder.path());
-    let mut view = EventsView::of(Some(history), folder, (390, 844));
+    let mut view = EventsView::photographed();
     let painted = format!(
         "(() => {{ {} const all = [...document.querySelectorAll('.event canvas')]; return all.length > 0 && all.every(isPainted) }})()",
         memory::IS_PAINTED
