@@ -102,7 +102,8 @@ impl HistoryFilter {
             "camera" => self.camera = Some(CameraId::new(value).map_err(id)?),
             "prompt" => self.prompt = Some(PromptId::new(value).map_err(id)?),
             "zone" => self.zone = Some(ZoneId::new(value).map_err(id)?),
-            "text" => self.text = Some(value.chars().take(TEXT_MAX_CHARS).collect()),
+            // Keyboards of phones add a space.
+            "text" => self.text = Some(value.trim().chars().take(TEXT_MAX_CHARS).collect()),
             "mark" => self.mark = Some(MarkFilter::read(value)?),
             "near" if value == "only" => self.near = NearFilter::Only,
             "near" => return Err("is not only".into()),
@@ -228,7 +229,7 @@ mod tests {
     #[test]
     fn query_of_a_url_becomes_a_filter() {
         let read = HistoryFilter::read(
-            "from_ms=1&to_ms=2&camera=gate&prompt=person&zone=drive&text=Red+c%C3%A4r&mark=none&near=only&before=17.4&limit=3&of=a-1",
+            "from_ms=1&to_ms=2&camera=gate&prompt=person&zone=drive&text=+Red+c%C3%A4r+&mark=none&near=only&before=17.4&limit=3&of=a-1",
         );
         let filter = HistoryFilter {
             from_ms: Some(1),

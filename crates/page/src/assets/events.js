@@ -371,7 +371,7 @@ function bars() {
 const ENDS = {
   keep: "older ones are deleted because of history.keep",
   size: "older ones are deleted because of history.size",
-  start: "nothing was deleted yet",
+  start: "no limit has removed anything yet",
 };
 
 // How far back, how much, and what can be done with all that fit.
@@ -381,7 +381,7 @@ function reach(status) {
   return h("div", { class: "reach" },
     known && h("p", { class: "quiet" },
       known.since_ms == null ? "No event is stored yet. " : `Reaches back to ${zone.minute(known.since_ms)}: ${ENDS[known.limit]}. `,
-      `${counted(known.events, "event")}, ${bytes(known.bytes)}; ${bytes(known.bytes_a_day)} in the last day. `,
+      `${counted(known.events, "event")}, ${bytes(known.bytes)}; ${bytes(known.bytes_a_day)} of the last day. `,
       `Times are those of the box: ${page.time_zone}.`),
     [known?.rows_stopped, known?.pictures_stopped].filter(Boolean).map((why) => h("p", { class: "reason" }, why)),
     h("p", { id: "history-buttons", class: "buttons" },
