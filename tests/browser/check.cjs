@@ -95,7 +95,7 @@ const checks = {
         const { context, page, watched } = await opened(DIRECT, { viewport, colorScheme });
         await logIn(page);
         await seesPicture(page);
-        for (const view of await views(page)) {
+        for (const view of [...(await views(page)), "help/mqtt.md"]) {
           await show(page, view);
           const name = `${view || "page"}-${viewport.width}-${colorScheme}`;
           await page.screenshot({ path: `${SHOTS}/${name}.png`, fullPage: true });
@@ -317,7 +317,8 @@ async function views(page) {
 }
 
 async function show(page, view) {
-  if (view !== "") await page.locator(`nav a[href="#${view}"]`).click();
+  if (view.includes("/")) await page.evaluate((address) => (location.hash = address), view);
+  else if (view !== "") await page.locator(`nav a[href="#${view}"]`).click();
   await page.waitForTimeout(300);
 }
 

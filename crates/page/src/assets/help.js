@@ -10,7 +10,9 @@ let shown = { path: null, text: null, error: null };
 async function open(argument, redraw) {
   const path = pageOf(argument);
   if (shown.path === path && shown.error === null) return;
-  shown = { path, text: null, error: null };
+  const isName = PAGE.test(path);
+  shown = { path, text: null, error: isName ? null : `The documentation has no page “${path}”.` };
+  if (!isName) return;
   try {
     const text = await read(`docs/${path}`);
     if (shown.path === path) shown = { path, text, error: null };
@@ -19,6 +21,9 @@ async function open(argument, redraw) {
   }
   redraw();
 }
+
+// Another address, as `..`, leads out of the folder.
+const PAGE = /^[\w-]+\.md$/;
 
 const pageOf = (argument) => (argument ?? "operations.md").split("/")[0];
 
@@ -31,7 +36,7 @@ function render(_, argument) {
   const part = heading ? section(whole, heading) : [];
   return h("article", { class: "panel doc", id: `doc-${path}-${heading ?? ""}` },
     h("p", { class: "quiet" }, `docs/${path} of this version`, part.length > 0 && [" · ", h("a", { href: `#help/${path}` }, "the whole page")]),
-    (part.length > 0 ? part : whole).map((block) => drawn(block, path)));
+    leveled(part.length > 0 ? part : whole).map((block) => drawn(block, path)));
 }
 
 // As GitHub does.
@@ -43,6 +48,17 @@ function section(all, id) {
   if (from < 0) return [];
   const end = all.findIndex((block, i) => i > from && block.level <= all[from].level);
   return all.slice(from, end < 0 ? undefined : end);
+}
+
+// Headings get consecutive levels below the h1 of the page, wherever the part begins.
+function leveled(all) {
+  const above = [];
+  return all.map((block) => {
+    if (!block.level) return block;
+    while (above.at(-1) >= block.level) above.pop();
+    above.push(block.level);
+    return { ...block, tag: `h${above.length + 1}` };
+  });
 }
 
 // ---- Markdown, as far as docs use it
@@ -98,12 +114,12 @@ const joined = (lines) =>
 
 function drawn(block, path) {
   const words = (text) => inline(text, path);
-  if (block.level) return h(block.level === 1 ? "h2" : "h3", {}, words(block.text));
+  if (block.tag) return h(block.tag, {}, words(block.text));
   if (block.code != null) return h("pre", {}, h("code", {}, block.code));
   if (block.items) return h(block.isOrdered ? "ol" : "ul", {}, block.items.map((item) => h("li", {}, words(item))));
   if (block.rows)
     return h("table", {},
-      h("thead", {}, h("tr", {}, block.head.map((cell) => h("th", { scope: "col" }, words(cell))))),
+      h("thead", {}, h("tr", {}, block.head.map((cell) => (cell.trim() === "" ? h("td", {}) : h("th", { scope: "col" }, words(cell)))))),
       h("tbody", {}, block.rows.map((row) => h("tr", {}, row.map((cell) => h("td", {}, words(cell)))))));
   return h("p", {}, words(block.paragraph));
 }
