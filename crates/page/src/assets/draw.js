@@ -42,7 +42,8 @@ class ShapeEditor {
     this.picture = { url: null, trouble: null };
     // How often a picture was asked for or dropped: an earlier answer is not shown.
     this.pictures = 0;
-    this.nameError = null;
+    // What was typed as the name of the shape `key`, and why it is none: { key, typed, why }.
+    this.wrongName = null;
     this.canvas = new ShapeCanvas(this);
     this.build();
     this.load();
@@ -105,6 +106,10 @@ class ShapeEditor {
     if (wrong) {
       this.select(wrong.key, null);
       return this.say(`${capital(titleOf(wrong))} ${pathProblem(wrong.points, wrong.isClosed).text}`);
+    }
+    if (this.nameMistake) {
+      this.root.querySelector('[name="name"]')?.focus();
+      return this.say(`Not saved. ${this.nameMistake.why}`);
     }
     const shapes = this.steps.now;
     this.saving = { is: "saving" };
@@ -186,7 +191,6 @@ class ShapeEditor {
     if (!shape) [this.selected, this.point] = [null, null];
     else if (this.point >= (shape.points?.length ?? 0)) this.point = null;
     if (this.saving.is === "refused") this.saving = { is: "idle" };
-    this.nameError = null;
     this.askPreview();
     this.update();
   }
@@ -203,8 +207,8 @@ class ShapeEditor {
   }
 
   select(key, point) {
+    if (key !== this.selected) this.wrongName = null;
     [this.selected, this.point] = [key, point];
-    this.nameError = null;
     const shape = this.shape();
     if (shape && point === null) this.say(`${capital(titleOf(shape))} selected`);
     this.update();
@@ -254,16 +258,21 @@ class ShapeEditor {
     (rows[Math.min(at, rows.length - 1)] ?? this.side.querySelector('[data-do="add"]'))?.focus();
   }
 
+  get nameMistake() {
+    return this.wrongName?.key === this.selected ? this.wrongName : null;
+  }
+
   checkName(name) {
-    const { kind, name: own } = this.shape();
-    this.nameError = nameProblem(this.steps.now, kind, name, own);
+    const { kind, name: own, key } = this.shape();
+    const why = nameProblem(this.steps.now, kind, name, own);
+    this.wrongName = why && { key, typed: name, why };
     this.update();
   }
 
   rename(name) {
     const { kind, name: own, key } = this.shape();
     this.checkName(name);
-    if (this.nameError || name === own) return;
+    if (this.wrongName || name === own) return;
     this.selected = `${kind}:${name}`;
     this.change(renamed(this.steps.now, key, name));
   }

@@ -162,12 +162,13 @@ function inspector(editor, shape) {
 }
 
 function namePart(editor, { name, kind }) {
+  const mistake = editor.nameMistake;
   return [
     h("label", {}, "Name", h("input", {
-      name: "name", value: name, maxlength: 32, ...NAME_FIELD,
-      "aria-invalid": editor.nameError && "true", "aria-describedby": editor.nameError && "name-error",
+      name: "name", value: mistake?.typed ?? name, maxlength: 32, ...NAME_FIELD,
+      "aria-invalid": mistake && "true", "aria-describedby": mistake && "name-error",
     })),
-    editor.nameError && h("p", { id: "name-error", class: "wrong", role: "alert" }, editor.nameError),
+    mistake && h("p", { id: "name-error", class: "wrong", role: "alert" }, mistake.why),
   ];
 }
 

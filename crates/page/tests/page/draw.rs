@@ -283,6 +283,10 @@ fn mouse_draws_and_saves_a_zone() {
         editor.text("#name-error"),
         "There is a zone named drive already."
     );
+    editor.browser.says("document.activeElement.blur()");
+    editor.act("save");
+    let unsaved = "[daemon.commands.length, document.querySelector('[name=name]').value]";
+    assert_eq!(editor.browser.says(unsaved), json!([0, "drive"]));
     editor.fill("name", "steps", "change");
     editor
         .browser
