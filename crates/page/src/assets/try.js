@@ -75,7 +75,7 @@ function showImage(file) {
   const reader = new FileReader();
   reader.onload = () => {
     forgetImage();
-    Object.assign(state, NOTHING_TRIED, { image: { url: URL.createObjectURL(file), data: reader.result, name: file.name }, prompt: "" });
+    Object.assign(state, NOTHING_TRIED, { image: { url: URL.createObjectURL(file), data: reader.result, name: file.name }, prompt: "", isPreviewLost: false });
     announce(`Picture ${file.name} chosen.`);
   };
   reader.onerror = () => fail("The browser cannot read the picture.");
@@ -314,7 +314,7 @@ function figure(index, isEditable) {
       h("img", { src, alt, width, height, id: `try-picture-${index}` }),
       h("div", { class: "layer" }, one && marks(one, index)),
       isEditable && region.shown(),
-      h("p", { class: "lost", hidden: state.isPreviewLost && isEditable ? null : "" }, "No picture: the camera sends none now. The view Now says why.")),
+      h("p", { class: "lost", hidden: state.isPreviewLost && isEditable ? null : "" }, state.image ? "The browser cannot show this picture." : "No picture: the camera sends none now. The view Now says why.")),
     h("figcaption", {}, asked && h("h3", {}, title(asked)), one && answer(one, asked)));
 }
 
