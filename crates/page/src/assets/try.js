@@ -39,7 +39,8 @@ const state = {
   minScore: 0,
   keeps: 0,
   name: "",
-  isAsking: false,
+  // The words that the model is asked for now, or null.
+  asking: null,
   announced: "",
   ...NOTHING_TRIED,
 };
@@ -148,27 +149,24 @@ async function ask() {
   const { image, camera } = state;
   const source = image ? { image: image.data } : { cam: camera };
   // Another picture was chosen meanwhile.
-  const isOther = () => image !== state.image || camera !== state.camera;
-  const forget = () => {
-    state.isAsking = false;
-    redraw();
-  };
-  Object.assign(state, { isAsking: true, error: null, saved: null, confirms: false, keeps: 0 });
+  const isOther = () => image !== state.image || state.asking !== asked;
+  Object.assign(state, { asking: asked, error: null, saved: null, confirms: false, keeps: 0 });
   announce("Asking the model…");
   try {
     const answer = await request("try", { ...source, asks: asked }, ANSWER_MS);
-    if (isOther()) return forget();
+    if (isOther()) return;
     forgetResult();
     state.result = { ...answer, asked, url: answer.jpeg && frameUrl(answer.jpeg) };
     if (!state.name) setField("try-name", (state.name = nameOf(asked[0].words)));
     state.announced = answer.answers.map((one, i) => inWords(one, asked[i])).join(" ");
   } catch (error) {
-    if (isOther()) return forget();
+    if (isOther()) return;
     state.error = reasonOf(error);
     state.announced = "";
+  } finally {
+    if (state.asking === asked) state.asking = null;
+    redraw();
   }
-  state.isAsking = false;
-  redraw();
 }
 
 const title = ({ words, region: part }) => `${words}${part ? ", in the part" : ""}`;
@@ -264,7 +262,7 @@ function form(status) {
       select("try-beside", "Compare with", state.beside, beside),
       state.beside === "words" && words(1, ["Look for, beside it", "Other words"])),
     h("div", { class: "buttons" },
-      h("button", { class: "main", "aria-disabled": state.isAsking && "true" }, state.isAsking ? "Asking…" : "Try"),
+      h("button", { class: "main", "aria-disabled": state.asking && "true" }, state.asking ? "Asking…" : "Try"),
       h("button", { type: "button", id: "try-part", "aria-pressed": String(region.box !== null) }, region.box ? "Use the whole picture" : "Draw a part"),
       h("button", { type: "button", id: "try-fresh", hidden: state.image && "" }, "New frame")),
     h("div", {}, region.box && quiet("The model sees the part alone, with all its pixels. Drag on the picture, or move its corners with the arrow keys.")));
@@ -416,7 +414,7 @@ function openCamera(id) {
   if (id !== state.camera) forgetPart();
   forgetResult();
   sheet.clear();
-  Object.assign(state, { camera: id, prompts: [], prompt: "", isAsking: false, isPreviewLost: false, preview: state.preview + 1 });
+  Object.assign(state, { camera: id, prompts: [], prompt: "", asking: null, isPreviewLost: false, preview: state.preview + 1 });
   if (id !== null) readPrompts();
 }
 
@@ -497,6 +495,6 @@ export const tryWords = {
     redraw();
   },
   submit() {
-    if (!state.isAsking) ask();
+    if (state.asking === null) ask();
   },
 };
