@@ -210,7 +210,9 @@ function showWhole(event) {
 
 function showMissing(error) {
   correctId = null;
-  shown = { id: shown.id, error };
+  const { id } = shown;
+  shown = { id, error };
+  if (listed().some((event) => event.id === id) && !forget({ id })) readAgain();
   redraw();
 }
 
