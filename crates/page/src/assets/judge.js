@@ -89,6 +89,8 @@ async function read() {
 }
 
 function accept(found) {
+  const isOther = answer?.is_on && chosen !== null && found.min_score !== answer.min_score;
+  if (isOther) said = `${said} The count began again: its min_score is ${found.min_score} now.`.trimStart();
   answer = found;
   readProblem = null;
   if (found.time_zone) zone = new TimeZone(found.time_zone, found.offset_min);
@@ -125,7 +127,7 @@ function begin() {
     batch = { events: found.queue.slice(0, DRAWN), at: 0 };
     isJudging = true;
     focusWanted = "h-judge";
-    goTo(0, "");
+    goTo(0, said);
   });
 }
 
@@ -262,7 +264,7 @@ function question(event) {
     h("div", { class: "title" },
       h("h2", { id: "h-judge", tabindex: -1 }, `Is this ${article(words)}“${words}”?`),
       h("p", { class: "progress" },
-        h("span", { role: "status" }, h("span", { class: said.startsWith("Mark of") ? "quiet" : "unseen" }, `${said} `), `${batch.at + 1} of ${batch.events.length}`), " ",
+        h("span", { role: "status" }, h("span", { class: /^(Mark of|The count)/.test(said) ? "quiet" : "unseen" }, `${said} `), `${batch.at + 1} of ${batch.events.length}`), " ",
         h("button", { type: "button", id: "judge-stop", "data-do": "stop" }, "Stop"))),
     stage,
     h("p", { class: "quiet" }, near && h("b", {}, "below min_score: no alarm · "), `${event.camera} · ${when} · ${percentage(event.top_score)}`),
@@ -287,6 +289,7 @@ function use() {
   asked = null;
   change("judge/use", { target_percent, min_score }, COMMAND_MS, ({ warning = null }) => {
     problem = warning;
+    answer = { ...answer, min_score };
     said = `min_score is ${min_score} now. A new count begins.`;
     focusWanted = "h-judge";
     read();

@@ -32,6 +32,7 @@ window.daemon = {
     "judge.json?camera=gate&prompt=person": prompt,
     "judge/draw": () => ({ ...prompt(), drawn_now: 4 }),
     "judge/use": () => {
+      daemon.figures.min_score = 0.6;
       daemon.figures.sentences = ["Promised: at least 80. None judged since then."];
       return { ok: true };
     },
