@@ -118,9 +118,9 @@ function drawn(block, path) {
   if (block.code != null) return h("pre", {}, h("code", {}, block.code));
   if (block.items) return h(block.isOrdered ? "ol" : "ul", {}, block.items.map((item) => h("li", {}, words(item))));
   if (block.rows)
-    return h("table", {},
+    return h("div", { class: "table", tabindex: 0 }, h("table", {},
       h("thead", {}, h("tr", {}, block.head.map((cell) => (cell.trim() === "" ? h("td", {}) : h("th", { scope: "col" }, words(cell)))))),
-      h("tbody", {}, block.rows.map((row) => h("tr", {}, row.map((cell) => h("td", {}, words(cell)))))));
+      h("tbody", {}, block.rows.map((row) => h("tr", {}, row.map((cell) => h("td", {}, words(cell))))))));
   return h("p", {}, words(block.paragraph));
 }
 
