@@ -5,7 +5,7 @@ import { ShapeCanvas, pointWords } from "./canvas.js";
 import { copied, follow, h, quiet } from "./dom.js";
 import { HINTS, cameraNames, dialogParts, footParts, headParts, noteParts, sideParts, toolParts } from "./draw_parts.js";
 import { arrowStep } from "./region.js";
-import { picture, request } from "./server.js";
+import { AGAIN_MS, picture, request } from "./server.js";
 import {
   POINTS_MIN, ShapeSteps, boxAround, canRemovePoint, capital, complete, cornersOf, differences, freeName, isSame, listOf, nameProblem, pathProblem,
   renamed, round, titleOf, withMiddle, withNew, withPoint, withPoints, withUser, withValues, without, withoutPoint,
@@ -16,8 +16,6 @@ const SAVE_LIMIT_MS = 60_000;
 // The daemon waits 10 s for a camera's next frame.
 const PICTURE_LIMIT_MS = 15_000;
 const PREVIEW_PAUSE_MS = 400;
-// Shapes that were not read are read again.
-const AGAIN_MS = 5000;
 // Only objects have places: questions about the whole picture have none.
 const OBJECT_KINDS = ["detect", "point", "segment"];
 

@@ -2,7 +2,7 @@
 
 import { UNREAD, h, panel, pill, quiet, s } from "./dom.js";
 import { markShape } from "./overlay.js";
-import { request } from "./server.js";
+import { AGAIN_MS, pause, request } from "./server.js";
 
 // The width of a list on a screen.
 const SMALL_PX = 224;
@@ -61,7 +61,6 @@ function painted({ picture, size: [width, height] }) {
 // Many wait in the browser and in the daemon.
 const PICTURE_LIMIT_MS = 30_000;
 const TRIES = 5;
-const AGAIN_MS = 5000;
 
 // Tries again where no picture came; after the last time, the next list of other rows begins anew.
 async function paint(canvas, picture, stopped) {
@@ -70,7 +69,7 @@ async function paint(canvas, picture, stopped) {
     if (stopped.aborted) return got?.close();
     if (got) return canvas.getContext("bitmaprenderer").transferFromImageBitmap(got);
     if (got === null) return canvas.parentElement?.replaceWith(overlaid(null));
-    await new Promise((done) => setTimeout(done, AGAIN_MS));
+    await pause(AGAIN_MS);
     if (stopped.aborted) return;
   }
   canvases.delete(picture);

@@ -7,7 +7,7 @@ import { UNREAD, facts, h, quiet, s, unseen } from "./dom.js";
 import { alarm, freeSmallStills, judgeAddress, markPill, nameOf, offer, readEvent, shapesOf, smallStill, still } from "./event_parts.js";
 import { bytes, counted, duration, machineTime, number, percentage, sum } from "./format.js";
 import { EventMarking, takenBack } from "./marking.js";
-import { change, refusal, request } from "./server.js";
+import { AGAIN_MS, change, pause, refusal, request } from "./server.js";
 import { TimeZone } from "./zone.js";
 
 export const events = { id: "events", title: "Events", needs: "pictures", open, close, stays: (event) => marking.stays(event), render, click, change: filterChanged, submit, key };
@@ -18,8 +18,6 @@ const REFRESH_MS = 10_000;
 // A picture follows its event within a second; what has none after a minute gets none.
 const PICTURE_MS = 1000;
 const YOUNG_MS = 60_000;
-// After an answer that was no event.
-const AGAIN_MS = 5000;
 const DELETE_MS = 60_000;
 // Of one answer.
 const EVENTS_MAX = 500;
@@ -164,8 +162,6 @@ async function open(argument, draw) {
   refresh();
   if (shown !== null) readShown(argument);
 }
-
-const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 // Reads the event at the address until it was read and has its picture, or is gone. One request at a time.
 async function readShown(id) {

@@ -5,7 +5,7 @@ import { h, panel, quiet } from "./dom.js";
 import { alarm, judgeAddress, nameOf, offer, shapesOf, still } from "./event_parts.js";
 import { counted, number, percentage } from "./format.js";
 import { EventMarking, takenBack } from "./marking.js";
-import { request } from "./server.js";
+import { AGAIN_MS, pause, request } from "./server.js";
 import { TimeZone } from "./zone.js";
 
 export const judge = { id: "judge", title: "Judge", needs: "pictures", open, close, stays: (event) => marking.stays(event), render, click, key };
@@ -14,7 +14,6 @@ const DRAWN = 20;
 const PRELOADED = 2;
 // A person needs longer than that to judge a picture.
 const SEEN_MS = 300;
-const AGAIN_MS = 5000;
 // Recorded looks are replayed for the figures.
 const FIGURES_MS = 30_000;
 // The daemon replies within 45 s.
@@ -59,7 +58,7 @@ async function watchPicture() {
   seen = null;
   if (shown === null) return;
   await document.querySelector(".judged img")?.decode().catch(() => {});
-  await new Promise((passed) => setTimeout(passed, SEEN_MS));
+  await pause(SEEN_MS);
   if (unseen !== shown) return;
   unseen = null;
   seen = shown;

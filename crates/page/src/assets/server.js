@@ -1,6 +1,10 @@
 // Requests to the daemon. Addresses are relative, because a proxy may show the page below a path.
 
 export const ANSWER_LIMIT_MS = 10_000;
+// What was not answered is asked for again after this time.
+export const AGAIN_MS = 5000;
+
+export const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 // Of answers that say nothing themselves, because a proxy has made them.
 const REFUSALS = {

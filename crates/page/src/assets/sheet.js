@@ -5,7 +5,7 @@ import { placesOf, smallPicture } from "./event_parts.js";
 import { counted, two } from "./format.js";
 import { overlay } from "./overlay.js";
 import { area, isIn } from "./region.js";
-import { request } from "./server.js";
+import { pause, request } from "./server.js";
 import { TimeZone } from "./zone.js";
 
 export const LAST_EVENTS = 20;
@@ -17,8 +17,6 @@ const TILE_PX = 640;
 // While the cameras need the engine, a picture is asked about again.
 const TRIES = 6;
 const OVERLAP_MIN = 0.5;
-
-const pause = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
 
 const common = (a, b) => [Math.max(a[0], b[0]), Math.max(a[1], b[1]), Math.min(a[2], b[2]), Math.min(a[3], b[3])];
 // The share of both boxes together that is in both.
@@ -107,7 +105,7 @@ export class ContactSheet {
         if (left === 0 || run !== this.run || !answer?.retry_after_s) return { error: message };
         this.note = "The cameras need the engine; waiting for room.";
         this.changed();
-        await pause(answer.retry_after_s);
+        await pause(answer.retry_after_s * 1000);
         this.note = null;
       }
     }
