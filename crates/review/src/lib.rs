@@ -19,4 +19,3 @@ pub use figures::{PromptFigures, PromptSummary, figures, quality, summary};
 pub use judged_prompt::JudgedPrompt;
 pub use min_score_replays::MinScoreReplays;
 pub use preview::{PreviewReach, ShapesPreview, preview};
-pub use replayed::{replayed, stored_ids};

@@ -7,12 +7,8 @@ use spotter_events::{
 };
 use spotter_history::StoredRecord;
 
-/// The events that a record has by these rules. `None`: another version wrote it, or it is damaged.
-pub fn replayed(record: &StoredRecord, rules: &ReplayRules<'_>) -> Option<Vec<ReplayedEvent>> {
-    replayed_while(record, rules, || true)
-}
-
-/// The same, and `goes_on` is asked before each part: without the further ones, some events are missing or have no end.
+/// The events that a record has by these rules. `None`: another version wrote it, or it is damaged. `goes_on` is asked before each part: without
+/// the further ones, some events are missing or have no end.
 pub fn replayed_while(
     record: &StoredRecord,
     rules: &ReplayRules<'_>,

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::{
-    replayed, stored_ids,
+    replayed::stored_ids,
     testing::{CameraVisitor, LOOKS, SlowClock, after, run, week_of_history},
 };
 
@@ -163,13 +163,13 @@ fn replayed_events_have_the_ids_of_the_stored_ones() {
         added_masks: &[],
     };
     for record in site.records() {
-        let events = replayed(&record, &rules).unwrap();
+        let events = replayed_while(&record, &rules, || true).unwrap();
         let ids = stored_ids(&record, &events);
         assert_eq!(ids, [Some(&record.started[0].track)]);
         let mut other = record.clone();
         other.started[0].first_look = WallTime::from_unix_millis(5);
         assert_eq!(stored_ids(&other, &events), [None]);
         other.chunks[0].truncate(9);
-        assert_eq!(replayed(&other, &rules), None);
+        assert_eq!(replayed_while(&other, &rules, || true), None);
     }
 }
